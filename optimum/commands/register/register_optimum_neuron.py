@@ -1,0 +1,11 @@
+"""Registers our commands with optimum-cli, which imports every file of this folder.
+
+There is no `__init__.py` in this folder or above it: `optimum` is a namespace shared by many distributions.
+"""
+
+from optimum.commands.export.base import ExportCommand
+
+from optimum_neuron.cli.export import NeuronExportCommand
+from optimum_neuron.cli.neuron import NeuronCommand
+
+REGISTER_COMMANDS = [NeuronCommand, (NeuronExportCommand, ExportCommand)]

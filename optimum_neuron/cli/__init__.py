@@ -1,0 +1,6 @@
+"""The commands `optimum-cli export neuron` and `optimum-cli neuron ...`.
+
+optimum finds them through `optimum/commands/register/register_optimum_neuron.py`. Every module here is
+light at import: torch, transformers and our own compiler are imported when a command runs, so that help
+answers at once and a broken installation can still be examined with `optimum-cli neuron doctor`.
+"""

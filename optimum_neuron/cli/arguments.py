@@ -1,0 +1,136 @@
+"""The options that decide what is compiled, shared by `export neuron`, `cache lookup` and `cache explain`.
+
+An option that is not given is not passed on: defaults live in the Python API, in one place. Values that the
+Python API checks (tasks, instance types, limits) are not checked a second time here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from ..core import AutoCast, AutoCastType, TorchDtype
+
+_COMPILE_OPTIONS = (
+    "task",
+    "batch_size",
+    "sequence_length",
+    "prefill_buckets",
+    "instance_type",
+    "auto_cast",
+    "auto_cast_type",
+    "optlevel",
+    "torch_dtype",
+    "inline_weights_to_neff",
+    "trust_remote_code",
+    "subfolder",
+    "revision",
+    "cache_dir",
+)
+"""Keyword arguments of the Python API that `add_compile_arguments` can set."""
+
+
+def whole_number(text: str) -> int:
+    """Parse a whole number of at least zero.
+
+    Raises:
+        argparse.ArgumentTypeError: The text is something else.
+    """
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 0")
+    return int(text)
+
+
+def positive_int(text: str) -> int:
+    """Parse a whole number above zero.
+
+    Raises:
+        argparse.ArgumentTypeError: The text is something else.
+    """
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
+    return int(text)
+
+
+def positive_ints(text: str) -> tuple[int, ...]:
+    """Parse whole numbers above zero, separated by commas.
+
+    Raises:
+        argparse.ArgumentTypeError: One of them is something else.
+    """
+    return tuple(positive_int(part.strip()) for part in text.split(","))
+
+
+def nonnegative(text: str) -> float:
+    """Parse a finite number of at least zero.
+
+    Raises:
+        argparse.ArgumentTypeError: The text is something else.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 0")
+    return value
+
+
+def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the model, shape and compiler options to a parser.
+
+    Args:
+        parser: The parser of a command that compiles, or asks the cache what compiling would need.
+    """
+    model = parser.add_argument_group("model")
+    model.add_argument("--task", help="what the model is for, for example text-generation (default: from its config)")
+    model.add_argument("--torch_dtype", choices=get_args(TorchDtype), help="dtype of the weights (default: its own)")
+    model.add_argument("--subfolder", help="folder inside the repository that holds the model")
+    model.add_argument("--revision", help="branch, tag or commit on the Hub")
+    model.add_argument("--cache_dir", help="folder for downloads from the Hub")
+    model.add_argument("--trust-remote-code", action="store_true", help="run the model's own Python code")
+
+    shapes = parser.add_argument_group("shapes (a graph is static: every size is fixed here)")
+    shapes.add_argument("--batch_size", type=positive_int, metavar="N", help="rows per call")
+    shapes.add_argument("--sequence_length", type=positive_int, metavar="N", help="tokens per row, prompt and answer")
+    shapes.add_argument(
+        "--prefill_buckets", type=positive_ints, metavar="N,N", help="prompt lengths to compile, for example 64,256"
+    )
+
+    compiler = parser.add_argument_group("compiler")
+    compiler.add_argument(
+        "--instance_type",
+        metavar="TARGET",
+        help="inf2, trn1, trn1n, trn2, trn3, or an instance such as inf2.xlarge",
+    )
+    compiler.add_argument("--auto_cast", choices=get_args(AutoCast), help="which fp32 operations are rounded to less")
+    compiler.add_argument("--auto_cast_type", choices=get_args(AutoCastType), help="what they are rounded to")
+    levels = compiler.add_mutually_exclusive_group()
+    for level, meaning in (
+        ("1", "no C++ compiler needed, ready at once"),
+        ("2", "each distinct layer compiled ahead of time"),
+        ("3", "the whole graph compiled and tuned"),
+    ):
+        levels.add_argument(f"-O{level}", dest="optlevel", action="store_const", const=level, help=meaning)
+    compiler.add_argument(
+        "--inline-weights-neff",
+        dest="inline_weights_to_neff",
+        action="store_true",
+        help="put the weights into the NEFF; a fine-tuned checkpoint then needs a recompile",
+    )
+
+
+def compile_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options the user gave, as keyword arguments of the Python API.
+
+    Args:
+        args: Parsed by a parser with `add_compile_arguments`.
+    """
+    return given(args, _COMPILE_OPTIONS)
+
+
+def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Return those of the named options that the user gave; zero is a value, an unset switch is none."""
+    values = {name: getattr(args, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None and value is not False}

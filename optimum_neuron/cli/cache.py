@@ -1,0 +1,199 @@
+"""`optimum-cli neuron cache`: what the compile cache holds, whether a request is in it and why not, cleaning up.
+
+The store is `optimum_neuron.compiler.cache.CompileCache`; the fields that a model asks it for come from
+`optimum_neuron.exporters.cache_request`, so that a lookup asks exactly what an export would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from optimum.commands.base import CommandInfo
+
+from .arguments import add_compile_arguments, compile_options, given, nonnegative, whole_number
+from .output import Out, duration, size
+from .parser import Command, CommandGroup
+
+if TYPE_CHECKING:
+    from ..compiler.cache import CompileCache
+
+
+class CacheStatusCommand(Command):
+    """Lists the entries with state, size and age."""
+
+    COMMAND = CommandInfo(name="status", help="List what the compile cache holds.")
+    DESCRIPTION = "List the entries of the compile cache with state, size, age and what they were compiled for."
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the cache."""
+        _add_url(parser)
+
+    def execute(self, out: Out) -> int:
+        """List the entries."""
+        from ..compiler.cache import CompileCache
+
+        status = CompileCache(self.args.url).status()
+        out.result(status, human=show_status, brief=str(status["num_entries"]))
+        return 0
+
+
+class CacheLookupCommand(Command):
+    """Says whether an export with these options would hit."""
+
+    COMMAND = CommandInfo(name="lookup", help="Say whether an export would find its NEFF in the cache.")
+    DESCRIPTION = """Say whether an export with these options would find its NEFF in the cache; compiles nothing.
+
+  optimum-cli neuron cache lookup smollm2 --sequence_length 2048
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the model, the options that decide a compile, and the cache."""
+        _add_request(parser)
+
+    def execute(self, out: Out) -> int:
+        """Look the request up."""
+        cache, fields = _request(self.args)
+        choice = cache.lookup(fields)
+        result = "miss" if choice.value is None else "hit"
+        data = {"model": self.args.model, "url": cache.url, "result": result, "entry": choice.to_dict()}
+        out.result(data, human=show_lookup, brief=result)
+        if result == "miss":
+            words = sys.argv[sys.argv.index("lookup") + 1 :]
+            out.hint(f"optimum-cli neuron cache explain {shlex.join(words)}")
+        return 0
+
+
+class CacheExplainCommand(Command):
+    """Says why a request misses: the nearest entries and every field that differs."""
+
+    COMMAND = CommandInfo(name="explain", help="Say why an export would compile again.")
+    DESCRIPTION = """Say why an export with these options hits or misses: the nearest entries, and where they differ.
+
+  optimum-cli neuron cache explain smollm2 --sequence_length 2048
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the model, the options that decide a compile, and the cache."""
+        _add_request(parser)
+
+    def execute(self, out: Out) -> int:
+        """Compare the request with the cache."""
+        cache, fields = _request(self.args)
+        data = {"model": self.args.model, "url": cache.url, **cache.explain(fields)}
+        out.result(data, human=show_explanation, brief="hit" if data["hit"] else "miss")
+        return 0
+
+
+class CachePruneCommand(Command):
+    """Removes incomplete entries and those beyond the limits."""
+
+    COMMAND = CommandInfo(name="prune", help="Remove incomplete, old or surplus entries.")
+    DESCRIPTION = """Remove entries that cannot be used, and those beyond the limits. What is being compiled stays.
+
+  optimum-cli neuron cache prune --older_than_days 30 --dry_run
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the limits and the cache."""
+        parser.add_argument("--older_than_days", type=nonnegative, metavar="N", help="remove entries older than this")
+        parser.add_argument(
+            "--max_size_bytes", type=whole_number, metavar="N", help="remove the oldest until the rest takes no more"
+        )
+        parser.add_argument("--keep_incomplete", action="store_true", help="keep entries that cannot be used")
+        parser.add_argument("--dry_run", action="store_true", help="only tell what would go")
+        _add_url(parser)
+
+    def execute(self, out: Out) -> int:
+        """Prune and tell what went."""
+        from ..compiler.cache import CompileCache
+
+        options = given(self.args, ("older_than_days", "max_size_bytes", "dry_run"))
+        if self.args.keep_incomplete:
+            options["incomplete"] = False
+        pruned = CompileCache(self.args.url).prune(**options)
+        out.result(pruned, human=show_pruned, brief=str(pruned["freed_bytes"]))
+        return 0
+
+
+class CacheCommand(CommandGroup):
+    """The group `cache`; called bare it prints its help."""
+
+    COMMAND = CommandInfo(name="cache", help="Look into the compile cache and clean it up.")
+    SUBCOMMANDS = tuple(
+        CommandInfo(name=command.COMMAND.name, help=command.COMMAND.help, subcommand_class=command)
+        for command in (CacheStatusCommand, CacheLookupCommand, CacheExplainCommand, CachePruneCommand)
+    )
+
+
+def show_status(out: Out, status: Mapping[str, Any]) -> None:
+    """Render the entries of a cache, and of its spool if there is one."""
+    out.text(f"{status['url']}: {status['num_entries']} entries, {size(status['size_bytes'])}")
+    rows = [
+        {
+            "name": entry["name"],
+            "state": entry["state"],
+            "size": size(entry["size_bytes"]),
+            "age": "" if entry["age_s"] is None else duration(entry["age_s"]),
+            "compiled for": entry["summary"] if entry["state"] == "success" else entry["reason"],
+        }
+        for entry in status["entries"]
+    ]
+    if rows:
+        out.table(rows, ("name", "state", "size", "age", "compiled for"))
+    if status.get("spool"):
+        out.text()
+        out.text("kept on this machine for it:")
+        show_status(out, status["spool"])
+
+
+def show_lookup(out: Out, data: Mapping[str, Any]) -> None:
+    """Render the outcome of a lookup with the nearest entries."""
+    entry = data["entry"]
+    out.text(f"{data['model']} in {data['url']}: {entry['value'] or 'not cached'}")
+    out.text(entry["reason"])
+    out.table(entry["rejected"], ("candidate", "reason"))
+
+
+def show_explanation(out: Out, data: Mapping[str, Any]) -> None:
+    """Render why a request hits or misses, one row per field that differs."""
+    out.text(f"{data['model']} in {data['url']}: {'hit' if data['hit'] else 'miss'}, {data['reason']}")
+    for near in data["nearest"]:
+        out.text()
+        out.table(near["differences"], ("field", "asked", "cached"), title=near["entry"])
+    if not data["hit"] and not data["nearest"]:
+        out.text(f"none of the {data['num_compared']} other entries is similar")
+
+
+def show_pruned(out: Out, pruned: Mapping[str, Any]) -> None:
+    """Render what was removed, or would be."""
+    rows = [{**item, "size": size(item["size_bytes"])} for item in (*pruned["removed"], *pruned["spool_removed"])]
+    if rows:
+        out.table(rows, ("name", "size", "reason"))
+    verb = "would free" if pruned["dry_run"] else "freed"
+    out.text(f"{verb} {size(pruned['freed_bytes'])}, {len(rows)} things")
+
+
+def _add_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", help="folder or fsspec URL of the cache (default: NEURON_COMPILE_CACHE_URL)")
+
+
+def _add_request(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="name on the Hub, folder, or name that neuron fetch knows")
+    add_compile_arguments(parser)
+    _add_url(parser)
+
+
+def _request(args: argparse.Namespace) -> tuple[CompileCache, Mapping[str, Any]]:
+    from ..compiler.cache import CompileCache
+    from ..exporters import cache_request
+
+    cache, fields = cache_request(args.model, **compile_options(args))
+    return cache if args.url is None else CompileCache(args.url), fields

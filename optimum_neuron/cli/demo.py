@@ -1,0 +1,66 @@
+"""`optimum-cli neuron demo`: one small model from checkpoint to answer, with what each step took.
+
+The work is `optimum_neuron.demo.run`. The times are measured on this host; the chip is simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from optimum.commands.base import CommandInfo
+
+from .arguments import given, positive_int
+from .output import Out, cell
+from .parser import Command
+
+_ROWS = {
+    "compile_s": "compile, s",
+    "cache": "compile cache",
+    "load_s": "load, s",
+    "time_to_first_token_s": "time to first token, s",
+    "tokens_per_s": "tokens per second",
+}
+"""Keys of the demo's dictionary that the table shows, with their labels."""
+
+
+class DemoCommand(Command):
+    """Compiles or takes from the cache, loads, answers one prompt, and shows the times."""
+
+    COMMAND = CommandInfo(name="demo", help="Compile a small chat model, ask it something, show the times.")
+    DESCRIPTION = """Compile a small chat model, ask it something, show what each step took.
+
+  optimum-cli neuron demo --prompt "What is a compiler?" --max_new_tokens 64
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the prompt and the length of the answer."""
+        parser.add_argument("--prompt", metavar="TEXT", help="what to ask")
+        parser.add_argument("--max_new_tokens", type=positive_int, metavar="N", help="longest answer, in tokens")
+
+    def execute(self, out: Out) -> int:
+        """Run the demo and show the answer, then the table."""
+        from ..demo import run
+
+        report = run(**given(self.args, ("prompt", "max_new_tokens")))
+        out.result(report, human=show_demo, brief=str(report.get("answer", "")))
+        out.hint("optimum-cli export neuron --help  # your own model")
+        return 0
+
+
+def show_demo(out: Out, report: Mapping[str, Any]) -> None:
+    """Render the answer and the table of a demo; missing keys are left out."""
+    out.text(str(report.get("answer", "")))
+    out.text()
+    rows = []
+    for key, label in _ROWS.items():
+        value = report.get(key)
+        if isinstance(value, Mapping):
+            rows.append({"what": label, "value": cell(value.get("value")), "reason": cell(value.get("reason"))})
+        elif value is not None:
+            rows.append({"what": label, "value": cell(value)})
+    target = report.get("target", "inf2")
+    target = target.get("value") if isinstance(target, Mapping) else target
+    out.table(rows, ("what", "value", "reason"), title=f"simulated target {target}; times are this host's")

@@ -1,0 +1,123 @@
+"""Turns what a command raises into an exit code and a few helpful lines.
+
+    0    it worked
+    1    a known error (`NeuronError`): the message without a traceback, then the next command
+    2    a mistyped command line (see `parser.py`)
+    130  Ctrl-C
+    141  the reader of stdout went away, as in `optimum-cli ... | head -1`
+
+OPTIMUM_NEURON_DEBUG=1 adds the traceback of known errors. Any other exception is a defect and keeps its
+traceback. This module knows nothing of argparse.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from collections.abc import Callable
+
+from .. import env
+from ..errors import (
+    ArtifactError,
+    CacheError,
+    CaptureError,
+    ConfigError,
+    CoreBusyError,
+    DeviceMemoryError,
+    LoweringError,
+    ModelError,
+    NeuronError,
+    ShapeError,
+    TargetMismatchError,
+    UnsupportedOperatorError,
+    ValidationError,
+)
+from .output import Out
+
+EXIT_KNOWN_ERROR = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_PIPE_CLOSED = 141
+
+NEXT_COMMANDS: dict[type[NeuronError], str] = {
+    NeuronError: "OPTIMUM_NEURON_DEBUG=1 {command} ...  # shows where it happened",
+    ArtifactError: "optimum-cli export neuron -m MODEL OUTPUT  # writes the folder anew",
+    CacheError: "optimum-cli neuron doctor  # checks the cache folder",
+    CaptureError: "OPTIMUM_NEURON_DEBUG=1 {command} ...  # shows the line of the model that stopped it",
+    ConfigError: "{command} --help  # lists the options",
+    CoreBusyError: "NEURON_RT_VISIBLE_CORES=N {command} ...  # claims core N instead",
+    DeviceMemoryError: "{command} --help  # a larger --instance_type, a smaller --batch_size or --sequence_length",
+    LoweringError: "optimum-cli neuron doctor  # checks the C++ compiler",
+    ModelError: "optimum-cli neuron fetch NAME  # brings a checkpoint that works",
+    ShapeError: "optimum-cli neuron inspect DIR  # lists the compiled shapes",
+    TargetMismatchError: "optimum-cli neuron inspect DIR  # shows what it was compiled for",
+    UnsupportedOperatorError: "{command} --json ...  # lists the operators with their place in the model",
+    ValidationError: "{command} --auto_cast none ...  # keeps the arithmetic of the checkpoint",
+}
+"""What to run next, by error class; the nearest base class counts."""
+
+
+def next_command(error: NeuronError, command: str) -> str:
+    """Return the command that helps after an error.
+
+    Args:
+        error: What was raised.
+        command: The command that was running, for example "optimum-cli export neuron".
+
+    Example:
+        ```python
+        from optimum_neuron.cli.errors import next_command
+        from optimum_neuron.errors import UnsupportedDtypeError
+
+        hint = next_command(UnsupportedDtypeError("fp8 on inf2"), "optimum-cli export neuron")
+        assert hint == "optimum-cli export neuron --help  # lists the options"
+        ```
+    """
+    template = next(NEXT_COMMANDS[cls] for cls in type(error).__mro__ if cls in NEXT_COMMANDS)
+    return template.format(command=command)
+
+
+def run_guarded(func: Callable[[Out], int], out: Out, *, command: str) -> int:
+    """Run a command and return its exit code.
+
+    While it runs, stray prints of libraries and model code go to stderr: stdout carries only the answer.
+
+    Args:
+        func: The command; it returns its exit code.
+        out: Where the command speaks.
+        command: How the user called it, for hints.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        Exception: Anything that is not a `NeuronError`, unchanged.
+    """
+    try:
+        debug = env.debug()
+    except ConfigError as error:
+        return _report(error, out, command, debug=False)
+    try:
+        with contextlib.redirect_stdout(out.stderr):
+            code = func(out)
+        out.flush()
+        return code
+    except NeuronError as error:
+        return _report(error, out, command, debug=debug)
+    except KeyboardInterrupt:
+        out.warning("stopped by Ctrl-C")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        if not out.pipe_closed:
+            raise
+        # The interpreter flushes stdout once more at exit; give it a place to write to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.stdout.fileno())
+        return EXIT_PIPE_CLOSED
+
+
+def _report(error: NeuronError, out: Out, command: str, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error, file=out.stderr)
+    out.error(type(error).__name__, str(error), details=error.details, hint=next_command(error, command))
+    return EXIT_KNOWN_ERROR

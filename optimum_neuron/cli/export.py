@@ -1,0 +1,105 @@
+"""`optimum-cli export neuron`: compile a checkpoint for a simulated NeuronCore and save it.
+
+The work is `optimum_neuron.exporters.main_export`, called in this process. This module only collects its
+arguments and shows its report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from optimum.commands.base import CommandInfo
+
+from .arguments import add_compile_arguments, compile_options, given, nonnegative
+from .output import Out, cell, size
+from .parser import Command
+
+_EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, check it against the original, save it.
+
+  optimum-cli export neuron -m smollm2 smollm2_neuron
+  optimum-cli export neuron -m ./my_model --batch_size 1 --sequence_length 2048 --instance_type trn2 out
+"""
+_EXPORT_OPTIONS = ("disable_neuron_cache", "disable_validation", "atol")
+_CHOICES = ("task", "family", "target", "cache", "host_code")
+_VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
+
+
+class NeuronExportCommand(Command):
+    """The `neuron` command below `optimum-cli export`."""
+
+    COMMAND = CommandInfo(name="neuron", help="Compile a model for AWS Trainium or Inferentia, simulated.")
+    DESCRIPTION = _EXAMPLES
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the model, the output folder and the options."""
+        parser.add_argument(
+            "-m", "--model", required=True, help="name on the Hub, folder, or name that neuron fetch knows"
+        )
+        parser.add_argument("output", metavar="OUTPUT", help="folder to write")
+        add_compile_arguments(parser)
+        checks = parser.add_argument_group("cache and validation")
+        checks.add_argument("--disable_neuron_cache", action="store_true", help="compile even if the cache has it")
+        checks.add_argument("--disable-validation", action="store_true", help="do not compare with the original")
+        checks.add_argument("--atol", type=nonnegative, help="largest absolute difference that validation accepts")
+
+    def execute(self, out: Out) -> int:
+        """Export in this process and show the report."""
+        from ..exporters import main_export
+
+        options = compile_options(self.args) | given(self.args, _EXPORT_OPTIONS)
+        report = main_export(model_name_or_path=self.args.model, output=self.args.output, **options).to_dict()
+        out.result(report, human=show_report, brief=self.args.output)
+        hint_next(out, report, self.args.output)
+        return 0
+
+
+def choice_rows(report: Mapping[str, Any], names: tuple[str, ...]) -> list[dict[str, str]]:
+    """Turn the automatic choices of a report into table rows: what, choice, reason.
+
+    Args:
+        report: Holds plain values or `Choice.to_dict()` values.
+        names: The keys to show; a missing one is left out.
+    """
+    rows = []
+    for name in names:
+        found = report.get(name)
+        if isinstance(found, Mapping):
+            rows.append({"what": name, "choice": cell(found.get("value")), "reason": cell(found.get("reason"))})
+        elif found is not None:
+            rows.append({"what": name, "choice": cell(found)})
+    return rows
+
+
+def show_report(out: Out, report: Mapping[str, Any]) -> None:
+    """Render an export report for a person."""
+    size_bytes = report.get("size_bytes")
+    simulated = ", simulated" if report.get("simulated") else ""
+    written = f" ({size(size_bytes)})" if size_bytes is not None else ""
+    out.text(f"exported {report.get('model', '')} to {report.get('output_dir', '')}{written}{simulated}")
+    out.text()
+    out.table(choice_rows(report, _CHOICES), ("what", "choice", "reason"))
+    graphs = report.get("graphs") or []
+    if graphs:
+        out.text()
+        out.table(graphs, tuple(dict.fromkeys(key for graph in graphs for key in graph)), title="graphs")
+    out.text()
+    if report.get("validation"):
+        out.table(report["validation"], _VALIDATION, title="compared with the original model")
+    else:
+        out.text("not compared with the original model")
+    if report.get("timings_s"):
+        out.text()
+        out.text("seconds on this host: " + cell(report["timings_s"]))
+
+
+def hint_next(out: Out, report: Mapping[str, Any], output: str) -> None:
+    """Name the command that looks into the folder and, for a text model, the Python lines that talk to it."""
+    task = report.get("task")
+    task = task.get("value") if isinstance(task, Mapping) else task
+    out.hint(f"optimum-cli neuron inspect {shlex.quote(output)}")
+    if task == "text-generation":
+        out.hint(f"python: from optimum_neuron import pipeline\nprint(pipeline({task!r}, {output!r})('Hello'))")

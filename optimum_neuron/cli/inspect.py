@@ -1,0 +1,73 @@
+"""`optimum-cli neuron inspect DIR`: what an exported folder holds, read without running anything of it.
+
+The facts come from `optimum_neuron.exporters.inspect_export`; whatever they are, they are shown: single values
+first, then one table per list.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from optimum.commands.base import CommandInfo
+
+from .output import Out, cell, size
+from .parser import Command
+
+
+class InspectCommand(Command):
+    """Shows graphs, shapes, target, flags, weights and sizes of an exported folder."""
+
+    COMMAND = CommandInfo(name="inspect", help="Show what an exported folder holds.")
+    DESCRIPTION = "Show what an exported folder holds: graphs and their shapes, target, flags, weights, sizes."
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the folder."""
+        parser.add_argument("directory", metavar="DIR", help="folder written by optimum-cli export neuron")
+
+    def execute(self, out: Out) -> int:
+        """Read the folder and show its facts."""
+        from ..exporters import inspect_export
+
+        out.result(inspect_export(self.args.directory), human=show_facts, brief=self.args.directory)
+        return 0
+
+
+def show_facts(out: Out, facts: Mapping[str, Any], title: str | None = None) -> None:
+    """Render nested facts: a table of single values, then every list and inner dictionary under its name.
+
+    Args:
+        out: Where to print.
+        facts: Plain data; keys that end in `_bytes` are shown with a unit, `Choice.to_dict()` values with a reason.
+        title: Heading of the single values.
+    """
+    single, nested = [], {}
+    for name, value in facts.items():
+        if isinstance(value, Mapping) and "value" in value and "reason" in value:
+            single.append({"what": name, "value": _shown(name, value["value"]), "reason": value["reason"]})
+        elif isinstance(value, Mapping) or _is_rows(value):
+            nested[name] = value
+        else:
+            single.append({"what": name, "value": _shown(name, value)})
+    if single:
+        out.table(single, ("what", "value", "reason"), title=title)
+    for name, value in nested.items():
+        inner = name if title is None else f"{title}.{name}"
+        out.text()
+        if isinstance(value, Mapping):
+            show_facts(out, value, inner)
+        else:
+            rows = [{key: _shown(key, item) for key, item in row.items()} for row in value]
+            out.table(rows, tuple(dict.fromkeys(key for row in rows for key in row)), title=inner)
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, Mapping) for item in value)
+
+
+def _shown(name: str, value: Any) -> Any:
+    if isinstance(value, (list, tuple, Mapping)) and not value:
+        return "none"
+    return size(value) if name.endswith("_bytes") and isinstance(value, (int, float)) else cell(value)

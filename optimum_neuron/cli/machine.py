@@ -1,0 +1,238 @@
+"""Examines this machine for `optimum-cli neuron doctor`; draws no conclusions (see `diagnosis.py`).
+
+The host-code rows come from `compiler/lower/choose.py`, which decides by the same probes. Everything else needs
+only the standard library, so that a broken installation, even of torch, can be examined too. Nothing is left
+on disk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import env
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from ..compiler.lower.choose import CpuFeatures
+
+CORE_PACKAGES = ("torch", "transformers", "optimum", "accelerate", "safetensors", "huggingface-hub", "numpy", "rich")
+"""Looked at even where this package was not installed and its requirements are unknown."""
+VENDOR_PACKAGES = (
+    "libneuronxla",
+    "neuronx-cc",
+    "neuronx-distributed",
+    "neuronx-distributed-inference",
+    "optimum-neuron",
+    "torch-neuron",
+    "torch-neuronx",
+)
+"""Distributions that need the hardware."""
+SDK_PACKAGE = "optimum-neuron-sim-sdk"
+"""Our second distribution: import names that the vendor's wheels have too."""
+_TEST_PROGRAM = "#include <cmath>\n#include <vector>\nint main() { return std::vector<int>(1).empty(); }\n"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CppCompiler:
+    """The C++ compiler that host code is made with."""
+
+    version: str
+    """First line of its `--version`."""
+    complaint: str = ""
+    """Empty when it translates a small program (with OpenMP on Linux), else why not."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Folder:
+    """A folder that caches are kept in."""
+
+    purpose: str
+    """What is kept there."""
+    location: str
+    """Path or URL."""
+    free_bytes: int | None
+    """Free space of its disk; None for a URL."""
+    complaint: str = ""
+    """Why nothing can be written there; empty when writing works or for a URL."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What was found on a machine."""
+
+    python: str
+    """Version of the interpreter."""
+    distribution: str | None
+    """Name this package is installed under, or None when it runs from a source folder."""
+    requires_python: str
+    """Versions of Python our distribution asks for; empty when it names none or is not installed."""
+    requirements: tuple[str, ...]
+    """What our distribution asks for, as written in its metadata."""
+    packages: Mapping[str, str]
+    """Installed versions by normalised distribution name."""
+    torch_complaint: str
+    """Why torch cannot be imported; empty when it can."""
+    compiler: CppCompiler | None
+    """The C++ compiler, if any; None too when torch, which knows where to look, cannot be imported."""
+    host_code: CpuFeatures | None
+    """What of the CPU host code is chosen by; None when torch cannot be imported."""
+    cpu: str
+    """Architecture as the system names it, for example "x86_64"."""
+    cpu_features: frozenset[str] | None
+    """Feature flags as Linux names them; None where the system does not tell."""
+    num_cpus: int
+    """CPUs this process may use."""
+    memory_available_bytes: int | None
+    """Memory a new program can have, limits of a container included; None where the system does not tell."""
+    folders: tuple[Folder, ...]
+    """Cache folders."""
+    settings: Mapping[str, str]
+    """Environment variables that change a default, with what they come to."""
+    setting_complaints: tuple[str, ...]
+    """Environment variables whose value cannot be used."""
+
+
+def examine() -> Machine:
+    """Look at this machine; takes about as long as importing torch."""
+    distribution, requires_python, requirements = _own_metadata()
+    settings, setting_complaints = _settings()
+    torch_complaint, compiler, host_code = _host_code()
+    return Machine(
+        python=platform.python_version(),
+        distribution=distribution,
+        requires_python=requires_python,
+        requirements=requirements,
+        packages={normalised(d.name): d.version for d in importlib.metadata.distributions() if d.name},
+        torch_complaint=torch_complaint,
+        compiler=compiler,
+        host_code=host_code,
+        cpu=platform.machine(),
+        cpu_features=_cpu_features(),
+        num_cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        memory_available_bytes=_available_memory_bytes(),
+        folders=(_folder("compile cache", env.compile_cache_url()), _folder("own caches", str(env.home()))),
+        settings=settings,
+        setting_complaints=setting_complaints,
+    )
+
+
+def normalised(name: str) -> str:
+    """Return the canonical spelling of a distribution name (PEP 503).
+
+    Example:
+        ```python
+        from optimum_neuron.cli.machine import normalised
+
+        assert normalised("Torch_NeuronX") == "torch-neuronx"
+        ```
+    """
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _own_metadata() -> tuple[str | None, str, tuple[str, ...]]:
+    names = importlib.metadata.packages_distributions().get("optimum_neuron")
+    if not names:
+        return None, "", ()
+    requires_python = importlib.metadata.metadata(names[0]).json.get("requires_python")
+    return names[0], str(requires_python or ""), tuple(importlib.metadata.requires(names[0]) or ())
+
+
+def _settings() -> tuple[dict[str, str], tuple[str, ...]]:
+    readers = {
+        "NEURON_COMPILE_CACHE_URL": env.compile_cache_url,
+        "NEURON_PLATFORM_TARGET_OVERRIDE": env.platform_target,
+        "NEURON_RT_NUM_CORES": env.num_cores,
+        "NEURON_RT_VALIDATE_HASH": env.validate_hash,
+        "NEURON_RT_VISIBLE_CORES": env.visible_cores,
+        "OPTIMUM_NEURON_DEBUG": env.debug,
+        "OPTIMUM_NEURON_INSTANCE": env.instance_type,
+    }
+    settings, complaints = {}, []
+    for name, reader in readers.items():
+        try:
+            value = reader()
+        except ConfigError as error:
+            complaints.append(str(error))
+        else:
+            if value != reader({}):
+                settings[name] = str(value)
+    return settings, tuple(complaints)
+
+
+def _host_code() -> tuple[str, CppCompiler | None, CpuFeatures | None]:
+    try:
+        import torch  # noqa: F401
+    except (ImportError, OSError) as error:
+        return f"{type(error).__name__}: {error}".split("\n")[0], None, None
+    from ..compiler.lower.choose import probe_compiler, probe_cpu
+
+    version = probe_compiler()
+    return "", CppCompiler(version=version, complaint=_try_compiler()) if version else None, probe_cpu()
+
+
+def _try_compiler() -> str:
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        command = get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return "Inductor looks for it under another name"
+    openmp = ["-fopenmp", "-include", "omp.h"] if sys.platform == "linux" else []
+    with tempfile.TemporaryDirectory() as folder:
+        source, result = Path(folder, "test.cpp"), Path(folder, "test.so")
+        source.write_text(_TEST_PROGRAM)
+        said = _output([command, "-std=c++17", *openmp, "-shared", "-fPIC", str(source), "-o", str(result)])
+        return "" if result.exists() else said.strip().split("\n")[0] or "it wrote nothing"
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{command[0]}: {error}"
+    return done.stdout + done.stderr
+
+
+def _cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str] | None:
+    if not cpuinfo.exists():
+        return None
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    return frozenset(found.group(1).split()) if found else None
+
+
+def _available_memory_bytes(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+    if not meminfo.exists():
+        return None
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
+    available = int(found.group(1)) * 1024 if found else None
+    limit, used = cgroup / "memory.max", cgroup / "memory.current"
+    if available is not None and limit.exists() and used.exists() and limit.read_text().strip() != "max":
+        available = min(available, max(int(limit.read_text()) - int(used.read_text()), 0))
+    return available
+
+
+def _folder(purpose: str, location: str) -> Folder:
+    if "://" in location:
+        return Folder(purpose=purpose, location=location, free_bytes=None)
+    existing = Path(location).absolute()
+    while not existing.exists():
+        existing = existing.parent
+    complaint = ""
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        complaint = error.strerror or str(error)
+    return Folder(purpose=purpose, location=location, free_bytes=shutil.disk_usage(existing).free, complaint=complaint)

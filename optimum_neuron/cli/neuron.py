@@ -1,0 +1,22 @@
+"""`optimum-cli neuron`: the group of commands around compiled models; called bare it prints its help."""
+
+from __future__ import annotations
+
+from optimum.commands.base import CommandInfo
+
+from .cache import CacheCommand
+from .demo import DemoCommand
+from .doctor import DoctorCommand
+from .fetch import FetchCommand
+from .inspect import InspectCommand
+from .parser import CommandGroup
+
+
+class NeuronCommand(CommandGroup):
+    """The top-level command `neuron`."""
+
+    COMMAND = CommandInfo(name="neuron", help="Compile cache, diagnosis and demo of simulated AWS Neuron.")
+    SUBCOMMANDS = tuple(
+        CommandInfo(name=command.COMMAND.name, help=command.COMMAND.help, subcommand_class=command)
+        for command in (CacheCommand, DemoCommand, DoctorCommand, FetchCommand, InspectCommand)
+    )

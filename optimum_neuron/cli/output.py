@@ -1,0 +1,248 @@
+"""The one way a command speaks: data on stdout, talk on stderr, in three modes.
+
+    human   tables and text; colours only on a terminal, never with NO_COLOR; plain lines into a pipe
+    json    one JSON document, nothing else, on stdout
+    quiet   the single value that a script wants, on stdout
+
+A command builds one dictionary and hands it to `Out.result` once. `--json` prints that dictionary; the human
+view is rendered from the same one. This module knows no command and no error type.
+
+    >>> import io
+    >>> from optimum_neuron.cli.output import Out
+    >>> stream = io.StringIO()
+    >>> out = Out("human", stdout=stream)
+    >>> out.result({"size_bytes": 2048}, human=lambda out, data: out.text(f"size {data['size_bytes']}"), brief="2048")
+    >>> stream.getvalue()
+    'size 2048\\n'
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Mode = Literal["human", "json", "quiet"]
+
+_PIPE_WIDTH = 100_000
+"""Columns assumed where there is no terminal: lines in a pipe are never wrapped."""
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "hit": "green", "miss": "yellow"}
+"""Colours only, no bold: rich drops colours by itself when NO_COLOR is set."""
+
+
+class Out:
+    """Prints what a command has to say.
+
+    Args:
+        mode: "human", "json" or "quiet".
+        stdout: Where data goes; `sys.stdout` of this moment when None.
+        stderr: Where talk goes; `sys.stderr` of this moment when None.
+    """
+
+    def __init__(self, mode: Mode = "human", *, stdout: IO[str] | None = None, stderr: IO[str] | None = None) -> None:
+        self.mode: Mode = mode
+        self.stdout: IO[str] = sys.stdout if stdout is None else stdout
+        self.stderr: IO[str] = sys.stderr if stderr is None else stderr
+        self.pipe_closed = False
+        """True once the reader of stdout has gone away."""
+
+    def result(self, data: Mapping[str, Any], *, human: Callable[[Out, Mapping[str, Any]], None], brief: str) -> None:
+        """Print the answer of a command; call it once.
+
+        Args:
+            data: The answer; all of it is printed as JSON.
+            human: Renders the answer with `text` and `table`.
+            brief: The one value that quiet mode prints.
+        """
+        if self.mode == "json":
+            self._data(to_json(data))
+        elif self.mode == "quiet":
+            self._data(brief)
+        else:
+            human(self, data)
+
+    def text(self, line: str = "") -> None:
+        """Print a line of data; silent in json and quiet mode."""
+        if self.mode == "human":
+            self._data(line)
+
+    def table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None) -> None:
+        """Print rows as a table; silent in json and quiet mode.
+
+        Args:
+            rows: One dictionary per row; a missing key is an empty cell.
+            columns: The keys to show, in order; a column that is empty in every row is left out.
+            title: A line above the table.
+        """
+        if self.mode != "human":
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        shown = [column for column in columns if any(row.get(column) not in (None, "") for row in rows)]
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="cyan")
+        for column in shown:
+            numbers = all(isinstance(row.get(column), (int, float)) for row in rows)
+            table.add_column(column.replace("_", " "), justify="right" if numbers else "left", overflow="fold")
+        for row in rows:
+            cells = [cell(row.get(column)) for column in shown]
+            table.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in cells))
+        console = self._console(self.stdout)
+        with console.capture() as capture:
+            console.print(table)
+        if title:
+            self._data(title)
+        self._data("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
+
+    def hint(self, command: str) -> None:
+        """Name the next command on stderr; silent in json and quiet mode."""
+        if self.mode == "human":
+            self._talk("next", "cyan", command)
+
+    def warning(self, message: str) -> None:
+        """Print a warning on stderr, in every mode."""
+        self._talk("warning", "yellow", message)
+
+    def error(self, kind: str, message: str, *, details: Mapping[str, Any], hint: str) -> None:
+        """Print an error: lines on stderr, or in json mode one object on stdout.
+
+        Args:
+            kind: Name of the error class.
+            message: What was asked, what was found, why it cannot be, what to do.
+            details: Machine-readable facts, printed in json mode.
+            hint: The next command.
+        """
+        if self.mode == "json":
+            error = {"type": kind, "message": message, "details": details, "hint": hint}
+            self._data(to_json({"error": error}))
+            return
+        self._talk("error", "red", _readable(message))
+        self._talk("next", "cyan", hint)
+
+    def flush(self) -> None:
+        """Write out what is buffered.
+
+        Raises:
+            BrokenPipeError: The reader has gone away; `pipe_closed` is set.
+        """
+        try:
+            self.stdout.flush()
+        except BrokenPipeError:
+            self.pipe_closed = True
+            raise
+
+    def _data(self, text: str) -> None:
+        try:
+            print(text, file=self.stdout)
+        except BrokenPipeError:
+            self.pipe_closed = True
+            raise
+
+    def _talk(self, label: str, style: str, message: str) -> None:
+        from rich.text import Text
+
+        first, *rest = message.split("\n")
+        lines = [first, *(f"  {line}" for line in rest)]
+        self._console(self.stderr).print(Text.assemble((f"{label}: ", style), "\n".join(lines)), soft_wrap=True)
+
+    @staticmethod
+    def _console(stream: IO[str]) -> Console:
+        from rich.console import Console
+
+        terminal = stream.isatty()
+        return Console(
+            file=stream,
+            force_terminal=terminal,
+            width=None if terminal else _PIPE_WIDTH,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+
+
+def cell(value: Any) -> str:
+    """Format one value for a person: floats with four significant digits, lists joined, None empty.
+
+    Example:
+        ```python
+        from optimum_neuron.cli.output import cell
+
+        assert (cell(0.123456), cell([1, 128]), cell(True), cell(None)) == ("0.1235", "1, 128", "yes", "")
+        ```
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(cell(item) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={cell(item)}" for key, item in value.items())
+    return str(value)
+
+
+def size(num_bytes: float) -> str:
+    """Format a number of bytes with a binary unit.
+
+    Example:
+        ```python
+        from optimum_neuron.cli.output import size
+
+        assert (size(512), size(3 * 2**20)) == ("512 B", "3.0 MiB")
+        ```
+    """
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    power = min(max(int(num_bytes).bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{num_bytes / 1024**power:.{1 if power else 0}f} {units[power]}"
+
+
+def duration(seconds: float) -> str:
+    """Format a time span in its largest unit.
+
+    Example:
+        ```python
+        from optimum_neuron.cli.output import duration
+
+        assert (duration(90), duration(3 * 86400)) == ("90 s", "3 days")
+        ```
+    """
+    for unit, length_s in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length_s:
+            return f"{seconds / length_s:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def to_json(data: Any) -> str:
+    """Write plain data, dataclasses, paths and sets as strict JSON.
+
+    JSON has no infinity and no not-a-number: those become the strings "inf", "-inf" and "nan".
+    """
+    return json.dumps(_plain(data), indent=2, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(_plain(item) for item in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+def _readable(message: str) -> str:
+    """Put the remedy of a refusal on a line of its own."""
+    before, mark, remedy = message.rpartition(" To fix it: ")
+    return f"{before}\nTo fix it: {remedy}" if mark else message

@@ -1,0 +1,110 @@
+"""Command lines: a parser that answers typing mistakes with the nearest name, and the base of our commands.
+
+optimum creates the parsers of all commands itself, from the plain argparse class; `Command.parse_args` turns
+ours into `NeuronParser`. A mistyped command line ends with exit code 2, two lines on stderr (or one JSON
+object on stdout with `--json`), and no page of usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from optimum.commands.base import BaseOptimumCLICommand
+
+from ..errors import nearest
+from .errors import EXIT_USAGE, run_guarded
+from .output import Mode, Out
+
+
+class NeuronParser(argparse.ArgumentParser):
+    """An argument parser whose refusals name the nearest option or choice."""
+
+    _json = False
+
+    @classmethod
+    def adopt(cls, parser: argparse.ArgumentParser) -> None:
+        """Turn a parser that optimum made into one of ours."""
+        parser.__class__ = cls
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.allow_abbrev = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse, and refuse at this level what argparse would hand to the root parser."""
+        words = list(sys.argv[1:] if args is None else args)
+        self._json = "--json" in words
+        if self._subparsers is None:
+            self._refuse_unknown_options(words)
+        parsed, extra = super().parse_known_args(words, namespace)
+        if extra:
+            self.error(f"unexpected argument '{extra[0]}'")
+        return parsed, extra
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where help is, then exit with 2."""
+        out = Out("json" if self._json else "human")
+        out.error("UsageError", message, details={}, hint=f"{self.prog} --help")
+        sys.exit(EXIT_USAGE)
+
+    def _refuse_unknown_options(self, words: Sequence[str]) -> None:
+        # Before argparse: it would first complain about the required option that a typing mistake left out.
+        known = self._option_string_actions
+        for word in words:
+            if word == "--":
+                return
+            name = word.partition("=")[0]
+            is_option = len(word) > 1 and word[0] == "-" and word[1] not in "0123456789." and " " not in name
+            if is_option and name not in known and (word.startswith("--") or word[:2] not in known):
+                self.error(f"unknown option '{name}'{nearest(name, known)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            what = f"{'/'.join(action.option_strings)}: unknown value" if action.option_strings else "unknown command"
+            guess = nearest(str(value), choices) or "."
+            self.error(f"{what} '{value}'{guess} Choose from {', '.join(choices)}.")
+
+
+class Command(BaseOptimumCLICommand):
+    """Base of our leaf commands: declares arguments, then executes under the error guard."""
+
+    DESCRIPTION: str
+    """What the command does, for its help page; examples at the end."""
+
+    @classmethod
+    def parse_args(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments on the parser that optimum made."""
+        NeuronParser.adopt(parser)
+        parser.description = cls.DESCRIPTION
+        cls.add_arguments(parser)
+        output = parser.add_argument_group("output").add_mutually_exclusive_group()
+        output.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+        output.add_argument("--quiet", action="store_true", help="print only the value a script needs")
+
+    @classmethod
+    @abstractmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's own arguments."""
+
+    @abstractmethod
+    def execute(self, out: Out) -> int:
+        """Do the work, answer through `out`, return the exit code."""
+
+    def run(self) -> None:
+        """Execute; known errors become messages and exit codes."""
+        mode: Mode = "json" if self.args.json else "quiet" if self.args.quiet else "human"
+        code = run_guarded(self.execute, Out(mode), command=self.parser.prog)
+        if code:
+            sys.exit(code)
+
+
+class CommandGroup(BaseOptimumCLICommand):
+    """Base of commands that only hold other commands; called bare they print their help."""
+
+    @staticmethod
+    def parse_args(parser: argparse.ArgumentParser) -> None:
+        """Adopt the parser: subcommands created on it become ours too."""
+        NeuronParser.adopt(parser)

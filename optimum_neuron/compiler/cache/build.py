@@ -1,0 +1,174 @@
+"""Get a verified NEFF onto this machine: find it, download it, or have it compiled.
+
+It joins entries and locks; which storage is asked first, and what is said about it, is the business of `store.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import CacheError, NeuronError
+from ..atomic import disk_full, is_disk_full, write_bytes
+from ..canonical import canonical_json
+from ..neff import open_neff
+from .entries import DONE_NAME, FIELDS_NAME, NEFF_NAME, Entry, Marker, find_entry, neff_problem
+from .keys import entry_key
+from .locks import Claim, claim, publish
+from .storage import LocalStorage, RemoteStorage, Storage
+
+_FILES = (NEFF_NAME, FIELDS_NAME, DONE_NAME)
+"""Order of transfer: the marker last, so that whoever sees it sees the rest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A verified NEFF on this machine, or why there is none."""
+
+    path: Path | None
+    """The NEFF."""
+    reason: str
+    """What was found."""
+    marker: Marker | None = None
+    """The entry's marker, with `path`."""
+    in_cache: bool = True
+    """Whether the cache holds it, not only the spool of this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """Result of `build`."""
+
+    path: Path
+    """The NEFF."""
+    compiled: bool
+    """False when another process was faster."""
+    leftover: str | None
+    """What a killed process had left behind."""
+
+
+def usable(storage: Storage, name: str, key: str) -> Entry | str:
+    """The complete entry, or why there is none; the NEFF itself is not read."""
+    entry = find_entry(storage, name)
+    if entry is None:
+        return "no such entry"
+    if entry.state != "success" or entry.marker is None:
+        return f"the entry is incomplete ({entry.reason})"
+    if entry.marker.key != key:
+        return "another request has the same short key"
+    return entry
+
+
+def fetch_local(storage: LocalStorage, name: str, key: str) -> Found:
+    """Find an entry in a folder and verify its NEFF."""
+    entry = usable(storage, name, key)
+    if isinstance(entry, str):
+        return Found(path=None, reason=entry)
+    assert entry.marker is not None
+    path = storage.root / name / NEFF_NAME
+    if problem := neff_problem(path, entry.marker):
+        return Found(path=None, reason=problem)
+    return Found(path=path, reason=f"compiled {age_text(entry.marker)} ago", marker=entry.marker)
+
+
+def fetch_remote(storage: RemoteStorage, spool: LocalStorage, name: str, key: str, timeout_s: float | None) -> Found:
+    """Find an entry behind fsspec, download it into the spool unless it is there, and verify it."""
+    entry = usable(storage, name, key)
+    if isinstance(entry, str):
+        return Found(path=None, reason=entry)
+    assert entry.marker is not None
+    local = fetch_local(spool, name, key)
+    if local.path is not None and local.marker == entry.marker:
+        return Found(path=local.path, reason=f"{local.reason}, downloaded before", marker=entry.marker)
+    with claim(spool.root, name, timeout_s=timeout_s) as right:
+        with _telling_full(spool.root / name / NEFF_NAME, right.folder, entry.marker.neff_size_bytes):
+            for file in _FILES:
+                storage.download(f"{name}/{file}", right.folder / file)
+        if problem := neff_problem(right.folder / NEFF_NAME, entry.marker):
+            return Found(path=None, reason=problem)
+        publish(spool.root, name, right.folder)
+    return Found(
+        path=spool.root / name / NEFF_NAME,
+        reason=f"compiled {age_text(entry.marker)} ago, downloaded",
+        marker=entry.marker,
+    )
+
+
+def build(
+    storage: LocalStorage,
+    name: str,
+    fields: Mapping[str, Any],
+    produce: Callable[[Path], None],
+    timeout_s: float | None,
+) -> Built:
+    """Compile an entry once, however many processes ask for it at the same time.
+
+    Args:
+        storage: Folder that gets the entry.
+        name: The entry.
+        fields: Everything that decides it.
+        produce: Writes the NEFF to the path it is given.
+        timeout_s: How long to wait for another process, in seconds; None for as long as it takes.
+    """
+    key = entry_key(fields)
+    with claim(storage.root, name, timeout_s=timeout_s) as right:
+        ready = fetch_local(storage, name, key)
+        if ready.path is not None:
+            return Built(path=ready.path, compiled=False, leftover=None)
+        with _telling_full(storage.root / name / NEFF_NAME, right.folder):
+            _compile(right, key, fields, produce)
+            publish(storage.root, name, right.folder)
+    return Built(path=storage.root / name / NEFF_NAME, compiled=True, leftover=right.leftover)
+
+
+def share(spool: LocalStorage, storage: RemoteStorage, name: str) -> None:
+    """Upload an entry; an older one under that name stops being valid before its files change.
+
+    Raises:
+        CacheError: The remote storage refuses.
+    """
+    storage.remove(f"{name}/{DONE_NAME}")
+    for file in _FILES:
+        storage.upload(spool.root / name / file, f"{name}/{file}")
+
+
+def age_text(marker: Marker) -> str:
+    """Age of an entry in its largest unit."""
+    age_s = max(0.0, time.time() - marker.created_unix_s)
+    for unit, seconds in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if age_s >= 2 * seconds:
+            return f"{age_s / seconds:.0f} {unit}"
+    return f"{age_s:.0f} s"
+
+
+def _compile(right: Claim, key: str, fields: Mapping[str, Any], produce: Callable[[Path], None]) -> None:
+    path = right.folder / NEFF_NAME
+    produce(path)
+    with open_neff(path) as neff:
+        marker = Marker(
+            key=key,
+            neff_hash=neff.header.hash.hex(),
+            neff_size_bytes=path.stat().st_size,
+            created_unix_s=int(time.time()),
+        )
+    write_bytes(right.folder / FIELDS_NAME, canonical_json(fields, what=FIELDS_NAME), error=CacheError)
+    write_bytes(right.folder / DONE_NAME, marker.to_json(), error=CacheError)
+
+
+@contextlib.contextmanager
+def _telling_full(path: Path, folder: Path, needed_bytes: int = 0) -> Iterator[None]:
+    """Turn a full disk into a `CacheError` that tells the bytes needed and, after cleaning up, free."""
+    try:
+        yield
+    except Exception as error:
+        if not is_disk_full(error):
+            raise
+        written_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        told_bytes = error.details.get("needed_bytes", 0) if isinstance(error, NeuronError) else 0
+        shutil.rmtree(folder)
+        raise disk_full(CacheError, path=path, needed_bytes=max(needed_bytes, written_bytes, told_bytes)) from error

@@ -1,0 +1,121 @@
+"""Why a request missed: the nearest entries and the fields in which they differ.
+
+It compares plain data and knows nothing of storage or of what a field means. Hashes always differ when anything does,
+so they are named only where nothing else explains the miss.
+
+    >>> from optimum_neuron.compiler.cache.explain import describe, differences
+    >>> describe(differences({"sequence_length": 2048, "ir": "a" * 64}, {"sequence_length": 4096, "ir": "b" * 64}))
+    'sequence_length 2048, cached 4096'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .entries import Entry
+
+_DIGEST = re.compile(r"[0-9a-f]{16,}")
+_SHOWN_DIGEST_CHARACTERS = 12
+_NUM_SUMMARY_FIELDS = 8
+_ABSENT = object()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One field in which a request and an entry differ."""
+
+    field: str
+    """Dotted path, for example "inputs.input_ids"."""
+    asked: Any
+    """Value of the request; None where it has no such field."""
+    cached: Any
+    """Value of the entry; None where it has no such field."""
+    text: str
+    """For people."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Near:
+    """An entry that is similar to a request."""
+
+    entry: Entry
+    """The entry."""
+    differences: tuple[Difference, ...]
+    """Where it differs."""
+
+
+def differences(asked: Mapping[str, Any], cached: Mapping[str, Any]) -> list[Difference]:
+    """List the fields that differ, leaving out hashes unless only hashes differ."""
+    left, right = _leaves(asked), _leaves(cached)
+    found = [
+        Difference(
+            field=field,
+            asked=left.get(field),
+            cached=right.get(field),
+            text=_text(field, left.get(field, _ABSENT), right.get(field, _ABSENT)),
+        )
+        for field in sorted({*left, *right})
+        if left.get(field, _ABSENT) != right.get(field, _ABSENT)
+    ]
+    plain = [d for d in found if not (_is_digest(d.asked) or _is_digest(d.cached))]
+    return plain or found
+
+
+def describe(found: Iterable[Difference]) -> str:
+    """One line with all differences."""
+    return "; ".join(difference.text for difference in found)
+
+
+def nearest_entries(asked: Mapping[str, Any], entries: Iterable[Entry], *, limit: int) -> list[Near]:
+    """The complete entries with the fewest differences; those that differ in most fields are not near."""
+    num_fields = len(_leaves(asked))
+    near = [
+        Near(entry=entry, differences=tuple(found))
+        for entry in entries
+        if entry.fields is not None
+        if (found := differences(asked, entry.fields)) and 2 * len(found) <= num_fields
+    ]
+    return sorted(
+        near,
+        key=lambda n: (len(n.differences), -(n.entry.marker.created_unix_s if n.entry.marker else 0), n.entry.name),
+    )[:limit]
+
+
+def summary(fields: Mapping[str, Any]) -> str:
+    """The first fields of an entry in one line, without hashes."""
+    shown = [f"{field} {value}" for field, value in _leaves(fields).items() if not _is_digest(value)]
+    rest = f", {len(shown) - _NUM_SUMMARY_FIELDS} more" if len(shown) > _NUM_SUMMARY_FIELDS else ""
+    return ", ".join(shown[:_NUM_SUMMARY_FIELDS]) + rest
+
+
+def _leaves(value: Mapping[str, Any] | list[Any] | tuple[Any, ...], where: str = "") -> dict[str, Any]:
+    items = value.items() if isinstance(value, Mapping) else enumerate(value)
+    leaves: dict[str, Any] = {}
+    for key, item in items:
+        path = f"{where}.{key}" if where else str(key)
+        nested = isinstance(item, Mapping) or (
+            isinstance(item, (list, tuple)) and any(isinstance(part, (Mapping, list, tuple)) for part in item)
+        )
+        if nested and item:
+            leaves.update(_leaves(item, path))
+        else:
+            # A request has tuples where the JSON of an entry has lists.
+            leaves[path] = list(item) if isinstance(item, tuple) else item
+    return leaves
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def _text(field: str, asked: Any, cached: Any) -> str:
+    if asked is _ABSENT:
+        return f"{field} not asked for, cached {_shown(cached)}"
+    return f"{field} {_shown(asked)}, cached {'without it' if cached is _ABSENT else _shown(cached)}"
+
+
+def _shown(value: Any) -> str:
+    return f"{value[:_SHOWN_DIGEST_CHARACTERS]}..." if _is_digest(value) else str(value)

@@ -1,0 +1,54 @@
+"""The request index: from a description known before capture to the entry it led to.
+
+A warm load finds its NEFF by the request alone and captures nothing. It knows file names and nothing of what a
+request says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..canonical import canonical_json
+from .keys import ENTRY_NAME, request_path
+from .storage import Storage
+
+FOLDER = "requests/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where a request leads."""
+
+    entry: str
+    """Name of the entry."""
+    key: str
+    """Its full key."""
+
+
+def record(storage: Storage, request: Mapping[str, Any], target: Target) -> None:
+    """Remember where a request leads, unless that is known already."""
+    path = request_path(request)
+    content = canonical_json({"entry": target.entry, "key": target.key, "request": request}, what="cache request")
+    if storage.read(path) != content:
+        storage.write(path, content)
+
+
+def find(storage: Storage, request: Mapping[str, Any]) -> Target | None:
+    """Where a request leads; None when it was never recorded or its file is damaged."""
+    data = storage.read(request_path(request))
+    return None if data is None else parse(data)
+
+
+def parse(data: bytes) -> Target | None:
+    """Read an index file; None when it is damaged or points outside of the cache."""
+    try:
+        content = json.loads(data)
+        target = Target(entry=content["entry"], key=content["key"])
+    # A damaged index file is the same as none: the model is captured and the file is written again.
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    valid = isinstance(target.entry, str) and isinstance(target.key, str) and ENTRY_NAME.fullmatch(target.entry)
+    return target if valid else None

@@ -1,0 +1,244 @@
+"""Where a cache lives: a local folder, or any place that fsspec reaches (s3://, memory://, zip:// ...).
+
+Both kinds offer the same few operations on relative paths with forward slashes. They know nothing of entries or keys.
+Everything that fails becomes a `CacheError`; what is not there is None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ...errors import CacheError, refusal
+from ..atomic import write_bytes
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+LOCKS_FOLDER = "locks"
+
+
+class Storage(Protocol):
+    """Operations that entries, requests and reports are made of."""
+
+    url: str
+    """How the user wrote it."""
+
+    def read(self, path: str) -> bytes | None:
+        """Content of a small file, or None."""
+        ...
+
+    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """Contents of small files; those that are gone are left out."""
+        ...
+
+    def size_bytes(self, path: str) -> int | None:
+        """Size of a file, or None."""
+        ...
+
+    def files(self) -> dict[str, int]:
+        """Size of every file, locks excepted."""
+        ...
+
+    def modified_unix_s(self, path: str) -> float | None:
+        """When a file was last written, or None where the storage does not tell."""
+        ...
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a small file; readers see the old or the new one."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with its marker first."""
+        ...
+
+
+class LocalStorage:
+    """A folder of this machine, or one that it mounts."""
+
+    def __init__(self, root: Path, url: str | None = None) -> None:
+        self.root = root
+        self.url = url or str(root)
+
+    def read(self, path: str) -> bytes | None:
+        with self._told(path):
+            try:
+                return (self.root / path).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+        return {path: data for path in paths if (data := self.read(path)) is not None}
+
+    def size_bytes(self, path: str) -> int | None:
+        with self._told(path):
+            try:
+                return (self.root / path).stat().st_size
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def files(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for folder, subfolders, names in os.walk(self.root):
+            if Path(folder) == self.root and LOCKS_FOLDER in subfolders:
+                subfolders.remove(LOCKS_FOLDER)
+            for name in names:
+                path = (Path(folder) / name).relative_to(self.root).as_posix()
+                if (size := self.size_bytes(path)) is not None:
+                    sizes[path] = size
+        return sizes
+
+    def modified_unix_s(self, path: str) -> float | None:
+        with self._told(path):
+            try:
+                return (self.root / path).stat().st_mtime
+            except FileNotFoundError:
+                return None
+
+    def write(self, path: str, data: bytes) -> None:
+        target = self.root / path
+        with self._told(path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(target, data, error=CacheError)
+
+    def remove(self, path: str) -> None:
+        target = self.root / path
+        with self._told(path):
+            if target.is_dir():
+                (target / "model.done").unlink(missing_ok=True)
+                shutil.rmtree(target)
+            else:
+                target.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _told(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CacheError(
+                refusal(
+                    asked=f"use {path} of the compile cache {self.url}",
+                    found=str(error),
+                    why="the folder must be readable",
+                    do="check its permissions",
+                )
+            ) from error
+
+
+class RemoteStorage:
+    """A place behind fsspec; every call asks the server, nothing is remembered."""
+
+    def __init__(self, fs: AbstractFileSystem, root: str, url: str) -> None:
+        self.url = url
+        self._fs = fs
+        self._root = root.rstrip("/")
+
+    def read(self, path: str) -> bytes | None:
+        with self._told(f"read {path}"):
+            try:
+                return bytes(self._fs.cat_file(self._at(path)))
+            except FileNotFoundError:
+                return None
+
+    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+        places = {self._at(path): path for path in paths}
+        if not places:
+            return {}
+        with self._told("read entries"):
+            contents = self._fs.cat(list(places), on_error="omit")
+        return {path: bytes(contents[place]) for place, path in places.items() if place in contents}
+
+    def size_bytes(self, path: str) -> int | None:
+        with self._told(f"look at {path}"):
+            self._fs.invalidate_cache()
+            try:
+                return int(self._fs.info(self._at(path))["size"])
+            except FileNotFoundError:
+                return None
+
+    def files(self) -> dict[str, int]:
+        with self._told("list entries"):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(self._root, detail=True)
+            except FileNotFoundError:
+                return {}
+        return {place[len(self._root) :].lstrip("/"): int(info["size"]) for place, info in found.items()}
+
+    def modified_unix_s(self, path: str) -> float | None:
+        with self._told(f"look at {path}"):
+            try:
+                return float(self._fs.modified(self._at(path)).timestamp())
+            except (FileNotFoundError, NotImplementedError):
+                return None
+
+    def write(self, path: str, data: bytes) -> None:
+        with self._told(f"write {path}"):
+            self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(self._at(path), data)
+
+    def remove(self, path: str) -> None:
+        with self._told(f"remove {path}"):
+            for place in (self._at(f"{path}/model.done"), self._at(path)):
+                if self._fs.exists(place):
+                    self._fs.rm(place, recursive=True)
+
+    def download(self, path: str, to: Path) -> None:
+        """Copy a file to this machine."""
+        with self._told(f"download {path}"):
+            self._fs.get_file(self._at(path), str(to))
+
+    def upload(self, source: Path, path: str) -> None:
+        """Copy a file of this machine."""
+        with self._told(f"upload {path}"):
+            self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
+            self._fs.put_file(str(source), self._at(path))
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        # Each fsspec backend raises its own library's exceptions; their only common base is Exception.
+        except Exception as error:
+            raise CacheError(
+                refusal(
+                    asked=f"{what} in the compile cache {self.url}",
+                    found=f"{type(error).__name__}: {error}",
+                    why="the remote cache must be reachable",
+                    do="check its address and your credentials, or set NEURON_COMPILE_CACHE_URL to a local folder",
+                )
+            ) from error
+
+
+def open_storage(url: str) -> LocalStorage | RemoteStorage:
+    """Open a folder ("/neffs", "~/neffs", "file:///neffs") or an fsspec URL ("s3://bucket/neffs").
+
+    Raises:
+        CacheError: The protocol is unknown or its package is missing.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return LocalStorage(Path(url).expanduser().absolute())
+    if scheme in ("file", "local"):
+        return LocalStorage(Path(rest).expanduser().absolute(), url)
+    import fsspec
+
+    try:
+        fs, root = fsspec.core.url_to_fs(url)
+    except Exception as error:  # a backend may also fail on its own while it connects
+        raise CacheError(
+            refusal(
+                asked=f"open the compile cache {url}",
+                found=f"{type(error).__name__}: {error}",
+                why=f"fsspec opens {scheme}:// addresses with a package of its own for each protocol",
+                do="install that package (s3:// needs `pip install s3fs`) or correct the address",
+            )
+        ) from error
+    return RemoteStorage(fs, root, url)

@@ -1,0 +1,210 @@
+"""The compile cache as its users see it: results with reasons, explanations, status and clean-up.
+
+It knows nothing of models or compilers: `fields` decide what an entry is, and `produce` makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ... import env
+from ...core import Choice, Rejected
+from . import report
+from .build import age_text
+from .entries import Entry
+from .explain import describe, nearest_entries
+from .keys import entry_key, entry_name
+from .requests import Target
+from .tiers import Tiers
+
+_NUM_NEAREST = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheResult:
+    """A NEFF from the cache, or just compiled."""
+
+    hit: bool
+    """Whether this process compiled nothing."""
+    stored: bool
+    """Whether the cache itself holds it now; otherwise only the spool of this machine does."""
+    path: Path
+    """The NEFF on this machine, verified."""
+    key: str
+    """Key of the entry."""
+    choice: Choice[str]
+    """The entry's name with the reason of the hit or miss; on a miss the nearest entries and how they differ."""
+
+
+class CompileCache:
+    """A content-addressed store of NEFFs that many processes and machines may share.
+
+    Args:
+        url: Folder or fsspec URL; by default `env.compile_cache_url()`.
+        spool: Folder for downloads and for what a read-only cache cannot take; by default below `env.home()`.
+        lock_timeout_s: How long to wait for a process that compiles the same entry, in seconds; None for as long as
+            it takes.
+
+    Raises:
+        CacheError: The address cannot be opened.
+
+    Example:
+        ```python
+        import tempfile
+        from optimum_neuron.compiler.cache import CompileCache
+
+        with tempfile.TemporaryDirectory() as folder:
+            print(CompileCache(folder).lookup({"compiler_version": "2.21", "sequence_length": 128}))
+        ```
+    """
+
+    def __init__(
+        self, url: str | Path | None = None, *, spool: str | Path | None = None, lock_timeout_s: float | None = None
+    ) -> None:
+        self.url = str(url) if url is not None else env.compile_cache_url()
+        self._tiers = Tiers(self.url, Path(spool) if spool is not None else None, lock_timeout_s)
+
+    def get_or_compile(
+        self, fields: Mapping[str, Any], produce: Callable[[Path], None], *, request: Mapping[str, Any] | None = None
+    ) -> CacheResult:
+        """Give the NEFF that `fields` describe, compiling it at most once among all processes.
+
+        Args:
+            fields: Everything that decides the compile, with `compiler_version`; see `entry_key`.
+            produce: Writes the NEFF to the path it is given.
+            request: What was known before the model was captured; `find` leads from it to this entry later.
+
+        Raises:
+            CacheError: The cache cannot be read, no folder of this machine can be written, or a disk is full (needed
+                and free bytes are in the message and in `details`).
+        """
+        name, key = entry_name(fields), entry_key(fields)
+        found = self._tiers.fetch(name, key)
+        rejected: tuple[Rejected, ...] = ()
+        reasons: list[str | None]
+        if found.path is not None:
+            hit, stored, path, reasons = True, found.in_cache, found.path, [f"hit: {found.reason}"]
+        else:
+            text, rejected = self._nearest(name, fields)
+            result = self._tiers.compile(name, fields, produce)
+            hit, stored, path = not result.built.compiled, result.in_cache, result.built.path
+            reasons = [f"miss: {found.reason}", result.built.leftover, text, result.note]
+            if hit:
+                rejected, reasons = (), ["hit: another process compiled it while this one waited", result.note]
+        if request is not None:
+            reasons.append(self._tiers.record(request, Target(entry=name, key=key)))
+        reason = "; ".join(part for part in reasons if part)
+        return CacheResult(
+            hit=hit, stored=stored, path=path, key=key, choice=Choice(value=name, reason=reason, rejected=rejected)
+        )
+
+    def find(self, request: Mapping[str, Any]) -> Choice[Path | None]:
+        """Give the NEFF that a recorded request led to, verified and on this machine, or None and why.
+
+        Raises:
+            CacheError: The cache cannot be read.
+        """
+        target = self._tiers.target(request)
+        if target is None:
+            return Choice(value=None, reason="miss: this request was never compiled")
+        found = self._tiers.fetch(target.entry, target.key)
+        kind = "miss" if found.path is None else "hit"
+        return Choice(value=found.path, reason=f"{kind}: the request leads to {target.entry}: {found.reason}")
+
+    def lookup(self, fields: Mapping[str, Any]) -> Choice[str | None]:
+        """Name the entry for `fields`, or None with the nearest ones; nothing is downloaded and no NEFF is read.
+
+        Raises:
+            CacheError: The cache cannot be read.
+        """
+        name = entry_name(fields)
+        entry = self._tiers.usable(name, entry_key(fields))
+        if isinstance(entry, Entry) and entry.marker is not None:
+            return Choice(value=name, reason=f"hit: compiled {age_text(entry.marker)} ago")
+        text, rejected = self._nearest(name, fields)
+        return Choice(value=None, reason=f"miss: {entry}; {text}", rejected=rejected)
+
+    def explain(self, fields: Mapping[str, Any], *, limit: int = _NUM_NEAREST) -> dict[str, Any]:
+        """Say why `fields` hit or miss, with the nearest entries and every differing field; plain data.
+
+        Args:
+            fields: As for `get_or_compile`.
+            limit: How many entries to name.
+
+        Raises:
+            CacheError: The cache cannot be read.
+        """
+        name, key = entry_name(fields), entry_key(fields)
+        entry = self._tiers.usable(name, key)
+        others = self._tiers.others(name, limit=None)
+        return {
+            "entry": name,
+            "key": key,
+            "hit": isinstance(entry, Entry),
+            "reason": entry.reason if isinstance(entry, Entry) else entry,
+            "num_compared": len(others),
+            "nearest": [
+                {
+                    "entry": near.entry.name,
+                    "text": describe(near.differences),
+                    "differences": [{"field": d.field, "asked": d.asked, "cached": d.cached} for d in near.differences],
+                }
+                for near in nearest_entries(fields, others, limit=limit)
+            ],
+        }
+
+    def status(self) -> dict[str, Any]:
+        """Describe the cache and its spool: addresses, entries, sizes, ages and states; plain data.
+
+        Raises:
+            CacheError: The cache cannot be read.
+        """
+        spool = self._tiers.spool
+        return {**report.status(self._tiers.storage), "spool": report.status(spool) if spool.root.is_dir() else None}
+
+    def prune(
+        self,
+        *,
+        older_than_days: float | None = None,
+        max_size_bytes: int | None = None,
+        incomplete: bool = True,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Remove entries from the cache and from its spool; what a process is compiling stays.
+
+        Args:
+            older_than_days: Remove entries compiled longer ago.
+            max_size_bytes: Remove the oldest entries until the rest takes no more.
+            incomplete: Remove entries that cannot be used.
+            dry_run: Only tell what would go.
+
+        Returns:
+            Plain data: `removed` and `spool_removed` (name, reason and size of each), `freed_bytes` and `dry_run`.
+
+        Raises:
+            ConfigError: A limit is negative.
+            CacheError: The cache cannot be written.
+        """
+        limits = report.PruneLimits(
+            older_than_days=older_than_days, max_size_bytes=max_size_bytes, incomplete=incomplete
+        )
+        spool = self._tiers.spool
+        removed = report.prune(self._tiers.storage, limits, dry_run=dry_run)
+        spooled = report.prune(spool, limits, dry_run=dry_run) if spool.root.is_dir() else []
+        return {
+            "removed": removed,
+            "spool_removed": spooled,
+            "dry_run": dry_run,
+            "freed_bytes": sum(item["size_bytes"] for item in [*removed, *spooled]),
+        }
+
+    def _nearest(self, name: str, fields: Mapping[str, Any]) -> tuple[str, tuple[Rejected, ...]]:
+        others = self._tiers.others(name)
+        near = nearest_entries(fields, others, limit=_NUM_NEAREST)
+        if not near:
+            return (f"none of {len(others)} entries is similar" if others else "the cache is empty"), ()
+        rejected = tuple(Rejected(candidate=n.entry.name, reason=describe(n.differences)) for n in near)
+        return f"nearest: {rejected[0].reason}", rejected

@@ -1,0 +1,168 @@
+"""Capture: a module and example inputs become a static `torch.export` program, without weights.
+
+Parameters are replaced by fakes of the same shape while the model is traced, so a 70B model needs no memory.
+Buffers that are computed at construction (rotary frequencies) keep their values: they are part of the graph.
+It knows nothing of targets, passes or the models' meaning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core import Choice, TensorSpec
+from ..errors import CaptureError, refusal
+from .stacks import Stack, find_stacks, shortened
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.export import ExportedProgram
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Captured:
+    """A traced entry point before any pass."""
+
+    name: str
+    """Name of the entry point."""
+    exported: ExportedProgram
+    """torch's program in training IR: ATen, not decomposed, in-place operators kept."""
+    inputs: tuple[str, ...]
+    """Names of the tensor inputs, in the graph's order."""
+    states: tuple[str, ...]
+    """Names of the state tensors, in the graph's order, for the captured layers."""
+    outputs: tuple[str, ...]
+    """Names of the results."""
+    stacks: tuple[Stack, ...]
+    """Stacks found in the module; some were shortened."""
+    tied: dict[str, str]
+    """Names of tied parameters, each with the first name of the same tensor."""
+    cuts: tuple[str, ...] = ()
+    """Module paths that become subprograms of their own, so that graphs can share them."""
+
+
+def capture(
+    module: nn.Module,
+    *,
+    name: str,
+    inputs: Mapping[str, TensorSpec],
+    states: Mapping[str, TensorSpec] | None = None,
+    outputs: tuple[str, ...] = ("output",),
+    cuts: tuple[str, ...] = (),
+    shorten: bool = True,
+) -> Captured:
+    """Trace `module(*inputs, states)` with static shapes.
+
+    Args:
+        module: called as `module(*inputs)`, or `module(*inputs, states)` with a list of state tensors.
+            States are named "<what>.<layer>"; when a stack is shortened only the states of the captured layers
+            are passed.
+        name: name of the entry point.
+        inputs: shapes and dtypes of the positional inputs.
+        states: device-resident tensors that the module writes in place.
+        outputs: names for the tensors that the module returns.
+        cuts: paths of modules, outside stacks, that become subprograms of their own.
+        shorten: capture only the distinct layers of equal stacks.
+
+    Raises:
+        CaptureError: the forward depends on tensor values or does something that cannot be traced.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    stacks = find_stacks(module)
+    if not shorten:
+        stacks = tuple(dataclasses.replace(stack, captured=Choice(value=stack.num_layers, reason="captured whole"))
+                       for stack in stacks)
+    num_captured = min((stack.captured.value for stack in stacks), default=None)
+    kept = {n: s for n, s in (states or {}).items() if num_captured is None or _layer_of(n) < num_captured}
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        tensors = [_empty(spec) for spec in inputs.values()]
+        arguments = (*tensors, [_empty(spec) for spec in kept.values()]) if states else tuple(tensors)
+    with shortened(module, stacks), fake_parameters(module, mode), torch.no_grad(), _quiet():
+        try:
+            exported = torch.export.export(module, arguments, strict=False)
+        except RuntimeError as error:
+            raise _capture_error(module, name, error) from error
+    return Captured(name=name, exported=exported, inputs=tuple(inputs), states=tuple(kept), outputs=outputs,
+                    stacks=stacks, tied=_tied_names(module), cuts=cuts)
+
+
+def _tied_names(module: nn.Module) -> dict[str, str]:
+    first: dict[int, str] = {}
+    tied = {name: first.setdefault(id(tensor), name)
+            for name, tensor in module.named_parameters(remove_duplicate=False)}
+    return {name: original for name, original in tied.items() if name != original}
+
+
+@contextlib.contextmanager
+def fake_parameters(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
+    """Swap parameters and persistent buffers for fakes on the CPU, keeping ties, and swap them back."""
+    import torch
+    from torch import nn
+
+    saved: list[tuple[dict[str, Any], str, Any]] = []
+    fakes: dict[int, torch.Tensor] = {}
+    for owner in module.modules():
+        persistent = {n: b for n, b in owner._buffers.items() if n not in owner._non_persistent_buffers_set}
+        for store, names in ((owner._parameters, list(owner._parameters)), (owner._buffers, list(persistent))):
+            for name in names:
+                tensor = store[name]
+                if tensor is None:
+                    continue
+                if id(tensor) not in fakes:
+                    with mode:
+                        fake = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    fakes[id(tensor)] = nn.Parameter(fake, requires_grad=False) if is_parameter else fake
+                saved.append((store, name, tensor))
+                store[name] = fakes[id(tensor)]
+    try:
+        yield
+    finally:
+        for store, name, tensor in saved:
+            store[name] = tensor
+
+
+def _empty(spec: TensorSpec) -> torch.Tensor:
+    import torch
+
+    return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype))
+
+
+def _layer_of(state: str) -> int:
+    return int(state.rpartition(".")[2])
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Tracing warns about torch's own internals, which a user can do nothing about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _capture_error(module: nn.Module, name: str, error: RuntimeError) -> CaptureError:
+    """Name the user's line: the innermost frame that is neither torch nor this package."""
+    own = Path(__file__).resolve().parents[1]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
+              if "/torch/" not in frame.filename and own not in Path(frame.filename).resolve().parents]
+    where = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "an unknown line"
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return CaptureError(
+        refusal(
+            asked=f"capturing {type(module).__name__} as graph '{name}'",
+            found=f"{where} cannot be traced ({first_line})",
+            why="a compiled graph is static: its control flow and shapes may not depend on tensor values",
+            do="compute the value with torch.where or masks, or move the decision out of forward()",
+        ),
+        details={"source_line": where, "torch_error": type(error).__name__},
+    )

@@ -1,0 +1,89 @@
+"""From captured entry points to one verified program: check, outline, stretch, auto-cast, merge.
+
+    program, report = compile_graphs(requests, target=target, auto_cast="none", auto_cast_type="bf16")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+
+from ..core import AutoCast, AutoCastType, Choice
+from ..hardware import Target
+from .capture import Captured
+from .ir import Program
+from .passes.autocast import auto_cast as auto_cast_body
+from .passes.bodies import merge, rewrite_bodies
+from .passes.outline import outline
+from .passes.stretch import NotUniformError, stretch
+from .passes.verify import verify
+from .rules.report import Report, check_graph
+
+Recapture = Callable[[bool], Captured]
+"""Captures one entry point; the argument says whether equal stacks may be shortened."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A program, and what was decided on the way."""
+
+    program: Program
+    """All entry points."""
+    reports: tuple[Report, ...]
+    """The operator check of each entry point."""
+    stacks: dict[str, Choice[int]]
+    """How many layers of each stack were captured, and why."""
+
+
+def compile_graphs(
+    captures: Sequence[Recapture],
+    *,
+    target: Target,
+    auto_cast: AutoCast = "none",
+    auto_cast_type: AutoCastType = "bf16",
+    allow_host_ops: Collection[str] = (),
+    on_done: Callable[[str], None] = lambda name: None,
+) -> Compiled:
+    """Compile entry points of one model into one program.
+
+    Args:
+        captures: one function for each entry point.
+        target: what the program is for.
+        auto_cast: which float32 operations are rounded.
+        auto_cast_type: what they are rounded to.
+        allow_host_ops: refused operators that may run on the host.
+        on_done: called with the name of each entry point, for progress.
+
+    Raises:
+        CaptureError: the model's code is not static.
+        UnsupportedOperatorError: the target refuses operators; all are listed.
+    """
+    programs, reports, stacks = [], [], {}
+    for recapture in captures:
+        captured = recapture(True)
+        report = check_graph(captured.exported, target, allow_host_ops=allow_host_ops)
+        report.raise_for_refusals()
+        reports.append(report)
+        program, chosen = _outlined(captured, recapture)
+        stacks.update(chosen)
+        programs.append(program)
+        on_done(captured.name)
+    program = verify(merge(programs), after="merge")
+    if auto_cast != "none":
+        program = rewrite_bodies(program, lambda body: auto_cast_body(body, kind=auto_cast, dtype=auto_cast_type))
+        verify(program, after="auto_cast")
+    return Compiled(program=program, reports=tuple(reports), stacks=stacks)
+
+
+def _outlined(captured: Captured, recapture: Recapture) -> tuple[Program, dict[str, Choice[int]]]:
+    """Outline and stretch; a stack that does not repeat after all is captured whole."""
+    program = verify(outline(captured), after="outline")
+    try:
+        for stack in captured.stacks:
+            if stack.captured.value < stack.num_layers:
+                program = verify(stretch(program, captured.name, stack), after="stretch")
+    except NotUniformError as reason:
+        whole = recapture(False)
+        chosen = {stack.path: Choice(value=stack.num_layers, reason=str(reason)) for stack in captured.stacks}
+        return verify(outline(whole), after="outline"), chosen
+    return program, {stack.path: stack.captured for stack in captured.stacks}

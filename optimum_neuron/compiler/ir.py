@@ -1,0 +1,162 @@
+"""The intermediate representation: a program is entry graphs, which call subprograms, which are FX graphs of ATen.
+
+    Program
+      graphs       "prefill_128", "decode" ...: ordered calls with named values
+      subprograms  each distinct FX body once, named by its content
+      weights      tensors that a checkpoint provides; states: tensors that live on the device
+
+A value inside a graph is a string: "input:input_ids", "weight:model.norm.weight", "const:inv_freq",
+"state:key_cache.3" or "tmp:7". It knows nothing of files, targets or execution; `serial.py` turns FX
+bodies into JSON and back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from ..core import TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import GraphModule
+
+IR_VERSION = 1
+"""Raised when a stored program can no longer be read by older code."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Subprogram:
+    """One straight-line FX body of ATen calls, named by the hash of its content."""
+
+    name: str
+    """"sub_" and the first 16 hex digits of the content hash."""
+    body: GraphModule
+    """Placeholders in order of `inputs`; returns a tuple in order of `outputs`."""
+    inputs: tuple[TensorSpec, ...]
+    """Shapes and dtypes of the arguments."""
+    outputs: tuple[TensorSpec, ...]
+    """Shapes and dtypes of the results."""
+    mutated: tuple[int, ...] = ()
+    """Arguments that the body writes in place: device-resident state."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a subprogram inside a graph."""
+
+    subprogram: str
+    """Name in `Program.subprograms`."""
+    inputs: tuple[str, ...]
+    """Values, one for each argument."""
+    outputs: tuple[str, ...]
+    """Fresh "tmp:" values, one for each result."""
+    module_path: str = ""
+    """Where the call comes from in the user's model, for example "model.layers.3"."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Graph:
+    """One entry point with static shapes."""
+
+    name: str
+    """For example "prefill_128"."""
+    inputs: dict[str, TensorSpec]
+    """What the caller passes."""
+    outputs: dict[str, str]
+    """Result name to value."""
+    calls: tuple[Call, ...]
+    """Executed in order."""
+    rare: bool = False
+    """Seldom run: -O2 spends no compile time on bodies that only rare graphs call."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """Everything a NEFF holds about computation; weights are named, not stored."""
+
+    graphs: dict[str, Graph]
+    """Entry points by name."""
+    subprograms: dict[str, Subprogram]
+    """Bodies by name; shared between graphs."""
+    weights: dict[str, TensorSpec]
+    """What a checkpoint must provide."""
+    states: dict[str, TensorSpec]
+    """What lives on the device between calls."""
+    constants: dict[str, torch.Tensor]
+    """Small tensors computed at capture, such as rotary frequencies."""
+
+    def value_spec(self, graph: Graph, value: str) -> TensorSpec:
+        """Shape and dtype of a value of a graph."""
+        kind, _, name = value.partition(":")
+        if kind == "input":
+            return graph.inputs[name]
+        if kind == "weight":
+            return self.weights[name]
+        if kind == "state":
+            return self.states[name]
+        if kind == "const":
+            tensor = self.constants[name]
+            return TensorSpec(shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."))
+        for call in graph.calls:
+            if value in call.outputs:
+                return self.subprograms[call.subprogram].outputs[call.outputs.index(value)]
+        raise AssertionError(f"{value} is not produced in graph {graph.name}")
+
+    def structure(self) -> dict[str, Any]:
+        """Plain data of everything but the bodies and the constants' bytes."""
+        return {
+            "ir_version": IR_VERSION,
+            "graphs": {name: _graph_to_dict(graph) for name, graph in self.graphs.items()},
+            "subprograms": {
+                name: {
+                    "inputs": [_spec_to_dict(spec) for spec in sub.inputs],
+                    "outputs": [_spec_to_dict(spec) for spec in sub.outputs],
+                    "mutated": list(sub.mutated),
+                }
+                for name, sub in self.subprograms.items()
+            },
+            "weights": {name: _spec_to_dict(spec) for name, spec in self.weights.items()},
+            "states": {name: _spec_to_dict(spec) for name, spec in self.states.items()},
+        }
+
+    def content_hash(self) -> str:
+        """sha256 of structure, bodies (by their names, which are hashes) and constants."""
+        digest = hashlib.sha256(json.dumps(self.structure(), sort_keys=True).encode())
+        for name in sorted(self.constants):
+            digest.update(name.encode())
+            digest.update(self.constants[name].contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def graph_from_dict(data: dict[str, Any]) -> Graph:
+    """Inverse of the graph part of `Program.structure`."""
+    calls = tuple(
+        Call(subprogram=c["subprogram"], inputs=tuple(c["inputs"]), outputs=tuple(c["outputs"]),
+             module_path=c["module_path"])
+        for c in data["calls"]
+    )
+    inputs = {name: spec_from_dict(spec) for name, spec in data["inputs"].items()}
+    return Graph(name=data["name"], inputs=inputs, outputs=dict(data["outputs"]), calls=calls,
+                 rare=data["rare"])
+
+
+def spec_from_dict(data: dict[str, Any]) -> TensorSpec:
+    """Inverse of the tensor part of `Program.structure`."""
+    return TensorSpec(shape=tuple(data["shape"]), dtype=data["dtype"])
+
+
+def _spec_to_dict(spec: TensorSpec) -> dict[str, Any]:
+    return {"shape": list(spec.shape), "dtype": spec.dtype}
+
+
+def _graph_to_dict(graph: Graph) -> dict[str, Any]:
+    return {
+        "name": graph.name,
+        "inputs": {name: _spec_to_dict(spec) for name, spec in graph.inputs.items()},
+        "outputs": dict(graph.outputs),
+        "calls": [dataclasses.asdict(call) for call in graph.calls],
+        "rare": graph.rare,
+    }

@@ -1,0 +1,97 @@
+"""How a CPU carries out the chip's matmuls: same operands, float32 accumulation, good host speed.
+
+TensorE multiplies bf16 operands and accumulates in float32. A single row reads every weight once, so the
+product is written as multiply-and-sum, which Inductor turns into one pass over the bf16 weights. Many rows go
+to the vendor library: in bf16 where the CPU has bf16 dot products (they accumulate in float32 too), else in
+float32 on upcast weights. `host_body` rewrites a body with these; it knows nothing of files or caches.
+
+Shape legend: R rows, O output width, I input width; B batch, N query heads, K key heads, G = N / K, T queries,
+S keys, H head width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+if TYPE_CHECKING:
+    from .choose import CpuFeatures
+
+MAX_STREAMED_ROWS = 4
+"""Up to this many rows a matmul is bound by reading the weights; measured break-even on two cores."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostArithmetic:
+    """Implementations of the operators that decide speed, for one kind of CPU."""
+
+    features: CpuFeatures
+    """What the CPU offers."""
+
+    def linear(self, x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
+        """`x @ weight.T + bias` in the dtype of `x`."""
+        rows = x.numel() // x.shape[-1]
+        if rows <= MAX_STREAMED_ROWS:
+            total = (x.float().unsqueeze(-2) * weight_OI.float()).sum(-1)
+            total = total if bias_O is None else total + bias_O.float()
+            return total.to(x.dtype)
+        if x.dtype == torch.float32 or self.features.has_bf16_dot:
+            return torch.nn.functional.linear(x, weight_OI, bias_O)
+        bias = None if bias_O is None else bias_O.float()
+        return torch.nn.functional.linear(x.float(), weight_OI.float(), bias).to(x.dtype)
+
+    def attention(
+        self,
+        query_BNTH: torch.Tensor,
+        key_BKSH: torch.Tensor,
+        value_BKSH: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        """Scaled dot-product attention; one query streams keys and values once, in their own dtype."""
+        batch, num_heads, num_queries, width = query_BNTH.shape
+        if num_queries > 1 or is_causal or attn_mask is None or attn_mask.dtype != torch.bool:
+            return torch.nn.functional.scaled_dot_product_attention(
+                query_BNTH, key_BKSH, value_BKSH, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
+        groups = num_heads // key_BKSH.shape[1]
+        query = query_BNTH.float().view(batch, -1, groups, 1, width) * (scale or width**-0.5)
+        scores_BKGS = (query * key_BKSH.float().unsqueeze(2)).sum(-1)
+        scores_BKGS = scores_BKGS.masked_fill(~attn_mask.view(attn_mask.shape[0], 1, 1, -1), float("-inf"))
+        weights_BKGS = torch.softmax(scores_BKGS, -1)
+        mixed = (weights_BKGS.unsqueeze(-1) * value_BKSH.float().unsqueeze(2)).sum(-2)
+        return mixed.view(batch, num_heads, 1, width).to(query_BNTH.dtype)
+
+
+class HostBody(fx.Interpreter):
+    """Run a body with its matmuls replaced by `HostArithmetic`."""
+
+    def __init__(self, body: fx.GraphModule, arithmetic: HostArithmetic) -> None:
+        super().__init__(body)
+        self.replaced: dict[Any, Any] = {
+            torch.ops.aten.linear.default: arithmetic.linear,
+            torch.ops.aten.scaled_dot_product_attention.default: arithmetic.attention,
+        }
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return super().call_function(self.replaced.get(target, target), args, kwargs)
+
+
+def host_body(body: fx.GraphModule, features: CpuFeatures) -> torch.export.ExportedProgram:
+    """Re-export a body with host arithmetic in place, decomposed and ready for Inductor."""
+    interpreter = HostBody(body, HostArithmetic(features=features))
+
+    class Rewritten(torch.nn.Module):
+        def forward(self, *arguments: torch.Tensor) -> Any:
+            return interpreter.run(*arguments)
+
+    fakes = tuple(node.meta["val"] for node in body.graph.nodes if node.op == "placeholder")
+    with torch.no_grad():
+        return torch.export.export(Rewritten(), fakes, strict=False).run_decompositions()

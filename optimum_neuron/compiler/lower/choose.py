@@ -1,0 +1,109 @@
+"""Choose the host code of each subprogram, and say why.
+
+Probing (`probe_cpu`, `probe_compiler`) is separate from deciding (`choose_level`), which is pure. The levels:
+"aten" runs the graph operator by operator; "inductor" compiles it ahead of time; "inductor-max" also tries
+alternative kernels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shutil
+import subprocess
+from typing import Literal
+
+from ...core import Choice, OptLevel, Rejected
+from ..ir import Subprogram
+
+HostLevel = Literal["aten", "inductor", "inductor-max"]
+
+LIBRARY_ROWS = 32
+"""From this many rows on, a bare matmul is the library's work and compiling it gains nothing."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CpuFeatures:
+    """What of this CPU changes the generated code."""
+
+    isa: str
+    """Widest vector extension, as torch names it: "AVX512", "AVX2", "DEFAULT" ..."""
+    has_bf16_dot: bool
+    """Dot products on bf16 operands in hardware (AVX512_BF16 or AMX)."""
+
+    def __str__(self) -> str:
+        return f"{self.isa.lower()}{'-bf16' if self.has_bf16_dot else ''}"
+
+
+@functools.cache
+def probe_cpu() -> CpuFeatures:
+    """Ask torch what this CPU has."""
+    import torch
+
+    bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return CpuFeatures(isa=torch.backends.cpu.get_cpu_capability(), has_bf16_dot=bool(bf16))
+
+
+@functools.cache
+def probe_compiler() -> str | None:
+    """First line of the C++ compiler's version, or None where there is none that runs."""
+    from torch._inductor import config
+
+    names = config.cpp.cxx if isinstance(config.cpp.cxx, (tuple, list)) else (config.cpp.cxx,)
+    for name in [*names, "c++", "clang++"]:
+        path = shutil.which(name) if name else None
+        if path is None:
+            continue
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout.splitlines()[0]
+    return None
+
+
+def choose_level(subprogram: Subprogram, *, optlevel: OptLevel, compiler: str | None, rare: bool = False
+                 ) -> Choice[HostLevel]:
+    """Decide how one subprogram runs on the host.
+
+    Args:
+        subprogram: what has to run.
+        optlevel: "1", "2" or "3", as in `-O2`.
+        compiler: the C++ compiler found, or None.
+        rare: only seldom used graphs call it.
+    """
+    wanted: HostLevel = "inductor-max" if optlevel == "3" else "inductor"
+    if optlevel == "1":
+        return Choice(value="aten", reason="-O1: no C++ compiler needed, ready at once")
+    if compiler is None:
+        return Choice(value="aten", reason="no C++ compiler on this machine",
+                      rejected=(Rejected(candidate=wanted, reason="needs g++ or clang++ (apt-get install g++)"),))
+    if reason := _library_bound(subprogram):
+        return Choice(value="aten", reason=reason,
+                      rejected=(Rejected(candidate=wanted, reason="would spend compile time for no speed"),))
+    if rare and optlevel == "2":
+        return Choice(value="aten", reason="only assisted generation and continued prompts call it",
+                      rejected=(Rejected(candidate=wanted, reason="-O3 spends the compile time"),))
+    return Choice(value=wanted, reason=f"-O{optlevel}: fused kernels by {compiler}")
+
+
+def _library_bound(subprogram: Subprogram) -> str | None:
+    """Say why compiling would not help, or return None."""
+    products = [node for node in subprogram.body.graph.nodes if str(node.target) in _PRODUCTS]
+    if not products:
+        return "no matrix product in it"
+    rows = min(_num_rows(node.args[0].meta["val"].shape) for node in products)
+    num_layers_worth = sum(str(node.target) == "aten.scaled_dot_product_attention.default" for node in products)
+    if rows >= LIBRARY_ROWS and len(products) == 1 and not num_layers_worth:
+        return f"one matrix product of {rows} rows, which the vendor library does best"
+    return None
+
+
+_PRODUCTS = ("aten.linear.default", "aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.matmul.default",
+             "aten.scaled_dot_product_attention.default", "aten.convolution.default", "aten.conv2d.default",
+             "aten.conv1d.default")
+
+
+def _num_rows(shape: tuple[int, ...]) -> int:
+    rows = 1
+    for size in shape[:-1]:
+        rows *= int(size)
+    return rows

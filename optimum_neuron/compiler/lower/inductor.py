@@ -1,0 +1,60 @@
+"""Compile one body ahead of time with Inductor, into a package that the C++ loader calls directly.
+
+Runs in a worker process (see `pool.py`) or in this one. The package is host code: it stays in the local store.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ...errors import LoweringError, refusal
+from ..serial import body_from_dict
+from .arithmetic import host_body
+from .aten import HostFunction
+from .choose import HostLevel, probe_cpu
+
+_OPTIONS: dict[str, Any] = {
+    # A product's left operand is computed once, not once for each output element.
+    "realize_reads_threshold": 1,
+    # Two headers of torch cost 5 s each to precompile and are used by a handful of bodies.
+    "cpp_cache_precompile_headers": False,
+}
+_MAX_OPTIONS: dict[str, Any] = {**_OPTIONS, "max_autotune": True, "cpp.enable_grouped_gemm_template": True}
+
+
+def compile_body(body: dict[str, Any], level: HostLevel, output: Path) -> None:
+    """Compile a stored body to `output`, a `.pt2` host package; nothing is left behind on failure.
+
+    Raises:
+        LoweringError: Inductor or the C++ compiler failed.
+    """
+    import torch
+    from torch._inductor import aoti_compile_and_package
+
+    partial = output.with_name(f"{output.stem}.{os.getpid()}.partial.pt2")
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program = host_body(body_from_dict(body), probe_cpu())
+            options = _MAX_OPTIONS if level == "inductor-max" else _OPTIONS
+            aoti_compile_and_package(program, package_path=str(partial), inductor_configs=options)
+        os.replace(partial, output)
+    except (RuntimeError, OSError) as error:
+        raise LoweringError(refusal(
+            asked=f"host code for {output.stem}", found=f"{type(error).__name__}: {str(error).strip()[:600]}",
+            why="Inductor or the C++ compiler refused the body",
+            do="export with -O1, which needs no compiler, and run `optimum-cli neuron doctor`",
+        )) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_package(path: Path) -> HostFunction:
+    """Return a function from a list of tensors to a list of tensors; mutated arguments change in place."""
+    import torch
+
+    loader = torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1)
+    return loader.run

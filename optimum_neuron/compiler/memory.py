@@ -1,0 +1,92 @@
+"""How much HBM a program needs on a core, by the categories that the runtime reports.
+
+Weights, state and the largest moment of intermediate tensors are counted from the graphs; microcode is the
+runtime's fixed reservation. It knows nothing of cores or processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from ..core import DTYPE_SIZE_BYTES
+from .ir import Program, Subprogram
+
+if TYPE_CHECKING:
+    from torch import fx
+
+MICROCODE_BYTES = 96 * 1024**2
+"""Reserved on each core (AWS Neuron documentation, Device Memory, "model code")."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryNeed:
+    """Bytes of HBM on one core, simulated."""
+
+    weights: int
+    """Parameters and constants."""
+    kv_cache: int
+    """Device-resident state, for one compiled batch."""
+    scratch: int
+    """Largest sum of live intermediate tensors."""
+    code: int = MICROCODE_BYTES
+    """Microcode of the core."""
+
+    @property
+    def total(self) -> int:
+        """Sum of all categories."""
+        return self.weights + self.kv_cache + self.scratch + self.code
+
+    def table(self, available: int) -> str:
+        """Text table with the share of `available` bytes.
+
+        Example:
+            ```python
+            from optimum_neuron.compiler.memory import MemoryNeed
+
+            print(MemoryNeed(weights=2 * 1024**3, kv_cache=0, scratch=0).table(16 * 1024**3))
+            ```
+        """
+        rows = [*dataclasses.asdict(self).items(), ("total", self.total), ("available", available)]
+        return "\n".join(f"  {name:<10} {size / 1024**3:9.3f} GiB {size / available:7.1%}" for name, size in rows)
+
+
+def memory_need(program: Program) -> MemoryNeed:
+    """Count what a program needs."""
+    constants = sum(t.numel() * t.element_size() for t in program.constants.values())
+    return MemoryNeed(
+        weights=sum(spec.size_bytes for spec in program.weights.values()) + constants,
+        kv_cache=sum(spec.size_bytes for spec in program.states.values()),
+        scratch=max((_peak_bytes(sub) for sub in program.subprograms.values()), default=0),
+    )
+
+
+def _peak_bytes(subprogram: Subprogram) -> int:
+    """Largest sum of live results while a body runs operator by operator; views and arguments are free."""
+    nodes = list(subprogram.body.graph.nodes)
+    last_use: dict[fx.Node, int] = {}
+    for position, node in enumerate(nodes):
+        for source in node.all_input_nodes:
+            last_use[source] = position
+    live, peak, ends = 0, 0, {}
+    for position, node in enumerate(nodes):
+        if node.op == "call_function" and not _aliases(node):
+            size = _size_bytes(node.meta["val"])
+            live += size
+            ends.setdefault(last_use.get(node, position), []).append(size)
+        peak = max(peak, live)
+        live -= sum(ends.pop(position, ()))
+    return peak
+
+
+def _aliases(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is None or (bool(schema.returns) and schema.returns[0].alias_info is not None)
+
+
+def _size_bytes(value: object) -> int:
+    if isinstance(value, (tuple, list)):
+        return sum(_size_bytes(item) for item in value)
+    dtype = str(getattr(value, "dtype", "bool")).removeprefix("torch.")
+    return math.prod(getattr(value, "shape", ())) * DTYPE_SIZE_BYTES[dtype]

@@ -1,0 +1,247 @@
+"""Open a NEFF: check every byte of it, map it, and hand out members without copying.
+
+It knows nothing of what members mean. The file is mapped, so members of hundreds of megabytes cost no memory until
+they are touched, and two processes share the pages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ...errors import ArtifactError, ConfigError, FormatVersionError, nearest, refusal
+from .document import DOCUMENT_NAME, FORMAT_VERSION, NeffDocument
+from .header import HEADER_SIZE_BYTES, PKG_VERSION, NeffHeader
+from .members import Span, index
+
+_VENDOR_PKG_VERSION = 2
+_AGAIN = "copy the file again from its source, or recompile the model"
+
+
+class Neff:
+    """An open NEFF. Views handed out by `read` stay valid after `close`; the mapping goes when the last one does."""
+
+    def __init__(
+        self, path: Path, header: NeffHeader, document: NeffDocument, spans: Mapping[str, Span], view: memoryview
+    ) -> None:
+        self.path = path
+        self.header = header
+        self.document = document
+        self._spans = spans
+        self._view: memoryview | None = view
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The plain data that the writer was given."""
+        return self.document.metadata
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Members in order, without the container's own `neff.json`."""
+        return tuple(sorted(name for name in self._spans if name != DOCUMENT_NAME))
+
+    def read(self, name: str) -> memoryview:
+        """Give a member's bytes as a read-only view of the mapped file; the address is aligned to 512 bytes.
+
+        Raises:
+            ArtifactError: There is no such member, or the NEFF is closed.
+        """
+        if self._view is None:
+            raise ArtifactError(
+                refusal(
+                    asked=f"read {name!r} of {self.path}",
+                    found="the NEFF is closed",
+                    why="its mapping was given back",
+                    do="read members before closing it",
+                )
+            )
+        if name not in self._spans:
+            raise ArtifactError(
+                refusal(
+                    asked=f"read {name!r} of {self.path}",
+                    found=f"no such member{nearest(name, self.names)}",
+                    why=f"it holds {', '.join(self.names) or 'no members'}",
+                    do="recompile the model with this version",
+                )
+            )
+        span = self._spans[name]
+        return self._view[span.offset : span.offset + span.size_bytes]
+
+    def close(self) -> None:
+        """Give the mapping back as soon as no view of it is left; closing twice does nothing."""
+        self._view = None
+
+    def __enter__(self) -> Neff:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that describes the file, for `--json`."""
+        document = self.document
+        return {
+            "path": str(self.path),
+            "name": document.name,
+            "uuid": str(self.header.uuid),
+            "hash": self.header.hash.hex(),
+            "format_version": document.format_version,
+            "target": document.target,
+            "core_version": document.core_version,
+            "compiler_version": document.compiler_version,
+            "num_cores": document.num_cores,
+            "lnc_size": document.lnc_size,
+            "size_bytes": HEADER_SIZE_BYTES + self.header.data_size,
+            "members": [{"name": name, "size_bytes": self._spans[name].size_bytes} for name in self.names],
+            "metadata": dict(document.metadata),
+        }
+
+
+def open_neff(path: str | Path, *, verify: bool = True) -> Neff:
+    """Open a NEFF after checking it; also a context manager.
+
+    Args:
+        path: The file.
+        verify: Hash the data part. Without it damage inside members goes unseen; everything else is still checked.
+
+    Raises:
+        ArtifactError: The file is missing, no NEFF, cut short, altered, or holds unsafe members.
+        FormatVersionError: A newer version of the format.
+    """
+    path = Path(path)
+    if not path.is_file():
+        found = "it is not a regular file" if path.exists() else "there is no such file"
+        raise ArtifactError(
+            refusal(
+                asked=f"open {path}", found=found, why="a NEFF is one file", do="check the path, or compile the model"
+            )
+        )
+    try:
+        with open(path, "rb") as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            raw = file.read(HEADER_SIZE_BYTES)
+            header = _checked_header(path, raw, size_bytes)
+            mapping = mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise ArtifactError(
+            refusal(
+                asked=f"open {path}",
+                found=str(error),
+                why="the file must be readable",
+                do="check its permissions and its disk",
+            )
+        ) from error
+    view = memoryview(mapping)
+    if verify and hashlib.sha256(view[HEADER_SIZE_BYTES:]).digest() != header.hash:
+        raise _damaged(path, "the content does not have the hash that the header tells")
+    try:
+        spans = index(mapping, start=HEADER_SIZE_BYTES, end=size_bytes)
+    except ValueError as error:
+        raise ArtifactError(
+            refusal(
+                asked=f"open {path}",
+                found=str(error),
+                why="members must be safe to unpack",
+                do="do not use this file; compile the model yourself",
+            )
+        ) from error
+    document = _checked_document(path, view, spans)
+    if document.header(data_size=header.data_size, digest=header.hash).pack() != raw:
+        raise _damaged(path, f"the header does not agree with {DOCUMENT_NAME}")
+    return Neff(path, header, document, spans, view)
+
+
+def _damaged(path: Path, found: str) -> ArtifactError:
+    return ArtifactError(
+        refusal(asked=f"open {path}", found=found, why="the file was altered after it was written", do=_AGAIN)
+    )
+
+
+def _too_new(path: Path, version: str) -> FormatVersionError:
+    return FormatVersionError(
+        refusal(
+            asked=f"open {path}",
+            found=f"format version {version}",
+            why=f"this package reads version {FORMAT_VERSION}",
+            do="install a newer optimum_neuron, or recompile the model with this one",
+        )
+    )
+
+
+def _checked_header(path: Path, raw: bytes, size_bytes: int) -> NeffHeader:
+    if size_bytes < HEADER_SIZE_BYTES:
+        raise ArtifactError(
+            refusal(
+                asked=f"open {path}",
+                found=f"the file is too short, {size_bytes:,} bytes",
+                why=f"a NEFF begins with a header of {HEADER_SIZE_BYTES:,} bytes",
+                do=_AGAIN,
+            )
+        )
+    header = NeffHeader.unpack(raw)
+    if header.header_size != HEADER_SIZE_BYTES or header.pkg_version not in (PKG_VERSION, _VENDOR_PKG_VERSION):
+        raise ArtifactError(
+            refusal(
+                asked=f"open {path}",
+                found="this is not a NEFF",
+                why="the first bytes are not those of a NEFF header",
+                do="pass the model.neuron or .neff file of an exported model",
+            )
+        )
+    if header.pkg_version == _VENDOR_PKG_VERSION:
+        raise ArtifactError(
+            refusal(
+                asked=f"open {path}",
+                found=f"a NEFF for real hardware, by compiler {header.build_version!r}",
+                why="it holds machine code of the chip, which a simulated NeuronCore cannot run",
+                do="export the original model again with this package",
+            )
+        )
+    if (header.neff_version_major, header.neff_version_minor) > (FORMAT_VERSION, 0):
+        raise _too_new(path, f"{header.neff_version_major}.{header.neff_version_minor}")
+    expected_bytes = HEADER_SIZE_BYTES + header.data_size
+    if size_bytes != expected_bytes:
+        found = "truncated" if size_bytes < expected_bytes else "longer than it should be"
+        raise ArtifactError(
+            refusal(
+                asked=f"open {path}",
+                found=f"the file is {found}, {size_bytes:,} bytes",
+                why=f"the header announces {expected_bytes:,} bytes",
+                do=_AGAIN,
+            )
+        )
+    return header
+
+
+def _checked_document(path: Path, view: memoryview, spans: Mapping[str, Span]) -> NeffDocument:
+    span = spans.get(DOCUMENT_NAME)
+    if span is None:
+        raise ArtifactError(
+            refusal(
+                asked=f"open {path}",
+                found=f"it has no {DOCUMENT_NAME}",
+                why="that member tells the target and the versions",
+                do=_AGAIN,
+            )
+        )
+    try:
+        document = NeffDocument.from_json(bytes(view[span.offset : span.offset + span.size_bytes]))
+    except (ValueError, ConfigError) as error:
+        raise ArtifactError(
+            refusal(
+                asked=f"open {path}",
+                found=f"{DOCUMENT_NAME} cannot be used: {error}",
+                why="it tells the target and the versions",
+                do=_AGAIN,
+            )
+        ) from error
+    if document.format_version > FORMAT_VERSION:
+        raise _too_new(path, str(document.format_version))
+    return document

@@ -1,0 +1,68 @@
+"""A program as members of a NEFF, and back.
+
+Members: `program.json` (structure), `bodies/<name>.json` (one for each subprogram), `constants.safetensors`,
+and `weights.safetensors` where weights are inlined.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatVersionError, refusal
+from ..hardware import Target
+from .ir import IR_VERSION, Program, Subprogram, graph_from_dict, spec_from_dict
+from .neff import Neff, write_neff
+from .serial import body_from_dict, body_to_dict
+from .version import COMPILER_VERSION
+
+PROGRAM_MEMBER, CONSTANTS_MEMBER, WEIGHTS_MEMBER = "program.json", "constants.safetensors", "weights.safetensors"
+
+
+def write_program(path: Path, program: Program, *, name: str, target: Target, metadata: Mapping[str, Any],
+                  weights: Path | None = None) -> None:
+    """Write a program as a NEFF; `weights` is a safetensors file to inline."""
+    from safetensors.torch import save
+
+    members: dict[str, Any] = {PROGRAM_MEMBER: json.dumps(program.structure(), sort_keys=True).encode()}
+    for subprogram in program.subprograms.values():
+        members[f"bodies/{subprogram.name}.json"] = json.dumps(body_to_dict(subprogram.body)).encode()
+    members[CONSTANTS_MEMBER] = save({key: value.contiguous() for key, value in program.constants.items()})
+    if weights is not None:
+        members[WEIGHTS_MEMBER] = weights
+    write_neff(path, members, name=name, target=target.name, core_version=target.core.generation,
+               compiler_version=COMPILER_VERSION, metadata=metadata)
+
+
+def read_program(neff: Neff) -> Program:
+    """Rebuild the program of an open NEFF.
+
+    Raises:
+        FormatVersionError: the program was written by a newer IR.
+        ArtifactError: a body holds something that is not an ATen operator.
+    """
+    from safetensors.torch import load
+
+    data = json.loads(bytes(neff.read(PROGRAM_MEMBER)))
+    if data["ir_version"] > IR_VERSION:
+        raise FormatVersionError(refusal(
+            asked=f"reading {neff.path}", found=f"IR version {data['ir_version']}, this version reads {IR_VERSION}",
+            why="it was written by a newer compiler", do="upgrade optimum-neuron-sim or export the model again"))
+    subprograms = {}
+    for name, entry in data["subprograms"].items():
+        subprograms[name] = Subprogram(
+            name=name,
+            body=body_from_dict(json.loads(bytes(neff.read(f"bodies/{name}.json")))),
+            inputs=tuple(map(spec_from_dict, entry["inputs"])),
+            outputs=tuple(map(spec_from_dict, entry["outputs"])),
+            mutated=tuple(entry["mutated"]),
+        )
+    return Program(
+        graphs={name: graph_from_dict(graph) for name, graph in data["graphs"].items()},
+        subprograms=subprograms,
+        weights={name: spec_from_dict(spec) for name, spec in data["weights"].items()},
+        states={name: spec_from_dict(spec) for name, spec in data["states"].items()},
+        constants=load(bytes(neff.read(CONSTANTS_MEMBER))),
+    )

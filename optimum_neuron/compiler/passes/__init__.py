@@ -1,0 +1,1 @@
+"""Named passes over programs: outline, stretch, auto-cast, verify. Each is a function with its own module."""

@@ -1,0 +1,91 @@
+"""Pass: round operands as the chip would under `--auto-cast`, and keep accumulating in float32.
+
+"matmul" rounds the operands of matrix products and convolutions that are float32; "all" rounds the result of
+every float32 operator too, as if every tensor were stored in the narrow type. Rounding is written in plain
+ATen (cast down, cast up), so the program says exactly what is computed. Attention probabilities inside a fused
+attention operator are not rounded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...core import AutoCast, AutoCastType
+
+if TYPE_CHECKING:
+    from torch import fx
+
+PRODUCT_OPERANDS: dict[str, tuple[int, ...]] = {
+    "aten.linear.default": (0, 1),
+    "aten.matmul.default": (0, 1),
+    "aten.mm.default": (0, 1),
+    "aten.bmm.default": (0, 1),
+    "aten.addmm.default": (1, 2),
+    "aten.baddbmm.default": (1, 2),
+    "aten.scaled_dot_product_attention.default": (0, 1, 2),
+    "aten.convolution.default": (0, 1),
+    "aten.conv1d.default": (0, 1),
+    "aten.conv2d.default": (0, 1),
+    "aten.conv3d.default": (0, 1),
+}
+"""Operators that run on TensorE, with the positions of the operands that it multiplies."""
+
+FP8_E4M3_MAX = 240.0
+"""Largest finite value of the chip's FP8 E4M3 (IEEE-style, with infinities); torch's variant ends at 448."""
+
+TF32_SPLIT = 8193.0
+"""2**13 + 1: Veltkamp's constant that leaves 11 significant bits of 24 (Dekker 1971, sec. 5)."""
+
+
+def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> fx.GraphModule:
+    """Return a copy of `body` with rounding inserted; `kind` "none" returns it unchanged."""
+    import torch
+    from torch import fx
+
+    if kind == "none":
+        return body
+    graph, copies = fx.Graph(), {}
+    rounded: dict[fx.Node, fx.Node] = {}
+    for node in body.graph.nodes:
+        operands = {n for p in PRODUCT_OPERANDS.get(str(node.target), ()) if _is_float32(n := node.args[p])}
+        for operand in operands - rounded.keys():
+            rounded[operand] = _round(graph, copies[operand], dtype)
+        copy = graph.node_copy(node, lambda n, own=operands: rounded[n] if n in own else copies[n])
+        copy.meta = dict(node.meta)
+        if kind == "all" and node.op == "call_function" and _is_float32(node) and not _is_view(node):
+            copy = rounded[node] = _round(graph, copy, dtype)
+        copies[node] = copy
+    graph.lint()
+    return fx.GraphModule({}, graph)
+
+
+def _is_float32(node: Any) -> bool:
+    import torch
+
+    value = getattr(node, "meta", {}).get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+def _is_view(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.returns) and schema.returns[0].alias_info is not None
+
+
+def _round(graph: fx.Graph, node: fx.Node, dtype: AutoCastType) -> fx.Node:
+    """Append nodes that round `node` to the narrow type and back to float32."""
+    import torch
+
+    def append(target: Any, *args: Any) -> fx.Node:
+        new = graph.call_function(target, args)
+        new.meta = {key: node.meta[key] for key in ("module_path", "source_line") if key in node.meta}
+        new.meta["val"] = target(*(a.meta["val"] if hasattr(a, "meta") else a for a in args))
+        return new
+
+    ops = torch.ops.aten
+    if dtype == "tf32":
+        large = append(ops.mul.Tensor, node, TF32_SPLIT)
+        return append(ops.sub.Tensor, large, append(ops.sub.Tensor, large, node))
+    if dtype == "fp8_e4m3":
+        node = append(ops.clamp.default, node, -FP8_E4M3_MAX, FP8_E4M3_MAX)
+    narrow = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8_e4m3": torch.float8_e4m3fn}[dtype]
+    return append(ops.to.dtype, append(ops.to.dtype, node, narrow), torch.float32)

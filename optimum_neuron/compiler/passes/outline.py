@@ -1,0 +1,204 @@
+"""Pass: cut a captured graph into subprograms, so that equal layers become one body called many times.
+
+The cut follows the modules: consecutive nodes of one layer of a stack form a segment, so do the nodes
+between stacks. Equal segments get the same name because a subprogram is named by its content. Nothing is
+decomposed before this point: bodies stay small, and only distinct ones are lowered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+from ...core import TensorSpec
+from ..capture import Captured
+from ..ir import Call, Graph, Program, Subprogram
+from ..serial import make_subprogram, tensor_spec
+
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
+_BOOKKEEPING = ("aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default")
+"""Checks that export leaves behind and that static shapes make void."""
+
+_FILE_LINE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+@dataclasses.dataclass
+class _Segment:
+    path: str
+    nodes: list[fx.Node] = dataclasses.field(default_factory=list)
+
+
+def outline(captured: Captured) -> Program:
+    """Return a program with one graph, whose calls follow the captured module structure.
+
+    A stack that was shortened at capture is still short here; `stretch` restores its length.
+    """
+    graph_module = captured.exported.graph_module
+    _inline_regions(graph_module)
+    _drop_bookkeeping(graph_module)
+    values, weights, states, constants = _classify_placeholders(captured)
+    segments = _segments(graph_module, captured)
+    subprograms: dict[str, Subprogram] = {}
+    calls: list[Call] = []
+    num_values = 0
+    for segment in segments:
+        results = _used_outside(segment)
+        body, arguments = _extract(segment, results)
+        subprogram = make_subprogram(body)
+        subprograms.setdefault(subprogram.name, subprogram)
+        inputs = tuple(values[node] for node in arguments)
+        for node in results:
+            values[node] = f"tmp:{num_values}"
+            num_values += 1
+        outputs = tuple(values[node] for node in results)
+        calls.append(Call(subprogram=subprogram.name, inputs=inputs, outputs=outputs, module_path=segment.path))
+    returned = _output_node(graph_module).args[0]
+    assert len(returned) == len(captured.outputs), f"{len(returned)} results, {len(captured.outputs)} names"
+    graph = Graph(
+        name=captured.name,
+        inputs={n.removeprefix("input:"): tensor_spec(node.meta["val"]) for node, n in values.items()
+                if n.startswith("input:")},
+        outputs={name: values[node] for name, node in zip(captured.outputs, returned, strict=True)},
+        calls=tuple(calls),
+    )
+    return Program(graphs={graph.name: graph}, subprograms=subprograms, weights=weights, states=states,
+                   constants=constants)
+
+
+def _output_node(graph_module: fx.GraphModule) -> fx.Node:
+    return next(node for node in graph_module.graph.nodes if node.op == "output")
+
+
+def _inline_regions(graph_module: fx.GraphModule) -> None:
+    """Replace no_grad and autocast regions, which export wraps in submodules, by their nodes."""
+    graph = graph_module.graph
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not str(node.target).startswith("wrap_with_"):
+            continue
+        position, region = next((i, a) for i, a in enumerate(node.args) if getattr(a, "op", "") == "get_attr")
+        submodule = graph_module.get_submodule(region.target)
+        _inline_regions(submodule)
+        operands = iter(node.args[position + 1 :])
+        mapping: dict[fx.Node, Any] = {}
+        with graph.inserting_before(node):
+            for inner in submodule.graph.nodes:
+                if inner.op == "placeholder":
+                    mapping[inner] = next(operands)
+                elif inner.op != "output":
+                    mapping[inner] = graph.node_copy(inner, lambda n: mapping[n])
+        results = [mapping[value] for value in _output_node(submodule).args[0]]
+        for user in list(node.users):
+            user.replace_all_uses_with(results[user.args[1]])
+            graph.erase_node(user)
+        graph.erase_node(node)
+    graph.lint()
+
+
+def _drop_bookkeeping(graph_module: fx.GraphModule) -> None:
+    for node in list(graph_module.graph.nodes):
+        if node.op == "call_function" and str(node.target) in _BOOKKEEPING:
+            graph_module.graph.erase_node(node)
+    graph_module.graph.eliminate_dead_code(is_impure_node=_writes)
+
+
+def _writes(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return node.op in ("placeholder", "output") or (schema is not None and schema.is_mutable)
+
+
+def _classify_placeholders(captured: Captured):  # type: ignore[no-untyped-def]
+    """Name every placeholder, and collect what a checkpoint, the device and the artifact must hold."""
+    from torch.export.graph_signature import InputKind
+
+    exported = captured.exported
+    nodes = {node.name: node for node in exported.graph_module.graph.nodes if node.op == "placeholder"}
+    user_values = [f"input:{name}" for name in captured.inputs] + [f"state:{name}" for name in captured.states]
+    user = iter(user_values)
+    values: dict[fx.Node, str] = {}
+    weights: dict[str, TensorSpec] = {}
+    states: dict[str, TensorSpec] = {}
+    constants: dict[str, torch.Tensor] = {}
+    for spec in exported.graph_signature.input_specs:
+        node, target = nodes.get(spec.arg.name), spec.target
+        if spec.kind == InputKind.USER_INPUT:
+            value = next(user)
+            if node is not None and value.startswith("state:"):
+                states[value.removeprefix("state:")] = tensor_spec(node.meta["val"])
+        elif spec.kind == InputKind.PARAMETER or (spec.kind == InputKind.BUFFER and spec.persistent):
+            target = captured.tied.get(target, target)
+            value = f"weight:{target}"
+            if node is not None:
+                weights[target] = tensor_spec(node.meta["val"])
+        else:
+            value = f"const:{target}"
+            constants[target] = exported.constants[target].detach().clone()
+        if node is not None:
+            values[node] = value
+    used = {n for n, v in values.items() if n.users or v.startswith("input:")}
+    weights = {k: v for k, v in weights.items() if any(values[n] == f"weight:{k}" for n in used)}
+    constants = {k: v for k, v in constants.items() if any(values[n] == f"const:{k}" for n in used)}
+    return values, weights, states, constants
+
+
+def _segments(graph_module: fx.GraphModule, captured: Captured) -> list[_Segment]:
+    """Group consecutive nodes by the layer that they belong to."""
+    prefixes = [stack.path for stack in captured.stacks]
+    segments: list[_Segment] = []
+    for node in graph_module.graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        path = _layer_path(node, prefixes, captured.cuts)
+        if not segments or segments[-1].path != path:
+            segments.append(_Segment(path))
+        segments[-1].nodes.append(node)
+    return segments
+
+
+def _layer_path(node: fx.Node, prefixes: list[str], cuts: tuple[str, ...]) -> str:
+    """The path of the stacked layer or cut module that a node is in, or an empty string."""
+    for path, _ in (node.meta.get("nn_module_stack") or {}).values():
+        if path in cuts:
+            return path
+        for prefix in prefixes:
+            head, _, rest = path.partition(prefix + ".")
+            if head == "" and rest.split(".")[0].isdigit():
+                return f"{prefix}.{rest.split('.')[0]}"
+    return ""
+
+
+def _used_outside(segment: _Segment) -> list[fx.Node]:
+    inside = set(segment.nodes)
+    return [node for node in segment.nodes if any(user not in inside for user in node.users)]
+
+
+def _extract(segment: _Segment, results: list[fx.Node]) -> tuple[fx.GraphModule, list[fx.Node]]:
+    """Copy a segment into its own graph; arguments are in order of first use."""
+    from torch import fx
+
+    inside, arguments = set(segment.nodes), []
+    for node in segment.nodes:
+        arguments += [n for n in node.all_input_nodes if n not in inside and n not in arguments]
+    graph, copies = fx.Graph(), {}
+    for index, node in enumerate(arguments):
+        copies[node] = graph.placeholder(f"arg{index}")
+        copies[node].meta["val"] = node.meta["val"]
+    for node in segment.nodes:
+        copy = copies[node] = graph.node_copy(node, lambda n: copies[n])
+        copy.meta = {"val": node.meta["val"], "module_path": _module_path(node), "source_line": _source_line(node)}
+    graph.output(tuple(copies[node] for node in results))
+    graph.lint()
+    return fx.GraphModule({}, graph), arguments
+
+
+def _module_path(node: fx.Node) -> str:
+    paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    return paths[-1] if paths else ""
+
+
+def _source_line(node: fx.Node) -> str:
+    found = _FILE_LINE.findall(node.meta.get("stack_trace") or "")
+    return ":".join(found[-1]) if found else ""

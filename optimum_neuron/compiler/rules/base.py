@@ -1,0 +1,164 @@
+"""What a rule is, and the registry that finds the rule of an operator.
+
+A rule is a module of this package. It names the operators it covers and judges one call at a time:
+
+    @rule("topk", "aten.topk")
+    def judge(call: OpCall, target: Target) -> Ruling:
+        if call.inputs[0].dtype in ("int32", "int64"):
+            return refuse(call, "topk", "NCC_EVRF013", "the input holds integers")
+        return accept(call, "topk", "AwsNeuronTopK")
+
+Operators are named without overload and without the underscore of in-place forms: "aten.add" covers
+"aten.add.Tensor" and "aten.add_.Scalar". All modules of the package are imported on the first lookup, so a new
+rule needs no other edit. Nothing here knows a particular operator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from ...core import Ruling, Verdict
+from .call import OpCall, base_name
+from .codes import CODES
+from .published import instruction_source
+
+
+class Core(Protocol):
+    """The facts of a NeuronCore that rules read; `hardware.CoreSpec` has them."""
+
+    @property
+    def name(self) -> str:
+        """For example "NeuronCore-v2"."""
+
+    @property
+    def generation(self) -> int:
+        """2 for inf2 and trn1, 3 for trn2, 4 for trn3."""
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """What the engines compute with."""
+
+
+class Target(Protocol):
+    """The facts of a compile target that rules read; `hardware.Target` has them."""
+
+    @property
+    def name(self) -> str:
+        """For example "inf2"."""
+
+    @property
+    def core(self) -> Core:
+        """The kind of its cores."""
+
+
+Judge = Callable[[OpCall, Target], Ruling]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A judgement on the calls of some operators."""
+
+    name: str
+    """Unique; appears in rulings."""
+    ops: frozenset[str]
+    """Operators covered, without overload, for example "aten.topk"."""
+    judge: Judge
+    """Decides one call."""
+    touches_data: bool = True
+    """False for bookkeeping, which may meet any dtype and shape."""
+
+
+_RULES: dict[str, Rule] = {}
+
+
+def rule(name: str, *ops: str, touches_data: bool = True) -> Callable[[Judge], Judge]:
+    """Register a judge function as the rule of `ops`.
+
+    Raises:
+        ValueError: the name or an operator has a rule already, or an operator is named with its overload.
+    """
+
+    def register(judge: Judge) -> Judge:
+        taken = sorted(op for op in ops if op in _RULES)
+        if taken or any(known.name == name for known in _RULES.values()):
+            raise ValueError(f"rule '{name}': registered twice ({', '.join(taken) or 'same name'})")
+        named = sorted(op for op in ops if base_name(op) != op)
+        if named:
+            raise ValueError(f"rule '{name}': name {', '.join(named)} without overload and in-place underscore")
+        entry = Rule(name=name, ops=frozenset(ops), judge=judge, touches_data=touches_data)
+        _RULES.update(dict.fromkeys(ops, entry))
+        return judge
+
+    return register
+
+
+def table(name: str, instructions: Mapping[str, str], *, touches_data: bool = True) -> None:
+    """Register a rule that accepts every call of its operators.
+
+    Args:
+        name: name of the rule.
+        instructions: operator to the published instructions it becomes, separated by spaces.
+        touches_data: False for bookkeeping.
+
+    Raises:
+        KeyError: an instruction is in no published document.
+    """
+    for text in instructions.values():
+        for instruction in text.split():
+            instruction_source(instruction)
+    register = rule(name, *instructions, touches_data=touches_data)
+    register(lambda call, target: accept(call, name, instructions[call.name]))
+
+
+def find_rule(op: str) -> Rule | None:
+    """Return the rule of an operator, given with or without overload, or None."""
+    _import_rules()
+    return _RULES.get(base_name(op))
+
+
+def known_ops() -> frozenset[str]:
+    """Return every operator that has a rule, without overloads."""
+    _import_rules()
+    return frozenset(_RULES)
+
+
+def accept(call: OpCall, rule_name: str, instructions: str, *, warning: str | None = None,
+           code: str | None = None) -> Ruling:
+    """Accept a call as published instructions: at most one is native, several are a decomposition.
+
+    Args:
+        call: the call.
+        rule_name: the rule that decides.
+        instructions: names from `published.py`, separated by spaces; "" for a call that does no work.
+        warning: what the user should know although the call is accepted.
+        code: the compiler's code of that warning.
+    """
+    names = instructions.split()
+    reason = f"made of {', '.join(names)}" if len(names) > 1 else f"maps to {names[0]}" if names else "does no work"
+    return Ruling(
+        verdict=Verdict.DECOMPOSED if len(names) > 1 else Verdict.NATIVE,
+        op=call.op, rule=rule_name, reason=f"{reason}; {warning}" if warning else reason,
+        source=instruction_source(names[0]) if names else "torch.export training IR", code=code,
+        module_path=call.module_path, source_line=call.source_line,
+    )
+
+
+def refuse(call: OpCall, rule_name: str, code: str, reason: str, *, remedy: str | None = None) -> Ruling:
+    """Refuse a call with a published code; the remedy defaults to the one of the code."""
+    return Ruling(
+        verdict=Verdict.UNSUPPORTED, op=call.op, rule=rule_name, reason=reason,
+        source=f"Neuron docs, neuronx-cc error code {code}", code=code, remedy=remedy or CODES[code].remedy,
+        module_path=call.module_path, source_line=call.source_line,
+    )
+
+
+@functools.cache
+def _import_rules() -> None:
+    package = importlib.import_module(__name__.rpartition(".")[0])
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")

@@ -1,0 +1,159 @@
+"""One operator call of an exported graph, as rules see it: names, shapes, dtypes and named arguments.
+
+It reads torch.fx nodes and knows nothing of targets or verdicts.
+
+    >>> from optimum_neuron.compiler.rules.call import base_name
+    >>> base_name("aten.add_.Tensor")
+    'aten.add'
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...core import TensorSpec
+from ...errors import ConfigError, refusal
+from .location import module_path, source_line
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import Node
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpCall:
+    """A `call_function` node; `OpCall.from_node` makes it."""
+
+    op: str
+    """Operator with overload, for example "aten.sort.default"."""
+    inputs: tuple[TensorSpec, ...]
+    """Every tensor among the arguments, lists flattened. A size unknown at compile time is -1."""
+    outputs: tuple[TensorSpec, ...]
+    """Every tensor returned. A size unknown at compile time is -1."""
+    arguments: Mapping[str, Any]
+    """Arguments by schema name with defaults filled in; tensors are `TensorSpec`. Empty without a schema."""
+    input_symbols: frozenset[str]
+    """Names of the unknown sizes in tensors and numbers that come in."""
+    output_symbols: frozenset[str]
+    """Names of the unknown sizes in tensors and numbers that come out."""
+    module_path: str | None
+    """Where in the user's model, for example "model.layers.3.mlp"."""
+    source_line: str | None
+    """file:line of the user's code."""
+    node: Node = dataclasses.field(repr=False, compare=False)
+    """The graph node, for rules that look at what produced an argument."""
+
+    @property
+    def name(self) -> str:
+        """The operator without overload and in-place underscore, for example "aten.sort"."""
+        return base_name(self.op)
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """Inputs and outputs."""
+        return self.inputs + self.outputs
+
+    def source(self, name: str) -> Any:
+        """What the graph passes for an argument: a node, or a plain value."""
+        if name in self.node.kwargs:
+            return self.node.kwargs[name]
+        position = [argument.name for argument in self.node.target._schema.arguments].index(name)
+        return self.node.args[position]
+
+    @classmethod
+    def from_node(cls, node: Node) -> OpCall:
+        """View a `call_function` node of an exported graph.
+
+        Raises:
+            ConfigError: the node carries no shapes, because the graph was not exported.
+        """
+        from torch.utils._pytree import tree_leaves
+
+        produced = node.meta.get("val")
+        if produced is None and _returns_tensor(node):
+            raise ConfigError(refusal(asked="checking a graph", found=f"node '{node.name}' has no shapes",
+                                      why="rules read shapes and dtypes", do="pass the result of torch.export.export"))
+        incoming = [leaf for source in node.all_input_nodes for leaf in tree_leaves(source.meta.get("val"))]
+        return cls(
+            op=op_name(node.target),
+            inputs=tuple(_spec(leaf) for leaf in tree_leaves(_with_values(node)) if _is_tensor(leaf)),
+            outputs=tuple(_spec(leaf) for leaf in tree_leaves(produced) if _is_tensor(leaf)),
+            arguments=_arguments(node),
+            input_symbols=symbols(incoming),
+            output_symbols=symbols(tree_leaves(produced)),
+            module_path=module_path(node),
+            source_line=source_line(node),
+            node=node,
+        )
+
+
+def op_name(target: Any) -> str:
+    """Name the target of a node: "aten.add.Tensor", "higher_order.cond"; plain functions are "python.getitem"."""
+    from torch._ops import HigherOrderOperator, OpOverload
+
+    if isinstance(target, OpOverload):
+        return str(target)
+    if isinstance(target, HigherOrderOperator):
+        return f"higher_order.{target.name()}"
+    return f"python.{target.__name__}"
+
+
+def base_name(op: str) -> str:
+    """Cut overload and in-place underscore off an operator name."""
+    name = ".".join(op.split(".")[:2])
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def symbols(values: Iterable[Any]) -> frozenset[str]:
+    """Names of the unknown sizes in the shapes of tensors and in symbolic numbers."""
+    import torch
+
+    numbers = [size for value in values for size in (value.shape if _is_tensor(value) else [value])]
+    return frozenset(
+        str(symbol)
+        for number in numbers
+        if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool))
+        for symbol in number.node.expr.free_symbols
+    )
+
+
+def _with_values(node: Node) -> tuple[Any, Any]:
+    """Arguments of a node, with the fake values of the nodes among them."""
+    from torch.fx.node import map_arg
+
+    return map_arg(node.args, _value), map_arg(node.kwargs, _value)
+
+
+def _value(node: Node) -> Any:
+    return node.meta.get("val")
+
+
+def _arguments(node: Node) -> dict[str, Any]:
+    from torch.utils._pytree import tree_map
+
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return {}
+    args, kwargs = _with_values(node)
+    named = {argument.name: argument.default_value for argument in schema.arguments if argument.has_default_value()}
+    named |= dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
+    return {name: tree_map(lambda leaf: _spec(leaf) if _is_tensor(leaf) else leaf, value)
+            for name, value in named.items()}
+
+
+def _returns_tensor(node: Node) -> bool:
+    returns = getattr(getattr(node.target, "_schema", None), "returns", ())
+    return any("Tensor" in str(entry.type) for entry in returns)
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _spec(tensor: torch.Tensor) -> TensorSpec:
+    shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape)
+    return TensorSpec(shape=shape, dtype=str(tensor.dtype).removeprefix("torch."))

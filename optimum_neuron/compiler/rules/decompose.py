@@ -1,0 +1,67 @@
+"""What an operator without a rule is made of: torch's own decomposition of one call, traced on fake tensors.
+
+It knows nothing of targets; `judge.py` judges the calls that come out.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+from .call import OpCall
+
+
+def decompose(call: OpCall) -> tuple[OpCall, ...]:
+    """Return the core ATen calls that torch makes of a call; empty when it has no decomposition."""
+    import torch
+    from torch._ops import OpOverload
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.fx.node import map_arg
+    from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+
+    target = call.node.target
+    if not isinstance(target, OpOverload):
+        return ()
+    values = map_arg((call.node.args, call.node.kwargs), lambda node: node.meta.get("val"))
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    with mode:
+        values = tree_map_only(torch.Tensor, _fresh, values)
+    leaves, spec = tree_flatten(values)
+    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def run(*tensors: Any) -> Any:
+        for place, tensor in zip(places, tensors, strict=True):
+            leaves[place] = tensor
+        args, kwargs = tree_unflatten(leaves, spec)
+        return target(*args, **kwargs)
+
+    with warnings.catch_warnings(), torch.no_grad(), mode:
+        warnings.simplefilter("ignore")
+        graph = make_fx(run, decomposition_table=_table(target))(*(leaves[place] for place in places)).graph
+    calls = tuple(OpCall.from_node(node) for node in graph.nodes if node.op == "call_function")
+    return () if any(inner.op == call.op for inner in calls) else calls
+
+
+def _table(target: Any) -> dict[Any, Any]:
+    """Decompositions to core ATen, and torch's one of the operator itself even where it is core."""
+    import torch
+
+    own = torch._decomp.decomposition_table
+    return _core_table() | ({target: own[target]} if target in own else {})
+
+
+@functools.cache
+def _core_table() -> dict[Any, Any]:
+    import torch
+
+    return dict(torch._decomp.core_aten_decompositions().items())
+
+
+def _fresh(tensor: Any) -> Any:
+    """A fake of the current fake mode with the same shape, so that tracing cannot touch the graph's own values."""
+    import torch
+
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)

@@ -1,0 +1,108 @@
+"""Element-wise arithmetic, comparisons and activations: every dtype rule on them is in `dtypes.py`.
+
+Powers and shifts, which have rules of their own, are in `integers.py`.
+"""
+
+from __future__ import annotations
+
+from .base import table
+
+table("arithmetic", {
+    "aten.__lshift__": "Pow Mul",
+    "aten.abs": "Abs",
+    "aten.add": "Add",
+    "aten.addcdiv": "Div Mul Add",
+    "aten.addcmul": "Mul Add",
+    "aten.bitwise_left_shift": "Pow Mul",
+    "aten.ceil": "Ceil",
+    "aten.clamp": "Clamp",
+    "aten.clamp_max": "Min",
+    "aten.clamp_min": "Max",
+    "aten.clip": "Clamp",
+    "aten.div": "Div",
+    "aten.floor": "Floor",
+    "aten.floor_divide": "Div Floor",
+    "aten.fmod": "Div Abs Floor Sign Mul Sub",
+    "aten.lerp": "Sub Mul Add",
+    "aten.maximum": "Max",
+    "aten.minimum": "Min",
+    "aten.mul": "Mul",
+    "aten.neg": "Neg",
+    "aten.reciprocal": "Div",
+    "aten.remainder": "Div Floor Mul Sub",
+    "aten.round": "Floor Sub Compare Select",
+    "aten.rsub": "Sub",
+    "aten.sign": "Sign",
+    "aten.square": "Mul",
+    "aten.sub": "Sub",
+    "aten.true_divide": "Div",
+    "aten.trunc": "Sign Abs Floor Mul",
+})
+
+table("transcendental", {
+    "aten.acos": "Mul Sub Sqrt Atan2",
+    "aten.acosh": "Mul Sub Sqrt Add Log",
+    "aten.asin": "Mul Sub Sqrt Atan2",
+    "aten.asinh": "Mul Add Sqrt Log",
+    "aten.atan": "Atan2",
+    "aten.atan2": "Atan2",
+    "aten.atanh": "Add Sub Div Log Mul",
+    "aten.cos": "Cos",
+    "aten.cosh": "Exp Add Mul",
+    "aten.erf": "AwsNeuronErf",
+    "aten.exp": "Exp",
+    "aten.exp2": "Mul Exp",
+    "aten.expm1": "Exp Sub",
+    "aten.log": "Log",
+    "aten.log10": "Log Mul",
+    "aten.log1p": "Add Log",
+    "aten.log2": "Log Mul",
+    "aten.rsqrt": "Rsqrt",
+    "aten.sin": "Sin",
+    "aten.sinh": "Exp Sub Mul",
+    "aten.sqrt": "Sqrt",
+    "aten.tan": "Sin Cos Div",
+    "aten.tanh": "Tanh",
+})
+
+table("comparison", {
+    "aten.__and__": "LogicalAnd",
+    "aten.__or__": "LogicalNot LogicalAnd",
+    "aten.__xor__": "LogicalNot LogicalAnd",
+    "aten.bitwise_and": "LogicalAnd",
+    "aten.bitwise_not": "LogicalNot",
+    "aten.bitwise_or": "LogicalNot LogicalAnd",
+    "aten.bitwise_xor": "LogicalNot LogicalAnd",
+    "aten.eq": "Compare",
+    "aten.ge": "Compare",
+    "aten.gt": "Compare",
+    "aten.isinf": "Abs Compare",
+    "aten.isnan": "Compare",
+    "aten.le": "Compare",
+    "aten.logical_and": "LogicalAnd",
+    "aten.logical_not": "LogicalNot",
+    "aten.logical_or": "LogicalNot LogicalAnd",
+    "aten.logical_xor": "LogicalNot LogicalAnd",
+    "aten.lt": "Compare",
+    "aten.masked_fill": "Select",
+    "aten.ne": "Compare",
+    "aten.where": "Select",
+})
+
+table("activation", {
+    "aten.elu": "Exp Sub Compare Select",
+    "aten.gelu": "AwsNeuronGelu",
+    "aten.hardsigmoid": "Add Clamp Div",
+    "aten.hardswish": "Add Clamp Mul Div",
+    "aten.hardtanh": "Clamp",
+    "aten.leaky_relu": "Compare Mul Select",
+    "aten.mish": "Exp Add Log Tanh Mul",
+    "aten.prelu": "Compare Mul Select",
+    "aten.relu": "Max",
+    "aten.sigmoid": "Neg Exp Add Div",
+    "aten.silu": "AwsNeuronSilu",
+    "aten.softplus": "Exp Add Log",
+    "aten.tanh_backward": "Mul Sub",
+    "aten.threshold": "Compare Select",
+    "aten.threshold_backward": "Compare Select",
+})

@@ -1,0 +1,93 @@
+"""Where a node of an exported graph comes from in the user's model: module path and source line.
+
+Reads `nn_module_stack` and `stack_trace` from the node's meta and knows nothing of operators.
+
+    >>> from optimum_neuron.compiler.rules.location import merge_paths
+    >>> merge_paths(["model.layers.0.mlp", "model.layers.1.mlp", "lm_head"])
+    ('model.layers.0-1.mlp', 'lm_head')
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_FRAME = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+)')
+_NOISE = re.compile(r"slice\([^)]*\)\.?|@\d+|^L\['self'\]\.?|^L__self__\.?")
+"""Left in paths by tracing: slices of a ModuleList, numbers of repeated calls, the root's name in strict mode."""
+
+
+def module_path(node: Node) -> str | None:
+    """Return the innermost module of a node, like "model.layers.3.mlp"; "" is the top, None unknown."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return None
+    path = list(stack.values())[-1][0]
+    return _NOISE.sub("", path).strip(".")
+
+
+def source_line(node: Node) -> str | None:
+    """Return "file:line" of the innermost frame outside torch, None where the graph does not know it."""
+    frames = [(m["file"], m["line"]) for m in _FRAME.finditer(node.meta.get("stack_trace") or "")]
+    if not frames:
+        return None
+    outside = [frame for frame in frames if not Path(frame[0]).is_relative_to(_torch_folder())]
+    file, line = (outside or frames)[-1]
+    return f"{_short(file)}:{line}"
+
+
+def merge_paths(paths: Iterable[str]) -> tuple[str, ...]:
+    """Join paths that differ in one number, in order of appearance: layers 0 to 31 become "0-31"."""
+    groups: dict[tuple[str, ...], set[int]] = {}
+    for path in paths:
+        parts = path.split(".")
+        numbers = [index for index, part in enumerate(parts) if part.isdigit()]
+        if numbers:
+            first = numbers[0]
+            key = (".".join(parts[:first]), ".".join(parts[first + 1 :]))
+            groups.setdefault(key, set()).add(int(parts[first]))
+        else:
+            groups.setdefault((path,), set())
+    return tuple(
+        key[0] if not numbers else ".".join(part for part in (key[0], _ranges(sorted(numbers)), key[1]) if part)
+        for key, numbers in groups.items()
+    )
+
+
+def _ranges(numbers: list[int]) -> str:
+    """[0, 1, 2, 5] -> "0-2,5"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _short(file: str) -> str:
+    """Cut the working folder or the site-packages folder off a path."""
+    path = Path(file)
+    for folder in (*_package_folders(), Path.cwd()):
+        if path.is_relative_to(folder):
+            return str(path.relative_to(folder))
+    return file
+
+
+@functools.cache
+def _package_folders() -> tuple[Path, ...]:
+    return Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))
+
+
+@functools.cache
+def _torch_folder() -> Path:
+    import torch
+
+    return Path(torch.__file__).parent

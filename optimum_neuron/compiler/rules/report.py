@@ -1,0 +1,260 @@
+"""The operator check of a whole graph: every call gets a ruling, and all refusals are raised at once.
+
+It knows nothing of particular operators; rules do. Host execution is never chosen silently: a refused operator runs
+on the host only when `allow_host_ops` names it.
+
+Example:
+    ```python
+    import torch
+    from optimum_neuron.compiler.rules.report import check_graph
+    from optimum_neuron.hardware import resolve_target
+
+    class Sorts(torch.nn.Module):
+        def forward(self, x):
+            return torch.sort(x).values * 2
+
+    exported = torch.export.export(Sorts(), (torch.randn(4, 8),), strict=False)
+    target = resolve_target("inf2").value
+    assert [r.code for r in check_graph(exported, target).refused] == ["NCC_EVRF001"]
+    assert not check_graph(exported, target, allow_host_ops={"aten::sort"}).refused
+    ```
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...core import Ruling, Verdict
+from ...errors import ConfigError, UnsupportedOperatorError, nearest, refusal
+from .base import Target
+from .call import OpCall, base_name, symbols
+from .codes import CODES, DOWNCASTS
+from .judge import judge_call
+from .location import merge_paths
+from .shapes import USES, judge_input
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import GraphModule, Node
+
+
+_PLACED = (Verdict.NATIVE, Verdict.DECOMPOSED)
+_ORDER = (Verdict.UNSUPPORTED, Verdict.HOST, Verdict.DECOMPOSED, Verdict.NATIVE)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpCount:
+    """Calls of one operator that were judged alike."""
+
+    op: str
+    """Operator with overload."""
+    count: int
+    """How many calls."""
+    verdict: Verdict
+    """What happens to them."""
+    rule: str
+    """The rule that decided."""
+    reason: str
+    """Why."""
+    source: str
+    """Document the rule comes from."""
+    code: str | None
+    """The compiler's error code, for refusals and warnings."""
+    remedy: str | None
+    """What to do, for refusals."""
+    module_paths: tuple[str, ...]
+    """Where in the user's model; equal layers are joined ("model.layers.0-31.mlp")."""
+    source_lines: tuple[str, ...]
+    """file:line of the user's code, each once."""
+
+    def where(self) -> str:
+        """Module paths and source lines as one text."""
+        paths = ", ".join(path or "top level" for path in self.module_paths) or "unknown module"
+        return f"{paths} ({', '.join(self.source_lines)})" if self.source_lines else paths
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """The rulings on a graph, in its order."""
+
+    target: str
+    """Name of the target."""
+    rulings: tuple[Ruling, ...]
+    """One for each call, and one for each graph input whose size is unknown."""
+
+    @property
+    def refused(self) -> tuple[Ruling, ...]:
+        """Calls that cannot run."""
+        return tuple(r for r in self.rulings if r.verdict is Verdict.UNSUPPORTED)
+
+    @property
+    def warnings(self) -> tuple[Ruling, ...]:
+        """Calls that run on the device although the compiler has a code for them."""
+        return tuple(r for r in self.rulings if r.code and r.verdict in _PLACED)
+
+    @property
+    def placed_share(self) -> float:
+        """Share of the calls that run on the device, 0 to 1; 1 for an empty graph."""
+        placed = sum(r.verdict in _PLACED for r in self.rulings)
+        return placed / len(self.rulings) if self.rulings else 1.0
+
+    def counts(self) -> tuple[OpCount, ...]:
+        """Calls by operator and verdict: refusals first, as they appear, then the most frequent."""
+        groups: dict[tuple[Any, ...], list[Ruling]] = {}
+        for r in self.rulings:
+            groups.setdefault((r.op, r.verdict, r.rule, r.reason, r.code), []).append(r)
+        counts = [_count(group) for group in groups.values()]
+        return tuple(sorted(counts, key=lambda c: (_ORDER.index(c.verdict), -c.count if c.verdict in _PLACED else 0)))
+
+    def table(self) -> str:
+        """The counts as text for people."""
+        counts = self.counts()
+        width = max((len(c.op) for c in counts), default=8)
+        lines = [f"{'operator':<{width}}  calls  verdict      reason"]
+        for c in counts:
+            lines.append(f"{c.op:<{width}}  {c.count:>5}  {c.verdict:<11}  {f'{c.code}: ' if c.code else ''}{c.reason}")
+            if c.code:
+                lines.append(f"{'':<{width}}         where: {c.where()}")
+            if c.remedy:
+                lines.append(f"{'':<{width}}         do: {c.remedy}")
+        share = f"{self.placed_share:.1%} of {len(self.rulings)} calls run on {self.target}"
+        return "\n".join([*lines, f"{share}; {len(self.refused)} are refused."])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `--json`."""
+        return {
+            "target": self.target,
+            "num_calls": len(self.rulings),
+            "num_refused": len(self.refused),
+            "placed_share": self.placed_share,
+            "operators": [dataclasses.asdict(c) | {"verdict": str(c.verdict)} for c in self.counts()],
+        }
+
+    def raise_for_refusals(self) -> None:
+        """Raise one error that lists every refusal, if there is any.
+
+        Raises:
+            UnsupportedOperatorError: calls cannot run; `details` holds the report as plain data.
+        """
+        refused = [c for c in self.counts() if c.verdict is Verdict.UNSUPPORTED]
+        if not refused:
+            return
+        hosted = sorted({base_name(c.op).replace(".", "::") for c in refused if _can_be_hosted(c)})
+        host = f", or run them on the host with allow_host_ops={{{', '.join(map(repr, hosted))}}}" if hosted else ""
+        header = refusal(
+            asked=f"compiling for {self.target}",
+            found=f"{_plural(sum(c.count for c in refused), 'call')} cannot run",
+            why="one refused call refuses the whole graph", do=f"change the calls below{host}")
+        raise UnsupportedOperatorError("\n".join([header, *(_paragraph(c) for c in refused)]), details=self.to_dict())
+
+
+def check_graph(
+    graph: GraphModule | ExportedProgram,
+    target: Target,
+    *,
+    allow_host_ops: Collection[str] = (),
+    implicit_integer_downcast: Collection[str] = (),
+) -> Report:
+    """Judge every call of an exported graph and of the graphs inside it.
+
+    Args:
+        graph: a `torch.export` program, or its graph module.
+        target: what to compile for.
+        allow_host_ops: operators that may run on the host when refused, as "aten::sort" or "aten.sort".
+        implicit_integer_downcast: kinds of integer operators that may lose digits, as in the compiler's
+            --implicit-integer-downcast: "dot", "scatter", "pow" ..., "all" or "none".
+
+    Raises:
+        ConfigError: an operator or kind is unknown, or the graph was not exported.
+    """
+    from torch.fx import GraphModule
+
+    hosted = _host_ops(allow_host_ops)
+    narrowed = _downcasts(implicit_integer_downcast)
+    module = graph if isinstance(graph, GraphModule) else graph.graph_module
+    rulings: list[Ruling] = []
+    for node in _nodes(module):
+        if node.op == "placeholder" and node.graph is module.graph and symbols([node.meta.get("val")]):
+            rulings.append(judge_input(node))
+        elif node.op == "call_function":
+            ruling = judge_call(OpCall.from_node(node), target)
+            rulings.append(_relaxed(ruling, hosted, narrowed))
+    return Report(target=target.name, rulings=tuple(rulings))
+
+
+def _nodes(module: GraphModule) -> Iterator[Node]:
+    from torch.fx import GraphModule
+
+    for child in module.modules():
+        if not isinstance(child, GraphModule):
+            continue
+        for node in child.graph.nodes:
+            if node.op in ("call_module", "call_method"):
+                raise ConfigError(refusal(asked="checking a graph", found=f"node '{node.name}' is a {node.op}",
+                                          why="rules know ATen operators only",
+                                          do="pass the result of torch.export.export"))
+            yield node
+
+
+def _relaxed(ruling: Ruling, hosted: frozenset[str], narrowed: frozenset[str]) -> Ruling:
+    """Apply what the user allowed to a refusal."""
+    if ruling.verdict is not Verdict.UNSUPPORTED:
+        return ruling
+    downcast = CODES[ruling.code].downcast if ruling.code else None
+    if downcast in narrowed:
+        return dataclasses.replace(ruling, verdict=Verdict.NATIVE, remedy=None,
+                                   reason=f"{ruling.reason}; allowed by --implicit-integer-downcast={downcast}")
+    if base_name(ruling.op) in hosted and ruling.rule != USES:
+        return dataclasses.replace(ruling, verdict=Verdict.HOST, remedy=None,
+                                   reason=f"{ruling.reason}; allow_host_ops sends it to the host")
+    return ruling
+
+
+def _host_ops(names: Collection[str]) -> frozenset[str]:
+    """Operators by base name; every unknown one is named in one error."""
+    if not names:
+        return frozenset()
+    from torch._C import _dispatch_get_all_op_names
+
+    known = {base_name(name.replace("::", ".")) for name in _dispatch_get_all_op_names()}
+    wanted = {name: base_name(name.replace("::", ".")) for name in names}
+    unknown = [f"'{name}'{nearest(op, known)}" for name, op in sorted(wanted.items()) if op not in known]
+    if unknown:
+        raise ConfigError(refusal(asked=f"allow_host_ops={sorted(names)}", found=f"unknown: {'; '.join(unknown)}",
+                                  why="torch has no such operator", do='name operators like "aten::sort"'))
+    return frozenset(wanted.values())
+
+
+def _downcasts(kinds: Collection[str]) -> frozenset[str]:
+    allowed = (*DOWNCASTS, "all", "none")
+    unknown = [f"'{kind}'{nearest(kind, allowed)}" for kind in sorted(kinds) if kind not in allowed]
+    if unknown:
+        raise ConfigError(refusal(asked=f"implicit_integer_downcast={sorted(kinds)}",
+                                  found=f"unknown: {'; '.join(unknown)}", why="the compiler knows fixed kinds",
+                                  do=f"use {', '.join(allowed)}"))
+    return frozenset(DOWNCASTS if "all" in kinds else kinds)
+
+
+def _count(group: list[Ruling]) -> OpCount:
+    first = group[0]
+    return OpCount(
+        op=first.op, count=len(group), verdict=first.verdict, rule=first.rule, reason=first.reason,
+        source=first.source, code=first.code, remedy=first.remedy,
+        module_paths=merge_paths(r.module_path for r in group if r.module_path is not None),
+        source_lines=tuple(dict.fromkeys(r.source_line for r in group if r.source_line is not None)),
+    )
+
+
+def _paragraph(count: OpCount) -> str:
+    return (f"  {count.code} {count.op}, {_plural(count.count, 'call')}\n"
+            f"    where: {count.where()}\n    why: {count.reason}\n    do: {count.remedy}")
+
+
+def _can_be_hosted(count: OpCount) -> bool:
+    return count.rule != USES and not count.op.startswith(("higher_order.", "graph input"))
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,196 @@
+"""FX bodies as JSON, and back, without executing anything that a file says.
+
+torch's own `.pt2` reader falls back to full unpickling for sample inputs (torch 2.13,
+`torch/_export/serde/serialize.py: deserialize_torch_artifact`), so a stored program would be able to run code.
+Here a body is a list of calls of registered ATen overloads with plain arguments; anything else is refused.
+The same text, without names and source positions, is the content that a subprogram is named by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+from ..core import TensorSpec
+from ..errors import ArtifactError, refusal
+from .ir import Subprogram
+
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
+_NAMESPACES = ("aten",)
+"""Operator namespaces that a stored body may call."""
+
+
+def tensor_spec(value: torch.Tensor) -> TensorSpec:
+    """Static shape and dtype of a tensor, real or fake."""
+    return TensorSpec(shape=tuple(int(d) for d in value.shape), dtype=str(value.dtype).removeprefix("torch."))
+
+
+def make_subprogram(body: fx.GraphModule) -> Subprogram:
+    """Name a body by its content and collect its signature from `node.meta["val"]`."""
+    import torch
+
+    inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
+    results = next(node for node in body.graph.nodes if node.op == "output").args[0]
+    text = json.dumps(body_to_dict(body, canonical=True), sort_keys=True)
+    body.recompile()
+    assert all(isinstance(node.meta["val"], torch.Tensor) for node in [*inputs, *results])
+    return Subprogram(
+        name="sub_" + hashlib.sha256(text.encode()).hexdigest()[:16],
+        body=body,
+        inputs=tuple(tensor_spec(node.meta["val"]) for node in inputs),
+        outputs=tuple(tensor_spec(node.meta["val"]) for node in results),
+        mutated=mutated_arguments(body),
+    )
+
+
+def mutated_arguments(body: fx.GraphModule) -> tuple[int, ...]:
+    """Positions of the placeholders that the body writes in place, directly or through a view."""
+    inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
+    written: set[fx.Node] = set()
+    for node in body.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None:
+            continue
+        for argument, spec in zip(node.args, schema.arguments, strict=False):
+            if spec.alias_info is not None and spec.alias_info.is_write:
+                written.add(_base_of(argument))
+    return tuple(i for i, node in enumerate(inputs) if node in written)
+
+
+def _base_of(node: fx.Node) -> fx.Node:
+    """Follow views and in-place results back to the tensor they alias."""
+    while node.op == "call_function":
+        schema = getattr(node.target, "_schema", None)
+        aliased = schema is not None and schema.returns and schema.returns[0].alias_info is not None
+        if not aliased or not schema.arguments[0].alias_info:
+            return node
+        node = node.args[0]
+    return node
+
+
+def body_to_dict(body: fx.GraphModule, *, canonical: bool = False) -> dict[str, Any]:
+    """Plain data of a body; `canonical` leaves out names and source positions."""
+    names: dict[fx.Node, str] = {}
+    inputs, nodes, outputs = [], [], []
+    for node in body.graph.nodes:
+        names[node] = f"v{len(names)}"
+        if node.op == "placeholder":
+            spec = tensor_spec(node.meta["val"])
+            inputs.append({"shape": list(spec.shape), "dtype": spec.dtype})
+        elif node.op == "output":
+            outputs = [_encode(value, names) for value in node.args[0]]
+        else:
+            assert node.op == "call_function", f"{node.op} in an ATen body"
+            entry = {
+                "op": _op_name(node.target),
+                "args": [_encode(value, names) for value in node.args],
+                "kwargs": {key: _encode(value, names) for key, value in sorted(node.kwargs.items())},
+            }
+            if not canonical:
+                entry["module_path"] = node.meta.get("module_path", "")
+                entry["source_line"] = node.meta.get("source_line", "")
+            nodes.append(entry)
+    return {"inputs": inputs, "nodes": nodes, "outputs": outputs}
+
+
+def body_from_dict(data: dict[str, Any]) -> fx.GraphModule:
+    """Rebuild a body; `meta["val"]` is filled by running it on fake tensors.
+
+    Raises:
+        ArtifactError: a node calls something that is not a registered ATen operator.
+    """
+    import torch
+    from torch import fx
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    graph, values, fakes = fx.Graph(), [], []
+    with FakeTensorMode() as mode:
+        for index, spec in enumerate(data["inputs"]):
+            node = graph.placeholder(f"arg{index}")
+            node.meta["val"] = torch.empty(spec["shape"], dtype=getattr(torch, spec["dtype"]))
+            values.append(node)
+            fakes.append(node.meta["val"])
+        for entry in data["nodes"]:
+            target = _op_from_name(entry["op"])
+            args = tuple(_decode(value, values) for value in entry["args"])
+            kwargs = {key: _decode(value, values) for key, value in entry["kwargs"].items()}
+            node = graph.call_function(target, args, kwargs)
+            with mode:
+                node.meta["val"] = target(*fx.map_arg(args, lambda n: n.meta["val"]),
+                                          **fx.map_arg(kwargs, lambda n: n.meta["val"]))
+            node.meta["module_path"], node.meta["source_line"] = entry["module_path"], entry["source_line"]
+            values.append(node)
+    graph.output(tuple(_decode(value, values) for value in data["outputs"]))
+    graph.lint()
+    return fx.GraphModule({}, graph)
+
+
+def _op_name(target: Any) -> str:
+    if target is operator.getitem:
+        return "getitem"
+    namespace, name = target._schema.name.split("::")
+    return f"{namespace}.{name}.{target._overloadname}"
+
+
+def _op_from_name(name: str) -> Any:
+    import torch
+
+    if name == "getitem":
+        return operator.getitem
+    namespace, _, rest = name.partition(".")
+    packet, _, overload = rest.rpartition(".")
+    if namespace in _NAMESPACES and packet.isidentifier() and overload.isidentifier():
+        found = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
+        if isinstance(found, torch._ops.OpOverload):
+            return found
+    raise ArtifactError(refusal(asked=f"operator {name!r} of a stored graph", found="no ATen operator of this torch",
+                                why="an artifact may call registered ATen operators only",
+                                do="export the model again with this version"))
+
+
+def _encode(value: Any, names: dict[fx.Node, str]) -> Any:
+    import torch
+    from torch import fx
+
+    if isinstance(value, fx.Node):
+        return {"ref": int(names[value][1:])}
+    if isinstance(value, (list, tuple)):
+        return [_encode(item, names) for item in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        return {"torch": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return {"device": value.type}
+    raise AssertionError(f"argument {value!r} of type {type(value).__name__} in an ATen graph")
+
+
+def _decode(value: Any, values: list[fx.Node]) -> Any:
+    import torch
+
+    if isinstance(value, list):
+        return [_decode(item, values) for item in value]
+    if not isinstance(value, dict):
+        return value
+    (kind, content), = value.items()
+    if kind == "ref" and isinstance(content, int) and 0 <= content < len(values):
+        return values[content]
+    if kind == "float":
+        return float(content)
+    if kind == "device" and content == "cpu":
+        return torch.device("cpu")
+    if kind == "torch":
+        found = getattr(torch, str(content), None)
+        if isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
+            return found
+    raise ArtifactError(refusal(asked=f"argument {value!r} of a stored graph", found="not a value this format has",
+                                why="arguments are numbers, text, dtypes and references to earlier values",
+                                do="export the model again with this version"))

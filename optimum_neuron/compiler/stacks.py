@@ -1,0 +1,108 @@
+"""Stacks of equal layers: find them, and shorten them while a model is captured.
+
+A decoder of 80 equal layers needs 2 of them captured: the second proves that the first repeats. `find_stacks`
+looks at module structure only; whether the captured bodies are equal too is proved later, by
+`passes/outline.py`, on the graph. A stack whose layers differ in any attribute is captured whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..core import Choice
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NUM_CAPTURED_LAYERS = 2
+"""Layers kept of an equal stack: one to repeat, one to prove that it repeats."""
+
+_OWN_INDEX = ("layer_idx", "layer_index", "layer_id")
+"""Attributes in which equal layers may differ: their own position."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stack:
+    """A `ModuleList` of layers inside a model."""
+
+    path: str
+    """Module path, for example "model.layers"."""
+    num_layers: int
+    """Layers in the full model."""
+    captured: Choice[int]
+    """Layers to capture, and why that many."""
+
+
+def find_stacks(module: nn.Module) -> tuple[Stack, ...]:
+    """Return the outermost `ModuleList`s of one layer class, with the number of layers to capture.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.compiler.stacks import find_stacks
+
+        model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(8))})
+        (stack,) = find_stacks(model)
+        assert (stack.path, stack.num_layers, stack.captured.value) == ("layers", 8, 2)
+        ```
+    """
+    from torch import nn
+
+    stacks: list[Stack] = []
+    for path, child in module.named_modules():
+        inside = any(path.startswith(stack.path + ".") for stack in stacks)
+        if inside or not isinstance(child, nn.ModuleList) or len(child) < 2:
+            continue
+        if len({type(layer) for layer in child}) == 1:
+            stacks.append(Stack(path=path, num_layers=len(child), captured=_num_to_capture(child)))
+    return tuple(stacks)
+
+
+def _num_to_capture(layers: nn.ModuleList) -> Choice[int]:
+    total = len(layers)
+    if total <= NUM_CAPTURED_LAYERS:
+        return Choice(value=total, reason=f"{total} layers are captured whole")
+    first = _signature(layers[0])
+    for index in range(1, total):
+        other = _signature(layers[index])
+        if other != first:
+            name = next(name for name in sorted({*first, *other}) if first.get(name) != other.get(name))
+            return Choice(value=total, reason=f"layers 0 and {index} differ in {name}: captured whole")
+    return Choice(value=NUM_CAPTURED_LAYERS, reason=f"{total} layers have equal attributes and shapes")
+
+
+def _signature(layer: nn.Module) -> dict[str, Any]:
+    """Everything of a layer that can shape its graph, by dotted name."""
+    import torch
+
+    facts: dict[str, Any] = {}
+    for path, module in layer.named_modules():
+        facts[f"{path}.class"] = type(module)
+        for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+            facts[f"{path}.{name}"] = (tuple(tensor.shape), tensor.dtype)
+        for name, value in vars(module).items():
+            if name.startswith("_") or name in _OWN_INDEX:
+                continue
+            if isinstance(value, (bool, int, float, str, type(None), tuple, torch.dtype)):
+                facts[f"{path}.{name}"] = value
+    return facts
+
+
+@contextlib.contextmanager
+def shortened(module: nn.Module, stacks: tuple[Stack, ...]) -> Iterator[None]:
+    """Cut the stacks to their captured number of layers, and put the layers back afterwards."""
+    removed: list[tuple[nn.ModuleList, list[tuple[str, nn.Module]]]] = []
+    try:
+        for stack in stacks:
+            layers = module.get_submodule(stack.path)
+            items = list(layers._modules.items())[stack.captured.value :]
+            removed.append((layers, items))
+            for key, _ in items:
+                del layers._modules[key]
+        yield
+    finally:
+        for layers, items in removed:
+            layers._modules.update(items)

@@ -1,0 +1,155 @@
+"""`NeuronConfig`: everything that decides how a model is compiled, as saved beside the artifact.
+
+It knows nothing of transformers or files beyond its own JSON. Defaults that depend on the model (sequence
+length, buckets) are filled in by `resolve`, so that a saved configuration has no open ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, get_args
+
+from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
+from .errors import ConfigError, nearest, refusal
+
+CONFIG_FILE = "neuron_config.json"
+"""Name of the file in an exported folder."""
+
+MAX_DEFAULT_SEQUENCE_LENGTH = 4096
+"""Default sequence length where the model allows more."""
+
+FIRST_BUCKET = 128
+"""Smallest default prompt bucket; the next ones are four times as long."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NeuronConfig:
+    """Static shapes, arithmetic and target of one compiled model.
+
+    Example:
+        ```python
+        from optimum_neuron import NeuronConfig
+
+        config = NeuronConfig(batch_size=1, sequence_length=512)
+        assert config.resolve(max_position_embeddings=8192).prefill_buckets == (128, 512)
+        ```
+    """
+
+    task: str = "text-generation"
+    """Task, as transformers' pipelines name it."""
+    batch_size: int = 1
+    """Rows of every graph; fewer are padded, more are split."""
+    sequence_length: int | None = None
+    """Tokens of a sequence, prompt and answer together; None: what the model allows, at most 4096."""
+    prefill_buckets: tuple[int, ...] | None = None
+    """Prompt lengths to compile for; None: 128, then four times longer each, up to sequence_length."""
+    extend_length: int = 8
+    """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
+    target: str = "inf2"
+    """Compile target: inf2, trn1, trn1n, trn2 or trn3."""
+    instance_type: str = "inf2.xlarge"
+    """Instance whose memory and cores are simulated."""
+    auto_cast: AutoCast = "none"
+    """Which float32 operations are rounded to `auto_cast_type`."""
+    auto_cast_type: AutoCastType = "bf16"
+    """What auto-cast rounds to."""
+    optlevel: OptLevel = "2"
+    """Effort: "1" starts at once, "2" compiles each distinct block, "3" also tries alternative kernels."""
+    torch_dtype: TorchDtype = "float32"
+    """Dtype of weights and cache."""
+    family: str | None = None
+    """Implementation: a family's name or "generic"; None chooses."""
+    inline_weights_to_neff: bool = False
+    """Keep the weights inside the NEFF instead of beside it."""
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise ConfigError("\n".join(problems))
+        if isinstance(self.prefill_buckets, list):
+            object.__setattr__(self, "prefill_buckets", tuple(self.prefill_buckets))
+
+    def _problems(self):  # type: ignore[no-untyped-def]
+        for name in ("batch_size", "sequence_length", "extend_length"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                yield refusal(asked=f"{name}={value!r}", found="not a whole number of at least 1",
+                              why="compiled graphs have static, non-empty shapes", do=f"pass {name}=1 or more")
+        choices = {"auto_cast": AutoCast, "auto_cast_type": AutoCastType, "optlevel": OptLevel,
+                   "torch_dtype": TorchDtype}
+        for name, kind in choices.items():
+            value, allowed = getattr(self, name), get_args(kind)
+            if value not in allowed:
+                yield refusal(asked=f"{name}={value!r}", found=f"not one of {', '.join(allowed)}"
+                              + nearest(str(value), allowed), why="the compiler knows no other", do="pass one of them")
+        if self.auto_cast != "none" and self.torch_dtype != "float32":
+            yield refusal(asked=f"auto_cast={self.auto_cast!r} with torch_dtype={self.torch_dtype!r}",
+                          found="two settings for the same arithmetic",
+                          why="auto-cast rounds float32 operations, and this model has none",
+                          do="keep one of the two: torch_dtype for weights and cache, or auto_cast on float32 weights")
+        buckets, length = self.prefill_buckets, self.sequence_length
+        if buckets is not None and (not buckets or any(not isinstance(b, int) or b < 1 for b in buckets)
+                                    or list(buckets) != sorted(set(buckets))):
+            yield refusal(asked=f"prefill_buckets={buckets}", found="not a rising list of lengths",
+                          why="a prompt goes to the smallest bucket that holds it", do="pass for example (128, 512)")
+        elif buckets is not None and length is not None and buckets[-1] > length:
+            yield refusal(asked=f"prefill_buckets={tuple(buckets)} with sequence_length={length}",
+                          found=f"the largest bucket is longer by {buckets[-1] - length}",
+                          why="the cache has sequence_length slots", do=f"end the buckets at {length}")
+
+    def resolve(self, *, max_position_embeddings: int) -> NeuronConfig:
+        """Return a copy with sequence length and buckets filled in for a model.
+
+        Raises:
+            ConfigError: the sequence is longer than the model has positions.
+        """
+        length = self.sequence_length or min(max_position_embeddings, MAX_DEFAULT_SEQUENCE_LENGTH)
+        if length > max_position_embeddings:
+            raise ConfigError(refusal(
+                asked=f"sequence_length={length}", found=f"the model has {max_position_embeddings} positions",
+                why="positions beyond max_position_embeddings were never trained",
+                do=f"pass sequence_length={max_position_embeddings} or less"))
+        buckets = self.prefill_buckets
+        if buckets is None:
+            rising, step = [], FIRST_BUCKET
+            while step < length:
+                rising.append(step)
+                step *= 4
+            buckets = (*rising, length)
+        return dataclasses.replace(self, sequence_length=length, prefill_buckets=tuple(buckets),
+                                   extend_length=min(self.extend_length, length))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        data = dataclasses.asdict(self)
+        return data | {"prefill_buckets": None if self.prefill_buckets is None else list(self.prefill_buckets)}
+
+    def to_json(self) -> str:
+        """JSON text, sorted."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> NeuronConfig:
+        """Build from plain data.
+
+        Raises:
+            ConfigError: a key is unknown (the nearest one is named) or a value is not allowed.
+        """
+        check_known(data, [field.name for field in dataclasses.fields(cls)], what="NeuronConfig")
+        buckets = data.get("prefill_buckets")
+        return cls(**{**data, "prefill_buckets": None if buckets is None else tuple(buckets)})
+
+
+def check_known(given: dict[str, Any], known: list[str], *, what: str) -> None:
+    """Refuse unknown keywords, all at once, each with the nearest known one.
+
+    Raises:
+        ConfigError: at least one keyword is unknown.
+    """
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        listed = "; ".join(f"{name!r}{nearest(name, known)}" for name in unknown)
+        raise ConfigError(refusal(asked=f"options of {what}", found=f"unknown: {listed}",
+                                  why="an option that nobody reads would be ignored in silence",
+                                  do=f"use {', '.join(sorted(known))}"))

@@ -1,0 +1,126 @@
+"""The vocabulary: small frozen dataclasses that every other package speaks.
+
+It knows nothing of torch, files or hardware numbers. Import from here instead of defining a second
+"bucket" or "choice" elsewhere.
+
+    >>> from optimum_neuron.core import TensorSpec
+    >>> TensorSpec(shape=(1, 128), dtype="int64").size_bytes
+    1024
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from typing import Any, Generic, Literal, TypeVar
+
+AutoCast = Literal["none", "matmul", "all"]
+AutoCastType = Literal["bf16", "fp16", "tf32", "fp8_e4m3"]
+OptLevel = Literal["1", "2", "3"]
+TorchDtype = Literal["float32", "bfloat16", "float16"]
+
+DTYPE_SIZE_BYTES: dict[str, int] = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+    "complex64": 8, "complex128": 16,
+}
+"""Bytes of one element, by torch's dtype name without the `torch.` prefix."""
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    """Static shape and dtype of one tensor."""
+
+    shape: tuple[int, ...]
+    """Every dimension is a number: graphs are static."""
+    dtype: str
+    """torch's name without the prefix, for example "bfloat16"."""
+
+    @property
+    def num_elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.num_elements * DTYPE_SIZE_BYTES[self.dtype]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """A candidate that an automatic choice did not take, and why."""
+
+    candidate: str
+    """What was considered."""
+    reason: str
+    """Why it lost."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice(Generic[T]):
+    """An automatic choice with its reason and the candidates that lost.
+
+    Example:
+        ```python
+        from optimum_neuron.core import Choice, Rejected
+
+        choice = Choice(value=128, reason="smallest bucket that holds 90 tokens",
+                        rejected=(Rejected(candidate="64", reason="90 tokens do not fit"),))
+        print(choice)
+        ```
+    """
+
+    value: T
+    """What was chosen."""
+    reason: str
+    """Why it was chosen."""
+    rejected: tuple[Rejected, ...] = ()
+    """The candidates that lost, best first."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.value} ({self.reason})"]
+        lines += [f"  not {r.candidate}: {r.reason}" for r in self.rejected]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `--json`."""
+        value = self.value if isinstance(self.value, (str, int, float, bool, type(None))) else str(self.value)
+        return {"value": value, "reason": self.reason, "rejected": [dataclasses.asdict(r) for r in self.rejected]}
+
+
+class Verdict(enum.StrEnum):
+    """What the target does with an operator."""
+
+    NATIVE = "native"
+    DECOMPOSED = "decomposed"
+    HOST = "host"
+    UNSUPPORTED = "unsupported"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ruling:
+    """The verdict of one rule on one operator call, with everything a user needs to act on it."""
+
+    verdict: Verdict
+    """What happens to the call."""
+    op: str
+    """Operator as torch prints it, for example "aten.sort.default"."""
+    rule: str
+    """Name of the rule that decided."""
+    reason: str
+    """Why."""
+    source: str
+    """Document and section the rule comes from."""
+    code: str | None = None
+    """The NCC_... code that the real compiler would give, for refusals."""
+    remedy: str | None = None
+    """What the user can do, for refusals."""
+    module_path: str | None = None
+    """Where in the user's model, for example "model.layers.3.mlp"."""
+    source_line: str | None = None
+    """file:line of the user's code, where known."""

@@ -1,0 +1,117 @@
+"""The only place that reads environment variables.
+
+Each variable is one row of `VARIABLES`; `docs/environment_variables.md` is checked against it. A value
+that cannot be used raises `ConfigError` instead of being ignored.
+
+    >>> from optimum_neuron import env
+    >>> env.compile_cache_url({"NEURON_COMPILE_CACHE_URL": "/tmp/neffs"})
+    '/tmp/neffs'
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from .errors import ConfigError, refusal
+
+VARIABLES: dict[str, str] = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1 silences progress bars, as everywhere in the Hugging Face libraries",
+    "NEURON_COMPILE_CACHE_URL": "where compiled NEFFs are kept: a folder or an fsspec URL such as s3://bucket/neffs",
+    "NEURON_PLATFORM_TARGET_OVERRIDE": "target when none is given: inf2, trn1, trn1n, trn2, trn3",
+    "NEURON_RT_NUM_CORES": "how many simulated cores this process claims (0: all)",
+    "NEURON_RT_VALIDATE_HASH": "0 skips the check of weight hashes when an exported folder is loaded",
+    "NEURON_RT_VISIBLE_CORES": 'which simulated cores this process may claim, for example "0" or "0-3,6"',
+    "OPTIMUM_NEURON_DEBUG": "1 shows tracebacks of known errors on the command line",
+    "OPTIMUM_NEURON_HOME": "root of this package's own caches (default: ~/.cache/optimum_neuron)",
+    "OPTIMUM_NEURON_INSTANCE": "instance type to simulate, for example inf2.xlarge",
+}
+"""Every variable read, with its meaning."""
+
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+
+
+def _flag(name: str, default: bool, environ: Mapping[str, str]) -> bool:
+    text = environ.get(name)
+    if text is None:
+        return default
+    if text.strip().lower() in _TRUE:
+        return True
+    if text.strip().lower() in _FALSE:
+        return False
+    raise ConfigError(refusal(asked=f"{name}={text}", found="not a yes-or-no value",
+                              why="the variable is a switch", do=f"set {name} to 1 or 0, or unset it"))
+
+
+def home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Root folder of this package's caches."""
+    default = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "optimum_neuron"
+    return Path(environ.get("OPTIMUM_NEURON_HOME") or default)
+
+
+def compile_cache_url(environ: Mapping[str, str] = os.environ) -> str:
+    """Where NEFFs are cached: a local path or an fsspec URL."""
+    return environ.get("NEURON_COMPILE_CACHE_URL") or str(home(environ) / "neff")
+
+
+def debug(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the command line shows tracebacks of known errors."""
+    return _flag("OPTIMUM_NEURON_DEBUG", False, environ)
+
+
+def validate_hash(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether weight hashes are verified at load."""
+    return _flag("NEURON_RT_VALIDATE_HASH", True, environ)
+
+
+def progress_disabled(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether progress bars are switched off."""
+    return _flag("HF_HUB_DISABLE_PROGRESS_BARS", False, environ)
+
+
+def platform_target(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Target named by the environment, unchecked, or None."""
+    return environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or None
+
+
+def instance_type(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Instance named by the environment, unchecked, or None."""
+    return environ.get("OPTIMUM_NEURON_INSTANCE") or None
+
+
+def num_cores(environ: Mapping[str, str] = os.environ) -> int | None:
+    """How many cores to claim; None when not set, 0 for all."""
+    text = environ.get("NEURON_RT_NUM_CORES")
+    if text is None or text == "":
+        return None
+    if not text.isdigit():
+        raise ConfigError(refusal(asked=f"NEURON_RT_NUM_CORES={text}", found="not a whole number",
+                                  why="it counts cores", do="set it to 0 (all) or a number of cores"))
+    return int(text)
+
+
+def visible_cores(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | None:
+    """Core ids this process may claim, in order, or None for all.
+
+    Example:
+        ```python
+        from optimum_neuron.env import visible_cores
+
+        assert visible_cores({"NEURON_RT_VISIBLE_CORES": "0-2,5"}) == (0, 1, 2, 5)
+        ```
+    """
+    text = environ.get("NEURON_RT_VISIBLE_CORES")
+    if text is None or text.strip() == "":
+        return None
+    cores: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+            raise ConfigError(refusal(asked=f"NEURON_RT_VISIBLE_CORES={text}", found=f"'{part}' is no core or range",
+                                      why="cores are listed as ids and ranges", do='write it like "0", "0-3" or "0,2"'))
+        cores += range(int(first), int(last or first) + 1)
+    if len(set(cores)) != len(cores):
+        raise ConfigError(refusal(asked=f"NEURON_RT_VISIBLE_CORES={text}", found="a core is named twice",
+                                  why="a core is claimed once", do="name each core once"))
+    return tuple(cores)

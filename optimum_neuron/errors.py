@@ -1,0 +1,146 @@
+"""Every exception this package raises, in one tree.
+
+    NeuronError
+    +-- ConfigError (ValueError)            an option is unknown, contradictory or out of range
+    |   +-- UnsupportedDtypeError           the target has no arithmetic for that dtype
+    +-- ModelError (ValueError)             the folder, architecture or task cannot be used
+    |   +-- WeightsError                    weights are missing, renamed, reshaped or altered
+    +-- CaptureError (ValueError)           the model's code cannot become a static graph
+    +-- UnsupportedOperatorError (ValueError)  operators the target refuses, all of them
+    +-- ShapeError (ValueError)             an input does not fit the compiled shapes
+    +-- ValidationError (ValueError)        a compiled model drifts from the original
+    +-- ArtifactError (ValueError)          a NEFF or exported folder is broken, foreign or unsafe
+    |   +-- TargetMismatchError             compiled for another NeuronCore generation
+    |   +-- FormatVersionError              written by a newer format
+    +-- DeviceMemoryError (MemoryError)     the model does not fit the HBM of its cores
+    +-- CoreBusyError (RuntimeError)        another process holds the core
+    +-- CacheError (OSError)                the compile cache cannot be used
+    +-- LoweringError (RuntimeError)        host code could not be made for a subprogram
+
+A message has four parts: what was asked, what was found, why it cannot be, what to do. `refusal` joins them.
+The command line prints these without a traceback; `OPTIMUM_NEURON_DEBUG=1` brings the traceback back.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = [
+    "ArtifactError",
+    "CacheError",
+    "CaptureError",
+    "ConfigError",
+    "CoreBusyError",
+    "DeviceMemoryError",
+    "FormatVersionError",
+    "LoweringError",
+    "ModelError",
+    "NeuronError",
+    "ShapeError",
+    "TargetMismatchError",
+    "UnsupportedDtypeError",
+    "UnsupportedOperatorError",
+    "ValidationError",
+    "WeightsError",
+    "nearest",
+    "refusal",
+]
+
+
+class NeuronError(Exception):
+    """Base of every error raised on purpose by this package."""
+
+    def __init__(self, message: str, *, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.details: dict[str, Any] = dict(details or {})
+        """Machine-readable facts of the refusal; the command line adds them to `--json` output."""
+
+
+class ConfigError(NeuronError, ValueError):
+    """An option is unknown, contradicts another one, or is out of range."""
+
+
+class UnsupportedDtypeError(ConfigError):
+    """The target has no arithmetic for the dtype that was asked for."""
+
+
+class ModelError(NeuronError, ValueError):
+    """The model folder, its architecture or its task cannot be used."""
+
+
+class WeightsError(ModelError):
+    """Weights are missing, renamed, of another shape, or differ from their recorded hash."""
+
+
+class CaptureError(NeuronError, ValueError):
+    """The model's Python code cannot be turned into one static graph."""
+
+
+class UnsupportedOperatorError(NeuronError, ValueError):
+    """The target refuses operators of the graph; all of them are listed."""
+
+
+class ShapeError(NeuronError, ValueError):
+    """An input does not fit any of the compiled shapes."""
+
+
+class ValidationError(NeuronError, ValueError):
+    """The compiled model differs from the original by more than the tolerance."""
+
+
+class ArtifactError(NeuronError, ValueError):
+    """A NEFF or an exported folder is broken, incomplete or unsafe."""
+
+
+class TargetMismatchError(ArtifactError):
+    """The artifact was compiled for another NeuronCore generation."""
+
+
+class FormatVersionError(ArtifactError):
+    """The artifact was written by a newer version of the format."""
+
+
+class DeviceMemoryError(NeuronError, MemoryError):
+    """The model does not fit the HBM of the cores it was given."""
+
+
+class CoreBusyError(NeuronError, RuntimeError):
+    """A simulated NeuronCore is claimed by another process."""
+
+
+class CacheError(NeuronError, OSError):
+    """The compile cache cannot be read or written."""
+
+
+class LoweringError(NeuronError, RuntimeError):
+    """Host code could not be generated for a subprogram."""
+
+
+def refusal(*, asked: str, found: str, why: str, do: str) -> str:
+    """Join the four parts of a refusal into one message.
+
+    Example:
+        ```python
+        from optimum_neuron.errors import refusal
+
+        print(refusal(asked="batch_size=0", found="a batch of no rows",
+                      why="graphs are static", do="pass batch_size=1 or more"))
+        ```
+    """
+    return f"{asked}: {found}. {why[:1].upper()}{why[1:]}. To fix it: {do}."
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """Return ", did you mean 'x'?" for the closest choice, or an empty string.
+
+    Example:
+        ```python
+        from optimum_neuron.errors import nearest
+
+        assert nearest("batchsize", ["batch_size", "task"]) == ", did you mean 'batch_size'?"
+        ```
+    """
+    match = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.6)
+    return f", did you mean '{match[0]}'?" if match else ""

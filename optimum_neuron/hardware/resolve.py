@@ -1,0 +1,103 @@
+"""From a name to a target or an instance.
+
+Names are case-insensitive and may be a family ("inf2"), an instance size ("inf2.xlarge"), or a generation name of the
+runtime (gen2, gen3, gen4). Every answer says why it was given.
+
+    >>> from optimum_neuron.hardware import resolve_target
+    >>> choice = resolve_target("Inf2.8xlarge")
+    >>> choice.value.name, choice.reason
+    ('inf2', "instance_type='Inf2.8xlarge' belongs to inf2")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from .. import env
+from ..core import Choice, Rejected
+from ..errors import ConfigError, nearest, refusal
+from .instances import INSTANCES
+from .specs import InstanceSpec
+from .targets import TARGETS, Target
+
+DEFAULT_TARGET = "inf2"
+"""Target when nothing names one."""
+
+GENERATION_NAMES: Mapping[str, str] = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
+"""Other names of NEURON_PLATFORM_TARGET_OVERRIDE (Neuron docs, Neuron Runtime configuration)."""
+
+
+def _lookup(name: str, asked: str) -> tuple[Target, InstanceSpec | None]:
+    """The target of a name, and the instance if the name is one."""
+    key = name.strip().lower()
+    key = GENERATION_NAMES.get(key, key)
+    if key in TARGETS:
+        return TARGETS[key], None
+    if key in INSTANCES:
+        return TARGETS[INSTANCES[key].family], INSTANCES[key]
+    known = [*TARGETS, *INSTANCES]
+    raise ConfigError(
+        refusal(asked=asked, found=f"no such family or instance{nearest(key, known)}",
+                why=f"families are {', '.join(TARGETS)}", do=f"use a family or one of {', '.join(INSTANCES)}"),
+        details={"families": list(TARGETS), "instances": list(INSTANCES)})
+
+
+def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] = os.environ) -> Choice[Target]:
+    """Choose the compile target.
+
+    Args:
+        instance_type: family or instance name; None asks NEURON_PLATFORM_TARGET_OVERRIDE, then
+            OPTIMUM_NEURON_INSTANCE, then takes the default.
+        environ: environment variables.
+
+    Returns:
+        The target and why.
+
+    Raises:
+        ConfigError: the name is unknown; the message has the nearest name and the list.
+    """
+    override, simulated = env.platform_target(environ), env.instance_type(environ)
+    candidates = [
+        (instance_type, f"instance_type='{instance_type}'"),
+        (override, f"NEURON_PLATFORM_TARGET_OVERRIDE={override}"),
+        (simulated, f"OPTIMUM_NEURON_INSTANCE={simulated}"),
+    ]
+    given = [(name, asked) for name, asked in candidates if name is not None]
+    if not given:
+        return Choice(value=TARGETS[DEFAULT_TARGET],
+                      reason="default: no instance type was given and no environment variable names one")
+    name, asked = given[0]
+    target, _ = _lookup(name, asked)
+    rejected = tuple(Rejected(candidate=later, reason=f"{asked} has precedence") for _, later in given[1:])
+    return Choice(value=target, reason=f"{asked} is the target of that name" if name.strip().lower() == target.name
+                  else f"{asked} belongs to {target.name}", rejected=rejected)
+
+
+def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str] = os.environ
+                     ) -> Choice[InstanceSpec]:
+    """Choose the instance to simulate; for a family, its smallest size.
+
+    Args:
+        instance_type: family or instance name; None asks OPTIMUM_NEURON_INSTANCE, then does as `resolve_target`.
+        environ: environment variables.
+
+    Returns:
+        The instance and why.
+
+    Raises:
+        ConfigError: the name is unknown; the message has the nearest name and the list.
+    """
+    simulated = env.instance_type(environ)
+    name, asked = instance_type, f"instance_type='{instance_type}'"
+    if name is None and simulated is not None:
+        name, asked = simulated, f"OPTIMUM_NEURON_INSTANCE={simulated}"
+    if name is None:
+        choice = resolve_target(None, environ)
+        target, instance, asked = choice.value, None, choice.reason
+    else:
+        target, instance = _lookup(name, asked)
+    if instance is not None:
+        return Choice(value=instance, reason=f"{asked} names it")
+    larger = tuple(Rejected(candidate=i.name, reason="larger") for i in target.instances[1:])
+    return Choice(value=target.instances[0], reason=f"{asked}: smallest size of {target.name}", rejected=larger)

@@ -1,0 +1,63 @@
+"""The base of every record in the catalogue: no fact without a source.
+
+It does not know what the facts mean. A record lists one source for each of its fields, also for a field that is None
+(then the source says why), and cannot be built otherwise.
+
+    >>> from optimum_neuron.hardware import CHIPS
+    >>> CHIPS["Inferentia"].source("num_cc_cores")
+    'not published'
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+from ..errors import ConfigError, nearest, refusal
+
+
+def cite(documents: Mapping[str, str]) -> dict[str, str]:
+    """Turn {document: "field field ..."} into {field: document}.
+
+    Example:
+        ```python
+        from optimum_neuron.hardware.sourced import cite
+
+        assert cite({"page A": "clock_ghz lanes"}) == {"clock_ghz": "page A", "lanes": "page A"}
+        ```
+    """
+    return {field: document for document, names in documents.items() for field in names.split()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sourced:
+    """Base of the records: every fact has an entry in `sources`, also a fact that is None."""
+
+    sources: Mapping[str, str] = dataclasses.field(hash=False, repr=False)
+    """Field name -> public document; for a fact that is None, why there is none."""
+
+    IDENTITY: ClassVar[frozenset[str]] = frozenset({"sources", "name"})
+    """Fields that name the record or hold another record, and so need no source."""
+
+    def __post_init__(self) -> None:
+        facts = {f.name for f in dataclasses.fields(self)} - self.IDENTITY
+        missing, unknown = sorted(facts - set(self.sources)), sorted(set(self.sources) - facts)
+        if missing or unknown:
+            raise ConfigError(refusal(
+                asked=f"{type(self).__name__}(...)",
+                found=f"facts without a source: {missing or 'none'}; sources of no fact: {unknown or 'none'}",
+                why="a number without a source cannot be checked", do="give `sources` one entry for each fact"))
+
+    def source(self, field: str) -> str:
+        """Say where a fact comes from, or why it is None.
+
+        Raises:
+            ConfigError: the record has no such fact.
+        """
+        if field not in self.sources:
+            near = nearest(field, self.sources)
+            raise ConfigError(refusal(
+                asked=f"source('{field}')", found=f"{type(self).__name__} has no such fact{near}",
+                why="only facts have sources", do=f"use one of {', '.join(sorted(self.sources))}"))
+        return self.sources[field]

@@ -1,0 +1,167 @@
+"""Compile targets: the families of instances, and what each of them supports.
+
+A target is what an artifact is compiled for: "inf2", "trn1", "trn1n", "trn2", "trn3"; "inf1" is known but cannot be
+compiled for. Whether a whole model fits or runs is decided elsewhere.
+
+    >>> from optimum_neuron.hardware import TARGETS
+    >>> TARGETS["trn2"].auto_cast_types
+    ('bf16', 'fp16', 'tf32', 'fp8_e4m3')
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from ..errors import ConfigError, UnsupportedDtypeError, refusal
+from .dtypes import canonical_dtype
+from .instances import INSTANCES
+from .specs import ChipSpec, CoreSpec, InstanceSpec, checked_lnc
+from .timings import TIMINGS, CoreTiming
+
+AUTO_CAST_DTYPES: Mapping[str, str] = {
+    "bf16": "bfloat16", "fp16": "float16", "tf32": "tfloat32", "fp8_e4m3": "float8_e4m3"}
+"""The compiler's --auto-cast-type values and their dtypes."""
+
+_NARROWER = {"int64": "int32", "float64": "float32", "float8_e4m3fn": "float8_e4m3"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """A family of instances that share one kind of chip and one compiler target.
+
+    Example:
+        ```python
+        from optimum_neuron.hardware import TARGETS
+
+        trn2 = TARGETS["trn2"]
+        assert trn2.logical_cores_per_chip() == 4
+        assert trn2.hbm_bytes_per_core() == 24 * 2**30
+        assert trn2.supports_dtype("fp8_e4m3") and not TARGETS["trn1"].supports_dtype("fp8_e4m3")
+        ```
+    """
+
+    name: str
+    """Family name."""
+    chip: ChipSpec
+    """The kind of its chips."""
+    instances: tuple[InstanceSpec, ...]
+    """Its sizes, smallest first."""
+    not_compilable_because: str | None = None
+    """Why nothing can be compiled for it; None where it can."""
+
+    @property
+    def core(self) -> CoreSpec:
+        """The kind of its cores."""
+        return self.chip.core
+
+    @property
+    def compilable(self) -> bool:
+        """Whether the compiler accepts it as a target."""
+        return self.not_compilable_because is None
+
+    @property
+    def timing(self) -> CoreTiming | None:
+        """Published cycle costs, or None."""
+        return TIMINGS.get(self.core.generation)
+
+    @property
+    def auto_cast_types(self) -> tuple[str, ...]:
+        """Values that --auto-cast-type accepts."""
+        return self.core.auto_cast_types
+
+    def __str__(self) -> str:
+        return self.name
+
+    def logical_cores_per_chip(self, lnc: int | None = None) -> int:
+        """Cores of one chip as the runtime counts them; `lnc` physical cores form one (None: the default).
+
+        Raises:
+            ConfigError: the chip has no such logical core.
+        """
+        return self.chip.num_cores // checked_lnc(self.chip, lnc)
+
+    def hbm_bytes_per_core(self, lnc: int | None = None) -> int:
+        """Fair share of device memory of one logical core.
+
+        With lnc=1 on Trainium2, two cores share a 24 GiB stack: one alone may take more than its 12 GiB share.
+
+        Raises:
+            ConfigError: the chip has no such logical core.
+        """
+        return self.chip.hbm_bytes // self.logical_cores_per_chip(lnc)
+
+    def hbm_bytes_per_s_per_core(self, lnc: int | None = None) -> float:
+        """Fair share of the device memory's rate of one logical core.
+
+        Raises:
+            ConfigError: the chip has no such logical core.
+        """
+        return self.chip.hbm_bytes_per_s / self.logical_cores_per_chip(lnc)
+
+    def supports_dtype(self, name: str) -> bool:
+        """Whether the engines know a dtype, or the compiler accepts it if `name` is an --auto-cast-type value.
+
+        64-bit types are False: the compiler narrows such inputs to 32 bits before any engine sees them.
+
+        Raises:
+            ConfigError: there is no such dtype.
+        """
+        if name in AUTO_CAST_DTYPES:
+            return name in self.core.auto_cast_types
+        return canonical_dtype(name) in self.core.dtypes
+
+
+_INF1_REASON = ("its compiler is another one (neuron-cc, archived by AWS) and NeuronCore-v1 cannot run artifacts of "
+                "later generations")
+
+
+def _target(family: str) -> Target:
+    instances = tuple(i for i in INSTANCES.values() if i.family == family)
+    return Target(name=family, chip=instances[0].chip, instances=instances,
+                  not_compilable_because=_INF1_REASON if family == "inf1" else None)
+
+
+TARGETS: Mapping[str, Target] = {family: _target(family) for family in dict.fromkeys(
+    instance.family for instance in INSTANCES.values())}
+"""Targets by name."""
+
+
+def require_compilable(target: Target) -> Target:
+    """Return a target that artifacts can be compiled for, or refuse it.
+
+    Raises:
+        ConfigError: the target is known but cannot be compiled for.
+    """
+    if target.not_compilable_because is None:
+        return target
+    others = ", ".join(t.name for t in TARGETS.values() if t.compilable)
+    raise ConfigError(refusal(asked=f"target '{target.name}'", found="known, but it cannot be compiled for",
+                              why=target.not_compilable_because, do=f"compile for one of {others}"))
+
+
+def require_dtype(target: Target, name: str) -> str:
+    """Return the canonical name of a dtype that the target supports, or refuse it.
+
+    Args:
+        target: the target.
+        name: a dtype, or a value of --auto-cast-type ("bf16", "fp16", "tf32", "fp8_e4m3").
+
+    Raises:
+        UnsupportedDtypeError: the target does not support it; the message says what it supports and which targets do.
+        ConfigError: there is no such dtype.
+    """
+    canonical = AUTO_CAST_DTYPES.get(name) or canonical_dtype(name)
+    if target.supports_dtype(name):
+        return canonical
+    as_cast = name in AUTO_CAST_DTYPES
+    supported = target.auto_cast_types if as_cast else target.core.dtypes
+    having = [t.name for t in TARGETS.values() if t.compilable and t.supports_dtype(name)]
+    what = "as --auto-cast-type" if as_cast else "as a dtype"
+    narrower = _NARROWER.get(canonical)
+    hint = f"convert to {narrower}" if narrower in target.core.dtypes else f"use one of {', '.join(supported)}"
+    raise UnsupportedDtypeError(
+        refusal(asked=f"'{name}' on {target.name}", found=f"{target.core.name} supports {what}: {', '.join(supported)}",
+                why=f"targets that support it: {', '.join(having) or 'none'}",
+                do=hint + (f", or compile for {having[0]}" if having else "")),
+        details={"target": target.name, "dtype": canonical, "supported": list(supported), "targets": having})

@@ -1,0 +1,99 @@
+"""How many cores one multi-core job may take on an instance.
+
+A job whose cores talk to each other (tensor parallelism, collectives) cannot take any number of cores: the links have a
+shape. Single-core jobs that run side by side are not concerned. Sizes beyond one instance are not modelled.
+
+    >>> from optimum_neuron.hardware import INSTANCES, legal_core_counts
+    >>> legal_core_counts(INSTANCES["trn1.32xlarge"]).counts
+    (1, 2, 8, 16, 32)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..errors import ConfigError, refusal
+from . import documents as doc
+from .specs import InstanceSpec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoreCounts:
+    """The legal core counts of one instance and where they come from."""
+
+    counts: tuple[int, ...]
+    """Legal counts of logical cores, ascending."""
+    aligned: bool
+    """A job of N cores has to start at a core id that is a multiple of N."""
+    rule: str
+    """The rule in words."""
+    source: str
+    """Document of the rule."""
+    published: bool
+    """False where no document states a rule and it is inferred from published configurations."""
+
+
+def _ring_of_v1(num_cores: int) -> CoreCounts:
+    return CoreCounts(counts=tuple(range(1, num_cores + 1)), aligned=False, published=True,
+                      rule="any number of consecutive cores", source=doc.RUNTIME_CONFIG)
+
+
+def _ring_of_v2(num_cores: int) -> CoreCounts:
+    return CoreCounts(counts=(1, *range(2, num_cores + 1, 2)), aligned=False, published=True,
+                      rule="1 or a multiple of 2: whole neighbouring chips of the ring",
+                      source=f"{doc.RUNTIME_TOPOLOGY}; {doc.SCHEDULER}")
+
+
+def _torus_of_v2(num_cores: int) -> CoreCounts:
+    return CoreCounts(counts=tuple(n for n in (1, 2, 8, 16, 32) if n <= num_cores), aligned=True, published=True,
+                      rule="1, 2, 8, 16 or all 32: one core, or 1, 4, 8 or 16 chips of the torus",
+                      source=f"{doc.RUNTIME_TOPOLOGY}; {doc.SCHEDULER}; alignment: {doc.TORCH_VARIABLES}")
+
+
+def _powers_of_two(num_cores: int) -> CoreCounts:
+    powers = {2**n for n in range(num_cores.bit_length()) if 2**n <= num_cores}
+    return CoreCounts(counts=tuple(sorted(powers | {num_cores})), aligned=True, published=False,
+                      rule="a power of two, or all cores",
+                      source=f"inferred from the degrees in {doc.NXDI_TUTORIALS}")
+
+
+_RULES = {"inf1": _ring_of_v1, "inf2": _ring_of_v2, "trn1": _torus_of_v2, "trn1n": _torus_of_v2,
+          "trn2": _powers_of_two, "trn3": _powers_of_two}
+
+
+def legal_core_counts(instance: InstanceSpec, *, lnc: int | None = None) -> CoreCounts:
+    """Return how many logical cores one multi-core job may take on an instance.
+
+    Args:
+        instance: the instance.
+        lnc: physical cores in one logical core; None for the chip's default.
+
+    Raises:
+        ConfigError: the chip has no such logical core.
+    """
+    return _RULES[instance.family](instance.num_logical_cores(lnc))
+
+
+def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | None = None) -> None:
+    """Refuse a multi-core job that the instance cannot place.
+
+    Args:
+        instance: the instance.
+        num_cores: logical cores of the job, for example the tensor-parallel degree.
+        lnc: physical cores in one logical core; None for the chip's default.
+
+    Raises:
+        ConfigError: the count is not legal; the message lists the legal ones and their source.
+    """
+    legal = legal_core_counts(instance, lnc=lnc)
+    if num_cores in legal.counts:
+        return
+    listed = ", ".join(map(str, legal.counts))
+    smaller = [n for n in legal.counts if n < num_cores]
+    larger = [n for n in legal.counts if n > num_cores]
+    near = " or ".join(str(n) for n in (*smaller[-1:], *larger[:1]))
+    found = f"{instance.name} has {instance.num_logical_cores(lnc)} logical cores; a job may take {listed}"
+    raise ConfigError(
+        refusal(asked=f"num_cores={num_cores}", found=found, why=f"the rule is: {legal.rule} ({legal.source})",
+                do=f"use {near}"),
+        details={"num_cores": num_cores, "legal": list(legal.counts), "source": legal.source})

@@ -1,0 +1,1 @@
+"""Blocks that two or more decoder families share."""

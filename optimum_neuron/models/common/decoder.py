@@ -1,0 +1,111 @@
+"""A decoder built from the shared blocks: embedding, blocks, norm, head.
+
+It takes token ids and positions, and a flat list of cache tensors that it writes in place. A row's tokens
+occupy the cache slots that equal their positions, so a query sees exactly the slots up to its own position
+and no padding mask is needed.
+
+Shape legend: B batch, T new tokens, S cache slots, D hidden, H head width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .config import DecoderConfig
+from .layers import Attention, AttentionView, GatedMLP, RMSNorm
+
+
+class Head(nn.Linear):
+    """The vocabulary projection, with logits in float32 as TensorE accumulates them.
+
+    Rounding logits to bfloat16 makes ties between close tokens, which changes the argmax for 1 token in 100.
+    """
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        """Return float32 logits [B, T, V]."""
+        return full_precision_linear(x_BTD, self)
+
+
+def full_precision_linear(x_BTD: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
+    """Operands as stored, result in float32."""
+    bias = None if linear.bias is None else linear.bias.float()
+    return F.linear(x_BTD.float(), linear.weight.float(), bias)
+
+
+class Block(nn.Module):
+    """Pre-norm attention and feed-forward on a float32 residual stream."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.attention = Attention(config)
+        self.mlp_norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.mlp = GatedMLP(config)
+
+    def forward(self, x_BTD, view: AttentionView, key_cache, value_cache):  # type: ignore[no-untyped-def]
+        attended = self.attention(self.attention_norm(x_BTD), view, key_cache, value_cache)
+        x_BTD = x_BTD + attended.float()
+        return x_BTD + self.mlp(self.mlp_norm(x_BTD)).float()
+
+
+class Decoder(nn.Module):
+    """Token ids and positions to logits, with a cache written in place."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.head = Head(config.hidden_size, config.vocab_size, bias=False)
+        if config.tie_embeddings:
+            self.head.weight = self.embed.weight
+        # A buffer of the graph, not of the checkpoint; built on the CPU even where parameters are on meta.
+        self.register_buffer("inv_freq", torch.tensor(config.inv_freq, device="cpu"), persistent=False)
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """Modules that graphs of different lengths share."""
+        return ("head",)
+
+    def forward(
+        self,
+        input_ids_BT: torch.Tensor,
+        positions_BT: torch.Tensor,
+        states: list[torch.Tensor],
+        *,
+        cached: bool,
+        last_index_B: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return logits [B, T, V], or [B, 1, V] at `last_index_B`.
+
+        Args:
+            input_ids_BT: token ids.
+            positions_BT: position of each token, which is also its cache slot.
+            states: key and value cache of each layer, alternating, [B, K, S, H].
+            cached: attend to the cache (earlier tokens exist); False for a prompt that starts at 0.
+            last_index_B: which token of each row to return logits for.
+        """
+        angles = positions_BT[:, None, :, None].float() * self.inv_freq
+        angles = torch.cat((angles, angles), -1)
+        cos, sin = angles.cos() * self.config.rope_scale, angles.sin() * self.config.rope_scale
+        num_keys = states[0].shape[2] if cached else input_ids_BT.shape[1]
+        mask = self._mask(positions_BT, num_keys) if cached or self.config.sliding_window else None
+        view = AttentionView(positions_BT=positions_BT, cos=cos, sin=sin, mask=mask, cached=cached)
+        x_BTD = self.embed(input_ids_BT).float()
+        for layer, key_cache, value_cache in zip(self.layers, states[::2], states[1::2], strict=True):
+            x_BTD = layer(x_BTD, view, key_cache, value_cache)
+        if last_index_B is not None:
+            last = last_index_B[:, None, None].expand(-1, 1, x_BTD.shape[-1])
+            x_BTD = x_BTD.gather(1, last)
+        return self.head(self.norm(x_BTD))
+
+    def _mask(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor:
+        """Which slots each query sees: boolean [B, 1, T, num_keys]."""
+        slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
+        mask = slots <= queries
+        if self.config.sliding_window:
+            mask = mask & (slots > queries - self.config.sliding_window)
+        return mask

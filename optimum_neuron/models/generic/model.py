@@ -1,0 +1,98 @@
+"""Any transformers causal LM behind the interface of the families' decoder.
+
+Masks are built here from positions, one for each kind of attention that the configuration names, so that
+the model's own mask code is bypassed. The hidden state of the last token is picked before the head.
+
+Shape legend: B batch, T new tokens, S cache slots, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..common.decoder import full_precision_linear
+from .cache import slot_cache
+
+
+class GenericDecoder(nn.Module):
+    """Token ids and positions to logits through transformers' own modules."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        config: Any = model.config
+        self.text_config = config.get_text_config(decoder=True)
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """Modules that graphs of different lengths share."""
+        head = self.model.get_output_embeddings()
+        return tuple(name for name, module in self.named_modules() if module is head)
+
+    def forward(
+        self,
+        input_ids_BT: torch.Tensor,
+        positions_BT: torch.Tensor,
+        states: list[torch.Tensor],
+        *,
+        cached: bool,
+        last_index_B: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return logits [B, T, V], or [B, 1, V] at `last_index_B`; see `common.decoder.Decoder.forward`."""
+        num_keys = states[0].shape[2] if cached else input_ids_BT.shape[1]
+        head = self.model.get_output_embeddings()
+        handles = [head.register_forward_hook(lambda module, inputs, _: full_precision_linear(inputs[0], module))]
+        if last_index_B is not None:
+            handles.append(head.register_forward_pre_hook(_pick(last_index_B)))
+        try:
+            output = self.model(
+                input_ids=input_ids_BT,
+                position_ids=positions_BT,
+                attention_mask=self._masks(positions_BT, num_keys),
+                past_key_values=slot_cache(states, positions_BT, cached=cached),
+                use_cache=True,
+            )
+        finally:
+            for handle in handles:
+                handle.remove()
+        return output.logits.float()
+
+    def _masks(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor | dict[str, torch.Tensor]:
+        """Boolean masks [B, 1, T, num_keys]; a dict by layer type where the configuration mixes them."""
+        slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
+        full = slots <= queries
+        window = getattr(self.text_config, "sliding_window", None)
+        if not window:
+            return full
+        sliding = full & (slots > queries - window)
+        kinds = set(getattr(self.text_config, "layer_types", None) or ["sliding_attention"])
+        if kinds == {"full_attention"}:
+            return full
+        return {"full_attention": full, "sliding_attention": sliding} if "full_attention" in kinds else sliding
+
+
+def _pick(last_index_B: torch.Tensor):  # type: ignore[no-untyped-def]
+    """A pre-hook for the head that keeps one token of each row."""
+
+    def hook(_module: nn.Module, arguments: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        hidden_BTD = arguments[0]
+        index = last_index_B[:, None, None].expand(-1, 1, hidden_BTD.shape[-1])
+        return (hidden_BTD.gather(1, index),)
+
+    return hook
+
+
+def build(config: Any, *, trust_remote_code: bool = False) -> GenericDecoder:
+    """Return the decoder of a transformers configuration, with parameters on the meta device."""
+    from accelerate import init_empty_weights
+    from transformers import AutoModelForCausalLM
+
+    with init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(
+            config, attn_implementation="sdpa", trust_remote_code=trust_remote_code
+        )
+    model.tie_weights()
+    return GenericDecoder(model.eval())

@@ -1,0 +1,135 @@
+"""Choose a family for a configuration, with the reason, and build its decoder.
+
+Families are data: a folder name each. A family is imported only when its model type is asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ..core import Choice, Rejected
+from .generic.weights import weight_map as generic_weight_map
+
+if TYPE_CHECKING:
+    from torch import nn
+
+FAMILIES: tuple[str, ...] = ("llama",)
+"""Folders of this package that implement a family."""
+
+GENERIC = "generic"
+"""Name of the path that runs transformers' own modeling code."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """A built decoder and the map from its parameters to checkpoint names."""
+
+    choice: Choice[str]
+    """Family name, or "generic", and why."""
+    module: nn.Module
+    """Called as `module(input_ids, positions, states, cached=, last_index_B=)`."""
+    weight_sources: dict[str, tuple[str, ...]]
+    """Parameter name to the checkpoint tensors that are joined along dimension 0."""
+    state_shapes: tuple[tuple[int, int], ...]
+    """(key heads, head width) of each layer's cache."""
+
+
+def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
+    """Say which implementation takes a transformers configuration.
+
+    Args:
+        config: a transformers configuration.
+        family: force "generic" or a family by name; None chooses.
+
+    Raises:
+        ConfigError: the forced family does not cover this configuration.
+    """
+    from ..errors import ConfigError, nearest, refusal
+
+    if family is not None and family not in (*FAMILIES, GENERIC):
+        raise ConfigError(refusal(asked=f"family={family}", found=f"no such family{nearest(family, FAMILIES)}",
+                                  why=f"families are {', '.join((*FAMILIES, GENERIC))}", do="name one of them"))
+    rejected: list[Rejected] = []
+    for name in FAMILIES:
+        covers = importlib.import_module(f"{__package__}.{name}")
+        if config.model_type not in covers.MODEL_TYPES:
+            rejected.append(Rejected(candidate=name, reason=f"covers model_type {', '.join(covers.MODEL_TYPES)}"))
+        elif gap := covers.uncovered(config):
+            rejected.append(Rejected(candidate=name, reason=f"does not implement {gap}"))
+        elif family in (None, name):
+            return Choice(value=name, reason=f"model_type {config.model_type}, every option covered",
+                          rejected=tuple(rejected))
+    if family not in (None, GENERIC):
+        reason = next(r.reason for r in rejected if r.candidate == family)
+        raise ConfigError(refusal(asked=f"family={family} for model_type {config.model_type}", found=reason,
+                                  why="a family runs only what it implements", do=f"use family={GENERIC!r}"))
+    reason = "asked for by name" if family else f"no family covers model_type {config.model_type}"
+    return Choice(value=GENERIC, reason=reason, rejected=tuple(rejected))
+
+
+def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_remote_code: bool = False) -> Family:
+    """Build the decoder of a configuration without weights.
+
+    Args:
+        config: a transformers configuration of a causal language model.
+        dtype: dtype of parameters, torch's name.
+        family: force an implementation by name.
+        trust_remote_code: let the generic path run code that comes with a checkpoint.
+    """
+    import torch
+    from accelerate import init_empty_weights
+
+    choice = choose_family(config, family=family)
+    if choice.value == GENERIC:
+        from .generic import build
+
+        module = build(config, trust_remote_code=trust_remote_code)
+        _cast(module, getattr(torch, dtype))
+        sources = generic_weight_map([name for name, _ in module.named_parameters()]
+                                     + [name for name, _ in _persistent_buffers(module)])
+        return Family(choice=choice, module=module, weight_sources=sources,
+                      state_shapes=_generic_states(module.text_config))
+    package = importlib.import_module(f"{__package__}.{choice.value}")
+    with init_empty_weights(include_buffers=False):
+        module = package.build(config)
+    if module.config.tie_embeddings:
+        module.head.weight = module.embed.weight
+    _cast(module, getattr(torch, dtype))
+    sizes = module.config
+    sources = {name: _family_source(package.WEIGHT_MAP, name) for name, _ in module.named_parameters()}
+    return Family(choice=choice, module=module.eval(), weight_sources=sources,
+                  state_shapes=((sizes.num_kv_heads, sizes.head_dim),) * sizes.num_layers)
+
+
+def _cast(module: nn.Module, dtype: Any) -> None:
+    """Cast parameters only: computed buffers such as rotary frequencies stay in float32."""
+    for owner in module.modules():
+        for parameter in owner.parameters(recurse=False):
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(dtype)
+
+
+def _persistent_buffers(module: nn.Module) -> list[tuple[str, Any]]:
+    found = []
+    for path, owner in module.named_modules():
+        for name, buffer in owner.named_buffers(recurse=False):
+            if name not in owner._non_persistent_buffers_set:
+                found.append((f"{path}.{name}" if path else name, buffer))
+    return found
+
+
+def _family_source(weight_map: dict[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
+    stem, _, kind = name.rpartition(".")
+    parts = stem.split(".")
+    layer = next((part for part in parts if part.isdigit()), "")
+    key = ".".join("{}" if part == layer and layer else part for part in parts)
+    sources = weight_map[f"{key}.weight"]
+    return tuple(source.replace("{}", layer).removesuffix("weight") + kind for source in sources)
+
+
+def _generic_states(config: Any) -> tuple[tuple[int, int], ...]:
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return ((heads, width),) * config.num_hidden_layers

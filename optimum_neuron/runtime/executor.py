@@ -1,0 +1,121 @@
+"""Run a program: bind weights and state once, check inputs, call the subprograms in order.
+
+It knows nothing of models or files. Weights and constants are bound when it is made; state tensors are
+passed with each call, because one program may serve several batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..compiler.ir import Graph, Program
+from ..compiler.lower.aten import HostFunction
+from ..compiler.serial import tensor_spec
+from ..errors import ShapeError, refusal
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    function: HostFunction
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+    name: str
+
+
+@dataclasses.dataclass
+class _Plan:
+    """A graph with its values numbered; `template` holds the tensors bound at load."""
+
+    template: list[torch.Tensor | None]
+    inputs: list[int]
+    states: list[int]
+    steps: list[_Step]
+    outputs: dict[str, int]
+
+
+class Executor:
+    """Calls the graphs of one program with bound weights.
+
+    Example: see `tests/runtime/test_executor.py`.
+    """
+
+    def __init__(self, program: Program, functions: Mapping[str, HostFunction],
+                 weights: Mapping[str, torch.Tensor]) -> None:
+        self.program = program
+        self._plans = {name: _plan(program, graph, functions, weights) for name, graph in program.graphs.items()}
+
+    def new_state(self) -> list[torch.Tensor]:
+        """Zeroed state tensors, in the order in which `run` takes them."""
+        import torch
+
+        return [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in self.program.states.values()]
+
+    def run(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
+            ) -> dict[str, torch.Tensor]:
+        """Execute a graph; state tensors change in place.
+
+        Args:
+            graph: name of the entry point.
+            inputs: tensors in the order of `program.graphs[graph].inputs`.
+            state: tensors in the order of `program.states`.
+
+        Raises:
+            ShapeError: an input has another shape or dtype than the graph was compiled for.
+        """
+        check_inputs(self.program.graphs[graph], inputs)
+        plan = self._plans[graph]
+        values = plan.template.copy()
+        for slot, tensor in zip(plan.inputs, inputs, strict=True):
+            values[slot] = tensor
+        for slot, tensor in zip(plan.states, state, strict=True):
+            values[slot] = tensor
+        for step in plan.steps:
+            results = step.function([values[slot] for slot in step.arguments])  # type: ignore[misc]
+            for slot, result in zip(step.results, results, strict=True):
+                values[slot] = result
+        return {name: values[slot] for name, slot in plan.outputs.items()}  # type: ignore[misc]
+
+
+def check_inputs(graph: Graph, inputs: Sequence[torch.Tensor]) -> None:
+    """Compare all inputs with what the graph was compiled for, and name every difference at once.
+
+    Raises:
+        ShapeError: at least one input differs.
+    """
+    if len(inputs) == len(graph.inputs):
+        found = [tensor_spec(tensor) for tensor in inputs]
+        if all(a == b for a, b in zip(found, graph.inputs.values(), strict=True)):
+            return
+        wrong = [f"{name} is {spec}, compiled for {wanted}"
+                 for (name, wanted), spec in zip(graph.inputs.items(), found, strict=True) if spec != wanted]
+    else:
+        wrong = [f"{len(inputs)} inputs, compiled for {len(graph.inputs)} ({', '.join(graph.inputs)})"]
+    raise ShapeError(refusal(asked=f"running graph '{graph.name}'", found="; ".join(wrong),
+                             why="a compiled graph has static shapes and dtypes",
+                             do="pad or cast the inputs, or compile for these shapes"))
+
+
+def _plan(program: Program, graph: Graph, functions: Mapping[str, HostFunction],
+          weights: Mapping[str, torch.Tensor]) -> _Plan:
+    slots: dict[str, int] = {}
+    template: list[torch.Tensor | None] = []
+
+    def slot(value: str) -> int:
+        if value not in slots:
+            slots[value] = len(template)
+            kind, _, name = value.partition(":")
+            bound = {"weight": weights, "const": program.constants}.get(kind)
+            template.append(bound[name] if bound is not None else None)
+        return slots[value]
+
+    inputs = [slot(f"input:{name}") for name in graph.inputs]
+    states = [slot(f"state:{name}") for name in program.states]
+    steps = [_Step(functions[call.subprogram], tuple(map(slot, call.inputs)), tuple(map(slot, call.outputs)),
+                   call.subprogram) for call in graph.calls]
+    outputs = {name: slot(value) for name, value in graph.outputs.items()}
+    return _Plan(template, inputs, states, steps, outputs)

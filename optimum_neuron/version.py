@@ -1,0 +1,3 @@
+"""The version of this package, and nothing else, so that the build can read it without importing anything."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,79 @@
+"""Bind a program's weights to checkpoint tensors by name, and check all of them before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..core import TensorSpec
+from ..errors import WeightsError, nearest, refusal
+from .checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    import torch
+
+Sources = Mapping[str, tuple[str, ...]]
+"""Weight name of a program to the checkpoint tensors that are joined along dimension 0."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundWeights:
+    """Tensors for a program, and how they came about."""
+
+    tensors: dict[str, torch.Tensor]
+    """By the program's weight names."""
+    mapped_bytes: int
+    """Bytes that are views of the file."""
+    copied_bytes: int
+    """Bytes that were copied, because tensors are not neighbours in the file or have another dtype."""
+
+
+def bind_weights(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Checkpoint) -> BoundWeights:
+    """Return a tensor for every weight of a program.
+
+    Args:
+        specs: what the program needs.
+        sources: which checkpoint tensors make each weight.
+        checkpoint: where they are.
+
+    Raises:
+        WeightsError: tensors are missing or have another shape; all of them are named.
+    """
+    import torch
+
+    problems = _problems(specs, sources, checkpoint)
+    if problems:
+        shown = problems[:12] + ([f"and {len(problems) - 12} more"] if len(problems) > 12 else [])
+        raise WeightsError(refusal(
+            asked=f"binding {len(specs)} weights from {checkpoint.origin}", found="; ".join(shown),
+            why="the compiled program was made for another architecture or the checkpoint is incomplete",
+            do="pass the checkpoint that was exported, or a fine-tuned one of the same architecture",
+        ), details={"problems": problems})
+    tensors: dict[str, torch.Tensor] = {}
+    mapped_bytes = copied_bytes = 0
+    for name, spec in specs.items():
+        tensor, copied = checkpoint.join(sources[name])
+        if tensor.dtype != getattr(torch, spec.dtype):
+            tensor, copied = tensor.to(getattr(torch, spec.dtype)), True
+        tensors[name] = tensor
+        if copied:
+            copied_bytes += spec.size_bytes
+        else:
+            mapped_bytes += spec.size_bytes
+    return BoundWeights(tensors=tensors, mapped_bytes=mapped_bytes, copied_bytes=copied_bytes)
+
+
+def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Checkpoint) -> list[str]:
+    available = checkpoint.specs
+    problems = []
+    for name, spec in specs.items():
+        absent = [source for source in sources[name] if source not in available]
+        if absent:
+            problems += [f"{source} is missing{nearest(source, available)}" for source in absent]
+            continue
+        shapes = [available[source].shape for source in sources[name]]
+        joined = (sum(shape[0] for shape in shapes), *shapes[0][1:]) if len(shapes) > 1 else shapes[0]
+        if joined != spec.shape:
+            problems.append(f"{' + '.join(sources[name])} has shape {list(joined)}, compiled for {list(spec.shape)}")
+    return problems

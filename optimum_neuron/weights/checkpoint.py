@@ -1,0 +1,84 @@
+"""A Hugging Face checkpoint folder: one or several safetensors files behind one set of names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core import TensorSpec
+from ..errors import WeightsError, refusal
+from .mapped import MappedFile
+
+if TYPE_CHECKING:
+    import torch
+
+SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+
+
+class Checkpoint:
+    """Tensors of a checkpoint by name, mapped from disk."""
+
+    def __init__(self, files: Sequence[MappedFile], origin: str) -> None:
+        self.origin = origin
+        self._file_of = {name: file for file in files for name in file.entries}
+
+    @classmethod
+    def open(cls, folder: Path) -> Checkpoint:
+        """Open the safetensors files of a folder.
+
+        Raises:
+            WeightsError: there are none, or an indexed file is missing.
+        """
+        return cls([MappedFile.open(path) for path in weight_files(folder)], str(folder))
+
+    @property
+    def specs(self) -> dict[str, TensorSpec]:
+        """Shape and dtype of every tensor."""
+        return {name: file.entries[name].spec for name, file in self._file_of.items()}
+
+    def join(self, names: Sequence[str]) -> tuple[torch.Tensor, bool]:
+        """Tensors joined along dimension 0, and whether that took a copy."""
+        import torch
+
+        files = {id(self._file_of[name]) for name in names}
+        if len(files) == 1:
+            view = self._file_of[names[0]].get(names)
+            if view is not None:
+                return view, False
+        return torch.cat([self.join([name])[0] for name in names]), True
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint folder, in the order of their names.
+
+    Raises:
+        WeightsError: there are none, or the index names a file that is missing or outside the folder.
+    """
+    if (folder / SINGLE_FILE).is_file():
+        return [folder / SINGLE_FILE]
+    index = folder / INDEX_FILE
+    if not index.is_file():
+        other = [p.name for p in folder.glob("*.bin")] if folder.is_dir() else []
+        found = f"only {', '.join(other)}, which is pickle" if other else "none"
+        raise WeightsError(refusal(asked=f"safetensors weights in {folder}", found=found,
+                                   why="weights are read from safetensors only, which cannot carry code",
+                                   do="save the model with save_pretrained() of a current transformers"))
+    names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    missing = [name for name in names if Path(name).name != name or not (folder / name).is_file()]
+    if missing:
+        raise WeightsError(refusal(asked=f"the {len(names)} weight files of {index}",
+                                   found=f"missing {', '.join(missing)}", why="the checkpoint is incomplete",
+                                   do="download it again"))
+    return [folder / name for name in names]
+
+
+def content_hash(folder: Path) -> str:
+    """sha256 over the weight files of a folder, in the order of their names."""
+    digest = hashlib.sha256()
+    for path in weight_files(folder):
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

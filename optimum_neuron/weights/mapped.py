@@ -1,0 +1,107 @@
+"""One safetensors file, mapped: tensors are views of the file, and neighbours can be taken as one view.
+
+The format is public (8-byte little-endian header length, JSON header, data). The `safetensors` library reads
+single tensors only; joining neighbours without a copy needs their offsets, hence this reader.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core import TensorSpec
+from ..errors import WeightsError, refusal
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_HEADER_BYTES = 100_000_000
+"""Limit of the safetensors format (its README, section Format)."""
+
+DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
+          "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F16": "float16", "BF16": "bfloat16",
+          "F32": "float32", "F64": "float64"}
+"""safetensors' dtype names to torch's."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Where a tensor is in the data part."""
+
+    spec: TensorSpec
+    """Shape and dtype."""
+    begin: int
+    """First byte."""
+    end: int
+    """One past the last byte."""
+
+
+class MappedFile:
+    """A safetensors file or buffer; `entries` lists its tensors."""
+
+    def __init__(self, buffer: memoryview, name: str) -> None:
+        self.name = name
+        self._buffer = buffer
+        self.entries, self._data_begin = _parse_header(buffer, name)
+
+    @classmethod
+    def open(cls, path: Path) -> MappedFile:
+        """Map a file privately: pages are shared with other readers until somebody writes.
+
+        Raises:
+            WeightsError: the file is missing or is no safetensors file.
+        """
+        try:
+            with open(path, "rb") as file:
+                return cls(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)), path.name)
+        except (OSError, ValueError) as error:
+            raise WeightsError(refusal(asked=f"weights in {path}", found=str(error), why="they cannot be mapped",
+                                       do="check the path, or download the checkpoint again")) from error
+
+    def get(self, names: Sequence[str]) -> torch.Tensor | None:
+        """The named tensors joined along dimension 0 as one view, or None when they are not neighbours."""
+        import torch
+
+        entries = [self.entries[name] for name in names]
+        if any(a.end != b.begin for a, b in zip(entries, entries[1:], strict=False)):
+            return None
+        first = entries[0].spec
+        shape = (sum(entry.spec.shape[0] for entry in entries), *first.shape[1:]) if len(entries) > 1 else first.shape
+        begin, end = self._data_begin + entries[0].begin, self._data_begin + entries[-1].end
+        if begin == end:
+            return torch.empty(shape, dtype=getattr(torch, first.dtype))
+        data = torch.frombuffer(self._buffer, dtype=torch.uint8, count=end - begin, offset=begin)
+        size_bytes = first.size_bytes // max(first.num_elements, 1)
+        if (data.data_ptr() % size_bytes) != 0:
+            data = data.clone()  # the format does not promise alignment, torch needs it
+        return data.view(getattr(torch, first.dtype)).view(shape)
+
+
+def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]:
+    def broken(found: str) -> WeightsError:
+        return WeightsError(refusal(asked=f"weights in {name}", found=found,
+                                    why="the file is not a whole safetensors file",
+                                    do="download or export the checkpoint again"))
+
+    if len(buffer) < 8:
+        raise broken(f"{len(buffer)} bytes")
+    size = int.from_bytes(buffer[:8], "little")
+    if size > MAX_HEADER_BYTES or 8 + size > len(buffer):
+        raise broken(f"a header of {size} bytes in a file of {len(buffer)}")
+    try:
+        header = json.loads(bytes(buffer[8 : 8 + size]))
+        header.pop("__metadata__", None)
+        entries = {}
+        for key, value in header.items():
+            spec = TensorSpec(shape=tuple(map(int, value["shape"])), dtype=DTYPES[value["dtype"]])
+            begin, end = map(int, value["data_offsets"])
+            if not 0 <= begin <= end <= len(buffer) - 8 - size or end - begin != spec.size_bytes:
+                raise broken(f"tensor {key} at bytes {begin} to {end} is outside the file or of another size")
+            entries[key] = Entry(spec=spec, begin=begin, end=end)
+    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise broken(f"a header that cannot be read ({type(error).__name__}: {error})") from error
+    return entries, 8 + size

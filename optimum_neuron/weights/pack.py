@@ -1,0 +1,72 @@
+"""Write a checkpoint as one safetensors file in which tensors that are used joined are neighbours.
+
+The file is a plain checkpoint under its own names: any reader can load it. Only the order of the data differs,
+so that a fused weight is a view of the file. The `safetensors` library sorts tensors by itself, hence this
+writer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..core import TensorSpec
+from ..errors import CacheError, refusal
+from .bind import Sources
+from .checkpoint import Checkpoint
+from .mapped import DTYPES
+
+_NAMES = {torch_name: name for name, torch_name in DTYPES.items()}
+_ALIGNMENT = 64
+
+
+def pack_checkpoint(checkpoint: Checkpoint, specs: Mapping[str, TensorSpec], sources: Sources, path: Path,
+                    *, dtype: str) -> int:
+    """Write the tensors that a program uses to `path`; return the file's size in bytes.
+
+    Floating-point tensors are written in `dtype`. The file appears whole or not at all.
+
+    Raises:
+        CacheError: the disk is full; nothing is left behind.
+    """
+    import torch
+
+    order = list(dict.fromkeys(source for name in specs for source in sources[name]))
+    available = checkpoint.specs
+    floating = {"float32", "bfloat16", "float16", "float64"}
+    stored = {name: TensorSpec(shape=available[name].shape,
+                               dtype=dtype if available[name].dtype in floating else available[name].dtype)
+              for name in order}
+    header = _header(stored)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            for name in order:
+                tensor = checkpoint.join([name])[0].to(getattr(torch, stored[name].dtype)).contiguous()
+                file.write(memoryview(tensor.view(-1).view(torch.uint8).numpy()))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        needed = sum(spec.size_bytes for spec in stored.values())
+        raise CacheError(refusal(asked=f"writing {needed / 1e6:.0f} MB of weights to {path}", found=str(error),
+                                 why="the file could not be written whole",
+                                 do="free space or choose another output folder")) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return path.stat().st_size
+
+
+def _header(specs: Mapping[str, TensorSpec]) -> bytes:
+    entries, offset = {"__metadata__": {"format": "pt"}}, 0
+    for name, spec in specs.items():
+        end = offset + spec.size_bytes
+        entries[name] = {"dtype": _NAMES[spec.dtype], "shape": list(spec.shape), "data_offsets": [offset, end]}  # type: ignore[dict-item]
+        offset = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    return text + b" " * (-(len(text) + 8) % _ALIGNMENT)
+
+

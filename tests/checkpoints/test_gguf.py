@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from optimum_neuron.checkpoints.gguf import convert
+from optimum_neuron.errors import ModelError
+
+
+@pytest.fixture(scope="module")
+def converted(tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    destination = tmp_path_factory.mktemp("converted") / "tiny"
+    before = dict(os.environ)
+    convert(tiny_gguf, destination, progress=False)
+    assert dict(os.environ) == before
+    return destination
+
+
+def test_weights_are_those_of_the_file_in_bfloat16_and_tied_once(converted: Path, tiny_gguf: Path) -> None:
+    import torch
+    from gguf import GGUFReader
+    from safetensors.torch import load_file
+
+    weights = load_file(converted / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
+    assert "lm_head.weight" not in weights
+    stored = {tensor.name: torch.from_numpy(tensor.data.copy()) for tensor in GGUFReader(tiny_gguf).tensors}
+    same = {"model.embed_tokens": "token_embd", "model.layers.0.mlp.down_proj": "blk.0.ffn_down"}
+    for name, source in same.items():
+        assert torch.equal(weights[f"{name}.weight"], stored[f"{source}.weight"].bfloat16())
+
+
+def test_config_carries_the_model_and_nothing_of_the_run(converted: Path) -> None:
+    config = json.loads((converted / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert config["dtype"] == "bfloat16"
+    assert (config["hidden_size"], config["num_hidden_layers"], config["num_key_value_heads"]) == (32, 1, 1)
+    assert config["tie_word_embeddings"] is True
+    assert not {"quantization_config", "_model_name_or_path", "_name_or_path"} & set(config)
+
+
+def test_generation_config_keeps_the_special_tokens(converted: Path) -> None:
+    generation = json.loads((converted / "generation_config.json").read_text())
+    assert (generation["bos_token_id"], generation["eos_token_id"], generation["pad_token_id"]) == (1, 2, 2)
+
+
+def test_tokenizer_has_merges_limit_and_chat_template(converted: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(converted)
+    assert tokenizer.convert_ids_to_tokens(tokenizer("hello<|im_end|>").input_ids) == ["he", "ll", "o", "<|im_end|>"]
+    assert tokenizer.model_max_length == 64
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "he"}], tokenize=False) == "he"
+    saved = json.loads((converted / "tokenizer_config.json").read_text())
+    assert not {"is_local", "local_files_only"} & set(saved)
+
+
+def test_a_file_that_is_no_gguf_is_refused_with_the_reason(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"not a gguf file at all")
+    with pytest.raises(ModelError, match=r"(?s)converting broken\.gguf.*GGUF magic"):
+        convert(broken, tmp_path / "out", progress=False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_missing_gguf_package_is_refused_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"optimum-neuron-sim\[checkpoints\]"):
+        convert(tmp_path / "model.gguf", tmp_path / "out")

@@ -1,0 +1,140 @@
+"""The commands on a real cache in a folder; only the fields of a model, which need the exporters, are invented."""
+
+import os
+import time
+
+import pytest
+
+from optimum_neuron.compiler.cache import CompileCache
+from optimum_neuron.compiler.neff import write_neff
+from optimum_neuron.errors import ModelError
+
+VERSION = "2.21.0"
+
+
+def fields_of(**options):
+    return {"compiler_version": VERSION, "model_type": "llama", "target": "inf2", "sequence_length": 128, **options}
+
+
+def produce(path):
+    write_neff(
+        path, {"ir.json": b"{}"}, name="tiny", target="inf2", core_version=2, compiler_version=VERSION, metadata={}
+    )
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    """A cache with one entry, named by the environment."""
+    folder = str(tmp_path / "neffs")
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", folder)
+    CompileCache().get_or_compile(fields_of(), produce)
+    return folder
+
+
+@pytest.fixture
+def cache(cli, fake_module, url):
+    """Run a cache command; fields are made from the options that reach the Python API."""
+
+    def cache_request(model, **options):
+        if model == "absent":
+            raise ModelError("no such model")
+        return CompileCache(), fields_of(**options)
+
+    fake_module("optimum_neuron.exporters", cache_request=cache_request)
+    return lambda *words: cli("neuron", "cache", *words)
+
+
+def make_incomplete(url):
+    (marker,) = (os.path.join(folder, "model.done") for folder, _, files in os.walk(url) if "model.done" in files)
+    os.unlink(marker)
+
+
+def test_status_lists_the_entries(cache, url):
+    ran = cache("status")
+    assert ran.code == 0
+    assert ran.stdout.startswith(f"{url}: 1 entries, ")
+    assert "success" in ran.stdout and "sequence_length 128" in ran.stdout
+    data = cache("status", "--json").json
+    assert data["num_entries"] == 1
+    assert data["entries"][0]["fields"] == fields_of()
+    assert cache("status", "--quiet").stdout == "1\n"
+
+
+def test_status_says_what_is_wrong_with_an_entry(cache, url):
+    make_incomplete(url)
+    assert "incomplete" in cache("status").stdout
+
+
+def test_another_cache_can_be_named(cache, tmp_path):
+    empty = str(tmp_path / "empty")
+    assert cache("status", "--url", empty).stdout == f"{empty}: 0 entries, 0 B\n"
+    assert cache("lookup", "tiny", "--url", empty, "--quiet").stdout == "miss\n"
+
+
+def test_lookup_hits_with_the_same_options(cache, url):
+    ran = cache("lookup", "tiny")
+    assert ran.code == 0
+    assert ran.stdout.startswith(f"tiny in {url}: neuronxcc-{VERSION}/MODULE_")
+    assert ran.stderr == ""
+    data = cache("lookup", "tiny", "--json").json
+    assert (data["model"], data["result"]) == ("tiny", "hit")
+    assert data["entry"]["reason"].startswith("hit")
+
+
+def test_lookup_misses_with_others_and_names_the_command_that_explains(cache):
+    ran = cache("lookup", "tiny", "--sequence_length", "256")
+    assert ran.code == 0
+    assert "not cached" in ran.stdout
+    assert "sequence_length 256, cached 128" in ran.stdout
+    assert ran.stderr == "next: optimum-cli neuron cache explain tiny --sequence_length 256\n"
+    assert cache("lookup", "tiny", "--sequence_length", "256", "--quiet").stdout == "miss\n"
+
+
+def test_explain_shows_each_field_that_differs(cache):
+    ran = cache("explain", "tiny", "--sequence_length", "256")
+    assert "miss" in ran.stdout.splitlines()[0]
+    assert ran.stdout.splitlines()[-1].split() == ["sequence_length", "256", "128"]
+    (near,) = cache("explain", "tiny", "--sequence_length", "256", "--json").json["nearest"]
+    assert near["differences"] == [{"field": "sequence_length", "asked": 256, "cached": 128}]
+
+
+def test_explain_says_when_nothing_is_similar(cache, tmp_path):
+    ran = cache("explain", "tiny", "--url", str(tmp_path / "empty"))
+    assert ran.stdout.endswith("none of the 0 other entries is similar\n")
+
+
+def test_explain_of_a_hit(cache):
+    assert ": hit, " in cache("explain", "tiny").stdout
+    assert cache("explain", "tiny", "--quiet").stdout == "hit\n"
+
+
+def test_prune_by_default_takes_only_what_cannot_be_used(cache, url):
+    assert cache("prune", "--quiet").stdout == "0\n"
+    make_incomplete(url)
+    assert cache("prune", "--keep_incomplete", "--quiet").stdout == "0\n"
+    dry = cache("prune", "--dry_run")
+    assert "would free" in dry.stdout and "incomplete" in dry.stdout
+    assert len(cache("prune", "--json").json["removed"]) == 1
+    assert cache("status", "--quiet").stdout == "0\n"
+
+
+def test_prune_to_a_size(cache):
+    ran = cache("prune", "--max_size_bytes", "0")
+    assert "freed" in ran.stdout
+    assert cache("status", "--quiet").stdout == "0\n"
+
+
+def test_prune_by_age(cache, monkeypatch):
+    assert cache("prune", "--older_than_days", "1", "--quiet").stdout == "0\n"
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 2 * 86400)
+    assert "days old" in cache("prune", "--older_than_days", "1").stdout
+
+
+def test_known_errors_are_messages(cache):
+    ran = cache("lookup", "absent")
+    assert (ran.code, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("error: no such model\nnext: optimum-cli neuron fetch")
+    ran = cache("status", "--url", "nosuchscheme://x", "--json")
+    assert ran.code == 1
+    assert ran.json["error"]["type"] == "CacheError"

@@ -1,0 +1,48 @@
+import dataclasses
+
+import pytest
+
+from optimum_neuron.cli import machine
+from tests.cli.test_diagnosis import GOOD
+
+
+@pytest.fixture
+def doctor(cli, monkeypatch):
+    def run(*words, **changes):
+        monkeypatch.setattr(machine, "examine", lambda: dataclasses.replace(GOOD, **changes))
+        return cli("neuron", "doctor", *words)
+
+    return run
+
+
+def test_a_good_machine(doctor):
+    ran = doctor()
+    assert ran.code == 0
+    assert ran.stdout.splitlines()[0].split() == ["verdict", "check", "found", "consequence"]
+    assert ran.stdout.splitlines()[-1] == "verdict: ok"
+    assert ran.stderr == "next: optimum-cli neuron demo\n"
+
+
+def test_a_warning_is_exit_code_0_with_its_remedy(doctor):
+    ran = doctor(compiler=None)
+    assert ran.code == 0
+    assert "verdict: warn\n  C++ compiler: apt install g++" in ran.stdout
+
+
+def test_a_failure_is_exit_code_1(doctor):
+    ran = doctor("--quiet", packages={"torch": "2.12.0", "transformers": "5.23.0"})
+    assert (ran.code, ran.stdout) == (1, "fail\n")
+
+
+def test_json_has_every_finding(doctor):
+    data = doctor("--json", compiler=None).json
+    assert data["verdict"] == "warn"
+    (finding,) = [finding for finding in data["findings"] if finding["verdict"] != "ok"]
+    assert finding["check"] == "C++ compiler"
+    assert set(finding) == {"check", "verdict", "found", "consequence", "remedy"}
+
+
+def test_this_machine_can_be_examined(cli):
+    ran = cli("neuron", "doctor", "--json")
+    assert ran.code == (1 if ran.json["verdict"] == "fail" else 0)
+    assert {finding["check"] for finding in ran.json["findings"]} >= {"torch", "memory", "compile cache", "own caches"}

@@ -1,0 +1,126 @@
+import io
+import json
+import os
+
+import pytest
+
+from optimum_neuron import errors
+from optimum_neuron.cli.errors import NEXT_COMMANDS, next_command, run_guarded
+from optimum_neuron.cli.output import Out
+
+MESSAGE = errors.refusal(asked="batch_size=0", found="no rows", why="graphs are static", do="pass batch_size=1")
+
+
+def guarded(mode, func):
+    out = Out(mode, stdout=io.StringIO(), stderr=io.StringIO())
+    code = run_guarded(func, out, command="optimum-cli neuron demo")
+    return code, out.stdout.getvalue(), out.stderr.getvalue()
+
+
+def raiser(error):
+    def func(out):
+        raise error
+
+    return func
+
+
+def all_error_classes(base=errors.NeuronError):
+    return [base, *(cls for child in base.__subclasses__() for cls in all_error_classes(child))]
+
+
+def test_a_known_error_is_a_few_lines_without_traceback():
+    code, stdout, stderr = guarded("human", raiser(errors.ConfigError(MESSAGE)))
+    assert (code, stdout) == (1, "")
+    assert stderr == (
+        "error: batch_size=0: no rows. Graphs are static.\n"
+        "  To fix it: pass batch_size=1.\n"
+        "next: optimum-cli neuron demo --help  # lists the options\n"
+    )
+
+
+def test_debug_adds_the_traceback(monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_DEBUG", "1")
+    code, _, stderr = guarded("human", raiser(errors.ConfigError(MESSAGE)))
+    assert code == 1
+    assert stderr.startswith("Traceback (most recent call last)")
+    assert "in func" in stderr and "error: batch_size=0" in stderr
+
+
+def test_a_debug_switch_that_cannot_be_read_is_an_error_too(monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_DEBUG", "perhaps")
+    ran = []
+    code, _, stderr = guarded("human", lambda out: ran.append(1) or 0)
+    assert (code, ran) == (1, [])
+    assert "OPTIMUM_NEURON_DEBUG=perhaps" in stderr and "Traceback" not in stderr
+
+
+def test_json_error_is_an_object_on_stdout():
+    error = errors.DeviceMemoryError("too large", details={"needed_bytes": 5})
+    code, stdout, stderr = guarded("json", raiser(error))
+    assert (code, stderr) == (1, "")
+    assert json.loads(stdout) == {
+        "error": {
+            "type": "DeviceMemoryError",
+            "message": "too large",
+            "details": {"needed_bytes": 5},
+            "hint": next_command(error, "optimum-cli neuron demo"),
+        }
+    }
+
+
+def test_unknown_errors_keep_their_traceback():
+    with pytest.raises(ZeroDivisionError):
+        guarded("human", raiser(ZeroDivisionError()))
+
+
+def test_ctrl_c_is_130_without_traceback():
+    code, stdout, stderr = guarded("human", raiser(KeyboardInterrupt()))
+    assert (code, stdout, stderr) == (130, "", "warning: stopped by Ctrl-C\n")
+
+
+def test_the_exit_code_of_the_command_is_returned():
+    assert guarded("human", lambda out: 1)[0] == 1
+
+
+def test_stray_prints_do_not_reach_stdout():
+    def func(out):
+        print("loading weights ...")
+        out.result({"a": 1}, human=lambda out, data: None, brief="")
+        return 0
+
+    code, stdout, stderr = guarded("json", func)
+    assert (code, json.loads(stdout), stderr) == (0, {"a": 1}, "loading weights ...\n")
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly():
+    read, write = os.pipe()
+    os.close(read)
+    stderr = io.StringIO()
+    with os.fdopen(write, "w") as stdout:
+        out = Out("human", stdout=stdout, stderr=stderr)
+        assert run_guarded(lambda out: out.text("line") or 0, out, command="x") == 141
+    assert stderr.getvalue() == ""
+
+
+def test_a_broken_pipe_that_is_not_stdout_is_a_defect():
+    with pytest.raises(BrokenPipeError):
+        guarded("human", raiser(BrokenPipeError("worker died")))
+
+
+@pytest.mark.parametrize("cls", all_error_classes(), ids=lambda cls: cls.__name__)
+def test_every_error_class_has_a_next_command(cls):
+    hint = next_command(cls("message"), "optimum-cli export neuron")
+    assert "{" not in hint
+    assert "optimum-cli " in hint and "  # " in hint
+
+
+def test_next_commands_name_commands_and_options_that_exist(cli):
+    pages = {}
+    for hint in NEXT_COMMANDS.values():
+        words = hint.format(command="optimum-cli export neuron").partition("#")[0].split()
+        words = words[words.index("optimum-cli") + 1 :]
+        path = [word for word in words if word.islower() and word.isalpha() and word != "none"]
+        page = pages.setdefault(tuple(path), cli(*path, "--help").stdout)
+        assert f"usage: optimum-cli {' '.join(path)} " in page
+        assert all(word.strip(",") in page for word in hint.split() if word.startswith("--"))
+    assert len(pages) >= 4

@@ -1,0 +1,142 @@
+import json
+
+import pytest
+
+from optimum_neuron.errors import UnsupportedOperatorError, refusal
+
+REPORT = {
+    "model": "acme/tiny",
+    "task": "text-generation",
+    "family": {"value": "llama", "reason": "model_type llama, every option covered", "rejected": []},
+    "target": {"value": "inf2", "reason": "the default", "rejected": []},
+    "cache": {"value": "miss", "reason": "no entry for this model"},
+    "host_code": {"value": "inductor", "reason": "-O2: fused kernels by g++ 12"},
+    "graphs": [{"name": "prefill_64", "num_subprograms": 3}, {"name": "decode", "num_subprograms": 3}],
+    "validation": [
+        {
+            "output": "logits",
+            "max_abs_error": 0.0123456,
+            "mean_abs_error": 0.001,
+            "sqnr_db": float("inf"),
+            "top1_agreement": 1.0,
+            "tolerance": 0.02,
+            "ok": True,
+        }
+    ],
+    "timings_s": {"capture": 1.25, "lower": 10.0},
+    "output_dir": "out dir",
+    "size_bytes": 3 * 2**20,
+    "simulated": True,
+}
+
+
+class Report:
+    def __init__(self, data):
+        self.data = data
+
+    def to_dict(self):
+        return self.data
+
+
+@pytest.fixture
+def export(cli, fake_module):
+    """Run the command; what reaches the Python API is kept in `export.options`."""
+
+    def run(*words, report=REPORT, error=None):
+        def main_export(**options):
+            run.options = options
+            if error is not None:
+                raise error
+            return Report(report)
+
+        fake_module("optimum_neuron.exporters", main_export=main_export)
+        return cli("export", "neuron", *words)
+
+    return run
+
+
+def test_options_that_are_not_given_are_left_to_the_python_api(export):
+    assert export("-m", "acme/tiny", "out").code == 0
+    assert export.options == {"model_name_or_path": "acme/tiny", "output": "out"}
+
+
+def test_every_option_reaches_the_python_api(export):
+    words = """--model acme/tiny out --task text-generation --batch_size 2 --sequence_length 128 --prefill_buckets 32,64
+    --instance_type inf2.xlarge --auto_cast matmul --auto_cast_type fp8_e4m3 -O3 --torch_dtype bfloat16
+    --inline-weights-neff --disable-validation --atol 0.01 --trust-remote-code --subfolder s --revision r
+    --cache_dir hub --disable_neuron_cache --json"""
+    assert export(*words.split()).code == 0
+    assert export.options == {
+        "model_name_or_path": "acme/tiny",
+        "output": "out",
+        "task": "text-generation",
+        "batch_size": 2,
+        "sequence_length": 128,
+        "prefill_buckets": (32, 64),
+        "instance_type": "inf2.xlarge",
+        "auto_cast": "matmul",
+        "auto_cast_type": "fp8_e4m3",
+        "optlevel": "3",
+        "torch_dtype": "bfloat16",
+        "inline_weights_to_neff": True,
+        "disable_validation": True,
+        "atol": 0.01,
+        "trust_remote_code": True,
+        "subfolder": "s",
+        "revision": "r",
+        "cache_dir": "hub",
+        "disable_neuron_cache": True,
+    }
+
+
+def test_a_tolerance_of_zero_is_passed_on(export):
+    export("-m", "x", "out", "--atol", "0")
+    assert export.options["atol"] == 0.0
+
+
+def test_human_summary(export):
+    ran = export("-m", "acme/tiny", "out dir")
+    assert ran.stdout.splitlines()[0] == "exported acme/tiny to out dir (3.0 MiB), simulated"
+    for line in (
+        "family     llama            model_type llama, every option covered",
+        "cache      miss             no entry for this model",
+        "prefill_64                3",
+        "seconds on this host: capture=1.25, lower=10",
+    ):
+        assert line in ran.stdout.splitlines()
+    assert "0.01235" in ran.stdout and "logits" in ran.stdout
+
+
+def test_the_next_step_is_named_with_the_users_own_folder(export):
+    ran = export("-m", "acme/tiny", "out dir")
+    assert "next: optimum-cli neuron inspect 'out dir'" in ran.stderr
+    assert "print(pipeline('text-generation', 'out dir')('Hello'))" in ran.stderr
+    ran = export("-m", "acme/tiny", "out", report={**REPORT, "task": {"value": "fill-mask", "reason": "its config"}})
+    assert "inspect out" in ran.stderr and "pipeline" not in ran.stderr
+
+
+def test_json_holds_the_whole_report(export):
+    ran = export("-m", "acme/tiny", "out", "--json")
+    expected = json.loads(json.dumps(REPORT).replace("Infinity", '"inf"'))
+    assert ran.json == expected
+    assert ran.stderr == ""
+
+
+def test_quiet_prints_the_folder(export):
+    assert export("-m", "acme/tiny", "out", "--quiet").stdout == "out\n"
+
+
+def test_a_report_with_missing_keys_is_shown(export):
+    ran = export("-m", "acme/tiny", "out", report={"model": "acme/tiny", "output_dir": "out"})
+    assert ran.code == 0
+    assert "not compared with the original model" in ran.stdout
+
+
+def test_a_refusal_names_all_operators_and_the_next_command(export):
+    message = refusal(asked="acme/tiny on inf2", found="2 operators\n  aten.sort\n  aten.topk", why="no rule", do="x")
+    error = UnsupportedOperatorError(message, details={"operators": ["aten.sort", "aten.topk"]})
+    ran = export("-m", "acme/tiny", "out", error=error)
+    assert (ran.code, ran.stdout) == (1, "")
+    assert "aten.sort" in ran.stderr and "aten.topk" in ran.stderr and "Traceback" not in ran.stderr
+    ran = export("-m", "acme/tiny", "out", "--json", error=error)
+    assert ran.json["error"]["details"] == {"operators": ["aten.sort", "aten.topk"]}

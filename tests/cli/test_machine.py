@@ -1,0 +1,126 @@
+import importlib.metadata
+import shutil
+
+import pytest
+
+from optimum_neuron.cli import machine
+
+
+def find_in(folder):
+    """Let importlib.metadata see one folder only, whatever is installed."""
+    search = importlib.metadata.MetadataPathFinder.find_distributions
+
+    def find_distributions(context=None):
+        name = None if context is None else context.name
+        return search(importlib.metadata.DistributionFinder.Context(name=name, path=[str(folder)]))
+
+    return staticmethod(find_distributions)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return machine.examine()
+
+
+def test_installed_versions_are_those_of_the_metadata(found):
+    assert found.packages["torch"] == importlib.metadata.version("torch")
+    assert found.packages["huggingface-hub"] == importlib.metadata.version("huggingface_hub")
+
+
+def test_ranges_come_from_the_metadata_of_the_installed_distribution(tmp_path, monkeypatch):
+    info = tmp_path / "a_name_of_its_own-1.0.dist-info"
+    info.mkdir()
+    (info / "top_level.txt").write_text("optimum_neuron\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: a-name-of-its-own\nVersion: 1.0\nRequires-Python: >=3.11\n"
+        "Requires-Dist: torch<2.14,>=2.13\n"
+    )
+    monkeypatch.setattr(importlib.metadata.MetadataPathFinder, "find_distributions", find_in(tmp_path))
+    assert machine._own_metadata() == ("a-name-of-its-own", ">=3.11", ("torch<2.14,>=2.13",))
+
+
+def test_a_source_folder_has_no_metadata(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.metadata.MetadataPathFinder, "find_distributions", find_in(tmp_path))
+    assert machine._own_metadata() == (None, "", ())
+
+
+def test_a_working_torch_gives_the_probes_that_lowering_decides_by(found):
+    from optimum_neuron.compiler.lower.choose import probe_compiler, probe_cpu
+
+    assert found.torch_complaint == ""
+    assert found.host_code == probe_cpu()
+    assert (found.compiler.version if found.compiler else None) == probe_compiler()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_a_compiler_that_works_has_no_complaint(found):
+    assert found.compiler.complaint == ""
+
+
+def test_a_compiler_that_cannot_translate_says_why(tmp_path, monkeypatch):
+    from torch._inductor import config
+
+    broken = tmp_path / "g++"
+    broken.write_text(
+        "#!/bin/sh\ncase $1 in --version) echo 'g++ 1.0';; *) echo 'g++: no headers' >&2; exit 1;; esac\n"
+    )
+    broken.chmod(0o755)
+    monkeypatch.setattr(config.cpp, "cxx", str(broken))
+    assert machine._try_compiler() == "g++: no headers"
+    monkeypatch.setattr(config.cpp, "cxx", str(tmp_path / "absent"))
+    assert machine._try_compiler() == "Inductor looks for it under another name"
+
+
+def test_a_torch_that_cannot_be_imported_is_reported(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    complaint, compiler, host_code = machine._host_code()
+    assert "torch" in complaint
+    assert (compiler, host_code) == (None, None)
+
+
+def test_cpu_features_of_x86_and_arm(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nflags\t\t: fpu avx2\n")
+    assert machine._cpu_features(cpuinfo) == {"fpu", "avx2"}
+    cpuinfo.write_text("processor\t: 0\nFeatures\t: asimd bf16\n")
+    assert machine._cpu_features(cpuinfo) == {"asimd", "bf16"}
+    assert machine._cpu_features(tmp_path / "absent") is None
+
+
+def test_memory_respects_the_limit_of_a_container(tmp_path):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:  100 kB\nMemAvailable:  50 kB\n")
+    assert machine._available_memory_bytes(meminfo, tmp_path) == 50 * 1024
+    (tmp_path / "memory.max").write_text("20480\n")
+    (tmp_path / "memory.current").write_text("10240\n")
+    assert machine._available_memory_bytes(meminfo, tmp_path) == 10240
+    (tmp_path / "memory.max").write_text("max\n")
+    assert machine._available_memory_bytes(meminfo, tmp_path) == 50 * 1024
+    assert machine._available_memory_bytes(tmp_path / "absent", tmp_path) is None
+
+
+def test_a_folder_that_is_not_there_yet_is_judged_by_its_parent_and_not_made(tmp_path):
+    folder = machine._folder("own caches", str(tmp_path / "a" / "b"))
+    assert folder.free_bytes == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.1)
+    assert folder.complaint == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_takes_no_files_has_a_complaint():
+    assert machine._folder("own caches", "/proc/self").complaint
+
+
+def test_a_url_is_not_examined():
+    assert machine._folder("compile cache", "s3://bucket/neffs").free_bytes is None
+
+
+def test_settings_are_those_that_change_a_default(monkeypatch):
+    monkeypatch.delenv("OPTIMUM_NEURON_HOME")
+    assert machine._settings() == ({}, ())
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0-1")
+    monkeypatch.setenv("NEURON_RT_NUM_CORES", "two")
+    settings, complaints = machine._settings()
+    assert settings == {"NEURON_RT_VISIBLE_CORES": "(0, 1)"}
+    assert len(complaints) == 1 and "NEURON_RT_NUM_CORES=two" in complaints[0]

@@ -1,0 +1,132 @@
+import dataclasses
+import io
+import json
+import pathlib
+
+import pytest
+
+from optimum_neuron.cli.output import Out, cell, size, to_json
+
+ROWS = [{"graph": "prefill_128", "shape": "[1, 128]", "ms": 1.5}, {"graph": "decode", "shape": "[1, 1]", "ms": 0.25}]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def make(mode, stream=io.StringIO):
+    return Out(mode, stdout=stream(), stderr=stream())
+
+
+def render(out, data):
+    out.table(data["rows"], ("graph", "shape", "ms", "note"), title="graphs")
+
+
+def test_human_table_in_a_pipe_is_plain_aligned_lines():
+    out = make("human")
+    out.result({"rows": ROWS}, human=render, brief="2")
+    assert out.stdout.getvalue().split("\n") == [
+        "graphs",
+        "graph        shape       ms",
+        "prefill_128  [1, 128]   1.5",
+        "decode       [1, 1]    0.25",
+        "",
+    ]
+    assert out.stderr.getvalue() == ""
+
+
+def test_lines_in_a_pipe_are_never_wrapped(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    out = make("human")
+    out.table([{"found": "x" * 300}], ("found",))
+    assert "x" * 300 in out.stdout.getvalue()
+
+
+def test_a_terminal_gets_colours_unless_no_color(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    rows = [{"verdict": "fail"}]
+    out = make("human", Terminal)
+    out.table(rows, ("verdict",))
+    out.warning("careful")
+    assert "\x1b[31mfail" in out.stdout.getvalue()
+    assert "\x1b[" in out.stderr.getvalue()
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = make("human", Terminal)
+    out.table(rows, ("verdict",))
+    out.warning("careful")
+    assert "\x1b" not in out.stdout.getvalue() + out.stderr.getvalue()
+
+
+def test_brackets_and_colons_are_not_markup():
+    out = make("human")
+    out.table([{"dtype": "float32[1, 128]", "icon": ":smile: [red]x[/red]"}], ("dtype", "icon"))
+    assert "float32[1, 128]  :smile: [red]x[/red]" in out.stdout.getvalue()
+
+
+def test_json_is_one_document_of_the_same_data_and_nothing_else():
+    out = make("json")
+    out.text("not shown")
+    out.result({"rows": ROWS}, human=render, brief="2")
+    out.table(ROWS, ("graph",))
+    out.hint("not shown")
+    assert json.loads(out.stdout.getvalue()) == {"rows": ROWS}
+    assert out.stderr.getvalue() == ""
+
+
+def test_quiet_prints_the_brief_value_only():
+    out = make("quiet")
+    out.text("not shown")
+    out.result({"rows": ROWS}, human=render, brief="2")
+    out.hint("not shown")
+    assert (out.stdout.getvalue(), out.stderr.getvalue()) == ("2\n", "")
+
+
+def test_talk_goes_to_stderr():
+    out = make("human")
+    out.hint("optimum-cli neuron demo")
+    out.warning("slow")
+    assert out.stdout.getvalue() == ""
+    assert out.stderr.getvalue() == "next: optimum-cli neuron demo\nwarning: slow\n"
+
+
+def test_error_puts_the_remedy_of_a_refusal_on_its_own_line():
+    out = make("human")
+    out.error("ConfigError", "x=0: nothing. Why so. To fix it: pass x=1.", details={}, hint="try --help")
+    assert out.stderr.getvalue() == "error: x=0: nothing. Why so.\n  To fix it: pass x=1.\nnext: try --help\n"
+
+
+def test_warnings_and_errors_are_heard_in_quiet_mode():
+    out = make("quiet")
+    out.warning("slow")
+    out.error("ModelError", "no such folder", details={}, hint="try fetch")
+    assert out.stdout.getvalue() == ""
+    assert "slow" in out.stderr.getvalue() and "no such folder" in out.stderr.getvalue()
+
+
+def test_columns_that_are_empty_everywhere_are_left_out():
+    out = make("human")
+    out.table([{"a": 1, "b": None}, {"a": 2}], ("a", "b"))
+    assert "b" not in out.stdout.getvalue()
+
+
+def test_json_takes_dataclasses_paths_and_sets_and_is_strict_about_infinity():
+    @dataclasses.dataclass
+    class Point:
+        x: float
+
+    text = to_json({"p": Point(1.0), "path": pathlib.Path("a/b"), "set": {2, 1}, "sqnr_db": float("inf"), "n": (1,)})
+    assert json.loads(text) == {"p": {"x": 1.0}, "path": "a/b", "set": [1, 2], "sqnr_db": "inf", "n": [1]}
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1024**3, "1.0 GiB"), (2**60, "1048576.0 TiB")],
+)
+def test_size(num_bytes, text):
+    assert size(num_bytes) == text
+
+
+def test_cell_formats_nested_values():
+    assert cell([{"name": "ids", "shape": [1, 8]}]) == "name=ids, shape=1, 8"

@@ -1,0 +1,64 @@
+import pytest
+
+TYPING_MISTAKES = [
+    (("neuron", "doctr"), "unknown command 'doctr', did you mean 'doctor'?"),
+    (("neuron", "cache", "statsu"), "unknown command 'statsu', did you mean 'status'?"),
+    (("neuron", "zzzz"), "unknown command 'zzzz'. Choose from"),
+    (("export", "neuron", "--modle", "x", "out"), "unknown option '--modle', did you mean '--model'?"),
+    (("export", "neuron", "-m", "x", "--batchsize=4", "out"), "'--batchsize', did you mean '--batch_size'?"),
+    (("export", "neuron", "-m", "x", "--sequence-length", "4", "out"), "did you mean '--sequence_length'?"),
+    (("export", "neuron", "-m", "x", "--auto_cast", "matmult", "out"), "did you mean 'matmul'?"),
+    (("export", "neuron", "-m", "x", "--torch_dtype", "bf16", "out"), "Choose from float32, bfloat16, float16"),
+    (("export", "neuron", "-m", "x", "-O4", "out"), "unknown option '-O4', did you mean '-O"),
+    (("export", "neuron", "-m", "x", "-O1", "-O2", "out"), "not allowed with argument -O1"),
+    (("export", "neuron", "-m", "x", "--batch_size", "0", "out"), "'0' is not a whole number above 0"),
+    (("export", "neuron", "-m", "x", "--prefill_buckets", "64,x", "out"), "'x' is not a whole number above 0"),
+    (("export", "neuron", "-m", "x", "--atol", "nan", "out"), "'nan' is not a number of at least 0"),
+    (("export", "neuron", "-m", "x", "out", "more"), "unexpected argument 'more'"),
+    (("export", "neuron", "-m", "x"), "required: OUTPUT"),
+    (("export", "neuron", "--seq", "4", "-m", "x", "out"), "unknown option '--seq'"),
+    (("neuron", "--jsn"), "unexpected argument '--jsn'"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), TYPING_MISTAKES, ids=[" ".join(words) for words, _ in TYPING_MISTAKES])
+def test_a_typing_mistake_is_two_lines_and_exit_code_2(cli, words, message):
+    ran = cli(*words)
+    assert (ran.code, ran.stdout) == (2, "")
+    error, hint = ran.stderr.splitlines()
+    assert error.startswith("error: ") and message in error
+    assert hint.startswith(f"next: optimum-cli {words[0]}") and hint.endswith(" --help")
+
+
+def test_a_typing_mistake_with_json_is_an_object_on_stdout(cli):
+    ran = cli("export", "neuron", "--modle", "x", "out", "--json")
+    assert (ran.code, ran.stderr) == (2, "")
+    assert ran.json["error"]["type"] == "UsageError"
+    assert "did you mean '--model'?" in ran.json["error"]["message"]
+    assert ran.json["error"]["hint"] == "optimum-cli export neuron --help"
+
+
+def test_json_and_quiet_exclude_each_other(cli):
+    ran = cli("neuron", "doctor", "--quiet", "--json")
+    assert ran.code == 2
+    assert "not allowed with" in ran.json["error"]["message"]
+
+
+@pytest.mark.parametrize("words", [("neuron",), ("neuron", "cache")], ids=" ".join)
+def test_a_bare_group_prints_its_help(cli, words):
+    ran = cli(*words)
+    assert (ran.code, ran.stderr) == (0, "")
+    assert ran.stdout.startswith(f"usage: optimum-cli {' '.join(words)} ")
+
+
+def test_values_that_look_like_options_are_told_apart(cli, fake_module):
+    seen = {}
+    fake_module("optimum_neuron.demo", run=lambda **options: seen.update(options) or {"answer": "yes"})
+    assert cli("neuron", "demo", "--prompt", "-- is this an option?", "--max_new_tokens", "3").code == 0
+    assert cli("neuron", "demo", "--prompt=--hello").code == 0
+    assert seen["prompt"] == "--hello"
+
+
+def test_words_after_a_double_dash_are_not_options(cli, fake_module):
+    fake_module("optimum_neuron.checkpoints", fetch=lambda name: f"/models/{name}")
+    assert cli("neuron", "fetch", "--quiet", "--", "--odd-name").stdout == "/models/--odd-name\n"

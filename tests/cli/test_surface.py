@@ -1,0 +1,105 @@
+"""The commands and options cannot change by accident, and asking for help stays light."""
+
+import subprocess
+import sys
+
+import pytest
+from optimum.commands.base import RootOptimumCLICommand
+from optimum.commands.export.base import ExportCommand
+from optimum.commands.optimum_cli import register_optimum_cli_subcommand
+
+from optimum_neuron.cli.export import NeuronExportCommand
+from optimum_neuron.cli.neuron import NeuronCommand
+
+COMPILE = [
+    "--auto_cast", "--auto_cast_type", "--batch_size", "--cache_dir", "--inline-weights-neff", "--instance_type",
+    "--prefill_buckets", "--revision", "--sequence_length", "--subfolder", "--task", "--torch_dtype",
+    "--trust-remote-code", "-O1", "-O2", "-O3",
+]  # fmt: skip
+OUTPUT = ["--help", "--json", "--quiet", "-h"]
+
+SURFACE = {
+    "export": [
+        *COMPILE,
+        *OUTPUT,
+        "--atol",
+        "--disable-validation",
+        "--disable_neuron_cache",
+        "--model",
+        "-m",
+        "OUTPUT",
+    ],
+    "demo": [*OUTPUT, "--max_new_tokens", "--prompt"],
+    "doctor": OUTPUT,
+    "fetch": [*OUTPUT, "NAME"],
+    "inspect": [*OUTPUT, "DIR"],
+    "cache status": [*OUTPUT, "--url"],
+    "cache lookup": [*COMPILE, *OUTPUT, "--url", "MODEL"],
+    "cache explain": [*COMPILE, *OUTPUT, "--url", "MODEL"],
+    "cache prune": [*OUTPUT, "--dry_run", "--keep_incomplete", "--max_size_bytes", "--older_than_days", "--url"],
+}
+
+
+def leaves(command, path=()):
+    if not command.registered_subcommands:
+        return {" ".join(path): command}
+    return {
+        name: leaf
+        for child in command.registered_subcommands
+        for name, leaf in leaves(child, (*path, child.COMMAND.name)).items()
+    }
+
+
+@pytest.fixture
+def commands():
+    root = RootOptimumCLICommand("Optimum CLI tool", usage="optimum-cli")
+    export = ExportCommand(root.subparsers)
+    register_optimum_cli_subcommand(NeuronExportCommand, parent_command=export)
+    return {**leaves(NeuronCommand(root.subparsers)), "export": export.registered_subcommands[0]}
+
+
+def test_the_surface_is_pinned(commands):
+    found = {
+        name: sorted(
+            option for action in command.parser._actions for option in action.option_strings or [action.metavar]
+        )
+        for name, command in commands.items()
+    }
+    assert found == {name: sorted(options) for name, options in SURFACE.items()}
+
+
+def test_every_option_and_command_has_a_help_text(commands):
+    for command in commands.values():
+        assert command.parser.description
+        assert all(action.help for action in command.parser._actions)
+
+
+def test_nothing_has_a_default_that_the_python_api_should_decide(commands):
+    for command in commands.values():
+        options = [action for action in command.parser._actions if action.dest not in ("help", "func")]
+        assert {action.default for action in options} <= {None, False}
+
+
+@pytest.mark.parametrize("words", [["export", "neuron", "--help"], ["neuron"], ["neuron", "cache", "lookup", "--help"]])
+def test_help_imports_nothing_heavy(words):
+    program = f"""
+import sys
+from optimum.commands.optimum_cli import main
+sys.argv = ["optimum-cli", *{words!r}]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+heavy = ["torch", "transformers", "numpy", "huggingface_hub", "fsspec", "psutil", "rich", "packaging.requirements"]
+print("heavy:", [name for name in heavy if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: optimum-cli ")
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+
+
+def test_there_is_no_init_file_above_the_registration(request):
+    folder = request.config.rootpath / "optimum"
+    assert (folder / "commands" / "register" / "register_optimum_neuron.py").is_file()
+    assert list(folder.rglob("__init__.py")) == []

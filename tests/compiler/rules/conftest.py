@@ -1,0 +1,58 @@
+"""Exports small functions and checks their graphs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.rules.report import Report, check_graph
+from optimum_neuron.core import Ruling
+from optimum_neuron.hardware import resolve_target
+
+
+class _Wrapped(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+@pytest.fixture
+def export() -> Callable[..., torch.export.ExportedProgram]:
+    """Export a module or function with example inputs."""
+
+    def run(function: Callable[..., Any], *inputs: Any, **options: Any) -> torch.export.ExportedProgram:
+        module = function if isinstance(function, torch.nn.Module) else _Wrapped(function)
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            return torch.export.export(module.eval(), inputs, strict=False, **options)
+
+    return run
+
+
+@pytest.fixture
+def check(export: Callable[..., Any]) -> Callable[..., Report]:
+    """Export a function and judge its graph for a target."""
+
+    def run(function: Callable[..., Any], *inputs: Any, target: str = "inf2", **options: Any) -> Report:
+        return check_graph(export(function, *inputs), resolve_target(target, environ={}).value, **options)
+
+    return run
+
+
+@pytest.fixture
+def ruling(check: Callable[..., Report]) -> Callable[..., Ruling]:
+    """The ruling on the one call of an operator ("aten.topk") in an exported function."""
+
+    def run(op: str, function: Callable[..., Any], *inputs: Any, **options: Any) -> Ruling:
+        found = [r for r in check(function, *inputs, **options).rulings if r.op.startswith(f"{op}.")]
+        assert len(found) == 1, found
+        return found[0]
+
+    return run

@@ -1,0 +1,48 @@
+"""The registry: complete, without contradictions, and only about operators that exist."""
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.rules.base import find_rule, known_ops, rule, table
+from optimum_neuron.compiler.rules.published import TORCH_NEURONX_ATEN
+
+
+def exists(op):
+    namespace, _, name = op.partition(".")
+    packet = getattr(torch.ops, namespace)
+    return any(hasattr(packet, form) for form in (name, f"{name}_"))
+
+
+def test_every_rule_names_operators_that_torch_has():
+    names = {op for op in known_ops() if op.startswith(("aten.", "higher_order."))}
+    assert len(names) > 300
+    assert [op for op in sorted(names) if not exists(op)] == []
+
+
+def test_every_operator_on_the_published_list_has_a_rule():
+    existing = {name for name in TORCH_NEURONX_ATEN if exists(f"aten.{name}")}
+    assert len(existing) >= 40
+    assert [name for name in sorted(existing) if find_rule(f"aten.{name}.default") is None] == []
+
+
+def test_one_rule_covers_overloads_and_in_place_forms():
+    assert find_rule("aten.add.Tensor") is find_rule("aten.add_.Scalar") is find_rule("aten.add")
+    assert find_rule("aten.no_such_operator.default") is None
+
+
+def test_registering_twice_is_an_error():
+    with pytest.raises(ValueError, match="registered twice.*aten.sort"):
+        rule("another sort", "aten.sort")(lambda call, target: None)
+    with pytest.raises(ValueError, match="registered twice.*same name"):
+        table("sorting", {"aten.not_an_operator": "Add"})
+
+
+def test_names_with_overloads_are_an_error():
+    with pytest.raises(ValueError, match="aten.add.Tensor without overload"):
+        rule("new", "aten.add.Tensor")(lambda call, target: None)
+
+
+def test_an_unpublished_instruction_is_an_error():
+    with pytest.raises(KeyError, match="FlyingCarpet"):
+        table("new", {"aten.not_an_operator": "Add FlyingCarpet"})
+    assert find_rule("aten.not_an_operator") is None

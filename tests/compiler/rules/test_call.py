@@ -1,0 +1,60 @@
+"""The view that rules have of a call."""
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.rules.call import OpCall, base_name, op_name
+from optimum_neuron.core import TensorSpec
+from optimum_neuron.errors import ConfigError
+
+
+@pytest.mark.parametrize(("op", "name"), [
+    ("aten.add.Tensor", "aten.add"),
+    ("aten.add_.Tensor", "aten.add"),
+    ("aten.__and__.Tensor", "aten.__and__"),
+    ("aten._softmax.default", "aten._softmax"),
+    ("aten.sort", "aten.sort"),
+])
+def test_names_lose_overload_and_in_place_underscore(op, name):
+    assert base_name(op) == name
+
+
+def test_targets_that_are_no_aten_operators_have_names():
+    import operator
+
+    assert op_name(operator.getitem) == "python.getitem"
+    assert op_name(torch.ops.higher_order.cond) == "higher_order.cond"
+
+
+def call_of(export, function, *inputs):
+    node = next(n for n in export(function, *inputs).graph.nodes if n.op == "call_function")
+    return OpCall.from_node(node)
+
+
+def test_tensors_and_arguments_are_named(export):
+    call = call_of(export, lambda x, y: torch.cat([x, y], dim=-1), torch.zeros(2, 3), torch.zeros(2, 1))
+    assert call.op == "aten.cat.default"
+    assert call.inputs == (TensorSpec(shape=(2, 3), dtype="float32"), TensorSpec(shape=(2, 1), dtype="float32"))
+    assert call.outputs == (TensorSpec(shape=(2, 4), dtype="float32"),)
+    assert call.arguments["dim"] == -1
+    assert call.arguments["tensors"] == list(call.inputs)
+
+
+def test_defaults_are_filled_in(export):
+    call = call_of(export, lambda x: torch.topk(x, 2)[0], torch.zeros(4))
+    assert (call.arguments["k"], call.arguments["largest"], call.arguments["dim"]) == (2, True, -1)
+    assert len(call.outputs) == 2
+
+
+def test_unknown_sizes_are_minus_one_and_named(export):
+    call = call_of(export, torch.nonzero, torch.zeros(4, 4))
+    assert call.outputs[0].shape == (-1, 2)
+    assert len(call.output_symbols) == 1
+    assert not call.input_symbols
+
+
+def test_a_graph_that_was_not_exported_is_refused():
+    graph = torch.fx.Graph()
+    node = graph.call_function(torch.ops.aten.relu.default, (graph.placeholder("x"),))
+    with pytest.raises(ConfigError, match="has no shapes.*torch.export.export"):
+        OpCall.from_node(node)

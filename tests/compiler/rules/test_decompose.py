@@ -1,0 +1,41 @@
+"""torch's decomposition of one call."""
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.rules.call import OpCall
+from optimum_neuron.compiler.rules.decompose import decompose
+
+
+@pytest.fixture
+def parts(export):
+    def run(function, *inputs):
+        node = next(n for n in export(function, *inputs).graph.nodes if n.op == "call_function")
+        return [part.op for part in decompose(OpCall.from_node(node))]
+
+    return run
+
+
+def test_a_composite_operator_is_taken_apart(parts):
+    assert parts(lambda x: torch.special.expit(x), torch.randn(4)) == ["aten.sigmoid.default"]
+
+
+def test_a_core_operator_is_taken_apart_where_torch_can(parts):
+    def gradient(grad, x, mean, rstd):
+        return torch.ops.aten.native_layer_norm_backward.default(
+            grad, x, [4], mean, rstd, None, None, [True, False, False])
+
+    found = parts(gradient, torch.randn(2, 4), torch.randn(2, 4), torch.randn(2, 1), torch.randn(2, 1))
+    assert {"aten.mul.Tensor", "aten.sum.dim_IntList"} <= set(found)
+
+
+def test_an_operator_of_its_own_has_no_parts(parts):
+    assert parts(torch.histc, torch.randn(4)) == []
+
+
+def test_tracing_leaves_the_graph_as_it_was(export):
+    exported = export(lambda x: x.xlogy_(x), torch.randn(4, 4))
+    calls = [node for node in exported.graph.nodes if node.op == "call_function"]
+    before = str(exported.graph), [node.meta["val"]._version for node in calls]
+    assert any(decompose(OpCall.from_node(node)) for node in calls)
+    assert before == (str(exported.graph), [node.meta["val"]._version for node in calls])

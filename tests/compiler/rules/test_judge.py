@@ -1,0 +1,49 @@
+"""The order in which a call is judged."""
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.rules.judge import RULE
+from optimum_neuron.core import Verdict
+
+
+def test_an_operators_own_refusal_comes_before_its_dtypes(ruling):
+    found = ruling("aten.sort", lambda x: torch.sort(x).values, torch.zeros(4, dtype=torch.float64))
+    assert found.code == "NCC_EVRF001"
+
+
+def test_an_unknown_operator_is_judged_by_what_it_is_made_of(ruling):
+    found = ruling("aten.logsumexp", lambda x: torch.logsumexp(x, 0), torch.randn(4))
+    assert (found.verdict, found.rule) == (Verdict.DECOMPOSED, RULE)
+    assert "aten.exp.default" in found.reason
+
+
+def test_a_refusal_inside_a_decomposition_names_the_inner_operator(ruling):
+    found = ruling("aten.quantile", lambda x: torch.quantile(x, 0.5), torch.randn(4))
+    assert (found.verdict, found.code) == (Verdict.UNSUPPORTED, "NCC_EVRF001")
+    assert found.reason.startswith("it is made of aten.sort.default")
+
+
+@pytest.fixture
+def custom_operator():
+    with torch.library._scoped_library("rules_test", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CPU")
+        library.impl("twice", lambda x: torch.empty_like(x), "Meta")
+        yield lambda x: torch.ops.rules_test.twice(x)
+
+
+def test_an_operator_that_nobody_knows_is_refused(ruling, custom_operator):
+    found = ruling("rules_test.twice", custom_operator, torch.randn(4))
+    assert (found.verdict, found.code) == (Verdict.UNSUPPORTED, "NCC_EUOC002")
+    assert "no rule knows this operator" in found.reason
+
+
+def test_every_refusal_has_code_source_and_remedy(check):
+    def many(x):
+        i = x.to(torch.int64)
+        return torch.sort(x).values, torch.topk(i, 2), i @ i, i**2, x.double(), torch.digamma(x)
+
+    refused = check(many, torch.ones(4, 4)).refused
+    assert len(refused) == 6
+    assert all(r.code and r.source and r.remedy and r.source_line for r in refused)

@@ -1,0 +1,59 @@
+"""Module paths and source lines of nodes."""
+
+import inspect
+import types
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.rules.location import merge_paths, module_path, source_line
+
+
+def node(path):
+    return types.SimpleNamespace(meta={"nn_module_stack": {"root": ("", "Model"), "key": (path, "Layer")}})
+
+
+@pytest.mark.parametrize(("raw", "clean"), [
+    ("model.layers.3.mlp", "model.layers.3.mlp"),
+    ("", ""),
+    ("model.layers.slice(None, 2, None).0.mlp", "model.layers.0.mlp"),
+    ("model.layers.0.mlp@1", "model.layers.0.mlp"),
+    ("L['self'].model.norm", "model.norm"),
+])
+def test_module_paths_lose_what_tracing_adds(raw, clean):
+    assert module_path(node(raw)) == clean
+
+
+def test_a_node_without_origin_has_none():
+    empty = types.SimpleNamespace(meta={})
+    assert module_path(empty) is None
+    assert source_line(empty) is None
+
+
+class Projects(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def test_the_source_line_is_the_users_not_torchs(export, monkeypatch, tmp_path):
+    call = next(n for n in export(Projects(), torch.randn(4)).graph.nodes if n.op == "call_function")
+    assert "torch/nn/modules/linear.py" in call.meta["stack_trace"]
+    line = inspect.getsourcelines(Projects.forward)[1] + 1
+    monkeypatch.chdir(tmp_path)
+    assert source_line(call) == f"{__file__}:{line}"
+
+
+@pytest.mark.parametrize(("paths", "merged"), [
+    (["layers.0.mlp", "layers.1.mlp", "layers.2.mlp"], ("layers.0-2.mlp",)),
+    (["layers.0", "layers.2", "layers.1", "layers.7"], ("layers.0-2,7",)),
+    (["layers.0.mlp", "layers.0.mlp"], ("layers.0.mlp",)),
+    (["layers.0.experts.1", "layers.1.experts.1", "layers.0.experts.2"],
+     ("layers.0-1.experts.1", "layers.0.experts.2")),
+    (["head", "", "head"], ("head", "")),
+])
+def test_paths_of_equal_layers_are_joined(paths, merged):
+    assert merge_paths(paths) == merged

@@ -1,0 +1,154 @@
+"""The report: every problem at once, with its place in the user's model."""
+
+import inspect
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from optimum_neuron.compiler.rules.report import check_graph
+from optimum_neuron.core import Verdict
+from optimum_neuron.errors import ConfigError, UnsupportedOperatorError
+from optimum_neuron.hardware import resolve_target
+
+
+class Router(nn.Module):
+    def forward(self, x):
+        return torch.sort(x).values
+
+
+class Counter(nn.Module):
+    def forward(self, x):
+        whole = x.to(torch.int64)
+        return x + (whole @ whole)
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = Router()
+        self.counter = Counter()
+
+    def forward(self, x):
+        return self.counter(self.router(x))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(3))
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+INF2 = resolve_target("inf2", environ={}).value
+
+
+@pytest.fixture
+def exported(export):
+    return export(Model(), torch.randn(4, 4))
+
+
+def line_of(module):
+    return inspect.getsourcelines(module.forward)[1]
+
+
+def test_one_error_lists_every_refusal_with_its_place(exported):
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        check_graph(exported, INF2).raise_for_refusals()
+    text = str(caught.value)
+    assert "6 calls cannot run" in text
+    assert "NCC_EVRF001 aten.sort.default, 3 calls" in text
+    assert f"layers.0-2.router (tests/compiler/rules/test_report.py:{line_of(Router) + 1})" in text.replace("\\", "/")
+    assert "NCC_EVRF035 aten.matmul.default, 3 calls" in text
+    assert f"layers.0-2.counter (tests/compiler/rules/test_report.py:{line_of(Counter) + 2})" in text
+    assert "do: use torch.topk" in text
+    assert "allow_host_ops={'aten::matmul', 'aten::sort'}" in text
+    assert caught.value.details["num_refused"] == 6
+    json.dumps(caught.value.details)
+
+
+def test_counts_join_equal_calls_and_put_refusals_first(exported):
+    counts = check_graph(exported, INF2).counts()
+    assert [(c.op, c.count) for c in counts[:2]] == [("aten.sort.default", 3), ("aten.matmul.default", 3)]
+    assert counts[0].module_paths == ("layers.0-2.router",)
+    assert {c.verdict for c in counts[2:]} == {Verdict.NATIVE}
+    assert sum(c.count for c in counts) == len(check_graph(exported, INF2).rulings)
+
+
+def test_the_table_names_operators_places_and_share(exported):
+    report = check_graph(exported, INF2)
+    table = report.table()
+    assert "aten.sort.default" in table
+    assert "where: layers.0-2.router" in table
+    assert table.endswith(f"{report.placed_share:.1%} of {len(report.rulings)} calls run on inf2; 6 are refused.")
+    assert "aten.linear.default" in table
+
+
+def test_plain_data_is_json(exported):
+    data = json.loads(json.dumps(check_graph(exported, INF2).to_dict()))
+    assert data["target"] == "inf2"
+    assert data["operators"][0]["verdict"] == "unsupported"
+    assert data["operators"][0]["code"] == "NCC_EVRF001"
+
+
+def test_a_clean_graph_raises_nothing(check):
+    report = check(lambda x: x + 1, torch.randn(4))
+    report.raise_for_refusals()
+    assert report.placed_share == 1.0
+
+
+def test_a_graph_module_is_as_good_as_the_program(exported):
+    assert check_graph(exported.graph_module, INF2) == check_graph(exported, INF2)
+
+
+class TestHostOperators:
+    @pytest.mark.parametrize("name", ["aten::sort", "aten.sort", "aten.sort.default"])
+    def test_a_named_operator_goes_to_the_host(self, exported, name):
+        report = check_graph(exported, INF2, allow_host_ops={name})
+        (hosted,) = [c for c in report.counts() if c.verdict is Verdict.HOST]
+        assert (hosted.op, hosted.count, hosted.code) == ("aten.sort.default", 3, "NCC_EVRF001")
+        assert "allow_host_ops" in hosted.reason
+        assert {r.op for r in report.refused} == {"aten.matmul.default"}
+        assert report.placed_share < 1.0
+
+    def test_naming_all_of_them_leaves_no_refusal(self, exported):
+        check_graph(exported, INF2, allow_host_ops=["aten::sort", "aten::matmul"]).raise_for_refusals()
+
+    def test_an_operator_that_the_target_runs_stays_there(self, check):
+        report = check(lambda x: x + 1, torch.randn(4), allow_host_ops={"aten::add"})
+        assert [r.verdict for r in report.rulings] == [Verdict.NATIVE]
+
+    def test_unknown_names_are_refused_together_with_the_nearest(self, exported):
+        with pytest.raises(ConfigError) as caught:
+            check_graph(exported, INF2, allow_host_ops={"aten::sorrt", "aten::nonzerro", "aten::sort"})
+        text = str(caught.value)
+        assert "'aten::sorrt', did you mean 'aten.sort'?" in text
+        assert "'aten::nonzerro', did you mean 'aten.nonzero'?" in text
+
+
+class TestImplicitDowncast:
+    @pytest.mark.parametrize("kinds", [["dot"], ["all"], ["dot", "pow"]])
+    def test_an_allowed_kind_is_a_warning(self, exported, kinds):
+        report = check_graph(exported, INF2, implicit_integer_downcast=kinds)
+        assert {r.op for r in report.refused} == {"aten.sort.default"}
+        assert {r.op for r in report.warnings} == {"aten.matmul.default"}
+
+    @pytest.mark.parametrize("kinds", [[], ["none"], ["pow"]])
+    def test_another_kind_changes_nothing(self, exported, kinds):
+        assert check_graph(exported, INF2, implicit_integer_downcast=kinds) == check_graph(exported, INF2)
+
+    def test_an_unknown_kind_is_refused(self, exported):
+        with pytest.raises(ConfigError, match="'dott', did you mean 'dot'"):
+            check_graph(exported, INF2, implicit_integer_downcast=["dott"])
+
+
+def test_a_graph_of_modules_is_refused():
+    traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
+    with pytest.raises(ConfigError, match=r"call_module.*torch\.export\.export"):
+        check_graph(traced, INF2)

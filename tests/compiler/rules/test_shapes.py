@@ -1,0 +1,50 @@
+"""No size may depend on values, and no graph input may leave its size open."""
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.rules.report import check_graph
+from optimum_neuron.compiler.rules.shapes import MAKES, USES
+from optimum_neuron.hardware import resolve_target
+
+
+@pytest.mark.parametrize("function", [
+    torch.nonzero,
+    lambda x: torch.masked_select(x, x > 0),
+    lambda x: x[x > 0],
+    torch.unique,
+], ids=["nonzero", "masked_select", "boolean_index", "unique"])
+def test_sizes_that_depend_on_values_are_refused(check, function):
+    refused = [r for r in check(function, torch.randn(4, 4)).refused if r.rule == MAKES]
+    assert {r.code for r in refused} == {"NCC_EMOD025"}
+    assert "?" in refused[0].reason
+
+
+def test_reading_a_value_is_refused(check):
+    (refused,) = check(lambda x: x * x.sum().item(), torch.randn(4)).refused
+    assert refused.code == "NCC_EMOD025"
+    assert "torch.where" in refused.remedy
+
+
+def test_users_of_an_unknown_size_are_refused_even_when_its_maker_is_on_the_host(check):
+    def run(x):
+        return torch.nonzero(x) + 1
+
+    alone = check(run, torch.randn(4, 4))
+    assert [(r.op, r.rule) for r in alone.refused] == [("aten.nonzero.default", MAKES), ("aten.add.Tensor", USES)]
+    hosted = check(run, torch.randn(4, 4), allow_host_ops={"aten::nonzero", "aten::add"})
+    assert [r.op for r in hosted.refused] == ["aten.add.Tensor"]
+
+
+def test_masks_of_a_static_shape_are_accepted(check):
+    assert not check(lambda x: torch.where(x > 0, x, 0.0), torch.randn(4, 4)).refused
+
+
+def test_an_open_graph_input_is_refused_once_by_name(export):
+    exported = export(lambda x: x * 2, torch.randn(4, 8), dynamic_shapes=(({0: torch.export.Dim("rows")},),))
+    report = check_graph(exported, resolve_target("inf2", environ={}).value)
+    makers = [r for r in report.refused if r.rule == MAKES]
+    assert [r.code for r in makers] == ["NCC_EMOD025"]
+    assert makers[0].op.startswith("graph input")
+    assert ", 8]" in makers[0].reason
+    assert [r.op for r in report.refused if r.rule == USES] == ["aten.mul.Tensor"]

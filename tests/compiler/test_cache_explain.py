@@ -1,0 +1,59 @@
+"""Differences between a request and cached entries."""
+
+from __future__ import annotations
+
+from optimum_neuron.compiler.cache.entries import Entry, Marker
+from optimum_neuron.compiler.cache.explain import describe, differences, nearest_entries, summary
+
+FIELDS = {
+    "compiler_version": "2.21",
+    "batch_size": 1,
+    "sequence_length": 2048,
+    "flags": {"auto_cast": "none"},
+    "shapes": [[1, 2048], [1, 2048]],
+    "ir": "a" * 64,
+}
+
+
+def entry(name, created_unix_s=0, **change):
+    marker = Marker(key="", neff_hash="", neff_size_bytes=0, created_unix_s=created_unix_s)
+    return Entry(name=name, state="success", reason="complete", fields={**FIELDS, **change}, marker=marker)
+
+
+def test_hashes_are_left_out_when_something_else_explains_the_miss():
+    found = differences(FIELDS, {**FIELDS, "sequence_length": 4096, "ir": "b" * 64})
+    assert describe(found) == "sequence_length 2048, cached 4096"
+
+
+def test_hashes_are_named_when_nothing_else_differs():
+    assert describe(differences(FIELDS, {**FIELDS, "ir": "b" * 64})) == "ir aaaaaaaaaaaa..., cached bbbbbbbbbbbb..."
+
+
+def test_nested_fields_and_absent_ones_are_named_by_path():
+    cached = {**FIELDS, "flags": {"auto_cast": "all", "lnc": 2}, "shapes": [[1, 2048], [1, 99]]}
+    del cached["batch_size"]
+    assert describe(differences(FIELDS, cached)) == (
+        "batch_size 1, cached without it; flags.auto_cast none, cached all; flags.lnc not asked for, cached 2; "
+        "shapes.1 [1, 2048], cached [1, 99]"
+    )
+
+
+def test_tuples_and_lists_are_the_same():
+    assert differences({"a": (1, 2), "b": [(1,), (2,)]}, {"a": [1, 2], "b": [[1], [2]]}) == []
+
+
+def test_the_nearest_entry_comes_first_and_strangers_do_not_come():
+    entries = [
+        entry("two", batch_size=8, sequence_length=1),
+        entry("old", created_unix_s=1, batch_size=2),
+        entry("new", created_unix_s=2, batch_size=4),
+        Entry(name="stranger", state="success", reason="", fields={"task": "other"}, marker=None),
+        Entry(name="broken", state="incomplete", reason=""),
+    ]
+    assert [near.entry.name for near in nearest_entries(FIELDS, entries, limit=9)] == ["new", "old", "two"]
+    assert len(nearest_entries(FIELDS, entries, limit=1)) == 1
+
+
+def test_a_summary_is_short():
+    line = summary({f"field{i}": i for i in range(10)} | {"ir": "a" * 64})
+    assert line.endswith("field7 7, 2 more") and "aaaa" not in line

@@ -1,0 +1,180 @@
+"""The cache behind fsspec: a shared one in memory, a read-only one in a zip file, a broken address."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+import zipfile
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from optimum_neuron.compiler.cache import CompileCache, entry_name
+from optimum_neuron.compiler.neff import write_neff
+from optimum_neuron.errors import CacheError
+
+FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1, "sequence_length": 128}
+NAME = entry_name(FIELDS)
+
+
+def produce(path):
+    write_neff(path, {"ir.json": b"{}"}, name="m", target="inf2", core_version=2, compiler_version="2.21", metadata={})
+
+
+def never(path):
+    pytest.fail("compiled although it was cached")
+
+
+@pytest.fixture
+def url():
+    folder = f"memory://neffs-{uuid.uuid4().hex}"
+    yield folder
+    fs = fsspec.filesystem("memory")
+    if fs.exists(folder):
+        fs.rm(folder, recursive=True)
+
+
+@pytest.fixture
+def fs():
+    return fsspec.filesystem("memory")
+
+
+def machine(url, tmp_path, name):
+    return CompileCache(url, spool=tmp_path / name)
+
+
+def test_a_second_machine_downloads_what_the_first_compiled(url, fs, tmp_path):
+    first = machine(url, tmp_path, "a").get_or_compile(FIELDS, produce, request={"model": "m"})
+    assert (first.hit, first.stored) == (False, True)
+    assert sorted(Path(p).name for p in fs.ls(f"{url}/{NAME}", detail=False)) == [
+        "fields.json",
+        "model.done",
+        "model.neff",
+    ]
+    second = machine(url, tmp_path, "b").get_or_compile(FIELDS, never)
+    assert second.hit and second.stored and second.path == tmp_path / "b" / NAME / "model.neff"
+    assert second.choice.reason.endswith("downloaded")
+    assert second.path.read_bytes() == first.path.read_bytes()
+    again = machine(url, tmp_path, "b").get_or_compile(FIELDS, never)
+    assert again.choice.reason.endswith("downloaded before")
+    assert machine(url, tmp_path, "c").find({"model": "m"}).value == tmp_path / "c" / NAME / "model.neff"
+
+
+def test_lookup_explain_and_status_download_nothing(url, tmp_path):
+    machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
+    other = machine(url, tmp_path, "b")
+    assert other.lookup(FIELDS).value == NAME
+    miss = other.lookup({**FIELDS, "sequence_length": 512})
+    assert miss.value is None and "sequence_length 512, cached 128" in miss.reason
+    assert other.explain({**FIELDS, "batch_size": 2})["nearest"][0]["text"] == "batch_size 2, cached 1"
+    status = other.status()
+    assert (status["url"], status["num_entries"], status["spool"]) == (url, 1, None)
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("gone", ["model.done", "model.neff", "fields.json"])
+def test_an_incomplete_remote_entry_is_repaired(url, fs, tmp_path, gone):
+    machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
+    fs.rm(f"{url}/{NAME}/{gone}")
+    result = machine(url, tmp_path, "b").get_or_compile(FIELDS, produce)
+    assert not result.hit and "incomplete" in result.choice.reason
+    assert machine(url, tmp_path, "c").get_or_compile(FIELDS, never).hit
+
+
+def test_an_incomplete_remote_entry_is_repaired_from_the_spool_without_compiling(url, fs, tmp_path):
+    machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
+    fs.rm(f"{url}/{NAME}", recursive=True)
+    result = machine(url, tmp_path, "a").get_or_compile(FIELDS, never)
+    assert result.hit and result.stored
+    assert machine(url, tmp_path, "b").get_or_compile(FIELDS, never).hit
+
+
+@pytest.mark.parametrize("offset", [100, 700, 1030, 1600, 3000])
+def test_a_remote_neff_with_a_flipped_byte_is_a_miss_that_is_repaired(url, fs, tmp_path, offset):
+    machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
+    data = bytearray(fs.cat_file(f"{url}/{NAME}/model.neff"))
+    data[offset] ^= 1
+    fs.pipe_file(f"{url}/{NAME}/model.neff", bytes(data))
+    result = machine(url, tmp_path, "b").get_or_compile(FIELDS, produce)
+    assert not result.hit and "damaged" in result.choice.reason
+    assert machine(url, tmp_path, "c").get_or_compile(FIELDS, never).hit
+
+
+def test_prune_spares_an_entry_that_may_be_uploading(url, fs, tmp_path):
+    cache = machine(url, tmp_path, "a")
+    cache.get_or_compile(FIELDS, produce)
+    fs.rm(f"{url}/{NAME}/model.done")
+    assert cache.prune()["removed"] == []
+    for file in ("model.neff", "fields.json"):
+        stored = MemoryFileSystem.store[fs._strip_protocol(f"{url}/{NAME}/{file}")]
+        stored.modified = stored.modified.replace(year=2020)
+    assert [item["name"] for item in cache.prune()["removed"]] == [NAME]
+    assert not fs.exists(f"{url}/{NAME}")
+
+
+def test_prune_empties_cache_and_spool(url, tmp_path):
+    cache = machine(url, tmp_path, "a")
+    cache.get_or_compile(FIELDS, produce, request={"model": "m"})
+    pruned = cache.prune(max_size_bytes=0)
+    assert [item["name"] for item in pruned["removed"]][0] == NAME == pruned["spool_removed"][0]["name"]
+    status = cache.status()
+    assert (status["num_entries"], status["num_requests"], status["spool"]["num_entries"]) == (0, 0, 0)
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """A cache with one entry inside a zip file, which fsspec reads and cannot write."""
+    folder = tmp_path / "source"
+    CompileCache(folder, spool=tmp_path / "unused").get_or_compile(FIELDS, produce, request={"model": "m"})
+    with zipfile.ZipFile(tmp_path / "cache.zip", "w") as file:
+        for path in sorted(folder.rglob("*")):
+            file.write(path, path.relative_to(folder))
+    shutil.rmtree(folder)
+    return f"zip://::{tmp_path / 'cache.zip'}"
+
+
+def test_a_read_only_remote_cache_serves_hits(archive, tmp_path):
+    cache = machine(archive, tmp_path, "a")
+    assert cache.get_or_compile(FIELDS, never).hit
+    assert cache.find({"model": "m"}).value is not None
+    assert cache.status()["num_entries"] == 1
+
+
+def test_a_miss_of_a_read_only_remote_cache_is_kept_in_the_spool_and_says_so(archive, tmp_path):
+    before = (tmp_path / "cache.zip").read_bytes()
+    fields = {**FIELDS, "batch_size": 4}
+    result = machine(archive, tmp_path, "a").get_or_compile(fields, produce, request={"model": "n"})
+    assert (result.hit, result.stored) == (False, False)
+    assert "not stored in the cache" in result.choice.reason and str(tmp_path / "a") in result.choice.reason
+    again = machine(archive, tmp_path, "a").get_or_compile(fields, never)
+    assert (again.hit, again.stored) == (True, False)
+    assert machine(archive, tmp_path, "a").find({"model": "n"}).value == result.path
+    assert (tmp_path / "cache.zip").read_bytes() == before
+
+
+@pytest.mark.parametrize("url", ["nosuch://bucket/neffs", "s3nosuch://x"])
+def test_an_unknown_protocol_is_refused_with_advice(url):
+    with pytest.raises(CacheError, match="install that package"):
+        CompileCache(url)
+
+
+def test_an_unreachable_cache_is_an_error_not_a_miss(tmp_path):
+    with pytest.raises(CacheError, match=r"(?s)cache\.zip.*open the compile cache|open the compile cache.*cache\.zip"):
+        CompileCache(f"zip://::{tmp_path / 'cache.zip'}").lookup(FIELDS)
+
+
+def test_a_failing_upload_keeps_the_result(url, tmp_path, monkeypatch):
+    def deny(self, *args, **kwargs):
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(MemoryFileSystem, "put_file", deny)
+    result = machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
+    assert (result.hit, result.stored) == (False, False)
+    assert "not stored in the cache (Access Denied)" in result.choice.reason
+    monkeypatch.undo()
+    later = machine(url, tmp_path, "a").get_or_compile(FIELDS, never)
+    assert (later.hit, later.stored) == (True, True), "the next run shares what this one could not"
+    assert os.listdir(tmp_path / "a" / "neuronxcc-2.21") == [NAME.split("/")[1]]

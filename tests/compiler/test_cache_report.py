@@ -1,0 +1,119 @@
+"""What a cache in a local folder holds, and how it is made smaller."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from optimum_neuron.compiler.cache import CompileCache, entry_key, entry_name
+from optimum_neuron.compiler.neff import write_neff
+from optimum_neuron.errors import ConfigError
+
+FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1, "sequence_length": 128, "ir": "a" * 64}
+
+
+def compile_tiny(path):
+    write_neff(path, {"ir.json": b"{}"}, name="m", target="inf2", core_version=2, compiler_version="2.21", metadata={})
+
+
+@pytest.fixture
+def produce():
+    return compile_tiny
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return CompileCache(tmp_path / "cache", spool=tmp_path / "spool")
+
+
+def entry_folder(cache, fields=FIELDS):
+    return os.path.join(cache.url, entry_name(fields))
+
+
+def test_status_tells_states_sizes_and_ages(cache, produce):
+    whole = cache.get_or_compile(FIELDS, produce).path
+    broken = cache.get_or_compile({**FIELDS, "batch_size": 2}, produce).path
+    os.unlink(broken.parent / "model.done")
+    status = json.loads(json.dumps(cache.status()))
+    states = {entry["name"]: entry for entry in status["entries"]}
+    good = states[entry_name(FIELDS)]
+    assert (good["state"], good["fields"], good["key"]) == ("success", FIELDS, entry_key(FIELDS))
+    assert good["size_bytes"] == sum(file.stat().st_size for file in whole.parent.iterdir())
+    assert good["age_s"] >= 0 and good["summary"].startswith("batch_size 1, compiler_version 2.21")
+    assert states[entry_name({**FIELDS, "batch_size": 2})]["state"] == "incomplete"
+    assert status["size_bytes"] == sum(entry["size_bytes"] for entry in status["entries"])
+
+
+def test_an_entry_being_compiled_is_locked_and_not_pruned(cache):
+    seen = {}
+
+    def produce(path):
+        seen["states"] = [entry["state"] for entry in cache.status()["entries"]]
+        seen["removed"] = cache.prune(max_size_bytes=0)["removed"]
+        compile_tiny(path)
+
+    assert not cache.get_or_compile(FIELDS, produce).hit
+    assert seen == {"states": ["locked"], "removed": []}
+    assert cache.lookup(FIELDS).value
+
+
+def age(cache, fields, days):
+    path = os.path.join(entry_folder(cache, fields), "model.done")
+    with open(path) as file:
+        marker = json.load(file)
+    marker["created_unix_s"] -= int(days * 86400)
+    with open(path, "w") as file:
+        json.dump(marker, file)
+
+
+def test_prune_by_age_by_size_and_of_incomplete_entries(cache, produce):
+    fields = [{**FIELDS, "batch_size": n} for n in range(4)]
+    for days, asked in zip((40, 20, 10, 0), fields, strict=True):
+        cache.get_or_compile(asked, produce, request=asked)
+        age(cache, asked, days)
+    os.unlink(os.path.join(entry_folder(cache, fields[3]), "model.done"))
+    one_bytes = cache.status()["size_bytes"] // 4
+
+    dry = cache.prune(older_than_days=30, max_size_bytes=int(1.5 * one_bytes), dry_run=True)
+    reasons = {item["name"]: item["reason"] for item in dry["removed"] if item["name"].startswith("neuronxcc")}
+    assert "40.0 days old" in reasons[entry_name(fields[0])]
+    assert "oldest" in reasons[entry_name(fields[1])]
+    assert "incomplete" in reasons[entry_name(fields[3])]
+    assert entry_name(fields[2]) not in reasons
+    assert cache.status()["num_entries"] == 4, "a dry run removes nothing"
+
+    done = cache.prune(older_than_days=30, max_size_bytes=int(1.5 * one_bytes))
+    assert done["removed"] == dry["removed"] and done["freed_bytes"] == dry["freed_bytes"] > 3 * one_bytes - 1000
+    status = cache.status()
+    assert [entry["name"] for entry in status["entries"]] == [entry_name(fields[2])]
+    assert status["num_requests"] == 1
+
+
+def test_prune_removes_index_files_that_are_damaged_or_half_written(cache, produce):
+    cache.get_or_compile(FIELDS, produce, request={"model": "m"})
+    folder = os.path.join(cache.url, "requests")
+    for name in ("0.json", ".1.json.7-ab.tmp", ".2.json.7-ab.tmp"):
+        with open(os.path.join(folder, name), "w") as file:
+            file.write("{")
+    os.utime(os.path.join(folder, ".1.json.7-ab.tmp"), (0, 0))
+    removed = {item["name"]: item["reason"] for item in cache.prune()["removed"]}
+    assert removed == {"requests/0.json": "leads to no entry", "requests/.1.json.7-ab.tmp": "left by a killed process"}
+    assert cache.find({"model": "m"}).value and cache.status()["num_requests"] == 1
+
+
+def test_prune_may_spare_incomplete_entries(cache, produce):
+    os.unlink(cache.get_or_compile(FIELDS, produce).path)
+    assert cache.prune(incomplete=False)["removed"] == []
+    assert len(cache.prune()["removed"]) == 1
+
+
+def test_prune_of_a_cache_that_does_not_exist_does_nothing(cache):
+    assert cache.prune(max_size_bytes=0)["removed"] == []
+    assert not os.path.exists(cache.url)
+
+
+def test_negative_limits_are_refused_together(cache):
+    with pytest.raises(ConfigError, match="older_than_days is -1; max_size_bytes is -2"):
+        cache.prune(older_than_days=-1, max_size_bytes=-2)

@@ -1,0 +1,255 @@
+"""The cache in a local folder: hits, misses with reasons, repair, the request index."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import threading
+
+import pytest
+
+from optimum_neuron.compiler.cache import CompileCache, entry_key, entry_name
+from optimum_neuron.compiler.neff import open_neff, write_neff
+from optimum_neuron.errors import ArtifactError, CacheError
+
+FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1, "sequence_length": 128, "ir": "a" * 64}
+
+
+class Producer:
+    """Compiles, and counts how often."""
+
+    def __init__(self, content=b"{}"):
+        self.content, self.num_calls = content, 0
+
+    def __call__(self, path):
+        self.num_calls += 1
+        write_neff(
+            path,
+            {"ir.json": self.content},
+            name="m",
+            target="inf2",
+            core_version=2,
+            compiler_version="2.21",
+            metadata={},
+        )
+
+
+@pytest.fixture
+def produce():
+    return Producer()
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return CompileCache(tmp_path / "cache", spool=tmp_path / "spool")
+
+
+def entry_folder(cache, fields=FIELDS):
+    return os.path.join(cache.url, entry_name(fields))
+
+
+def test_second_request_hits(cache, produce):
+    first, second = cache.get_or_compile(FIELDS, produce), cache.get_or_compile(FIELDS, produce)
+    assert (first.hit, first.stored, second.hit, second.stored, produce.num_calls) == (False, True, True, True, 1)
+    assert first.path == second.path and first.key == entry_key(FIELDS)
+    assert second.choice.value == entry_name(FIELDS) and second.choice.reason.startswith("hit: compiled ")
+    assert sorted(os.listdir(entry_folder(cache))) == ["fields.json", "model.done", "model.neff"]
+    assert not os.path.exists(os.path.join(os.path.dirname(cache.url), "spool"))
+
+
+def test_a_miss_names_the_nearest_entry_and_the_fields(cache, produce):
+    cache.get_or_compile({**FIELDS, "sequence_length": 4096}, produce)
+    result = cache.get_or_compile({**FIELDS, "sequence_length": 2048, "ir": "b" * 64}, produce)
+    assert result.choice.reason == "miss: no such entry; nearest: sequence_length 2048, cached 4096"
+    assert [r.reason for r in result.choice.rejected] == ["sequence_length 2048, cached 4096"]
+
+
+def test_the_first_miss_says_that_the_cache_is_empty(cache, produce):
+    assert cache.get_or_compile(FIELDS, produce).choice.reason == "miss: no such entry; the cache is empty"
+
+
+def test_a_copied_cache_hits(cache, produce, tmp_path):
+    cache.get_or_compile(FIELDS, produce, request={"model": "m"})
+    shutil.move(cache.url, tmp_path / "elsewhere")
+    moved = CompileCache(f"file://{tmp_path / 'elsewhere'}", spool=tmp_path / "spool")
+    assert moved.get_or_compile(FIELDS, produce).hit
+    assert moved.find({"model": "m"}).value == tmp_path / "elsewhere" / entry_name(FIELDS) / "model.neff"
+    assert produce.num_calls == 1
+    for folder, _, names in os.walk(tmp_path / "elsewhere"):
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as file:
+                assert bytes(tmp_path) not in file.read(), name
+
+
+def test_the_environment_names_the_default_cache(monkeypatch, tmp_path, produce):
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "named"))
+    CompileCache().get_or_compile(FIELDS, produce)
+    assert (tmp_path / "named" / entry_name(FIELDS) / "model.done").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("model.done", "model.done is missing, so its compile was interrupted"),
+        ("model.neff", "model.neff is missing"),
+        ("fields.json", "fields.json is missing"),
+    ],
+)
+def test_an_entry_without_one_of_its_files_is_repaired(cache, produce, name, part):
+    cache.get_or_compile(FIELDS, produce)
+    os.unlink(os.path.join(entry_folder(cache), name))
+    result = cache.get_or_compile(FIELDS, produce)
+    assert not result.hit and part in result.choice.reason
+    assert cache.get_or_compile(FIELDS, produce).hit
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.done", "{}"),
+        ("model.done", "["),
+        ("model.done", "null"),
+        ("fields.json", "{}"),
+        ("fields.json", "\0"),
+        ("fields.json", "[]"),
+        ("fields.json", json.dumps({**FIELDS, "batch_size": 7})),
+    ],
+)
+def test_an_entry_with_a_damaged_small_file_is_repaired(cache, produce, name, content):
+    cache.get_or_compile(FIELDS, produce)
+    with open(os.path.join(entry_folder(cache), name), "w") as file:
+        file.write(content)
+    assert cache.lookup(FIELDS).value is None
+    result = cache.get_or_compile(FIELDS, produce)
+    assert not result.hit and "incomplete" in result.choice.reason
+    assert cache.get_or_compile(FIELDS, produce).hit
+
+
+def test_a_flipped_byte_in_a_cached_neff_is_a_miss_that_is_repaired(cache, produce):
+    path = cache.get_or_compile(FIELDS, produce).path
+    good = path.read_bytes()
+    for offset in random.Random(1).sample(range(len(good)), 30):
+        bad = bytearray(good)
+        bad[offset] ^= 0x10
+        path.write_bytes(bad)
+        assert cache.find({"x": 1}).value is None
+        result = cache.get_or_compile(FIELDS, produce)
+        assert not result.hit and "damaged" in result.choice.reason, offset
+        assert path.read_bytes() == good
+    assert produce.num_calls == 31
+
+
+def test_a_valid_neff_of_another_entry_is_a_miss(cache, produce, tmp_path):
+    path = cache.get_or_compile(FIELDS, produce).path
+    Producer(b"[]")(path)
+    result = cache.get_or_compile(FIELDS, produce)
+    assert not result.hit and "not the one that model.done describes" in result.choice.reason
+
+
+def test_a_cut_neff_is_seen_without_reading_it(cache, produce):
+    path = cache.get_or_compile(FIELDS, produce).path
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "instead of the" in cache.lookup(FIELDS).reason
+
+
+def test_a_key_that_only_begins_alike_is_a_miss(cache, produce, monkeypatch):
+    from optimum_neuron.compiler.cache import build
+
+    cache.get_or_compile(FIELDS, produce)
+    found = build.fetch_local(cache._tiers.storage, entry_name(FIELDS), entry_key(FIELDS)[:20] + "0" * 44)
+    assert found.path is None and found.reason == "another request has the same short key"
+
+
+def test_a_failing_compile_leaves_nothing_and_its_error_passes(cache, tmp_path):
+    def fail(path):
+        path.write_bytes(b"half")
+        raise RuntimeError("compiler crashed")
+
+    with pytest.raises(RuntimeError, match="compiler crashed"):
+        cache.get_or_compile(FIELDS, fail)
+    assert os.listdir(os.path.join(cache.url, "neuronxcc-2.21")) == []
+    assert cache.status()["num_entries"] == 0
+
+
+def test_a_compile_that_writes_no_neff_is_refused(cache):
+    with pytest.raises(ArtifactError, match="not a NEFF|too short"):
+        cache.get_or_compile(FIELDS, lambda path: path.write_bytes(b"no"))
+    assert cache.lookup(FIELDS).value is None
+
+
+def test_a_mapped_neff_survives_its_replacement(cache, produce):
+    path = cache.get_or_compile(FIELDS, produce).path
+    view = open_neff(path).read("ir.json")
+    cache.prune(max_size_bytes=0)
+    assert not path.exists() and bytes(view) == b"{}"
+
+
+def test_threads_compile_once(cache, produce):
+    results = []
+    barrier = threading.Barrier(4)
+
+    def ask():
+        barrier.wait()
+        results.append(cache.get_or_compile(FIELDS, produce))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert produce.num_calls == 1 and sorted(result.hit for result in results) == [False, True, True, True]
+
+
+def test_a_request_leads_to_its_entry_until_that_is_gone(cache, produce):
+    request = {"model_hash": "m", "batch_size": 1}
+    assert cache.find(request).reason == "miss: this request was never compiled"
+    path = cache.get_or_compile(FIELDS, produce, request=request).path
+    found = cache.find(request)
+    assert found.value == path and found.reason.startswith(f"hit: the request leads to {entry_name(FIELDS)}")
+    assert cache.find({**request, "batch_size": 2}).value is None
+    shutil.rmtree(path.parent)
+    assert cache.find(request).value is None and "no such entry" in cache.find(request).reason
+
+
+def test_a_request_may_lead_to_another_entry_later(cache, produce):
+    cache.get_or_compile(FIELDS, produce, request={"model": "m"})
+    other = cache.get_or_compile({**FIELDS, "batch_size": 2}, produce, request={"model": "m"})
+    assert cache.find({"model": "m"}).value == other.path
+
+
+def test_explain_is_plain_data(cache, produce):
+    cache.get_or_compile({**FIELDS, "sequence_length": 4096}, produce)
+    report = json.loads(json.dumps(cache.explain(FIELDS)))
+    assert (report["hit"], report["reason"], report["num_compared"]) == (False, "no such entry", 1)
+    assert report["nearest"][0]["differences"] == [{"field": "sequence_length", "asked": 128, "cached": 4096}]
+    assert cache.explain({**FIELDS, "sequence_length": 4096})["hit"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere; test_disk_limits mounts a read-only disk")
+def test_a_folder_without_write_permission_serves_hits_and_spools_misses(cache, produce, tmp_path):
+    cache.get_or_compile(FIELDS, produce)
+    folders = [folder for folder, _, _ in os.walk(cache.url)]
+    for folder in folders:
+        os.chmod(folder, 0o555)
+    try:
+        assert cache.get_or_compile(FIELDS, produce).stored
+        miss = cache.get_or_compile({**FIELDS, "batch_size": 2}, produce)
+        assert not miss.stored and "Permission denied" in miss.choice.reason
+        assert miss.path.is_relative_to(tmp_path / "spool")
+    finally:
+        for folder in folders:
+            os.chmod(folder, 0o755)
+
+
+def test_a_full_disk_met_by_the_compiler_is_told_in_bytes(cache):
+    def fill(path):
+        path.write_bytes(bytes(1000))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(CacheError, match="at least 1,0.. bytes needed") as refused:
+        cache.get_or_compile(FIELDS, fill)
+    assert refused.value.details["free_bytes"] > 0
+    assert cache.status()["num_entries"] == 0

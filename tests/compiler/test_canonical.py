@@ -1,0 +1,26 @@
+"""Canonical JSON: one spelling, and refusal of what has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from optimum_neuron.compiler.canonical import canonical_json
+from optimum_neuron.errors import ConfigError
+
+
+def test_order_of_keys_and_kind_of_sequence_do_not_matter():
+    assert canonical_json({"b": [1, 2], "a": True}, what="x") == canonical_json({"a": True, "b": (1, 2)}, what="x")
+
+
+@pytest.mark.parametrize(("left", "right"), [(1, 1.0), (0, False), ("1", 1), (None, "null"), ([], {})])
+def test_different_values_are_spelled_differently(left, right):
+    assert canonical_json(left, what="x") != canonical_json(right, what="x")
+
+
+def test_all_unspellable_values_are_listed_at_once():
+    with pytest.raises(ConfigError) as refused:
+        canonical_json({"a": {"path": Path("/x")}, "b": [float("nan")], 3: "key", "c": b"bytes"}, what="my fields")
+    for part in ("my fields", "a.path is a PosixPath", "b[0] is nan", "key 3 of type int", "c is a bytes"):
+        assert part in str(refused.value)

@@ -1,0 +1,120 @@
+"""Disks that are full or read-only, as the kernel makes them: tiny tmpfs mounts (needs the right to mount)."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+
+import pytest
+
+from optimum_neuron.compiler.cache import CompileCache, entry_name
+from optimum_neuron.compiler.neff import unpack, write_neff
+from optimum_neuron.errors import ArtifactError, CacheError
+
+FACTS = dict(name="m", target="inf2", core_version=2, compiler_version="2.21", metadata={})
+FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1}
+DISK_BYTES = 256 * 1024
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("this process may not mount")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def remount(folder, mode):
+    subprocess.run(["mount", "-o", f"remount,{mode}", str(folder)], check=True)
+
+
+def produce(path, content=b"{}"):
+    write_neff(path, {"ir.json": content}, **FACTS)
+
+
+def test_a_neff_that_does_not_fit_tells_bytes_and_leaves_nothing(disk):
+    with pytest.raises(ArtifactError) as refused:
+        produce(disk / "m.neff", bytes(DISK_BYTES))
+    assert refused.value.details["needed_bytes"] > DISK_BYTES == refused.value.details["free_bytes"]
+    assert f"{DISK_BYTES:,} bytes free" in str(refused.value)
+    assert list(disk.iterdir()) == []
+
+
+def test_unpacking_onto_a_full_disk_leaves_nothing(disk, tmp_path):
+    produce(tmp_path / "m.neff", bytes(DISK_BYTES))
+    with pytest.raises(ArtifactError, match="bytes free"):
+        unpack(tmp_path / "m.neff", disk / "out")
+    assert list(disk.iterdir()) == []
+
+
+def test_a_cache_on_a_full_disk_tells_bytes_and_leaves_no_entry(disk, tmp_path):
+    cache = CompileCache(disk, spool=tmp_path / "spool")
+    with pytest.raises(CacheError) as refused:
+        cache.get_or_compile(FIELDS, lambda path: produce(path, bytes(DISK_BYTES)))
+    assert refused.value.details["needed_bytes"] > DISK_BYTES
+    assert 0 < refused.value.details["free_bytes"] <= DISK_BYTES
+    assert "bytes needed" in str(refused.value) and "cache prune" in str(refused.value)
+    assert cache.status()["entries"] == [] and list((disk / "neuronxcc-2.21").iterdir()) == []
+    assert not cache.get_or_compile(FIELDS, produce).hit, "what fits is stored afterwards"
+
+
+def test_a_compiler_that_meets_a_full_disk_itself_is_told_the_same_way(disk, tmp_path):
+    def fill(path):
+        path.with_name("scratch").write_bytes(bytes(2 * DISK_BYTES))
+
+    with pytest.raises(CacheError) as refused:
+        CompileCache(disk, spool=tmp_path / "spool").get_or_compile(FIELDS, fill)
+    assert refused.value.details["needed_bytes"] > DISK_BYTES // 2
+    assert isinstance(refused.value.__cause__, OSError) and refused.value.__cause__.errno == errno.ENOSPC
+
+
+def test_a_download_onto_a_full_spool_tells_bytes(disk, tmp_path):
+    url = f"memory://{tmp_path.name}"
+    CompileCache(url, spool=tmp_path / "a").get_or_compile(FIELDS, lambda path: produce(path, bytes(DISK_BYTES)))
+    with pytest.raises(CacheError) as refused:
+        CompileCache(url, spool=disk / "b").get_or_compile(FIELDS, produce)
+    assert refused.value.details["needed_bytes"] > DISK_BYTES
+
+
+def test_a_read_only_cache_serves_hits_and_keeps_misses_in_the_spool(disk, tmp_path):
+    CompileCache(disk, spool=tmp_path / "spool").get_or_compile(FIELDS, produce, request={"model": "m"})
+    remount(disk, "ro")
+    cache = CompileCache(disk, spool=tmp_path / "spool")
+    hit = cache.get_or_compile(FIELDS, produce, request={"model": "m"})
+    assert hit.hit and hit.stored and hit.path == disk / entry_name(FIELDS) / "model.neff"
+    assert cache.find({"model": "m"}).value == hit.path
+    assert cache.status()["num_entries"] == 1
+
+    other = {**FIELDS, "batch_size": 2}
+    miss = cache.get_or_compile(other, produce, request={"model": "n"})
+    assert not miss.hit and not miss.stored
+    assert miss.path == tmp_path / "spool" / entry_name(other) / "model.neff"
+    assert "not stored in the cache" in miss.choice.reason and "Read-only file system" in miss.choice.reason
+    assert "batch_size 2, cached 1" in miss.choice.reason
+    again = cache.get_or_compile(other, produce)
+    assert again.hit and not again.stored and "kept in" in again.choice.reason
+    assert cache.find({"model": "n"}).value == miss.path
+    with pytest.raises(CacheError, match="Read-only file system"):
+        cache.prune(max_size_bytes=0)
+
+
+def test_nothing_writable_still_serves_hits_and_tells_what_to_do_on_a_miss(disk, tmp_path):
+    CompileCache(disk, spool=disk / "spool").get_or_compile(FIELDS, produce)
+    remount(disk, "ro")
+    cache = CompileCache(disk, spool=disk / "spool")
+    hit = cache.get_or_compile(FIELDS, produce, request={"model": "new"})
+    assert hit.hit and "the request could not be recorded" in hit.choice.reason
+    with pytest.raises(CacheError, match="set OPTIMUM_NEURON_HOME"):
+        cache.get_or_compile({**FIELDS, "batch_size": 2}, produce)
+
+
+def test_an_incomplete_entry_of_a_read_only_cache_is_compiled_into_the_spool(disk, tmp_path):
+    path = CompileCache(disk, spool=tmp_path / "spool").get_or_compile(FIELDS, produce).path
+    path.with_name("model.done").unlink()
+    remount(disk, "ro")
+    result = CompileCache(disk, spool=tmp_path / "spool").get_or_compile(FIELDS, produce)
+    assert not result.hit and not result.stored and "model.done is missing" in result.choice.reason

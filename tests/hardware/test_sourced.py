@@ -1,0 +1,55 @@
+"""No fact without a source."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.hardware import CHIPS, CORES, INSTANCES
+from optimum_neuron.hardware.sourced import Sourced, cite
+from optimum_neuron.hardware.timings import TIMINGS
+
+ENGINES = {f"{core.name} {engine.name}": engine for core in CORES.values()
+           for engine in (core.tensor, core.vector, core.scalar, core.gpsimd) if engine is not None}
+RECORDS: dict[str, Sourced] = {**CORES, **ENGINES, **CHIPS, **INSTANCES,
+                               **{f"timing of v{g}": t for g, t in TIMINGS.items()}}
+PUBLISHERS = ("Neuron docs, ", "Amazon EC2 ", "neuronx-distributed-inference repository")
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_value_names_a_public_document(name: str) -> None:
+    record = RECORDS[name]
+    facts = [f.name for f in dataclasses.fields(record) if f.name not in record.IDENTITY]
+    assert facts
+    for fact in facts:
+        source = record.source(fact)
+        if getattr(record, fact) not in (None, {}, ()):
+            assert source.startswith(PUBLISHERS), f"{name}.{fact}: {source}"
+        assert not re.search(r"\.(rst|md)\b|^/|\.\./", source), "a path, not a document"
+
+
+def test_a_price_that_is_missing_says_what_to_do() -> None:
+    for instance in INSTANCES.values():
+        for field in ("price_on_demand_usd_per_h", "price_reserved_usd_per_h"):
+            if getattr(instance, field) is None:
+                assert "pass your own" in instance.source(field)
+
+
+def test_a_record_without_a_source_cannot_be_built() -> None:
+    chip = CHIPS["Inferentia2"]
+    with pytest.raises(ConfigError, match="hbm_bytes"):
+        dataclasses.replace(chip, sources={k: v for k, v in chip.sources.items() if k != "hbm_bytes"})
+    with pytest.raises(ConfigError, match="colour"):
+        dataclasses.replace(chip, sources={**chip.sources, "colour": "page"})
+
+
+def test_source_of_an_unknown_fact_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'hbm_bytes'"):
+        CHIPS["Inferentia2"].source("hbm_byte")
+
+
+def test_cite_inverts() -> None:
+    assert cite({"page A": "x y", "page B": "z"}) == {"x": "page A", "y": "page A", "z": "page B"}
