@@ -46,6 +46,8 @@ class Captured:
     """Names of tied parameters, each with the first name of the same tensor."""
     cuts: tuple[str, ...] = ()
     """Module paths that become subprograms of their own, so that graphs can share them."""
+    rare: bool = False
+    """Seldom run, see `ir.Graph.rare`."""
 
 
 def capture(
@@ -56,6 +58,7 @@ def capture(
     states: Mapping[str, TensorSpec] | None = None,
     outputs: tuple[str, ...] = ("output",),
     cuts: tuple[str, ...] = (),
+    rare: bool = False,
     shorten: bool = True,
 ) -> Captured:
     """Trace `module(*inputs, states)` with static shapes.
@@ -69,6 +72,7 @@ def capture(
         states: device-resident tensors that the module writes in place.
         outputs: names for the tensors that the module returns.
         cuts: paths of modules, outside stacks, that become subprograms of their own.
+        rare: the entry point is seldom run; -O2 spends no compile time on it alone.
         shorten: capture only the distinct layers of equal stacks.
 
     Raises:
@@ -93,7 +97,7 @@ def capture(
         except RuntimeError as error:
             raise _capture_error(module, name, error) from error
     return Captured(name=name, exported=exported, inputs=tuple(inputs), states=tuple(kept), outputs=outputs,
-                    stacks=stacks, tied=_tied_names(module), cuts=cuts)
+                    stacks=stacks, tied=_tied_names(module), cuts=cuts, rare=rare)
 
 
 def _tied_names(module: nn.Module) -> dict[str, str]:

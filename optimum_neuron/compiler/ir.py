@@ -124,7 +124,7 @@ class Program:
 
     def content_hash(self) -> str:
         """sha256 of structure, bodies (by their names, which are hashes) and constants."""
-        digest = hashlib.sha256(json.dumps(self.structure(), sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(self.structure()).encode())
         for name in sorted(self.constants):
             digest.update(name.encode())
             digest.update(self.constants[name].contiguous().numpy().tobytes())

@@ -26,7 +26,7 @@ def write_program(path: Path, program: Program, *, name: str, target: Target, me
     """Write a program as a NEFF; `weights` is a safetensors file to inline."""
     from safetensors.torch import save
 
-    members: dict[str, Any] = {PROGRAM_MEMBER: json.dumps(program.structure(), sort_keys=True).encode()}
+    members: dict[str, Any] = {PROGRAM_MEMBER: json.dumps(program.structure()).encode()}
     for subprogram in program.subprograms.values():
         members[f"bodies/{subprogram.name}.json"] = json.dumps(body_to_dict(subprogram.body)).encode()
     members[CONSTANTS_MEMBER] = save({key: value.contiguous() for key, value in program.constants.items()})

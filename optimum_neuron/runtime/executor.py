@@ -67,6 +67,27 @@ class Executor:
         Raises:
             ShapeError: an input has another shape or dtype than the graph was compiled for.
         """
+        plan, values = self._bound(graph, inputs, state)
+        for step in plan.steps:
+            results = step.function([values[slot] for slot in step.arguments])  # type: ignore[misc]
+            for slot, result in zip(step.results, results, strict=True):
+                values[slot] = result
+        return {name: values[slot] for name, slot in plan.outputs.items()}  # type: ignore[misc]
+
+    def trace(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
+              ) -> list[tuple[str, list[torch.Tensor]]]:
+        """Execute a graph and return the results of every call with its module path, for finding a difference."""
+        plan, values = self._bound(graph, inputs, state)
+        found = []
+        for step, call in zip(plan.steps, self.program.graphs[graph].calls, strict=True):
+            results = step.function([values[slot] for slot in step.arguments])  # type: ignore[misc]
+            for slot, result in zip(step.results, results, strict=True):
+                values[slot] = result
+            found.append((call.module_path, results))
+        return found
+
+    def _bound(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor]):  # type: ignore[no-untyped-def]
+        """A graph's plan and its value table with inputs and state filled in."""
         check_inputs(self.program.graphs[graph], inputs)
         plan = self._plans[graph]
         values = plan.template.copy()
@@ -74,11 +95,7 @@ class Executor:
             values[slot] = tensor
         for slot, tensor in zip(plan.states, state, strict=True):
             values[slot] = tensor
-        for step in plan.steps:
-            results = step.function([values[slot] for slot in step.arguments])  # type: ignore[misc]
-            for slot, result in zip(step.results, results, strict=True):
-                values[slot] = result
-        return {name: values[slot] for name, slot in plan.outputs.items()}  # type: ignore[misc]
+        return plan, values
 
 
 def check_inputs(graph: Graph, inputs: Sequence[torch.Tensor]) -> None:

@@ -93,6 +93,7 @@ def test_what_a_killed_process_left_is_repaired(tmp_path, hanging):
     assert not result["hit"]
     assert f"process {hanging.pid} on" in result["reason"] and "ended in the middle" in result["reason"]
     assert cache.lookup(FIELDS).value == entry_name(FIELDS)
+    assert cache.get_or_compile(FIELDS, lambda path: pytest.fail("compiled twice")).hit
     assert not list(tmp_path.glob("cache/*/.*"))
 
 

@@ -103,6 +103,21 @@ def test_a_remote_neff_with_a_flipped_byte_is_a_miss_that_is_repaired(url, fs, t
     assert machine(url, tmp_path, "c").get_or_compile(FIELDS, never).hit
 
 
+def test_an_upload_that_breaks_off_leaves_no_marker(url, fs, tmp_path, monkeypatch):
+    machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
+    fs.pipe_file(f"{url}/{NAME}/model.neff", b"damaged".ljust(fs.size(f"{url}/{NAME}/model.neff")))
+    upload = MemoryFileSystem.put_file
+
+    def break_off(self, source, place, **options):
+        if place.endswith("fields.json"):
+            raise ConnectionError("gone")
+        upload(self, source, place, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "put_file", break_off)
+    assert not machine(url, tmp_path, "b").get_or_compile(FIELDS, produce).stored
+    assert not fs.exists(f"{url}/{NAME}/model.done")
+
+
 def test_prune_spares_an_entry_that_may_be_uploading(url, fs, tmp_path):
     cache = machine(url, tmp_path, "a")
     cache.get_or_compile(FIELDS, produce)

@@ -1,13 +1,15 @@
-"""What a cache in a local folder holds, and how it is made smaller."""
+"""The request index, explanations, status and clean-up of a cache in a local folder."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import pytest
 
-from optimum_neuron.compiler.cache import CompileCache, entry_key, entry_name
+from optimum_neuron.compiler.cache import CompileCache, entry_key, entry_name, report
+from optimum_neuron.compiler.cache.locks import claim
 from optimum_neuron.compiler.neff import write_neff
 from optimum_neuron.errors import ConfigError
 
@@ -103,6 +105,16 @@ def test_prune_removes_index_files_that_are_damaged_or_half_written(cache, produ
     assert cache.find({"model": "m"}).value and cache.status()["num_requests"] == 1
 
 
+def test_an_entry_taken_between_decision_and_removal_is_spared(cache, produce):
+    path = cache.get_or_compile(FIELDS, produce).path
+    storage = report.LocalStorage(path.parents[2])
+    with claim(storage.root, entry_name(FIELDS)):
+        assert not report._remove(storage, entry_name(FIELDS), "success")
+    assert not report._remove(storage, entry_name(FIELDS), "incomplete"), "it was repaired meanwhile"
+    assert path.exists()
+    assert report._remove(storage, entry_name(FIELDS), "success") and not path.exists()
+
+
 def test_prune_may_spare_incomplete_entries(cache, produce):
     os.unlink(cache.get_or_compile(FIELDS, produce).path)
     assert cache.prune(incomplete=False)["removed"] == []
@@ -117,3 +129,28 @@ def test_prune_of_a_cache_that_does_not_exist_does_nothing(cache):
 def test_negative_limits_are_refused_together(cache):
     with pytest.raises(ConfigError, match="older_than_days is -1; max_size_bytes is -2"):
         cache.prune(older_than_days=-1, max_size_bytes=-2)
+
+
+def test_a_request_leads_to_its_entry_until_that_is_gone(cache, produce):
+    request = {"model_hash": "m", "batch_size": 1}
+    assert cache.find(request).reason == "miss: this request was never compiled"
+    path = cache.get_or_compile(FIELDS, produce, request=request).path
+    found = cache.find(request)
+    assert found.value == path and found.reason.startswith(f"hit: the request leads to {entry_name(FIELDS)}")
+    assert cache.find({**request, "batch_size": 2}).value is None
+    shutil.rmtree(path.parent)
+    assert cache.find(request).value is None and "no such entry" in cache.find(request).reason
+
+
+def test_a_request_may_lead_to_another_entry_later(cache, produce):
+    cache.get_or_compile(FIELDS, produce, request={"model": "m"})
+    other = cache.get_or_compile({**FIELDS, "batch_size": 2}, produce, request={"model": "m"})
+    assert cache.find({"model": "m"}).value == other.path
+
+
+def test_explain_is_plain_data(cache, produce):
+    cache.get_or_compile({**FIELDS, "sequence_length": 4096}, produce)
+    report = json.loads(json.dumps(cache.explain(FIELDS)))
+    assert (report["hit"], report["reason"], report["num_compared"]) == (False, "no such entry", 1)
+    assert report["nearest"][0]["differences"] == [{"field": "sequence_length", "asked": 128, "cached": 4096}]
+    assert cache.explain({**FIELDS, "sequence_length": 4096})["hit"]

@@ -1,4 +1,4 @@
-"""The cache in a local folder: hits, misses with reasons, repair, the request index."""
+"""The cache in a local folder: hits, misses with reasons, repair."""
 
 from __future__ import annotations
 
@@ -163,6 +163,31 @@ def test_a_key_that_only_begins_alike_is_a_miss(cache, produce, monkeypatch):
     assert found.path is None and found.reason == "another request has the same short key"
 
 
+def test_a_compile_begins_in_an_empty_folder(cache, produce):
+    def failing(path):
+        produce(path)
+        shutil.copytree(path.parent, path.parents[2] / "copy")
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        cache.get_or_compile(FIELDS, failing)
+    version, module = entry_name(FIELDS).split("/")
+    os.rename(os.path.join(cache.url, "copy"), os.path.join(cache.url, version, f".{module}.building"))
+    with pytest.raises(ArtifactError, match="no such file"):
+        cache.get_or_compile(FIELDS, lambda path: None)
+
+
+def test_scratch_files_of_a_compile_are_not_stored(cache, produce):
+    def untidy(path):
+        path.with_name("scratch").mkdir()
+        path.with_name("scratch").joinpath("x").touch()
+        path.with_name("log.txt").touch()
+        produce(path)
+
+    path = cache.get_or_compile(FIELDS, untidy).path
+    assert sorted(os.listdir(path.parent)) == ["fields.json", "model.done", "model.neff"]
+
+
 def test_a_failing_compile_leaves_nothing_and_its_error_passes(cache, tmp_path):
     def fail(path):
         path.write_bytes(b"half")
@@ -201,31 +226,6 @@ def test_threads_compile_once(cache, produce):
     for thread in threads:
         thread.join()
     assert produce.num_calls == 1 and sorted(result.hit for result in results) == [False, True, True, True]
-
-
-def test_a_request_leads_to_its_entry_until_that_is_gone(cache, produce):
-    request = {"model_hash": "m", "batch_size": 1}
-    assert cache.find(request).reason == "miss: this request was never compiled"
-    path = cache.get_or_compile(FIELDS, produce, request=request).path
-    found = cache.find(request)
-    assert found.value == path and found.reason.startswith(f"hit: the request leads to {entry_name(FIELDS)}")
-    assert cache.find({**request, "batch_size": 2}).value is None
-    shutil.rmtree(path.parent)
-    assert cache.find(request).value is None and "no such entry" in cache.find(request).reason
-
-
-def test_a_request_may_lead_to_another_entry_later(cache, produce):
-    cache.get_or_compile(FIELDS, produce, request={"model": "m"})
-    other = cache.get_or_compile({**FIELDS, "batch_size": 2}, produce, request={"model": "m"})
-    assert cache.find({"model": "m"}).value == other.path
-
-
-def test_explain_is_plain_data(cache, produce):
-    cache.get_or_compile({**FIELDS, "sequence_length": 4096}, produce)
-    report = json.loads(json.dumps(cache.explain(FIELDS)))
-    assert (report["hit"], report["reason"], report["num_compared"]) == (False, "no such entry", 1)
-    assert report["nearest"][0]["differences"] == [{"field": "sequence_length", "asked": 128, "cached": 4096}]
-    assert cache.explain({**FIELDS, "sequence_length": 4096})["hit"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere; test_disk_limits mounts a read-only disk")

@@ -212,6 +212,17 @@ def test_members_behind_a_damaged_tar_header_are_not_lost_silently(tmp_path):
         open_neff(path)
 
 
+def test_a_chain_of_name_headers_is_refused_without_a_crash(tmp_path):
+    link = tar_info("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=2).tobuf(tarfile.GNU_FORMAT) + b"a".ljust(
+        512, b"\0"
+    )
+    data = link * 3000 + bytes(1024)
+    header = NeffDocument(**FACTS).header(data_size=len(data), digest=hashlib.sha256(data).digest())
+    (tmp_path / "bad").write_bytes(header.pack() + data)
+    with pytest.raises(ArtifactError, match="the tar cannot be read"):
+        open_neff(tmp_path / "bad")
+
+
 def test_data_behind_the_end_of_the_tar_is_refused(tmp_path):
     with pytest.raises(ArtifactError, match="does not end behind its last member"):
         open_neff(forged(tmp_path / "bad", [], tail=b"x" * 512))

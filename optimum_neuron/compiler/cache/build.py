@@ -19,7 +19,7 @@ from ..canonical import canonical_json
 from ..neff import open_neff
 from .entries import DONE_NAME, FIELDS_NAME, NEFF_NAME, Entry, Marker, find_entry, neff_problem
 from .keys import entry_key
-from .locks import Claim, claim, publish
+from .locks import Claim, claim, clear, publish
 from .storage import LocalStorage, RemoteStorage, Storage
 
 _FILES = (NEFF_NAME, FIELDS_NAME, DONE_NAME)
@@ -149,6 +149,7 @@ def age_text(marker: Marker) -> str:
 def _compile(right: Claim, key: str, fields: Mapping[str, Any], produce: Callable[[Path], None]) -> None:
     path = right.folder / NEFF_NAME
     produce(path)
+    clear(right.folder, keep=path)
     with open_neff(path) as neff:
         marker = Marker(
             key=key,

@@ -64,7 +64,7 @@ def claim(root: Path, name: str, *, timeout_s: float | None = None) -> Iterator[
     folder = build_folder(root, name)
     with contextlib.ExitStack() as stack:
         try:
-            lock = FileLock(_lock_path(root, name), poll_interval=_POLL_S)
+            lock = FileLock(_lock_path(root, name))
             _lock_path(root, name).parent.mkdir(parents=True, exist_ok=True)
             waited = _acquire(lock, folder, name, timeout_s)
             stack.callback(lock.release)
@@ -80,6 +80,15 @@ def claim(root: Path, name: str, *, timeout_s: float | None = None) -> Iterator[
         except OSError as error:
             raise _unusable(root, error) from error
         yield Claim(folder=folder, waited=waited, leftover=leftover)
+
+
+def clear(folder: Path, *, keep: Path) -> None:
+    """Remove what a compiler left beside its result, so that only the result is published."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path not in (keep, folder / _OWNER_NAME):
+            path.unlink()
 
 
 def publish(root: Path, name: str, folder: Path) -> None:
@@ -160,7 +169,7 @@ def _acquire(lock: FileLock, folder: Path, name: str, timeout_s: float | None) -
     except Timeout:
         logger.info("waiting for %s, which compiles %s", _owner(folder), name)
     try:
-        lock.acquire(timeout=-1 if timeout_s is None else timeout_s)
+        lock.acquire(timeout=-1 if timeout_s is None else timeout_s, poll_interval=_POLL_S)
     except Timeout as error:
         raise CacheError(
             refusal(

@@ -83,7 +83,7 @@ class LocalStorage:
 
     def files(self) -> dict[str, int]:
         sizes: dict[str, int] = {}
-        for folder, subfolders, names in os.walk(self.root):
+        for folder, subfolders, names in os.walk(self.root, onerror=self._refuse_unreadable):
             if Path(folder) == self.root and LOCKS_FOLDER in subfolders:
                 subfolders.remove(LOCKS_FOLDER)
             for name in names:
@@ -104,6 +104,12 @@ class LocalStorage:
         with self._told(path):
             target.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(target, data, error=CacheError)
+
+    def _refuse_unreadable(self, error: OSError) -> None:
+        # A folder that another process just removed is none; one that may not be listed would look like none.
+        if not isinstance(error, FileNotFoundError):
+            with self._told(str(error.filename)):
+                raise error
 
     def remove(self, path: str) -> None:
         target = self.root / path
@@ -141,7 +147,7 @@ class RemoteStorage:
         with self._told(f"read {path}"):
             try:
                 return bytes(self._fs.cat_file(self._at(path)))
-            except FileNotFoundError:
+            except (FileNotFoundError, KeyError):  # KeyError: zip:// of older fsspec
                 return None
 
     def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:

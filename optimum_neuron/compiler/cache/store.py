@@ -74,7 +74,7 @@ class CompileCache:
 
         Args:
             fields: Everything that decides the compile, with `compiler_version`; see `entry_key`.
-            produce: Writes the NEFF to the path it is given.
+            produce: Writes the NEFF to the path it is given; other files in that folder are thrown away.
             request: What was known before the model was captured; `find` leads from it to this entry later.
 
         Raises:

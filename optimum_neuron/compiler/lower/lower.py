@@ -57,6 +57,7 @@ def lower(
     *,
     optlevel: OptLevel,
     pool: LoweringPool | None = None,
+    on_start: Callable[[int], None] = lambda num_jobs: None,
     on_done: Callable[[Job], None] = lambda job: None,
     root: Path | None = None,
 ) -> HostCode:
@@ -66,6 +67,7 @@ def lower(
         program: what has to run.
         optlevel: "1", "2" or "3".
         pool: workers that are already running; otherwise they are started when more than one body is missing.
+        on_start: called with the number of bodies that have to be compiled.
         on_done: called after each compiled body, for progress.
         root: folder of the host-code store.
 
@@ -74,6 +76,7 @@ def lower(
     """
     choices = choose_levels(program, optlevel=optlevel)
     jobs = missing_packages(program, choices, root)
+    on_start(len(jobs))
     for job in jobs.values():
         job.output.parent.mkdir(parents=True, exist_ok=True)
     # The longest first: two workers then finish together.

@@ -64,6 +64,7 @@ def outline(captured: Captured) -> Program:
                 if n.startswith("input:")},
         outputs={name: values[node] for name, node in zip(captured.outputs, returned, strict=True)},
         calls=tuple(calls),
+        rare=captured.rare,
     )
     return Program(graphs={graph.name: graph}, subprograms=subprograms, weights=weights, states=states,
                    constants=constants)

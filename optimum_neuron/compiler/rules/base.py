@@ -27,6 +27,8 @@ from .call import OpCall, base_name
 from .codes import CODES
 from .published import instruction_source
 
+__all__ = ["Core", "OpCall", "Rule", "Target", "accept", "find_rule", "known_ops", "refuse", "rule", "table"]
+
 
 class Core(Protocol):
     """The facts of a NeuronCore that rules read; `hardware.CoreSpec` has them."""

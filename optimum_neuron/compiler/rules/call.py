@@ -38,6 +38,8 @@ class OpCall:
     """Names of the unknown sizes in tensors and numbers that come in."""
     output_symbols: frozenset[str]
     """Names of the unknown sizes in tensors and numbers that come out."""
+    sparse: bool
+    """Whether a tensor among them is not dense."""
     module_path: str | None
     """Where in the user's model, for example "model.layers.3.mlp"."""
     source_line: str | None
@@ -69,12 +71,14 @@ class OpCall:
         Raises:
             ConfigError: the node carries no shapes, because the graph was not exported.
         """
+        import torch
         from torch.utils._pytree import tree_leaves
 
         produced = node.meta.get("val")
         if produced is None and _returns_tensor(node):
             raise ConfigError(refusal(asked="checking a graph", found=f"node '{node.name}' has no shapes",
                                       why="rules read shapes and dtypes", do="pass the result of torch.export.export"))
+        leaves = [leaf for leaf in tree_leaves((_with_values(node), produced)) if _is_tensor(leaf)]
         incoming = [leaf for source in node.all_input_nodes for leaf in tree_leaves(source.meta.get("val"))]
         return cls(
             op=op_name(node.target),
@@ -83,6 +87,7 @@ class OpCall:
             arguments=_arguments(node),
             input_symbols=symbols(incoming),
             output_symbols=symbols(tree_leaves(produced)),
+            sparse=any(leaf.layout is not torch.strided for leaf in leaves),
             module_path=module_path(node),
             source_line=source_line(node),
             node=node,

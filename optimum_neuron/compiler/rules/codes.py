@@ -13,7 +13,10 @@ from __future__ import annotations
 import dataclasses
 
 OPERATOR_CHECK = "operator check"
-"""Value of `ErrorCode.simulated_by` for the codes that this package raises."""
+"""Value of `ErrorCode.simulated_by` for the codes that rules raise."""
+
+HARDWARE_CATALOGUE = "hardware catalogue"
+"""Value of `ErrorCode.simulated_by` for the codes that `optimum_neuron.hardware` raises."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,8 @@ _MX_INPUT = "quantize one bfloat16 or float16 tensor along a dimension that is a
 _SCALED_DOT = "call block_scaled_dot with left, right and their scales, with matching static shapes"
 
 _ROWS: tuple[tuple[str, str, str, str | None], ...] = (
-    ("EARG001", "the target has no such logical-core setting", "leave it out, or use 1 on trn1 and inf2", None),
+    ("EARG001", "the target has no such logical-core setting", "leave it out, or use 1 on trn1 and inf2",
+     HARDWARE_CATALOGUE),
     ("EBIR023", "a fused MLP kernel got an intermediate size above 4096", "use more tensor parallelism", None),
     ("EBVF030", "the program needs more instructions than fit", _FEWER_INSTRUCTIONS, None),
     ("EHCA005", "a custom call has a target that the compiler does not know", _KNOWN_CALL, None),

@@ -12,19 +12,22 @@ from typing import Any
 from .call import OpCall
 
 
-def decompose(call: OpCall) -> tuple[OpCall, ...]:
-    """Return the core ATen calls that torch makes of a call; empty when it has no decomposition."""
+def decompose(call: OpCall) -> tuple[OpCall, ...] | None:
+    """Return the core ATen calls that torch makes of a call, or None when it cannot decompose it.
+
+    The result is empty for an operator that does nothing to its tensors.
+    """
     import torch
     from torch._ops import OpOverload
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
     from torch.fx.node import map_arg
     from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
     target = call.node.target
     if not isinstance(target, OpOverload):
-        return ()
+        return None
     values = map_arg((call.node.args, call.node.kwargs), lambda node: node.meta.get("val"))
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     with mode:
@@ -40,9 +43,12 @@ def decompose(call: OpCall) -> tuple[OpCall, ...]:
 
     with warnings.catch_warnings(), torch.no_grad(), mode:
         warnings.simplefilter("ignore")
-        graph = make_fx(run, decomposition_table=_table(target))(*(leaves[place] for place in places)).graph
+        try:
+            graph = make_fx(run, decomposition_table=_table(target))(*(leaves[place] for place in places)).graph
+        except GuardOnDataDependentSymNode:
+            return None  # torch's own decomposition branches on values
     calls = tuple(OpCall.from_node(node) for node in graph.nodes if node.op == "call_function")
-    return () if any(inner.op == call.op for inner in calls) else calls
+    return None if any(inner.op == call.op for inner in calls) else calls
 
 
 def _table(target: Any) -> dict[Any, Any]:

@@ -17,7 +17,7 @@ def judge(call: OpCall, target: Target) -> Ruling:
                   remedy='load the model with experts_implementation="batched_mm", whose shapes are static')
 
 
-@rule("histogram", "aten.bincount", "aten.histc")
+@rule("histogram", "aten.histc")
 def judge_histogram(call: OpCall, target: Target) -> Ruling:
     """Refuse counting into bins."""
     return refuse(call, "histogram", "NCC_EUOC002", "the compiler does not count values into bins",

@@ -1,4 +1,4 @@
-"""The order of judgement: static shapes, the operator's own rule, dtypes, and torch's decomposition for the rest."""
+"""The order of judgement: static shapes, dense layouts, the operator's own rule, dtypes, torch's decomposition."""
 
 from __future__ import annotations
 
@@ -21,13 +21,20 @@ def judge_call(call: OpCall, target: Target) -> Ruling:
     rule = find_rule(call.op)
     if rule is not None and not rule.touches_data:
         return rule.judge(call, target)
-    unknown_size = shapes.judge(call)
-    if unknown_size is not None:
-        return unknown_size
+    unrunnable = shapes.judge(call) or _judge_layout(call)
+    if unrunnable is not None:
+        return unrunnable
     ruling = rule.judge(call, target) if rule is not None else None
     if ruling is not None and ruling.verdict is Verdict.UNSUPPORTED:
         return ruling
     return dtypes.judge(call, target) or ruling or _judge_unknown(call, target)
+
+
+def _judge_layout(call: OpCall) -> Ruling | None:
+    if not call.sparse:
+        return None
+    return refuse(call, "layout", "NCC_EUOC002", "a NeuronCore has dense tensors only",
+                  remedy="convert the tensors with .to_dense() before compiling, and multiply by masks")
 
 
 def _judge_unknown(call: OpCall, target: Target) -> Ruling:
@@ -35,8 +42,10 @@ def _judge_unknown(call: OpCall, target: Target) -> Ruling:
     if not call.outputs and call.op.startswith("python."):
         return _accept(call, Verdict.NATIVE, "computes on sizes while compiling")
     parts = decompose(call)
+    if parts is None:
+        return refuse(call, RULE, "NCC_EUOC002", "no rule knows this operator, and torch cannot decompose it")
     if not parts:
-        return refuse(call, RULE, "NCC_EUOC002", "no rule knows this operator, and torch has no decomposition of it")
+        return _accept(call, Verdict.NATIVE, "does no work")
     for part in parts:
         inner = judge_call(part, target)
         if inner.verdict is Verdict.UNSUPPORTED:

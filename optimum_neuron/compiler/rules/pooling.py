@@ -29,6 +29,13 @@ table("average-pool", {
 })
 
 
+table("adaptive-max-pool", {
+    "aten.adaptive_max_pool1d": "ReduceWindow",
+    "aten.adaptive_max_pool2d": "ReduceWindow",
+    "aten.adaptive_max_pool3d": "ReduceWindow",
+})
+
+
 @rule("max-pool", "aten.max_pool1d", "aten.max_pool1d_with_indices", "aten.max_pool2d",
       "aten.max_pool2d_with_indices", "aten.max_pool3d", "aten.max_pool3d_with_indices")
 def judge(call: OpCall, target: Target) -> Ruling:

@@ -20,7 +20,7 @@ table("random", {
 })
 
 
-@rule("dropout", "aten.dropout", "aten.feature_dropout")
+@rule("dropout", "aten.alpha_dropout", "aten.dropout", "aten.feature_alpha_dropout", "aten.feature_dropout")
 def judge_dropout(call: OpCall, target: Target) -> Ruling:
     """Dropout does nothing outside training."""
     active = call.arguments["train"] and call.arguments["p"] > 0

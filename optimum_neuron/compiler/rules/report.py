@@ -31,48 +31,13 @@ from ...errors import ConfigError, UnsupportedOperatorError, nearest, refusal
 from .base import Target
 from .call import OpCall, base_name, symbols
 from .codes import CODES, DOWNCASTS
+from .counts import PLACED, OpCount, count_rulings
 from .judge import judge_call
-from .location import merge_paths
 from .shapes import USES, judge_input
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import GraphModule, Node
-
-
-_PLACED = (Verdict.NATIVE, Verdict.DECOMPOSED)
-_ORDER = (Verdict.UNSUPPORTED, Verdict.HOST, Verdict.DECOMPOSED, Verdict.NATIVE)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OpCount:
-    """Calls of one operator that were judged alike."""
-
-    op: str
-    """Operator with overload."""
-    count: int
-    """How many calls."""
-    verdict: Verdict
-    """What happens to them."""
-    rule: str
-    """The rule that decided."""
-    reason: str
-    """Why."""
-    source: str
-    """Document the rule comes from."""
-    code: str | None
-    """The compiler's error code, for refusals and warnings."""
-    remedy: str | None
-    """What to do, for refusals."""
-    module_paths: tuple[str, ...]
-    """Where in the user's model; equal layers are joined ("model.layers.0-31.mlp")."""
-    source_lines: tuple[str, ...]
-    """file:line of the user's code, each once."""
-
-    def where(self) -> str:
-        """Module paths and source lines as one text."""
-        paths = ", ".join(path or "top level" for path in self.module_paths) or "unknown module"
-        return f"{paths} ({', '.join(self.source_lines)})" if self.source_lines else paths
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,21 +57,17 @@ class Report:
     @property
     def warnings(self) -> tuple[Ruling, ...]:
         """Calls that run on the device although the compiler has a code for them."""
-        return tuple(r for r in self.rulings if r.code and r.verdict in _PLACED)
+        return tuple(r for r in self.rulings if r.code and r.verdict in PLACED)
 
     @property
     def placed_share(self) -> float:
         """Share of the calls that run on the device, 0 to 1; 1 for an empty graph."""
-        placed = sum(r.verdict in _PLACED for r in self.rulings)
+        placed = sum(r.verdict in PLACED for r in self.rulings)
         return placed / len(self.rulings) if self.rulings else 1.0
 
     def counts(self) -> tuple[OpCount, ...]:
         """Calls by operator and verdict: refusals first, as they appear, then the most frequent."""
-        groups: dict[tuple[Any, ...], list[Ruling]] = {}
-        for r in self.rulings:
-            groups.setdefault((r.op, r.verdict, r.rule, r.reason, r.code), []).append(r)
-        counts = [_count(group) for group in groups.values()]
-        return tuple(sorted(counts, key=lambda c: (_ORDER.index(c.verdict), -c.count if c.verdict in _PLACED else 0)))
+        return count_rulings(self.rulings)
 
     def table(self) -> str:
         """The counts as text for people."""
@@ -235,16 +196,6 @@ def _downcasts(kinds: Collection[str]) -> frozenset[str]:
                                   found=f"unknown: {'; '.join(unknown)}", why="the compiler knows fixed kinds",
                                   do=f"use {', '.join(allowed)}"))
     return frozenset(DOWNCASTS if "all" in kinds else kinds)
-
-
-def _count(group: list[Ruling]) -> OpCount:
-    first = group[0]
-    return OpCount(
-        op=first.op, count=len(group), verdict=first.verdict, rule=first.rule, reason=first.reason,
-        source=first.source, code=first.code, remedy=first.remedy,
-        module_paths=merge_paths(r.module_path for r in group if r.module_path is not None),
-        source_lines=tuple(dict.fromkeys(r.source_line for r in group if r.source_line is not None)),
-    )
 
 
 def _paragraph(count: OpCount) -> str:

@@ -9,7 +9,9 @@ from ...core import Ruling
 from .base import OpCall, Target, accept, refuse, rule, table
 
 table("write", {
+    "aten.as_strided_scatter": "Iota Scatter",
     "aten.copy": "DynamicUpdateSlice",
+    "aten.diagonal_scatter": "Iota Scatter",
     "aten.embedding_dense_backward": "Scatter",
     "aten.fill": "Constant",
     "aten.index_copy": "Scatter",

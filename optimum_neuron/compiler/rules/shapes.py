@@ -25,6 +25,7 @@ _CODE = "NCC_EMOD025"
 _READS = ("aten._local_scalar_dense", "aten.item")
 _REMEDIES = {
     "aten._local_scalar_dense": "keep the value in a tensor, and select with torch.where",
+    "aten.bincount": "sum a one_hot of fixed width",
     "aten.index": "multiply by the mask or use torch.where instead of selecting with a boolean mask",
     "aten.item": "keep the value in a tensor, and select with torch.where",
     "aten.masked_select": "multiply by the mask or use torch.where: the size stays that of the input",

@@ -43,3 +43,11 @@ def test_gradient_of_a_strided_dilated_convolution_is_refused(check):
     grad = torch.randn(1, 2, 2, 2)
     assert [r.code for r in check(gradient(True), grad, IMAGE, KERNEL).refused] == ["NCC_EVRF010"]
     assert not check(gradient(False), grad, IMAGE, KERNEL).refused
+
+
+def test_gradient_of_a_transposed_convolution_is_a_plain_one(check):
+    def gradient(grad, x, w):
+        return torch.ops.aten.convolution_backward(
+            grad, x, w, None, [2, 2], [0, 0], [2, 2], True, [0, 0], 1, [True, True, False])[0]
+
+    assert not check(gradient, torch.randn(1, 2, 19, 19), IMAGE, KERNEL).refused

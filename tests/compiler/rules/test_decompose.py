@@ -11,7 +11,8 @@ from optimum_neuron.compiler.rules.decompose import decompose
 def parts(export):
     def run(function, *inputs):
         node = next(n for n in export(function, *inputs).graph.nodes if n.op == "call_function")
-        return [part.op for part in decompose(OpCall.from_node(node))]
+        found = decompose(OpCall.from_node(node))
+        return None if found is None else [part.op for part in found]
 
     return run
 
@@ -29,8 +30,16 @@ def test_a_core_operator_is_taken_apart_where_torch_can(parts):
     assert {"aten.mul.Tensor", "aten.sum.dim_IntList"} <= set(found)
 
 
-def test_an_operator_of_its_own_has_no_parts(parts):
-    assert parts(torch.histc, torch.randn(4)) == []
+def test_an_operator_of_its_own_cannot_be_decomposed(parts):
+    assert parts(torch.histc, torch.randn(4)) is None
+
+
+def test_an_operator_that_does_nothing_has_no_parts(parts):
+    assert parts(torch.atleast_1d, torch.randn(4)) == []
+
+
+def test_a_decomposition_that_branches_on_values_does_not_count(parts):
+    assert parts(lambda bounds: torch.bucketize(1.5, bounds), torch.arange(3.0)) is None
 
 
 def test_tracing_leaves_the_graph_as_it_was(export):

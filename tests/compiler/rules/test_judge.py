@@ -12,6 +12,17 @@ def test_an_operators_own_refusal_comes_before_its_dtypes(ruling):
     assert found.code == "NCC_EVRF001"
 
 
+def test_sparse_tensors_are_refused(check):
+    (refused,) = check(lambda x: torch.sparse.sum(x.to_sparse()), torch.randn(4, 4)).refused[:1]
+    assert (refused.rule, refused.code) == ("layout", "NCC_EUOC002")
+    assert "to_dense" in refused.remedy
+
+
+def test_an_operator_that_does_nothing_is_native(ruling):
+    found = ruling("aten.atleast_1d", torch.atleast_1d, torch.randn(4))
+    assert (found.verdict, found.reason) == (Verdict.NATIVE, "does no work")
+
+
 def test_an_unknown_operator_is_judged_by_what_it_is_made_of(ruling):
     found = ruling("aten.logsumexp", lambda x: torch.logsumexp(x, 0), torch.randn(4))
     assert (found.verdict, found.rule) == (Verdict.DECOMPOSED, RULE)

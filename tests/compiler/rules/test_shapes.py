@@ -13,7 +13,8 @@ from optimum_neuron.hardware import resolve_target
     lambda x: torch.masked_select(x, x > 0),
     lambda x: x[x > 0],
     torch.unique,
-], ids=["nonzero", "masked_select", "boolean_index", "unique"])
+    lambda x: torch.bincount(x.long().flatten()),
+], ids=["nonzero", "masked_select", "boolean_index", "unique", "bincount"])
 def test_sizes_that_depend_on_values_are_refused(check, function):
     refused = [r for r in check(function, torch.randn(4, 4)).refused if r.rule == MAKES]
     assert {r.code for r in refused} == {"NCC_EMOD025"}
@@ -48,3 +49,19 @@ def test_an_open_graph_input_is_refused_once_by_name(export):
     assert makers[0].op.startswith("graph input")
     assert ", 8]" in makers[0].reason
     assert [r.op for r in report.refused if r.rule == USES] == ["aten.mul.Tensor"]
+
+
+class SwitchesGrad(torch.nn.Module):
+    def forward(self, x):
+        with torch.no_grad():
+            y = x * 2
+        return y + 1
+
+
+def test_an_open_input_is_not_named_again_by_the_graphs_inside():
+    inputs = (torch.randn(4, 8, requires_grad=True),)
+    shapes = ({0: torch.export.Dim("rows")},)
+    exported = torch.export.export(SwitchesGrad(), inputs, dynamic_shapes=shapes, strict=False)
+    report = check_graph(exported, resolve_target("inf2", environ={}).value)
+    assert {"aten.mul.Tensor", "aten.add.Tensor"} <= {r.op for r in report.refused}
+    assert [r.op for r in report.refused if r.rule == MAKES] == ["graph input 'x'"]

@@ -1,0 +1,36 @@
+"""The Optimum experience for AWS Trainium and Inferentia on a simulated NeuronCore: no hardware needed.
+
+    from optimum_neuron import NeuronModelForCausalLM
+    model = NeuronModelForCausalLM.from_pretrained("smollm2", export=True, sequence_length=512)
+
+Names are imported when they are first used, so `import optimum_neuron` is quick and needs no torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .version import __version__
+
+if TYPE_CHECKING:
+    from .configuration import NeuronConfig
+    from .exporters import main_export
+    from .modeling import NeuronModelForCausalLM
+    from .pipelines import pipeline
+
+__all__ = ["NeuronConfig", "NeuronModelForCausalLM", "__version__", "main_export", "pipeline"]
+
+_MODULES = {"NeuronConfig": "configuration", "NeuronModelForCausalLM": "modeling", "main_export": "exporters",
+            "pipeline": "pipelines"}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,27 @@
+"""From a checkpoint to an exported folder: find the model, compile, validate, save, inspect.
+
+    from optimum_neuron.exporters import main_export
+    report = main_export("path/or/org/name", "out", batch_size=1, sequence_length=512)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .export import ExportReport, main_export
+    from .inspection import inspect_export
+    from .request import cache_request
+
+__all__ = ["ExportReport", "cache_request", "inspect_export", "main_export"]
+
+_MODULES = {"ExportReport": "export", "main_export": "export", "inspect_export": "inspection",
+            "cache_request": "request"}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,90 @@
+"""Compile a checkpoint's configuration into a NEFF, through the cache. No weights are needed or read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..compiler.cache import CompileCache
+from ..compiler.compile import Compiled, compile_graphs
+from ..compiler.package import write_program
+from ..configuration import NeuronConfig
+from ..core import Choice
+from ..hardware import Target
+from ..models import Family, build_decoder
+from .decoder import DECODER, decoder_captures
+from .request import entry_fields, request_fields
+from .source import ModelSource
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Built:
+    """A program compiled in this process."""
+
+    compiled: Compiled
+    """Program and what was decided on the way."""
+    family: Family
+    """The implementation it was captured from."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What a NEFF must say beside the program, so that weights can be bound to it."""
+        report = self.compiled.reports[0]
+        return {
+            "family": self.family.choice.to_dict(),
+            "weight_sources": {name: list(self.family.weight_sources[name.removeprefix(f"{DECODER}.")])
+                               for name in self.compiled.program.weights},
+            "stacks": {path: choice.to_dict() for path, choice in self.compiled.stacks.items()},
+            "operators": report.to_dict(),
+        }
+
+
+def compile_source(source: ModelSource, config: NeuronConfig, target: Target, *, trust_remote_code: bool = False,
+                   on_done: Callable[[str], None] = lambda name: None) -> Built:
+    """Build the model of a configuration and compile its entry points.
+
+    Raises:
+        CaptureError, UnsupportedOperatorError: the model cannot be compiled for the target.
+    """
+    family = build_decoder(source.config, dtype=config.torch_dtype, family=config.family,
+                           trust_remote_code=trust_remote_code)
+    compiled = compile_graphs(decoder_captures(family, config), target=target, auto_cast=config.auto_cast,
+                              auto_cast_type=config.auto_cast_type, on_done=on_done)
+    return Built(compiled=compiled, family=family)
+
+
+def cached_neff(source: ModelSource, config: NeuronConfig, target: Target, *, cache: CompileCache | None,
+                workdir: Path, trust_remote_code: bool = False, on_miss: Callable[[], None] = lambda: None,
+                on_done: Callable[[str], None] = lambda name: None) -> Choice[Path]:
+    """Return the NEFF of a model, from the cache or compiled now, and why.
+
+    Args:
+        source: the checkpoint.
+        config: complete configuration.
+        target: what to compile for.
+        cache: where NEFFs are kept; None compiles always.
+        workdir: where a NEFF goes that is not cached.
+        trust_remote_code: let the checkpoint's own code run.
+        on_miss: called once before anything is captured.
+        on_done: called with the name of each compiled entry point.
+    """
+    # Code that comes with a checkpoint is not part of its configuration, so only capturing tells what it does.
+    request = None if trust_remote_code else request_fields(source, config)
+    if cache is not None and request is not None:
+        found = cache.find(request)
+        if found.value is not None:
+            return Choice(value=found.value, reason=found.reason)
+    on_miss()
+    built = compile_source(source, config, target, trust_remote_code=trust_remote_code, on_done=on_done)
+
+    def produce(path: Path) -> None:
+        write_program(path, built.compiled.program, name=source.config.model_type, target=target,
+                      metadata=built.metadata)
+
+    if cache is None:
+        produce(workdir / "graph.neff")
+        return Choice(value=workdir / "graph.neff", reason="miss: the cache is switched off")
+    result = cache.get_or_compile(entry_fields(built.compiled.program, source, config), produce, request=request)
+    return Choice(value=result.path, reason=result.choice.reason, rejected=result.choice.rejected)

@@ -1,0 +1,82 @@
+"""Entry points of a decoder: which graphs a generative model is compiled into.
+
+    prefill_<n>  a prompt of up to n tokens: fills the cache, logits of each row's last token
+    score_<n>    the same with logits of every token
+    extend_<n>   n more tokens of a sequence that is in the cache, logits of every one
+    decode       one more token
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from ..compiler.capture import Captured, capture
+from ..compiler.compile import Recapture
+from ..configuration import NeuronConfig
+from ..core import TensorSpec
+from ..models import Family
+
+if TYPE_CHECKING:
+    import torch
+
+
+DECODER = "model"
+"""Attribute of `Entry` that holds the decoder: the first part of a program's weight names."""
+
+
+class Entry(nn.Module):
+    """A decoder called the way one graph calls it."""
+
+    def __init__(self, decoder: nn.Module, *, cached: bool, last_only: bool) -> None:
+        super().__init__()
+        self.model = decoder
+        self.cached, self.last_only = cached, last_only
+
+    def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> torch.Tensor:
+        """Logits of the last or of all tokens; the last argument is the list of states."""
+        last_index_B = rest[0] if self.last_only else None
+        return self.model(input_ids_BT, positions_BT, rest[-1], cached=self.cached, last_index_B=last_index_B)
+
+
+def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:
+    """Key and value cache of every layer: [batch, key heads, sequence_length, head width]."""
+    assert config.sequence_length is not None, "resolved configuration"
+    specs = {}
+    for layer, (heads, width) in enumerate(family.state_shapes):
+        spec = TensorSpec(shape=(config.batch_size, heads, config.sequence_length, width), dtype=config.torch_dtype)
+        specs[f"key_cache.{layer}"] = specs[f"value_cache.{layer}"] = spec
+    return specs
+
+
+def decoder_captures(family: Family, config: NeuronConfig) -> list[Recapture]:
+    """Functions that capture each entry point of a decoder."""
+    assert config.prefill_buckets is not None, "resolved configuration"
+    captures = []
+    for bucket in config.prefill_buckets:
+        captures.append(_entry(family, config, f"prefill_{bucket}", bucket, cached=False, last_only=True))
+        captures.append(_entry(family, config, f"score_{bucket}", bucket, cached=False, last_only=False))
+    captures.append(_entry(family, config, "decode", 1, cached=True, last_only=False))
+    if config.extend_length > 1:
+        length = config.extend_length
+        captures.append(_entry(family, config, f"extend_{length}", length, cached=True, last_only=False, rare=True))
+    return captures
+
+
+def _entry(family: Family, config: NeuronConfig, name: str, num_tokens: int, *, cached: bool, last_only: bool,
+           rare: bool = False) -> Recapture:
+    tokens = TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64")
+    inputs = {"input_ids": tokens, "position_ids": tokens}
+    if last_only:
+        inputs["last_index"] = TensorSpec(shape=(config.batch_size,), dtype="int64")
+    entry = Entry(family.module, cached=cached, last_only=last_only)
+    cuts = tuple(f"{DECODER}.{path}" for path in family.module.cuts)  # type: ignore[attr-defined]
+    return functools.partial(_capture, entry, name, inputs, state_specs(family, config), cuts, rare)
+
+
+def _capture(entry: Entry, name: str, inputs: dict[str, TensorSpec], states: dict[str, TensorSpec],
+             cuts: tuple[str, ...], rare: bool, shorten: bool) -> Captured:
+    return capture(entry, name=name, inputs=inputs, states=states, outputs=("logits",), cuts=cuts, rare=rare,
+                   shorten=shorten)

@@ -1,0 +1,106 @@
+"""`main_export`: a checkpoint becomes an exported folder, with a report of every choice."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from .folder import save_folder
+from .prepare import Prepared, open_cache, prepare
+from .request import neuron_config, split_options
+from .source import infer_task, load_source
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportReport:
+    """What an export did and why."""
+
+    prepared: Prepared
+    """The compiled model."""
+    output_dir: Path
+    """Where it was saved."""
+    size_bytes: int
+    """Size of the folder."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for people and for `--json`."""
+        return describe(self.prepared) | {"output_dir": str(self.output_dir), "size_bytes": self.size_bytes}
+
+
+def main_export(
+    model_name_or_path: str | Path,
+    output: str | Path,
+    *,
+    disable_validation: bool = False,
+    atol: float | None = None,
+    disable_neuron_cache: bool = False,
+    cache_url: str | None = None,
+    **options: Any,
+) -> ExportReport:
+    """Compile a checkpoint for a simulated NeuronCore and save it.
+
+    Args:
+        model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
+        output: folder to write.
+        disable_validation: do not compare with the original.
+        atol: largest absolute difference of logits that passes; None derives it from the arithmetic.
+        disable_neuron_cache: compile even if the cache has the NEFF.
+        cache_url: where compiled NEFFs are kept; None asks NEURON_COMPILE_CACHE_URL.
+        **options: the fields of `NeuronConfig`, `instance_type`, and where to find the model: `subfolder,
+            revision, token, cache_dir, local_files_only, force_download, trust_remote_code`.
+
+    Returns:
+        The report; `to_dict()` is what `--json` prints.
+
+    Raises:
+        NeuronError: see `optimum_neuron/errors.py`; nothing is left at `output` that looks like an export.
+
+    Example:
+        ```python no-run
+        from optimum_neuron.exporters import main_export
+
+        report = main_export("smollm2", "smollm2_neuron", sequence_length=512)
+        print(report.to_dict()["cache"])
+        ```
+    """
+    cache = open_cache(disable_neuron_cache, cache_url)
+    where, compile_options = split_options(options)
+    source = load_source(model_name_or_path, **where)
+    config, target = neuron_config(source, compile_options)
+    prepared = prepare(source, config, target, cache=cache, validate=not disable_validation, atol=atol,
+                       trust_remote_code=where.get("trust_remote_code", False))
+    try:
+        size_bytes = save_folder(prepared, Path(output))
+    finally:
+        if prepared.loaded is not None:
+            prepared.loaded.close()
+    return ExportReport(prepared=prepared, output_dir=Path(output), size_bytes=size_bytes)
+
+
+def describe(prepared: Prepared) -> dict[str, Any]:
+    """Plain data about a compiled model."""
+    config, program = prepared.config, prepared.program
+    host = prepared.host
+    levels = sorted({choice.value for choice in host.choices.values()}) if host else []
+    reasons = sorted({f"{choice.value}: {choice.reason}" for choice in host.choices.values()}) if host else []
+    available = prepared.target.value.hbm_bytes_per_core()
+    return {
+        "model": prepared.source.name,
+        "task": infer_task(prepared.source.config, config.task).to_dict(),
+        "family": prepared.metadata["family"],
+        "target": prepared.target.to_dict(),
+        "cache": {**prepared.cache.to_dict(), "value": prepared.cache.reason.partition(":")[0]},
+        "host_code": {"value": ", ".join(levels) or "none", "reason": "; ".join(reasons) or "no weights to run with"},
+        "config": config.to_dict(),
+        "layers": prepared.metadata["stacks"],
+        "graphs": [{"name": graph.name, "calls": len(graph.calls),
+                    "distinct": len({call.subprogram for call in graph.calls}),
+                    "inputs": ", ".join(f"{name} {spec}" for name, spec in graph.inputs.items())}
+                   for graph in program.graphs.values()],
+        "hbm_bytes": {**dataclasses.asdict(prepared.need), "total": prepared.need.total, "available": available},
+        "fits_one_core": prepared.need.total <= available,
+        "validation": [error.to_dict() for error in prepared.validation],
+        "timings_s": {name: round(seconds, 3) for name, seconds in prepared.timings_s.items()},
+        "simulated": True,
+    }

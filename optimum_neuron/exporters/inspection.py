@@ -1,0 +1,52 @@
+"""What an exported folder holds, as plain data; nothing in it is executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..compiler.memory import memory_need
+from ..compiler.neff import open_neff
+from ..compiler.package import read_program
+from ..hardware import resolve_target
+from .folder import NEFF_FILE, read_folder, verify_weights
+
+
+def inspect_export(path: str | Path) -> dict[str, Any]:
+    """Describe an exported folder: graphs, shapes, flags, target, weights, memory.
+
+    Raises:
+        ArtifactError: the folder is not a whole export.
+        WeightsError: the weights are missing or differ from their recorded hash.
+    """
+    folder = Path(path)
+    info = read_folder(folder)
+    verify_weights(folder, info.artifact)
+    with open_neff(folder / NEFF_FILE) as neff:
+        program, header, metadata = read_program(neff), neff.to_dict(), neff.metadata
+    need = memory_need(program)
+    available = resolve_target(info.config.target).value.hbm_bytes_per_core()
+    weights = info.artifact.get("weights") or {"file": None, "size_bytes": 0, "sha256": None}
+    return {
+        "folder": str(folder),
+        "simulated": True,
+        "neff": header,
+        "family": metadata["family"],
+        "config": info.config.to_dict(),
+        "graphs": [{"name": graph.name, "calls": len(graph.calls),
+                    "distinct": len({call.subprogram for call in graph.calls}),
+                    "inputs": ", ".join(f"{name} {spec}" for name, spec in graph.inputs.items()),
+                    "outputs": ", ".join(f"{name} {program.value_spec(graph, value)}"
+                                         for name, value in graph.outputs.items())}
+                   for graph in program.graphs.values()],
+        "subprograms": [{"name": sub.name, "operators": len(sub.body.graph.nodes) - len(sub.inputs) - 1,
+                         "called": sum(call.subprogram == sub.name for graph in program.graphs.values()
+                                       for call in graph.calls)}
+                        for sub in program.subprograms.values()],
+        "weights": {**weights, "tensors": len(program.weights)},
+        "hbm_bytes": {"weights": need.weights, "kv_cache": need.kv_cache, "scratch": need.scratch, "code": need.code,
+                      "total": need.total, "available": available},
+        "produced_by": {key: info.artifact[key] for key in ("optimum_neuron_version", "compiler_version", "checkpoint",
+                                                            "revision")},
+        "validation": info.artifact["validation"],
+    }

@@ -1,0 +1,170 @@
+"""From a checkpoint to a model loaded on a simulated core: compile or find, lower, bind, load, validate.
+
+`prepare` does everything but saving, so `from_pretrained(export=True)` and `main_export` share it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..compiler.cache import CompileCache
+from ..compiler.ir import Program
+from ..compiler.lower.choose import probe_compiler
+from ..compiler.lower.lower import HostCode, lower
+from ..compiler.lower.pool import LoweringPool
+from ..compiler.memory import MemoryNeed, memory_need
+from ..compiler.neff import open_neff
+from ..compiler.package import read_program
+from ..configuration import NeuronConfig
+from ..core import Choice
+from ..errors import ConfigError, ModelError, ValidationError, refusal
+from ..hardware import Target, resolve_instance
+from ..runtime.loaded import LoadedProgram, load_program, require_fit
+from ..weights import BoundWeights, Checkpoint, bind_weights
+from .build import cached_neff
+from .progress import Progress
+from .source import ModelSource
+from .validate import OutputError, validate_decoder
+
+
+@dataclasses.dataclass(kw_only=True)
+class Prepared:
+    """A compiled model, loaded where weights were there, with the story of how it came about."""
+
+    source: ModelSource
+    config: NeuronConfig
+    target: Choice[Target]
+    neff: Path
+    cache: Choice[Path]
+    program: Program
+    metadata: dict[str, Any]
+    need: MemoryNeed
+    host: HostCode | None = None
+    weights: BoundWeights | None = None
+    loaded: LoadedProgram | None = None
+    validation: list[OutputError] = dataclasses.field(default_factory=list)
+    timings_s: dict[str, float] = dataclasses.field(default_factory=dict)
+    workdir: tempfile.TemporaryDirectory[str] | None = None
+    """Holds a NEFF that is not cached for as long as this object lives."""
+
+    @property
+    def weight_sources(self) -> dict[str, tuple[str, ...]]:
+        """Checkpoint tensors of each weight."""
+        return {name: tuple(sources) for name, sources in self.metadata["weight_sources"].items()}
+
+
+def prepare(
+    source: ModelSource,
+    config: NeuronConfig,
+    target: Choice[Target],
+    *,
+    cache: CompileCache | None,
+    validate: bool,
+    atol: float | None = None,
+    trust_remote_code: bool = False,
+) -> Prepared:
+    """Compile, load and validate a checkpoint.
+
+    A folder without weights is compiled and not loaded.
+
+    Raises:
+        NeuronError: one of the refusals of the steps; see `errors.py`.
+    """
+    timings: dict[str, float] = {}
+    workdir = tempfile.TemporaryDirectory(prefix="optimum-neuron-")
+    with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(Progress(f"Compiling {source.name} for {config.target}"))
+        pool = _LazyPool(stack, config)
+        with _timed(timings, "compile"):
+            cached = cached_neff(source, config, target.value, cache=cache, workdir=Path(workdir.name),
+                                 trust_remote_code=trust_remote_code, on_miss=pool.start, on_done=progress.captured)
+            with open_neff(cached.value) as neff:
+                program, metadata = read_program(neff), dict(neff.metadata)
+        prepared = Prepared(source=source, config=config, target=target, neff=cached.value, cache=cached,
+                            program=program, metadata=metadata, need=memory_need(program), timings_s=timings,
+                            workdir=workdir)
+        if not source.has_weights:
+            return prepared
+        instance = resolve_instance(config.instance_type).value
+        require_fit(prepared.need, instance=instance, target=target.value, model_name=source.name)
+        with _timed(timings, "host_code"):
+            prepared.host = lower(program, optlevel=config.optlevel, pool=pool.pool, on_start=progress.start_lowering,
+                                  on_done=progress.lowered)
+        with _timed(timings, "load"):
+            weights = bind_weights(program.weights, prepared.weight_sources, Checkpoint.open(source.folder))
+            prepared.weights = weights
+            prepared.loaded = load_program(program, weights.tensors, prepared.host, instance=instance,
+                                           target=target.value, model_name=source.name)
+        if validate:
+            progress.say("validating")
+            with _timed(timings, "validate"):
+                prepared.validation = _validate(prepared, atol, trust_remote_code)
+    return prepared
+
+
+def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -> list[OutputError]:
+    reference = load_reference(prepared.source, trust_remote_code=trust_remote_code)
+    assert prepared.loaded is not None
+    try:
+        return validate_decoder(prepared.loaded, reference, prepared.config, atol=atol)
+    except ValidationError:
+        prepared.loaded.close()
+        raise
+
+
+def load_reference(source: ModelSource, *, trust_remote_code: bool = False) -> Any:
+    """The original model in float32 on the CPU.
+
+    Raises:
+        ModelError: transformers cannot load it.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(source.folder, dtype=torch.float32,
+                                                     trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(refusal(asked=f"the original model in {source.folder}, to validate against",
+                                 found=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",
+                                 why="transformers cannot load it",
+                                 do="repair the checkpoint, or pass --disable-validation")) from error
+    return model.eval()
+
+
+class _LazyPool:
+    """Starts compile workers when something has to be compiled, so that a warm load starts none."""
+
+    def __init__(self, stack: contextlib.ExitStack, config: NeuronConfig) -> None:
+        self._stack, self._wanted = stack, config.optlevel != "1" and probe_compiler() is not None
+        self.pool: LoweringPool | None = None
+
+    def start(self) -> None:
+        if self._wanted and self.pool is None:
+            self.pool = self._stack.enter_context(LoweringPool(min(4, os.cpu_count() or 1)))
+
+
+@contextlib.contextmanager
+def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    timings[name] = time.perf_counter() - start
+
+
+def open_cache(disable_neuron_cache: bool, cache_url: str | None = None) -> CompileCache | None:
+    """The compile cache, or None where it is switched off.
+
+    Raises:
+        ConfigError: it is switched off and named at once.
+    """
+    if disable_neuron_cache and cache_url is not None:
+        raise ConfigError(refusal(asked=f"disable_neuron_cache with cache {cache_url}", found="both",
+                                  why="a cache that is switched off is not read", do="pass one of them"))
+    return None if disable_neuron_cache else CompileCache(cache_url)

@@ -1,0 +1,57 @@
+"""One progress bar for an export: entry points captured, bodies compiled. Silent where the Hub's switch says so."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import env
+
+if TYPE_CHECKING:
+    from ..compiler.lower.pool import Job
+
+
+class Progress:
+    """A tqdm bar on stderr that appears with the first step."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._bar: Any = None
+
+    def _step(self, what: str, more: int = 1) -> None:
+        from tqdm.auto import tqdm
+
+        if self._bar is None:
+            self._bar = tqdm(total=0, desc=self._title, unit="step", disable=env.progress_disabled(),
+                             bar_format="{desc}: {n}/{total} steps, {elapsed}{postfix}")
+        if more:
+            self._bar.total += more
+        self._bar.set_postfix_str(what)
+
+    def captured(self, name: str) -> None:
+        """An entry point was captured."""
+        self._step(f"captured {name}")
+        self._bar.update()
+
+    def start_lowering(self, num_jobs: int) -> None:
+        """Host code of some bodies has to be compiled."""
+        if num_jobs:
+            self._step(f"compiling {num_jobs} bodies with C++", more=num_jobs)
+
+    def lowered(self, job: Job) -> None:
+        """Host code of one body is ready."""
+        self._step(f"compiled {job.output.name.partition('-')[0]}", more=0)
+        self._bar.update()
+
+    def say(self, what: str) -> None:
+        """Show what happens now."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(what)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,149 @@
+"""A program loaded on a simulated NeuronCore: core claimed, HBM charged, weights bound, ready to run.
+
+    model = load_program(program, weights, host, instance=instance, target=target, model_name="smollm2")
+    state = model.take_state()
+    logits = model.run("decode", [input_ids, position_ids], state)["logits"]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..compiler.ir import Program
+from ..compiler.lower.lower import HostCode
+from ..compiler.memory import MemoryNeed, memory_need
+from ..errors import DeviceMemoryError, refusal
+from ..hardware import InstanceSpec, Target
+from .cores import CoreClaim, claim_cores
+from .executor import Executor
+from .hbm import Charge, ledger
+
+if TYPE_CHECKING:
+    import torch
+
+State = list["torch.Tensor"]
+"""Device-resident tensors of one compiled batch, in the order of `Program.states`."""
+
+
+@dataclasses.dataclass
+class LoadedProgram:
+    """A program that can run; close it to free its core."""
+
+    executor: Executor
+    need: MemoryNeed
+    claim: CoreClaim
+    target: Target
+    charges: list[Charge]
+    _idle_states: list[State] = dataclasses.field(default_factory=list)
+
+    @property
+    def program(self) -> Program:
+        """What was loaded."""
+        return self.executor.program
+
+    def run(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
+            ) -> dict[str, torch.Tensor]:
+        """Execute an entry point; see `Executor.run`."""
+        return self.executor.run(graph, inputs, state)
+
+    def take_state(self) -> State:
+        """State tensors for one batch; the first set is charged at load, more are charged when they are taken.
+
+        Raises:
+            DeviceMemoryError: another set does not fit in the core's HBM.
+        """
+        if self._idle_states:
+            return self._idle_states.pop()
+        state = self.executor.new_state()
+        core = ledger(self.claim.instance, self.claim.core_ids[0])
+        self.charges.append(core.charge("kv_cache", self.need.kv_cache, self.claim.model))
+        return state
+
+    def give_back(self, state: State) -> None:
+        """Return state tensors for reuse."""
+        self._idle_states.append(state)
+
+    def close(self) -> None:
+        """Free HBM and core; the object cannot run afterwards."""
+        for charge in self.charges:
+            charge.release()
+        self.claim.release()
+
+
+def load_program(program: Program, weights: Mapping[str, torch.Tensor], host: HostCode, *, instance: InstanceSpec,
+                 target: Target, model_name: str) -> LoadedProgram:
+    """Claim a core, charge its HBM and bind the weights.
+
+    Raises:
+        CoreBusyError: every allowed core is held by another process.
+        DeviceMemoryError: the program does not fit; the message has the table and the smallest change that fits.
+    """
+    need = memory_need(program)
+    require_fit(need, instance=instance, target=target, model_name=model_name)
+    claim = claim_cores(instance, model=model_name)
+    core = ledger(instance, claim.core_ids[0])
+    charges: list[Charge] = []
+    try:
+        for category in ("weights", "kv_cache", "scratch"):
+            charges.append(core.charge(category, getattr(need, category), model_name))
+        executor = Executor(program, host.functions, weights)
+    except BaseException:
+        for charge in charges:
+            charge.release()
+        claim.release()
+        raise
+    loaded = LoadedProgram(executor=executor, need=need, claim=claim, target=target, charges=charges)
+    loaded.give_back(executor.new_state())
+    weakref.finalize(loaded, _release, charges, claim)
+    return loaded
+
+
+def _release(charges: list[Charge], claim: CoreClaim) -> None:
+    for charge in charges:
+        charge.release()
+    claim.release()
+
+
+def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, model_name: str) -> None:
+    """Refuse a program that is larger than the HBM of one core.
+
+    Raises:
+        DeviceMemoryError: it does not fit; the message has the table and the smallest change that fits.
+    """
+    available = target.hbm_bytes_per_core()
+    if need.total <= available:
+        return
+    raise DeviceMemoryError(
+        refusal(asked=f"{model_name} on one core of {instance.name}",
+                found=f"it needs {need.total / 1024**3:.2f} GiB, a core has {available / 1024**3:.2f} GiB",
+                why="weights, cache, scratch and microcode share the HBM of the core", do=_smallest_change(need, target)
+                ) + "\n" + need.table(available) + "\n  (simulated)",
+        details={**dataclasses.asdict(need), "total": need.total, "available": available, "simulated": True},
+    )
+
+
+def _smallest_change(need: MemoryNeed, target: Target) -> str:
+    """The least that would make it fit, by halving what can be halved, else a larger core."""
+    from ..hardware import TARGETS
+
+    available = target.hbm_bytes_per_core()
+    fixed = need.total - need.kv_cache
+    if need.kv_cache and fixed < available:
+        share = (available - fixed) / need.kv_cache
+        factor = 2
+        while 1 / factor > share:
+            factor *= 2
+        return f"divide batch_size or sequence_length by {factor}: the cache then takes {need.kv_cache / factor / 1024**3:.2f} GiB"
+    if need.total - need.weights / 2 <= available:
+        return "pass torch_dtype=bfloat16 where the model is float32: its weights then take half"
+    larger = [t for t in TARGETS.values() if t.compilable and t.hbm_bytes_per_core() >= need.total]
+    if larger:
+        best = min(larger, key=lambda t: t.hbm_bytes_per_core())
+        return f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / 1024**3:.0f} GiB"
+    cores = -(-need.total // available)
+    return (f"no single core holds it: it takes {cores} cores of {target.name} or more, and this version runs a "
+            "model on one core; compile a smaller model")
