@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -148,10 +149,16 @@ def _layer_of(state: str) -> int:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Tracing warns about torch's own internals, which a user can do nothing about."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """Tracing warns about torch's own internals, and logs what is raised as an error here anyway."""
+    noisy = logging.getLogger("torch._subclasses.fake_tensor")
+    level = noisy.level
+    noisy.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        noisy.setLevel(level)
 
 
 def _capture_error(module: nn.Module, name: str, error: RuntimeError) -> CaptureError:

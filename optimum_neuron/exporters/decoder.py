@@ -45,9 +45,11 @@ def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:
     """Key and value cache of every layer: [batch, key heads, sequence_length, head width]."""
     assert config.sequence_length is not None, "resolved configuration"
     specs = {}
-    for layer, (heads, width) in enumerate(family.state_shapes):
-        spec = TensorSpec(shape=(config.batch_size, heads, config.sequence_length, width), dtype=config.torch_dtype)
-        specs[f"key_cache.{layer}"] = specs[f"value_cache.{layer}"] = spec
+    rows, slots = config.batch_size, config.sequence_length
+    for layer, state in enumerate(family.state_shapes):
+        for name, width in (("key_cache", state.key_width), ("value_cache", state.value_width)):
+            specs[f"{name}.{layer}"] = TensorSpec(shape=(rows, state.num_heads, slots, width),
+                                                  dtype=config.torch_dtype)
     return specs
 
 

@@ -92,6 +92,8 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "target": prepared.target.to_dict(),
         "cache": {**prepared.cache.to_dict(), "value": prepared.cache.reason.partition(":")[0]},
         "host_code": {"value": ", ".join(levels) or "none", "reason": "; ".join(reasons) or "no weights to run with"},
+        "weights": None if prepared.tensors is None else {"value": prepared.tensors.value.origin,
+                                                          "reason": prepared.tensors.reason},
         "config": config.to_dict(),
         "layers": prepared.metadata["stacks"],
         "graphs": [{"name": graph.name, "calls": len(graph.calls),

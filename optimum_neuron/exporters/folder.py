@@ -23,7 +23,7 @@ from ..compiler.version import COMPILER_VERSION
 from ..configuration import CONFIG_FILE, NeuronConfig
 from ..errors import ArtifactError, CacheError, ConfigError, FormatVersionError, WeightsError, refusal
 from ..version import __version__
-from ..weights import Checkpoint, pack_checkpoint
+from ..weights import pack_checkpoint
 from ..weights.checkpoint import SINGLE_FILE
 from .prepare import Prepared
 
@@ -89,13 +89,13 @@ def _write_files(prepared: Prepared, work: Path) -> None:
                                 "checkpoint": prepared.source.name, "revision": prepared.source.revision,
                                 "validation": [error.to_dict() for error in prepared.validation]}
     inline = prepared.config.inline_weights_to_neff
-    if prepared.source.has_weights:
+    if prepared.tensors is not None:
         weights = work / SINGLE_FILE
-        size = pack_checkpoint(Checkpoint.open(prepared.source.folder), prepared.program.weights,
+        size = pack_checkpoint(prepared.tensors.value, prepared.program.weights,
                                prepared.weight_sources, weights, dtype=prepared.config.torch_dtype)
         artifact["weights"] = {"file": None if inline else SINGLE_FILE, "size_bytes": size,
                                "sha256": file_hash(weights)}
-    if inline and prepared.source.has_weights:
+    if inline and prepared.tensors is not None:
         write_program(work / NEFF_FILE, prepared.program, name=prepared.source.config.model_type,
                       target=prepared.target.value, metadata=prepared.metadata, weights=work / SINGLE_FILE)
         (work / SINGLE_FILE).unlink()

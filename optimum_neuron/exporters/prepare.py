@@ -24,13 +24,14 @@ from ..compiler.neff import open_neff
 from ..compiler.package import read_program
 from ..configuration import NeuronConfig
 from ..core import Choice
-from ..errors import ConfigError, ModelError, ValidationError, refusal
+from ..errors import ConfigError, ValidationError, refusal
 from ..hardware import Target, resolve_instance
 from ..runtime.loaded import LoadedProgram, load_program, require_fit
-from ..weights import BoundWeights, Checkpoint, bind_weights
+from ..weights import BoundWeights, TensorSource, bind_weights
 from .build import cached_neff
 from .progress import Progress
 from .source import ModelSource
+from .tensors import load_original, open_tensors
 from .validate import OutputError, validate_decoder
 
 
@@ -46,6 +47,7 @@ class Prepared:
     program: Program
     metadata: dict[str, Any]
     need: MemoryNeed
+    tensors: Choice[TensorSource] | None = None
     host: HostCode | None = None
     weights: BoundWeights | None = None
     loaded: LoadedProgram | None = None
@@ -58,6 +60,11 @@ class Prepared:
     def weight_sources(self) -> dict[str, tuple[str, ...]]:
         """Checkpoint tensors of each weight."""
         return {name: tuple(sources) for name, sources in self.metadata["weight_sources"].items()}
+
+    @property
+    def family(self) -> str:
+        """Implementation that was compiled."""
+        return self.metadata["family"]["value"]
 
 
 def prepare(
@@ -98,7 +105,9 @@ def prepare(
             prepared.host = lower(program, optlevel=config.optlevel, pool=pool.pool, on_start=progress.start_lowering,
                                   on_done=progress.lowered)
         with _timed(timings, "load"):
-            weights = bind_weights(program.weights, prepared.weight_sources, Checkpoint.open(source.folder))
+            prepared.tensors = open_tensors(source.folder, prepared.weight_sources, family=prepared.family,
+                                            dtype=config.torch_dtype, trust_remote_code=trust_remote_code)
+            weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
             prepared.weights = weights
             prepared.loaded = load_program(program, weights.tensors, prepared.host, instance=instance,
                                            target=target.value, model_name=source.name)
@@ -110,33 +119,13 @@ def prepare(
 
 
 def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -> list[OutputError]:
-    reference = load_reference(prepared.source, trust_remote_code=trust_remote_code)
+    reference = load_original(prepared.source.folder, dtype="float32", trust_remote_code=trust_remote_code)
     assert prepared.loaded is not None
     try:
         return validate_decoder(prepared.loaded, reference, prepared.config, atol=atol)
     except ValidationError:
         prepared.loaded.close()
         raise
-
-
-def load_reference(source: ModelSource, *, trust_remote_code: bool = False) -> Any:
-    """The original model in float32 on the CPU.
-
-    Raises:
-        ModelError: transformers cannot load it.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    try:
-        model = AutoModelForCausalLM.from_pretrained(source.folder, dtype=torch.float32,
-                                                     trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(refusal(asked=f"the original model in {source.folder}, to validate against",
-                                 found=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",
-                                 why="transformers cannot load it",
-                                 do="repair the checkpoint, or pass --disable-validation")) from error
-    return model.eval()
 
 
 class _LazyPool:

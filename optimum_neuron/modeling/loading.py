@@ -23,6 +23,7 @@ from ..exporters.folder import NEFF_FILE, FolderInfo, is_export, read_folder, sa
 from ..exporters.prepare import Prepared, open_cache, prepare
 from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config
 from ..exporters.source import ModelSource, find_folder, load_source, read_config
+from ..exporters.tensors import open_tensors
 from ..hardware import resolve_instance, resolve_target
 from ..runtime.executor import Executor
 from ..runtime.loaded import LoadedProgram, load_program
@@ -130,10 +131,12 @@ class NeuronModel:
             WeightsError: tensors are missing or have another shape; nothing is replaced then.
         """
         folder = find_folder(weights)
-        bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, Checkpoint.open(folder))
+        tensors = open_tensors(folder, self.prepared.weight_sources, family=self.prepared.family,
+                               dtype=self.neuron_config.torch_dtype)
+        bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, tensors.value)
         assert self.prepared.host is not None
         self.loaded.executor = Executor(self.loaded.program, self.prepared.host.functions, bound.tensors)
-        self.prepared.weights = bound
+        self.prepared.weights, self.prepared.tensors = bound, tensors
         self.prepared.source = ModelSource(name=str(weights), folder=folder, config=self.config, revision=None)
 
     def describe(self) -> dict[str, Any]:
@@ -200,6 +203,7 @@ def _load_exported(folder: Path, asked: dict[str, Any], *, trust_remote_code: bo
                         program=program, metadata=metadata, need=memory_need(program))
     checkpoint = Checkpoint.open(folder) if inlined is None else Checkpoint(
         [MappedFile(inlined, NEFF_FILE)], str(folder / NEFF_FILE))
+    prepared.tensors = Choice(value=checkpoint, reason="mapped from the exported folder")
     prepared.weights = bind_weights(program.weights, prepared.weight_sources, checkpoint)
     prepared.host = lower(program, optlevel=asked.get("optlevel") or info.config.optlevel)
     prepared.loaded = load_program(program, prepared.weights.tensors, prepared.host, instance=instance,

@@ -23,6 +23,18 @@ GENERIC = "generic"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class StateShape:
+    """What one layer keeps for each token."""
+
+    num_heads: int
+    """Key and value heads."""
+    key_width: int
+    """Width of a key head."""
+    value_width: int
+    """Width of a value head."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
     """A built decoder and the map from its parameters to checkpoint names."""
 
@@ -32,8 +44,8 @@ class Family:
     """Called as `module(input_ids, positions, states, cached=, last_index_B=)`."""
     weight_sources: dict[str, tuple[str, ...]]
     """Parameter name to the checkpoint tensors that are joined along dimension 0."""
-    state_shapes: tuple[tuple[int, int], ...]
-    """(key heads, head width) of each layer's cache."""
+    state_shapes: tuple[StateShape, ...]
+    """Heads and widths of each layer's cache."""
 
 
 def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
@@ -83,14 +95,15 @@ def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_r
 
     choice = choose_family(config, family=family)
     if choice.value == GENERIC:
-        from .generic import build
+        from .generic import build, probe_states
 
         module = build(config, trust_remote_code=trust_remote_code)
         _cast(module, getattr(torch, dtype))
         sources = generic_weight_map([name for name, _ in module.named_parameters()]
                                      + [name for name, _ in _persistent_buffers(module)])
         return Family(choice=choice, module=module, weight_sources=sources,
-                      state_shapes=_generic_states(module.text_config))
+                      state_shapes=tuple(StateShape(num_heads=heads, key_width=key, value_width=value)
+                                         for heads, key, value in probe_states(module)))
     package = importlib.import_module(f"{__package__}.{choice.value}")
     with init_empty_weights(include_buffers=False):
         module = package.build(config)
@@ -99,8 +112,9 @@ def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_r
     _cast(module, getattr(torch, dtype))
     sizes = module.config
     sources = {name: _family_source(package.WEIGHT_MAP, name) for name, _ in module.named_parameters()}
+    state = StateShape(num_heads=sizes.num_kv_heads, key_width=sizes.head_dim, value_width=sizes.head_dim)
     return Family(choice=choice, module=module.eval(), weight_sources=sources,
-                  state_shapes=((sizes.num_kv_heads, sizes.head_dim),) * sizes.num_layers)
+                  state_shapes=(state,) * sizes.num_layers)
 
 
 def _cast(module: nn.Module, dtype: Any) -> None:
@@ -127,9 +141,3 @@ def _family_source(weight_map: dict[str, tuple[str, ...]], name: str) -> tuple[s
     key = ".".join("{}" if part == layer and layer else part for part in parts)
     sources = weight_map[f"{key}.weight"]
     return tuple(source.replace("{}", layer).removesuffix("weight") + kind for source in sources)
-
-
-def _generic_states(config: Any) -> tuple[tuple[int, int], ...]:
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return ((heads, width),) * config.num_hidden_layers

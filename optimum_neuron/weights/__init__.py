@@ -4,7 +4,7 @@ It knows nothing of models; which tensors make a weight is given as a map.
 """
 
 from .bind import BoundWeights, bind_weights
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, StateDict, TensorSource
 from .pack import pack_checkpoint
 
-__all__ = ["BoundWeights", "Checkpoint", "bind_weights", "pack_checkpoint"]
+__all__ = ["BoundWeights", "Checkpoint", "StateDict", "TensorSource", "bind_weights", "pack_checkpoint"]

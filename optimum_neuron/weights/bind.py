@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core import TensorSpec
 from ..errors import WeightsError, nearest, refusal
-from .checkpoint import Checkpoint
+from .checkpoint import TensorSource
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ class BoundWeights:
     """Bytes that were copied, because tensors are not neighbours in the file or have another dtype."""
 
 
-def bind_weights(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Checkpoint) -> BoundWeights:
+def bind_weights(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: TensorSource) -> BoundWeights:
     """Return a tensor for every weight of a program.
 
     Args:
@@ -64,7 +64,7 @@ def bind_weights(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: 
     return BoundWeights(tensors=tensors, mapped_bytes=mapped_bytes, copied_bytes=copied_bytes)
 
 
-def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Checkpoint) -> list[str]:
+def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: TensorSource) -> list[str]:
     available = checkpoint.specs
     problems = []
     for name, spec in specs.items():

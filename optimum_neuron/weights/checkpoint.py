@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..core import TensorSpec
 from ..errors import WeightsError, refusal
@@ -16,6 +16,43 @@ if TYPE_CHECKING:
     import torch
 
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+
+
+class TensorSource(Protocol):
+    """Tensors by name."""
+
+    @property
+    def origin(self) -> str:
+        """Where they come from, for messages."""
+
+    @property
+    def specs(self) -> dict[str, TensorSpec]:
+        """Shape and dtype of every tensor."""
+
+    def join(self, names: Sequence[str]) -> tuple[torch.Tensor, bool]:
+        """Tensors joined along dimension 0, and whether that took a copy."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StateDict:
+    """Tensors in memory, such as those of a transformers model that converts its checkpoint when it loads it."""
+
+    tensors: Mapping[str, torch.Tensor]
+    """By name."""
+    origin: str
+    """Where they come from."""
+
+    @property
+    def specs(self) -> dict[str, TensorSpec]:
+        """Shape and dtype of every tensor."""
+        return {name: TensorSpec(shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."))
+                for name, tensor in self.tensors.items()}
+
+    def join(self, names: Sequence[str]) -> tuple[torch.Tensor, bool]:
+        """Tensors joined along dimension 0; always in memory of their own."""
+        import torch
+
+        return (self.tensors[names[0]] if len(names) == 1 else torch.cat([self.tensors[n] for n in names])), True
 
 
 class Checkpoint:
@@ -73,12 +110,3 @@ def weight_files(folder: Path) -> list[Path]:
                                    found=f"missing {', '.join(missing)}", why="the checkpoint is incomplete",
                                    do="download it again"))
     return [folder / name for name in names]
-
-
-def content_hash(folder: Path) -> str:
-    """sha256 over the weight files of a folder, in the order of their names."""
-    digest = hashlib.sha256()
-    for path in weight_files(folder):
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()

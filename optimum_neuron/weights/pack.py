@@ -15,14 +15,14 @@ from pathlib import Path
 from ..core import TensorSpec
 from ..errors import CacheError, refusal
 from .bind import Sources
-from .checkpoint import Checkpoint
+from .checkpoint import TensorSource
 from .mapped import DTYPES
 
 _NAMES = {torch_name: name for name, torch_name in DTYPES.items()}
 _ALIGNMENT = 64
 
 
-def pack_checkpoint(checkpoint: Checkpoint, specs: Mapping[str, TensorSpec], sources: Sources, path: Path,
+def pack_checkpoint(checkpoint: TensorSource, specs: Mapping[str, TensorSpec], sources: Sources, path: Path,
                     *, dtype: str) -> int:
     """Write the tensors that a program uses to `path`; return the file's size in bytes.
 

@@ -21,6 +21,8 @@ _OPTIONS: dict[str, Any] = {
     "realize_reads_threshold": 1,
     # Two headers of torch cost 5 s each to precompile and are used by a handful of bodies.
     "cpp_cache_precompile_headers": False,
+    # The CPU's own flags say which vector extensions it has; compiling a probe for each takes 6 s.
+    "cpp.vec_isa_ok": True,
 }
 _MAX_OPTIONS: dict[str, Any] = {**_OPTIONS, "max_autotune": True, "cpp.enable_grouped_gemm_template": True}
 

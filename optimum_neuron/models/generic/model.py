@@ -8,6 +8,7 @@ Shape legend: B batch, T new tokens, S cache slots, V vocabulary.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ class GenericDecoder(nn.Module):
             output = self.model(
                 input_ids=input_ids_BT,
                 position_ids=positions_BT,
-                attention_mask=self._masks(positions_BT, num_keys),
+                attention_mask=self.masks(positions_BT, num_keys),
                 past_key_values=slot_cache(states, positions_BT, cached=cached),
                 use_cache=True,
             )
@@ -60,7 +61,7 @@ class GenericDecoder(nn.Module):
                 handle.remove()
         return output.logits.float()
 
-    def _masks(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor | dict[str, torch.Tensor]:
+    def masks(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor | dict[str, torch.Tensor]:
         """Boolean masks [B, 1, T, num_keys]; a dict by layer type where the configuration mixes them."""
         slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
         full = slots <= queries
@@ -90,6 +91,9 @@ def build(config: Any, *, trust_remote_code: bool = False) -> GenericDecoder:
     from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
 
+    config = copy.deepcopy(config)
+    # Experts as batched products: the other implementations sort tokens, and their shapes follow the routing.
+    config._experts_implementation = "batched_mm"
     with init_empty_weights(include_buffers=False):
         model = AutoModelForCausalLM.from_config(
             config, attn_implementation="sdpa", trust_remote_code=trust_remote_code

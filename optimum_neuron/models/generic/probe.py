@@ -1,0 +1,54 @@
+"""Ask a transformers model what it caches, by running one token through it on fake tensors.
+
+Configurations name heads and widths in many ways; the tensors that reach the cache do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from ...compiler.capture import fake_parameters
+from ...compiler.stacks import find_stacks, shortened
+from .model import GenericDecoder
+
+
+class _Recorder(CacheLayerMixin):
+    """Remembers the shapes of what it is given."""
+
+    is_sliding = False
+    shape: tuple[int, int, int] | None = None
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        raise AssertionError("nothing is stored")
+
+    def update(self, key_states, value_states, *args, **kwargs):  # type: ignore[no-untyped-def]
+        self.shape = (key_states.shape[1], key_states.shape[3], value_states.shape[3])
+        return key_states, value_states
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return query_length, 0
+
+    def get_seq_length(self) -> int:
+        return 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
+    """Return (heads, key width, value width) of every layer's cache, in order."""
+    num_layers = decoder.text_config.num_hidden_layers
+    stacks = find_stacks(decoder)
+    recorders = [_Recorder() for _ in range(num_layers)]
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with shortened(decoder, stacks), fake_parameters(decoder, mode), mode, torch.no_grad():
+        ids = torch.zeros(1, 1, dtype=torch.int64)
+        model: Any = decoder.model
+        model(input_ids=ids, position_ids=ids, past_key_values=Cache(layers=recorders), use_cache=True,
+              attention_mask=decoder.masks(ids, 1))
+    shapes = [recorder.shape for recorder in recorders if recorder.shape is not None]
+    return shapes + [shapes[-1]] * (num_layers - len(shapes))

@@ -1,0 +1,174 @@
+"""Locks and records of the simulated cores of one instance: the files that separate processes agree through.
+
+A core is held by whoever has the lock (`flock`) on `nc<N>.lock`, so the kernel frees it when its holder dies, however
+it dies. Records, one JSON file per claim, only tell who that is: one whose cores are free is stale and ignored. Lock
+files stay for good, because removing a locked file would let two processes lock the same name. It knows nothing of
+which core suits whom; see `cores.py`.
+
+    <OPTIMUM_NEURON_HOME>/cores/<instance>/claims.lock       held while claims are looked at or changed
+                                           nc<N>.lock        held by the process that holds the core
+                                           <pid>-<n>.json    what a claim is for
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..compiler.atomic import write_bytes
+from ..errors import ConfigError, CoreBusyError, refusal
+
+Row = dict[str, Any]
+"""One use of one core: core_id, pid, model, since, command."""
+
+_PATIENCE_S = 30.0
+_POLL_S = 0.01
+_COMMAND_CHARS = 200
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Keep other processes from looking at or changing the claims of an instance, for a moment.
+
+    Without it, two processes that want several cores each could both find one of them taken and both give up.
+
+    Raises:
+        ConfigError: the folder cannot be used.
+        CoreBusyError: another process has not finished for half a minute.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _opened(folder / "claims.lock") as descriptor:
+            deadline = time.monotonic() + _PATIENCE_S
+            while not _lock(descriptor):
+                if time.monotonic() > deadline:
+                    raise CoreBusyError(refusal(
+                        asked=f"look at the claims in {folder}", found=f"locked for {_PATIENCE_S:.0f} s or longer",
+                        why="one process at a time changes them, which takes milliseconds",
+                        do="find a suspended process that uses the folder, and continue or end it"))
+                time.sleep(_POLL_S)
+            yield
+    except OSError as error:
+        raise ConfigError(refusal(
+            asked=f"claim simulated cores in {folder}", found=str(error), why="a claim is a locked file there",
+            do="set OPTIMUM_NEURON_HOME to a folder that may be written")) from error
+
+
+def lock_core(folder: Path, core_id: int) -> int | None:
+    """Take a core: the descriptor that holds it until it is closed, or None where another process has it.
+
+    What a killed holder has left is removed.
+    """
+    descriptor = _open(_lock_path(folder, core_id))
+    try:
+        taken = _lock(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    if not taken:
+        os.close(descriptor)
+        return None
+    for path, record in _records(folder):
+        if core_id in record["core_ids"]:
+            path.unlink(missing_ok=True)
+    return descriptor
+
+
+def write_record(path: Path, core_ids: Sequence[int], model: str | None) -> None:
+    """Tell other processes what a claim is for; `model` is None where cores are kept for later models."""
+    command = shlex.join(sys.orig_argv)
+    record = {"pid": os.getpid(), "core_ids": list(core_ids), "model": model,
+              "since": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+              "command": command if len(command) <= _COMMAND_CHARS else command[:_COMMAND_CHARS] + "..."}
+    write_bytes(path, json.dumps(record, indent=1).encode(), error=ConfigError)
+
+
+def read_rows(folder: Path, core_ids: Iterable[int], own: Collection[int]) -> list[Row]:
+    """Who holds which of the cores; `own` are those of this process, whose locks cannot be tried.
+
+    A core that is held without a readable record has a row of Nones.
+    """
+    records = [record for _, record in _records(folder)]
+    rows: list[Row] = []
+    for core_id in core_ids:
+        if core_id not in own and _is_free(folder, core_id):
+            continue
+        uses = [record for record in records if core_id in record["core_ids"]]
+        uses = [record for record in uses if record["model"] is not None] or uses[:1]
+        unknown = dict.fromkeys(("pid", "model", "since", "command"))
+        rows += [{"core_id": core_id} | {key: use[key] for key in unknown} for use in uses or [unknown]]
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Text table of rows."""
+    lines = [("core", "pid", "model", "since", "command")]
+    lines += [(str(row["core_id"]), str(row["pid"] or "unknown"), row["model"] or "(none yet)",
+               row["since"] or "unknown", row["command"] or "unknown") for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def _lock_path(folder: Path, core_id: int) -> Path:
+    return folder / f"nc{core_id}.lock"
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = _open(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_free(folder: Path, core_id: int) -> bool:
+    if not _lock_path(folder, core_id).exists():
+        return True
+    with _opened(_lock_path(folder, core_id)) as descriptor:
+        return _lock(descriptor)
+
+
+def _records(folder: Path) -> list[tuple[Path, Row]]:
+    """Every readable record, oldest first."""
+    found = []
+    for path in folder.glob("*.json"):
+        # It belongs to a process that may release it, and so remove it, at any time.
+        with contextlib.suppress(FileNotFoundError):
+            record = _parsed(path.read_bytes())
+            if record is not None:
+                found.append((path, record))
+    return sorted(found, key=lambda item: (item[1]["since"], item[0].name))
+
+
+def _parsed(text: bytes) -> Row | None:
+    """A record, or None for a file that is none: the lock is what counts, and its row then says "unknown"."""
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return None
+    kinds: dict[str, Any] = {"pid": int, "core_ids": list, "model": (str, type(None)), "since": str, "command": str}
+    if not isinstance(record, dict) or not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
+        return None
+    return record

@@ -1,0 +1,59 @@
+"""Tiny random checkpoints of every architecture that the tests compile, made from configurations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+VOCABULARY = 96
+
+_SHARED = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+           "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64, "bos_token_id": 1,
+           "eos_token_id": 2, "pad_token_id": 0}
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {"sliding_window": 8},
+    "qwen2": {},
+    "qwen3": {"head_dim": 8},
+    "gemma3_text": {"head_dim": 8, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"] * 2,
+                    "num_hidden_layers": 4, "query_pre_attn_scalar": 8},
+    "phi3": {},
+    "gpt2": {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64},
+    "opt": {"ffn_dim": 64, "word_embed_proj_dim": 32},
+    "gpt_neox": {},
+    "granite": {"logits_scaling": 2.0, "residual_multiplier": 0.5, "embedding_multiplier": 3.0},
+    "smollm3": {"no_rope_layer_interval": 2, "num_hidden_layers": 4},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
+}
+"""Model type to what its configuration needs beyond the shared sizes."""
+
+
+def tiny_config(model_type: str, **overrides: Any) -> Any:
+    """A small transformers configuration."""
+    from transformers import CONFIG_MAPPING
+
+    return CONFIG_MAPPING[model_type](**{**_SHARED, **CONFIGS.get(model_type, {}), **overrides})
+
+
+def save_tiny(folder: Path, model_type: str, *, seed: int = 0, **overrides: Any) -> Path:
+    """Write a random checkpoint with weights large enough that its tokens differ."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(tiny_config(model_type, **overrides))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.15)
+    model.save_pretrained(folder)
+    return folder
+
+
+def write_config(folder: Path, **data: Any) -> Path:
+    """Write a bare config.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(data))
+    return folder
