@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["NeuronConfig", "NeuronModelForCausalLM", "__version__", "main_export", "pipeline"]
 
-_MODULES = {"NeuronConfig": "configuration", "NeuronModelForCausalLM": "modeling", "main_export": "exporters",
-            "pipeline": "pipelines"}
+_MODULES = {
+    "NeuronConfig": "configuration",
+    "NeuronModelForCausalLM": "modeling",
+    "main_export": "exporters",
+    "pipeline": "pipelines",
+}
 
 
 def __getattr__(name: str) -> Any:

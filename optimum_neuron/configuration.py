@@ -67,36 +67,61 @@ class NeuronConfig:
         problems = list(self._problems())
         if problems:
             raise ConfigError("\n".join(problems))
-        if isinstance(self.prefill_buckets, list):
+        if self.prefill_buckets is not None:
+            # JSON and keyword arguments bring lists; a frozen configuration holds a tuple.
             object.__setattr__(self, "prefill_buckets", tuple(self.prefill_buckets))
 
     def _problems(self):  # type: ignore[no-untyped-def]
         for name in ("batch_size", "sequence_length", "extend_length"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                yield refusal(asked=f"{name}={value!r}", found="not a whole number of at least 1",
-                              why="compiled graphs have static, non-empty shapes", do=f"pass {name}=1 or more")
-        choices = {"auto_cast": AutoCast, "auto_cast_type": AutoCastType, "optlevel": OptLevel,
-                   "torch_dtype": TorchDtype}
+                yield refusal(
+                    asked=f"{name}={value!r}",
+                    found="not a whole number of at least 1",
+                    why="compiled graphs have static, non-empty shapes",
+                    do=f"pass {name}=1 or more",
+                )
+        choices = {
+            "auto_cast": AutoCast,
+            "auto_cast_type": AutoCastType,
+            "optlevel": OptLevel,
+            "torch_dtype": TorchDtype,
+        }
         for name, kind in choices.items():
             value, allowed = getattr(self, name), get_args(kind)
             if value not in allowed:
-                yield refusal(asked=f"{name}={value!r}", found=f"not one of {', '.join(allowed)}"
-                              + nearest(str(value), allowed), why="the compiler knows no other", do="pass one of them")
+                yield refusal(
+                    asked=f"{name}={value!r}",
+                    found=f"not one of {', '.join(allowed)}" + nearest(str(value), allowed),
+                    why="the compiler knows no other",
+                    do="pass one of them",
+                )
         if self.auto_cast != "none" and self.torch_dtype != "float32":
-            yield refusal(asked=f"auto_cast={self.auto_cast!r} with torch_dtype={self.torch_dtype!r}",
-                          found="two settings for the same arithmetic",
-                          why="auto-cast rounds float32 operations, and this model has none",
-                          do="keep one of the two: torch_dtype for weights and cache, or auto_cast on float32 weights")
+            yield refusal(
+                asked=f"auto_cast={self.auto_cast!r} with torch_dtype={self.torch_dtype!r}",
+                found="two settings for the same arithmetic",
+                why="auto-cast rounds float32 operations, and this model has none",
+                do="keep one of the two: torch_dtype for weights and cache, or auto_cast on float32 weights",
+            )
         buckets, length = self.prefill_buckets, self.sequence_length
-        if buckets is not None and (not buckets or any(not isinstance(b, int) or b < 1 for b in buckets)
-                                    or list(buckets) != sorted(set(buckets))):
-            yield refusal(asked=f"prefill_buckets={buckets}", found="not a rising list of lengths",
-                          why="a prompt goes to the smallest bucket that holds it", do="pass for example (128, 512)")
+        if buckets is not None and (
+            not buckets
+            or any(not isinstance(b, int) or b < 1 for b in buckets)
+            or list(buckets) != sorted(set(buckets))
+        ):
+            yield refusal(
+                asked=f"prefill_buckets={buckets}",
+                found="not a rising list of lengths",
+                why="a prompt goes to the smallest bucket that holds it",
+                do="pass for example (128, 512)",
+            )
         elif buckets is not None and length is not None and buckets[-1] > length:
-            yield refusal(asked=f"prefill_buckets={tuple(buckets)} with sequence_length={length}",
-                          found=f"the largest bucket is longer by {buckets[-1] - length}",
-                          why="the cache has sequence_length slots", do=f"end the buckets at {length}")
+            yield refusal(
+                asked=f"prefill_buckets={tuple(buckets)} with sequence_length={length}",
+                found=f"the largest bucket is longer by {buckets[-1] - length}",
+                why="the cache has sequence_length slots",
+                do=f"end the buckets at {length}",
+            )
 
     def resolve(self, *, max_position_embeddings: int) -> NeuronConfig:
         """Return a copy with sequence length and buckets filled in for a model.
@@ -106,10 +131,14 @@ class NeuronConfig:
         """
         length = self.sequence_length or min(max_position_embeddings, MAX_DEFAULT_SEQUENCE_LENGTH)
         if length > max_position_embeddings:
-            raise ConfigError(refusal(
-                asked=f"sequence_length={length}", found=f"the model has {max_position_embeddings} positions",
-                why="positions beyond max_position_embeddings were never trained",
-                do=f"pass sequence_length={max_position_embeddings} or less"))
+            raise ConfigError(
+                refusal(
+                    asked=f"sequence_length={length}",
+                    found=f"the model has {max_position_embeddings} positions",
+                    why="positions beyond max_position_embeddings were never trained",
+                    do=f"pass sequence_length={max_position_embeddings} or less",
+                )
+            )
         buckets = self.prefill_buckets
         if buckets is None:
             rising, step = [], FIRST_BUCKET
@@ -117,8 +146,9 @@ class NeuronConfig:
                 rising.append(step)
                 step *= 4
             buckets = (*rising, length)
-        return dataclasses.replace(self, sequence_length=length, prefill_buckets=tuple(buckets),
-                                   extend_length=min(self.extend_length, length))
+        return dataclasses.replace(
+            self, sequence_length=length, prefill_buckets=tuple(buckets), extend_length=min(self.extend_length, length)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -137,8 +167,7 @@ class NeuronConfig:
             ConfigError: a key is unknown (the nearest one is named) or a value is not allowed.
         """
         check_known(data, [field.name for field in dataclasses.fields(cls)], what="NeuronConfig")
-        buckets = data.get("prefill_buckets")
-        return cls(**{**data, "prefill_buckets": None if buckets is None else tuple(buckets)})
+        return cls(**data)
 
 
 def check_known(given: dict[str, Any], known: list[str], *, what: str) -> None:
@@ -150,6 +179,11 @@ def check_known(given: dict[str, Any], known: list[str], *, what: str) -> None:
     unknown = [name for name in given if name not in known]
     if unknown:
         listed = "; ".join(f"{name!r}{nearest(name, known)}" for name in unknown)
-        raise ConfigError(refusal(asked=f"options of {what}", found=f"unknown: {listed}",
-                                  why="an option that nobody reads would be ignored in silence",
-                                  do=f"use {', '.join(sorted(known))}"))
+        raise ConfigError(
+            refusal(
+                asked=f"options of {what}",
+                found=f"unknown: {listed}",
+                why="an option that nobody reads would be ignored in silence",
+                do=f"use {', '.join(sorted(known))}",
+            )
+        )

@@ -40,8 +40,14 @@ def _flag(name: str, default: bool, environ: Mapping[str, str]) -> bool:
         return True
     if text.strip().lower() in _FALSE:
         return False
-    raise ConfigError(refusal(asked=f"{name}={text}", found="not a yes-or-no value",
-                              why="the variable is a switch", do=f"set {name} to 1 or 0, or unset it"))
+    raise ConfigError(
+        refusal(
+            asked=f"{name}={text}",
+            found="not a yes-or-no value",
+            why="the variable is a switch",
+            do=f"set {name} to 1 or 0, or unset it",
+        )
+    )
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -86,8 +92,14 @@ def num_cores(environ: Mapping[str, str] = os.environ) -> int | None:
     if text is None or text == "":
         return None
     if not text.isdigit():
-        raise ConfigError(refusal(asked=f"NEURON_RT_NUM_CORES={text}", found="not a whole number",
-                                  why="it counts cores", do="set it to 0 (all) or a number of cores"))
+        raise ConfigError(
+            refusal(
+                asked=f"NEURON_RT_NUM_CORES={text}",
+                found="not a whole number",
+                why="it counts cores",
+                do="set it to 0 (all) or a number of cores",
+            )
+        )
     return int(text)
 
 
@@ -108,10 +120,22 @@ def visible_cores(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | 
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
-            raise ConfigError(refusal(asked=f"NEURON_RT_VISIBLE_CORES={text}", found=f"'{part}' is no core or range",
-                                      why="cores are listed as ids and ranges", do='write it like "0", "0-3" or "0,2"'))
+            raise ConfigError(
+                refusal(
+                    asked=f"NEURON_RT_VISIBLE_CORES={text}",
+                    found=f"'{part}' is no core or range",
+                    why="cores are listed as ids and ranges",
+                    do='write it like "0", "0-3" or "0,2"',
+                )
+            )
         cores += range(int(first), int(last or first) + 1)
     if len(set(cores)) != len(cores):
-        raise ConfigError(refusal(asked=f"NEURON_RT_VISIBLE_CORES={text}", found="a core is named twice",
-                                  why="a core is claimed once", do="name each core once"))
+        raise ConfigError(
+            refusal(
+                asked=f"NEURON_RT_VISIBLE_CORES={text}",
+                found="a core is named twice",
+                why="a core is claimed once",
+                do="name each core once",
+            )
+        )
     return tuple(cores)

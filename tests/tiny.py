@@ -8,17 +8,31 @@ from typing import Any
 
 VOCABULARY = 96
 
-_SHARED = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
-           "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64, "bos_token_id": 1,
-           "eos_token_id": 2, "pad_token_id": 0}
+_SHARED = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {},
     "mistral": {"sliding_window": 8},
     "qwen2": {},
     "qwen3": {"head_dim": 8},
-    "gemma3_text": {"head_dim": 8, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"] * 2,
-                    "num_hidden_layers": 4, "query_pre_attn_scalar": 8},
+    "gemma3_text": {
+        "head_dim": 8,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_hidden_layers": 4,
+        "query_pre_attn_scalar": 8,
+    },
     "phi3": {},
     "gpt2": {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64},
     "opt": {"ffn_dim": 64, "word_embed_proj_dim": 32},

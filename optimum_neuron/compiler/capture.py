@@ -84,8 +84,10 @@ def capture(
 
     stacks = find_stacks(module)
     if not shorten:
-        stacks = tuple(dataclasses.replace(stack, captured=Choice(value=stack.num_layers, reason="captured whole"))
-                       for stack in stacks)
+        stacks = tuple(
+            dataclasses.replace(stack, captured=Choice(value=stack.num_layers, reason="captured whole"))
+            for stack in stacks
+        )
     num_captured = min((stack.captured.value for stack in stacks), default=None)
     kept = {n: s for n, s in (states or {}).items() if num_captured is None or _layer_of(n) < num_captured}
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -97,14 +99,24 @@ def capture(
             exported = torch.export.export(module, arguments, strict=False)
         except RuntimeError as error:
             raise _capture_error(module, name, error) from error
-    return Captured(name=name, exported=exported, inputs=tuple(inputs), states=tuple(kept), outputs=outputs,
-                    stacks=stacks, tied=_tied_names(module), cuts=cuts, rare=rare)
+    return Captured(
+        name=name,
+        exported=exported,
+        inputs=tuple(inputs),
+        states=tuple(kept),
+        outputs=outputs,
+        stacks=stacks,
+        tied=_tied_names(module),
+        cuts=cuts,
+        rare=rare,
+    )
 
 
 def _tied_names(module: nn.Module) -> dict[str, str]:
     first: dict[int, str] = {}
-    tied = {name: first.setdefault(id(tensor), name)
-            for name, tensor in module.named_parameters(remove_duplicate=False)}
+    tied = {
+        name: first.setdefault(id(tensor), name) for name, tensor in module.named_parameters(remove_duplicate=False)
+    }
     return {name: original for name, original in tied.items() if name != original}
 
 
@@ -164,8 +176,11 @@ def _quiet() -> Iterator[None]:
 def _capture_error(module: nn.Module, name: str, error: RuntimeError) -> CaptureError:
     """Name the user's line: the innermost frame that is neither torch nor this package."""
     own = Path(__file__).resolve().parents[1]
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
-              if "/torch/" not in frame.filename and own not in Path(frame.filename).resolve().parents]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "/torch/" not in frame.filename and own not in Path(frame.filename).resolve().parents
+    ]
     where = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "an unknown line"
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return CaptureError(

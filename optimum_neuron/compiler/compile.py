@@ -1,6 +1,6 @@
 """From captured entry points to one verified program: check, outline, stretch, auto-cast, merge.
 
-    program, report = compile_graphs(requests, target=target, auto_cast="none", auto_cast_type="bf16")
+program, report = compile_graphs(requests, target=target, auto_cast="none", auto_cast_type="bf16")
 """
 
 from __future__ import annotations

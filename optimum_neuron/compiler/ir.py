@@ -134,13 +134,16 @@ class Program:
 def graph_from_dict(data: dict[str, Any]) -> Graph:
     """Inverse of the graph part of `Program.structure`."""
     calls = tuple(
-        Call(subprogram=c["subprogram"], inputs=tuple(c["inputs"]), outputs=tuple(c["outputs"]),
-             module_path=c["module_path"])
+        Call(
+            subprogram=c["subprogram"],
+            inputs=tuple(c["inputs"]),
+            outputs=tuple(c["outputs"]),
+            module_path=c["module_path"],
+        )
         for c in data["calls"]
     )
     inputs = {name: spec_from_dict(spec) for name, spec in data["inputs"].items()}
-    return Graph(name=data["name"], inputs=inputs, outputs=dict(data["outputs"]), calls=calls,
-                 rare=data["rare"])
+    return Graph(name=data["name"], inputs=inputs, outputs=dict(data["outputs"]), calls=calls, rare=data["rare"])
 
 
 def spec_from_dict(data: dict[str, Any]) -> TensorSpec:

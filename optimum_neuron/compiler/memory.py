@@ -69,7 +69,8 @@ def _peak_bytes(subprogram: Subprogram) -> int:
     for position, node in enumerate(nodes):
         for source in node.all_input_nodes:
             last_use[source] = position
-    live, peak, ends = 0, 0, {}
+    live = peak = 0
+    ends: dict[int, list[int]] = {}
     for position, node in enumerate(nodes):
         if node.op == "call_function" and not _aliases(node):
             size = _size_bytes(node.meta["val"])

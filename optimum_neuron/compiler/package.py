@@ -21,8 +21,9 @@ from .version import COMPILER_VERSION
 PROGRAM_MEMBER, CONSTANTS_MEMBER, WEIGHTS_MEMBER = "program.json", "constants.safetensors", "weights.safetensors"
 
 
-def write_program(path: Path, program: Program, *, name: str, target: Target, metadata: Mapping[str, Any],
-                  weights: Path | None = None) -> None:
+def write_program(
+    path: Path, program: Program, *, name: str, target: Target, metadata: Mapping[str, Any], weights: Path | None = None
+) -> None:
     """Write a program as a NEFF; `weights` is a safetensors file to inline."""
     from safetensors.torch import save
 
@@ -32,8 +33,15 @@ def write_program(path: Path, program: Program, *, name: str, target: Target, me
     members[CONSTANTS_MEMBER] = save({key: value.contiguous() for key, value in program.constants.items()})
     if weights is not None:
         members[WEIGHTS_MEMBER] = weights
-    write_neff(path, members, name=name, target=target.name, core_version=target.core.generation,
-               compiler_version=COMPILER_VERSION, metadata=metadata)
+    write_neff(
+        path,
+        members,
+        name=name,
+        target=target.name,
+        core_version=target.core.generation,
+        compiler_version=COMPILER_VERSION,
+        metadata=metadata,
+    )
 
 
 def read_program(neff: Neff) -> Program:
@@ -47,9 +55,14 @@ def read_program(neff: Neff) -> Program:
 
     data = json.loads(bytes(neff.read(PROGRAM_MEMBER)))
     if data["ir_version"] > IR_VERSION:
-        raise FormatVersionError(refusal(
-            asked=f"reading {neff.path}", found=f"IR version {data['ir_version']}, this version reads {IR_VERSION}",
-            why="it was written by a newer compiler", do="upgrade optimum-neuron-sim or export the model again"))
+        raise FormatVersionError(
+            refusal(
+                asked=f"reading {neff.path}",
+                found=f"IR version {data['ir_version']}, this version reads {IR_VERSION}",
+                why="it was written by a newer compiler",
+                do="upgrade optimum-neuron-sim or export the model again",
+            )
+        )
     subprograms = {}
     for name, entry in data["subprograms"].items():
         subprograms[name] = Subprogram(

@@ -66,7 +66,7 @@ def mutated_arguments(body: fx.GraphModule) -> tuple[int, ...]:
 def _base_of(node: fx.Node) -> fx.Node:
     """Follow views and in-place results back to the tensor they alias."""
     while node.op == "call_function":
-        schema = getattr(node.target, "_schema", None)
+        schema: Any = getattr(node.target, "_schema", None)
         aliased = schema is not None and schema.returns and schema.returns[0].alias_info is not None
         if not aliased or not schema.arguments[0].alias_info:
             return node
@@ -122,8 +122,9 @@ def body_from_dict(data: dict[str, Any]) -> fx.GraphModule:
             kwargs = {key: _decode(value, values) for key, value in entry["kwargs"].items()}
             node = graph.call_function(target, args, kwargs)
             with mode:
-                node.meta["val"] = target(*fx.map_arg(args, lambda n: n.meta["val"]),
-                                          **fx.map_arg(kwargs, lambda n: n.meta["val"]))
+                node.meta["val"] = target(
+                    *fx.map_arg(args, lambda n: n.meta["val"]), **fx.map_arg(kwargs, lambda n: n.meta["val"])
+                )
             node.meta["module_path"], node.meta["source_line"] = entry["module_path"], entry["source_line"]
             values.append(node)
     graph.output(tuple(_decode(value, values) for value in data["outputs"]))
@@ -149,9 +150,14 @@ def _op_from_name(name: str) -> Any:
         found = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
         if isinstance(found, torch._ops.OpOverload):
             return found
-    raise ArtifactError(refusal(asked=f"operator {name!r} of a stored graph", found="no ATen operator of this torch",
-                                why="an artifact may call registered ATen operators only",
-                                do="export the model again with this version"))
+    raise ArtifactError(
+        refusal(
+            asked=f"operator {name!r} of a stored graph",
+            found="no ATen operator of this torch",
+            why="an artifact may call registered ATen operators only",
+            do="export the model again with this version",
+        )
+    )
 
 
 def _encode(value: Any, names: dict[fx.Node, str]) -> Any:
@@ -180,7 +186,7 @@ def _decode(value: Any, values: list[fx.Node]) -> Any:
         return [_decode(item, values) for item in value]
     if not isinstance(value, dict):
         return value
-    (kind, content), = value.items()
+    ((kind, content),) = value.items()
     if kind == "ref" and isinstance(content, int) and 0 <= content < len(values):
         return values[content]
     if kind == "float":
@@ -191,6 +197,11 @@ def _decode(value: Any, values: list[fx.Node]) -> Any:
         found = getattr(torch, str(content), None)
         if isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
             return found
-    raise ArtifactError(refusal(asked=f"argument {value!r} of a stored graph", found="not a value this format has",
-                                why="arguments are numbers, text, dtypes and references to earlier values",
-                                do="export the model again with this version"))
+    raise ArtifactError(
+        refusal(
+            asked=f"argument {value!r} of a stored graph",
+            found="not a value this format has",
+            why="arguments are numbers, text, dtypes and references to earlier values",
+            do="export the model again with this version",
+        )
+    )

@@ -1,7 +1,7 @@
 """From a checkpoint to an exported folder: find the model, compile, validate, save, inspect.
 
-    from optimum_neuron.exporters import main_export
-    report = main_export("path/or/org/name", "out", batch_size=1, sequence_length=512)
+from optimum_neuron.exporters import main_export
+report = main_export("path/or/org/name", "out", batch_size=1, sequence_length=512)
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportReport", "cache_request", "inspect_export", "main_export"]
 
-_MODULES = {"ExportReport": "export", "main_export": "export", "inspect_export": "inspection",
-            "cache_request": "request"}
+_MODULES = {
+    "ExportReport": "export",
+    "main_export": "export",
+    "inspect_export": "inspection",
+    "cache_request": "request",
+}
 
 
 def __getattr__(name: str) -> Any:

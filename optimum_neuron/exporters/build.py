@@ -34,30 +34,52 @@ class Built:
         report = self.compiled.reports[0]
         return {
             "family": self.family.choice.to_dict(),
-            "weight_sources": {name: list(self.family.weight_sources[name.removeprefix(f"{DECODER}.")])
-                               for name in self.compiled.program.weights},
+            "weight_sources": {
+                name: list(self.family.weight_sources[name.removeprefix(f"{DECODER}.")])
+                for name in self.compiled.program.weights
+            },
             "stacks": {path: choice.to_dict() for path, choice in self.compiled.stacks.items()},
             "operators": report.to_dict(),
         }
 
 
-def compile_source(source: ModelSource, config: NeuronConfig, target: Target, *, trust_remote_code: bool = False,
-                   on_done: Callable[[str], None] = lambda name: None) -> Built:
+def compile_source(
+    source: ModelSource,
+    config: NeuronConfig,
+    target: Target,
+    *,
+    trust_remote_code: bool = False,
+    on_done: Callable[[str], None] = lambda name: None,
+) -> Built:
     """Build the model of a configuration and compile its entry points.
 
     Raises:
         CaptureError, UnsupportedOperatorError: the model cannot be compiled for the target.
     """
-    family = build_decoder(source.config, dtype=config.torch_dtype, family=config.family,
-                           trust_remote_code=trust_remote_code)
-    compiled = compile_graphs(decoder_captures(family, config), target=target, auto_cast=config.auto_cast,
-                              auto_cast_type=config.auto_cast_type, on_done=on_done)
+    family = build_decoder(
+        source.config, dtype=config.torch_dtype, family=config.family, trust_remote_code=trust_remote_code
+    )
+    compiled = compile_graphs(
+        decoder_captures(family, config),
+        target=target,
+        auto_cast=config.auto_cast,
+        auto_cast_type=config.auto_cast_type,
+        on_done=on_done,
+    )
     return Built(compiled=compiled, family=family)
 
 
-def cached_neff(source: ModelSource, config: NeuronConfig, target: Target, *, cache: CompileCache | None,
-                workdir: Path, trust_remote_code: bool = False, on_miss: Callable[[], None] = lambda: None,
-                on_done: Callable[[str], None] = lambda name: None) -> Choice[Path]:
+def cached_neff(
+    source: ModelSource,
+    config: NeuronConfig,
+    target: Target,
+    *,
+    cache: CompileCache | None,
+    workdir: Path,
+    trust_remote_code: bool = False,
+    on_miss: Callable[[], None] = lambda: None,
+    on_done: Callable[[str], None] = lambda name: None,
+) -> Choice[Path]:
     """Return the NEFF of a model, from the cache or compiled now, and why.
 
     Args:
@@ -80,8 +102,9 @@ def cached_neff(source: ModelSource, config: NeuronConfig, target: Target, *, ca
     built = compile_source(source, config, target, trust_remote_code=trust_remote_code, on_done=on_done)
 
     def produce(path: Path) -> None:
-        write_program(path, built.compiled.program, name=source.config.model_type, target=target,
-                      metadata=built.metadata)
+        write_program(
+            path, built.compiled.program, name=source.config.model_type, target=target, metadata=built.metadata
+        )
 
     if cache is None:
         produce(workdir / "graph.neff")

@@ -1,9 +1,9 @@
 """Entry points of a decoder: which graphs a generative model is compiled into.
 
-    prefill_<n>  a prompt of up to n tokens: fills the cache, logits of each row's last token
-    score_<n>    the same with logits of every token
-    extend_<n>   n more tokens of a sequence that is in the cache, logits of every one
-    decode       one more token
+prefill_<n>  a prompt of up to n tokens: fills the cache, logits of each row's last token
+score_<n>    the same with logits of every token
+extend_<n>   n more tokens of a sequence that is in the cache, logits of every one
+decode       one more token
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:
     rows, slots = config.batch_size, config.sequence_length
     for layer, state in enumerate(family.state_shapes):
         for name, width in (("key_cache", state.key_width), ("value_cache", state.value_width)):
-            specs[f"{name}.{layer}"] = TensorSpec(shape=(rows, state.num_heads, slots, width),
-                                                  dtype=config.torch_dtype)
+            specs[f"{name}.{layer}"] = TensorSpec(shape=(rows, state.num_heads, slots, width), dtype=config.torch_dtype)
     return specs
 
 
@@ -67,18 +66,34 @@ def decoder_captures(family: Family, config: NeuronConfig) -> list[Recapture]:
     return captures
 
 
-def _entry(family: Family, config: NeuronConfig, name: str, num_tokens: int, *, cached: bool, last_only: bool,
-           rare: bool = False) -> Recapture:
+def _entry(
+    family: Family,
+    config: NeuronConfig,
+    name: str,
+    num_tokens: int,
+    *,
+    cached: bool,
+    last_only: bool,
+    rare: bool = False,
+) -> Recapture:
     tokens = TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64")
     inputs = {"input_ids": tokens, "position_ids": tokens}
     if last_only:
         inputs["last_index"] = TensorSpec(shape=(config.batch_size,), dtype="int64")
     entry = Entry(family.module, cached=cached, last_only=last_only)
-    cuts = tuple(f"{DECODER}.{path}" for path in family.module.cuts)  # type: ignore[attr-defined]
+    cuts = tuple(f"{DECODER}.{path}" for path in family.module.cuts)
     return functools.partial(_capture, entry, name, inputs, state_specs(family, config), cuts, rare)
 
 
-def _capture(entry: Entry, name: str, inputs: dict[str, TensorSpec], states: dict[str, TensorSpec],
-             cuts: tuple[str, ...], rare: bool, shorten: bool) -> Captured:
-    return capture(entry, name=name, inputs=inputs, states=states, outputs=("logits",), cuts=cuts, rare=rare,
-                   shorten=shorten)
+def _capture(
+    entry: Entry,
+    name: str,
+    inputs: dict[str, TensorSpec],
+    states: dict[str, TensorSpec],
+    cuts: tuple[str, ...],
+    rare: bool,
+    shorten: bool,
+) -> Captured:
+    return capture(
+        entry, name=name, inputs=inputs, states=states, outputs=("logits",), cuts=cuts, rare=rare, shorten=shorten
+    )

@@ -68,8 +68,15 @@ def main_export(
     where, compile_options = split_options(options)
     source = load_source(model_name_or_path, **where)
     config, target = neuron_config(source, compile_options)
-    prepared = prepare(source, config, target, cache=cache, validate=not disable_validation, atol=atol,
-                       trust_remote_code=where.get("trust_remote_code", False))
+    prepared = prepare(
+        source,
+        config,
+        target,
+        cache=cache,
+        validate=not disable_validation,
+        atol=atol,
+        trust_remote_code=where.get("trust_remote_code", False),
+    )
     try:
         size_bytes = save_folder(prepared, Path(output))
     finally:
@@ -92,14 +99,20 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "target": prepared.target.to_dict(),
         "cache": {**prepared.cache.to_dict(), "value": prepared.cache.reason.partition(":")[0]},
         "host_code": {"value": ", ".join(levels) or "none", "reason": "; ".join(reasons) or "no weights to run with"},
-        "weights": None if prepared.tensors is None else {"value": prepared.tensors.value.origin,
-                                                          "reason": prepared.tensors.reason},
+        "weights": None
+        if prepared.tensors is None
+        else {"value": prepared.tensors.value.origin, "reason": prepared.tensors.reason},
         "config": config.to_dict(),
         "layers": prepared.metadata["stacks"],
-        "graphs": [{"name": graph.name, "calls": len(graph.calls),
-                    "distinct": len({call.subprogram for call in graph.calls}),
-                    "inputs": ", ".join(f"{name} {spec}" for name, spec in graph.inputs.items())}
-                   for graph in program.graphs.values()],
+        "graphs": [
+            {
+                "name": graph.name,
+                "calls": len(graph.calls),
+                "distinct": len({call.subprogram for call in graph.calls}),
+                "inputs": ", ".join(f"{name} {spec}" for name, spec in graph.inputs.items()),
+            }
+            for graph in program.graphs.values()
+        ],
         "hbm_bytes": {**dataclasses.asdict(prepared.need), "total": prepared.need.total, "available": available},
         "fits_one_core": prepared.need.total <= available,
         "validation": [error.to_dict() for error in prepared.validation],

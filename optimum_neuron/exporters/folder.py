@@ -1,9 +1,9 @@
 """The exported folder: what is in it, how it is written whole, how it is read.
 
-    model.neuron         NEFF with the compiled program (and the weights, if inlined)
-    model.safetensors    weights under the checkpoint's own names; any reader can load them
-    config.json, generation_config.json, tokenizer files     as in the checkpoint
-    neuron_config.json   shapes, flags, versions, hashes; written last, so that without it a folder is no export
+model.neuron         NEFF with the compiled program (and the weights, if inlined)
+model.safetensors    weights under the checkpoint's own names; any reader can load them
+config.json, generation_config.json, tokenizer files     as in the checkpoint
+neuron_config.json   shapes, flags, versions, hashes; written last, so that without it a folder is no export
 """
 
 from __future__ import annotations
@@ -33,8 +33,18 @@ NEFF_FILE = "model.neuron"
 FOLDER_VERSION = 1
 """Raised when an exported folder can no longer be read by older code."""
 
-_COPIED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "*.model",
-           "chat_template*", "generation_config.json", "preprocessor_config.json", "LICENSE*")
+_COPIED = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges.txt",
+    "*.model",
+    "chat_template*",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "LICENSE*",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,19 +74,36 @@ def save_folder(prepared: Prepared, output: Path) -> int:
     except OSError as error:
         if isinstance(error, CacheError):
             raise
-        raise CacheError(refusal(asked=f"writing the export to {output}", found=str(error),
-                                 why="the folder could not be written", do="free space or choose another folder"
-                                 )) from error
+        raise CacheError(
+            refusal(
+                asked=f"writing the export to {output}",
+                found=str(error),
+                why="the folder could not be written",
+                do="free space or choose another folder",
+            )
+        ) from error
     return sum(path.stat().st_size for path in output.iterdir() if path.is_file())
 
 
 def _check_output(prepared: Prepared, output: Path) -> None:
     if output.resolve() == prepared.source.folder.resolve():
-        raise ConfigError(refusal(asked=f"export into {output}", found="the folder of the checkpoint itself",
-                                  why="its weights would be replaced", do="choose another output folder"))
+        raise ConfigError(
+            refusal(
+                asked=f"export into {output}",
+                found="the folder of the checkpoint itself",
+                why="its weights would be replaced",
+                do="choose another output folder",
+            )
+        )
     if output.exists() and not output.is_dir():
-        raise ConfigError(refusal(asked=f"export into {output}", found="a file of that name",
-                                  why="an export is a folder", do="choose another output folder"))
+        raise ConfigError(
+            refusal(
+                asked=f"export into {output}",
+                found="a file of that name",
+                why="an export is a folder",
+                do="choose another output folder",
+            )
+        )
 
 
 def _write_files(prepared: Prepared, work: Path) -> None:
@@ -85,19 +112,37 @@ def _write_files(prepared: Prepared, work: Path) -> None:
             if path.is_file():
                 shutil.copyfile(path, work / path.name)
     prepared.source.config.to_json_file(work / "config.json", use_diff=True)
-    artifact: dict[str, Any] = {"optimum_neuron_version": __version__, "compiler_version": COMPILER_VERSION,
-                                "checkpoint": prepared.source.name, "revision": prepared.source.revision,
-                                "validation": [error.to_dict() for error in prepared.validation]}
+    artifact: dict[str, Any] = {
+        "optimum_neuron_version": __version__,
+        "compiler_version": COMPILER_VERSION,
+        "checkpoint": prepared.source.name,
+        "revision": prepared.source.revision,
+        "validation": [error.to_dict() for error in prepared.validation],
+    }
     inline = prepared.config.inline_weights_to_neff
     if prepared.tensors is not None:
         weights = work / SINGLE_FILE
-        size = pack_checkpoint(prepared.tensors.value, prepared.program.weights,
-                               prepared.weight_sources, weights, dtype=prepared.config.torch_dtype)
-        artifact["weights"] = {"file": None if inline else SINGLE_FILE, "size_bytes": size,
-                               "sha256": file_hash(weights)}
+        size = pack_checkpoint(
+            prepared.tensors.value,
+            prepared.program.weights,
+            prepared.weight_sources,
+            weights,
+            dtype=prepared.config.torch_dtype,
+        )
+        artifact["weights"] = {
+            "file": None if inline else SINGLE_FILE,
+            "size_bytes": size,
+            "sha256": file_hash(weights),
+        }
     if inline and prepared.tensors is not None:
-        write_program(work / NEFF_FILE, prepared.program, name=prepared.source.config.model_type,
-                      target=prepared.target.value, metadata=prepared.metadata, weights=work / SINGLE_FILE)
+        write_program(
+            work / NEFF_FILE,
+            prepared.program,
+            name=prepared.source.config.model_type,
+            target=prepared.target.value,
+            metadata=prepared.metadata,
+            weights=work / SINGLE_FILE,
+        )
         (work / SINGLE_FILE).unlink()
     else:
         shutil.copyfile(prepared.neff, work / NEFF_FILE)
@@ -129,22 +174,44 @@ def read_folder(folder: Path) -> FolderInfo:
     """
     if not is_export(folder):
         missing = [name for name in (CONFIG_FILE, NEFF_FILE) if not (folder / name).is_file()]
-        raise ArtifactError(refusal(asked=f"exported folder {folder}", found=f"{', '.join(missing)} missing",
-                                    why="an export has both, and the first is written last",
-                                    do="export the model again; a killed export leaves a folder like this"))
+        raise ArtifactError(
+            refusal(
+                asked=f"exported folder {folder}",
+                found=f"{', '.join(missing)} missing",
+                why="an export has both, and the first is written last",
+                do="export the model again; a killed export leaves a folder like this",
+            )
+        )
     try:
         data = json.loads((folder / CONFIG_FILE).read_text())
         version, neuron, artifact = int(data["version"]), dict(data["neuron"]), dict(data["artifact"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(refusal(asked=f"reading {folder / CONFIG_FILE}", found=f"{type(error).__name__}: {error}",
-                                    why="it is not what an export writes", do="export the model again")) from error
+        raise ArtifactError(
+            refusal(
+                asked=f"reading {folder / CONFIG_FILE}",
+                found=f"{type(error).__name__}: {error}",
+                why="it is not what an export writes",
+                do="export the model again",
+            )
+        ) from error
     if version > FOLDER_VERSION:
-        raise FormatVersionError(refusal(
-            asked=f"reading {folder}", found=f"folder version {version}, this version reads {FOLDER_VERSION}",
-            why="it was written by a newer version", do="upgrade optimum-neuron-sim or export the model again"))
+        raise FormatVersionError(
+            refusal(
+                asked=f"reading {folder}",
+                found=f"folder version {version}, this version reads {FOLDER_VERSION}",
+                why="it was written by a newer version",
+                do="upgrade optimum-neuron-sim or export the model again",
+            )
+        )
     if env.validate_hash() and file_hash(folder / NEFF_FILE) != artifact["neff_sha256"]:
-        raise ArtifactError(refusal(asked=f"loading {folder / NEFF_FILE}", found="its sha256 differs from the export's",
-                                    why="the file was changed or damaged", do="export the model again"))
+        raise ArtifactError(
+            refusal(
+                asked=f"loading {folder / NEFF_FILE}",
+                found="its sha256 differs from the export's",
+                why="the file was changed or damaged",
+                do="export the model again",
+            )
+        )
     return FolderInfo(config=NeuronConfig.from_dict(neuron), artifact=artifact)
 
 
@@ -159,13 +226,23 @@ def verify_weights(folder: Path, artifact: dict[str, Any]) -> None:
         return
     path = folder / SINGLE_FILE
     if not path.is_file():
-        raise WeightsError(refusal(asked=f"weights of {folder}", found=f"{SINGLE_FILE} is missing",
-                                   why="the program was exported without weights inside",
-                                   do="copy the file beside model.neuron or export the model again"))
+        raise WeightsError(
+            refusal(
+                asked=f"weights of {folder}",
+                found=f"{SINGLE_FILE} is missing",
+                why="the program was exported without weights inside",
+                do="copy the file beside model.neuron or export the model again",
+            )
+        )
     if env.validate_hash() and file_hash(path) != recorded["sha256"]:
-        raise WeightsError(refusal(asked=f"weights {path}", found="their sha256 differs from the export's",
-                                   why="the file was changed or damaged since",
-                                   do="export again, or pass a fine-tuned checkpoint to replace_weights()"))
+        raise WeightsError(
+            refusal(
+                asked=f"weights {path}",
+                found="their sha256 differs from the export's",
+                why="the file was changed or damaged since",
+                do="export again, or pass a fine-tuned checkpoint to replace_weights()",
+            )
+        )
 
 
 def file_hash(path: Path) -> str:

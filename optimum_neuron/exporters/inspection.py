@@ -33,20 +33,37 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         "neff": header,
         "family": metadata["family"],
         "config": info.config.to_dict(),
-        "graphs": [{"name": graph.name, "calls": len(graph.calls),
-                    "distinct": len({call.subprogram for call in graph.calls}),
-                    "inputs": ", ".join(f"{name} {spec}" for name, spec in graph.inputs.items()),
-                    "outputs": ", ".join(f"{name} {program.value_spec(graph, value)}"
-                                         for name, value in graph.outputs.items())}
-                   for graph in program.graphs.values()],
-        "subprograms": [{"name": sub.name, "operators": len(sub.body.graph.nodes) - len(sub.inputs) - 1,
-                         "called": sum(call.subprogram == sub.name for graph in program.graphs.values()
-                                       for call in graph.calls)}
-                        for sub in program.subprograms.values()],
+        "graphs": [
+            {
+                "name": graph.name,
+                "calls": len(graph.calls),
+                "distinct": len({call.subprogram for call in graph.calls}),
+                "inputs": ", ".join(f"{name} {spec}" for name, spec in graph.inputs.items()),
+                "outputs": ", ".join(
+                    f"{name} {program.value_spec(graph, value)}" for name, value in graph.outputs.items()
+                ),
+            }
+            for graph in program.graphs.values()
+        ],
+        "subprograms": [
+            {
+                "name": sub.name,
+                "operators": len(sub.body.graph.nodes) - len(sub.inputs) - 1,
+                "called": sum(call.subprogram == sub.name for graph in program.graphs.values() for call in graph.calls),
+            }
+            for sub in program.subprograms.values()
+        ],
         "weights": {**weights, "tensors": len(program.weights)},
-        "hbm_bytes": {"weights": need.weights, "kv_cache": need.kv_cache, "scratch": need.scratch, "code": need.code,
-                      "total": need.total, "available": available},
-        "produced_by": {key: info.artifact[key] for key in ("optimum_neuron_version", "compiler_version", "checkpoint",
-                                                            "revision")},
+        "hbm_bytes": {
+            "weights": need.weights,
+            "kv_cache": need.kv_cache,
+            "scratch": need.scratch,
+            "code": need.code,
+            "total": need.total,
+            "available": available,
+        },
+        "produced_by": {
+            key: info.artifact[key] for key in ("optimum_neuron_version", "compiler_version", "checkpoint", "revision")
+        },
         "validation": info.artifact["validation"],
     }

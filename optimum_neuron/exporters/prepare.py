@@ -90,27 +90,55 @@ def prepare(
         progress = stack.enter_context(Progress(f"Compiling {source.name} for {config.target}"))
         pool = _LazyPool(stack, config)
         with _timed(timings, "compile"):
-            cached = cached_neff(source, config, target.value, cache=cache, workdir=Path(workdir.name),
-                                 trust_remote_code=trust_remote_code, on_miss=pool.start, on_done=progress.captured)
+            cached = cached_neff(
+                source,
+                config,
+                target.value,
+                cache=cache,
+                workdir=Path(workdir.name),
+                trust_remote_code=trust_remote_code,
+                on_miss=pool.start,
+                on_done=progress.captured,
+            )
             with open_neff(cached.value) as neff:
                 program, metadata = read_program(neff), dict(neff.metadata)
-        prepared = Prepared(source=source, config=config, target=target, neff=cached.value, cache=cached,
-                            program=program, metadata=metadata, need=memory_need(program), timings_s=timings,
-                            workdir=workdir)
+        prepared = Prepared(
+            source=source,
+            config=config,
+            target=target,
+            neff=cached.value,
+            cache=cached,
+            program=program,
+            metadata=metadata,
+            need=memory_need(program),
+            timings_s=timings,
+            workdir=workdir,
+        )
         if not source.has_weights:
             return prepared
         instance = resolve_instance(config.instance_type).value
         require_fit(prepared.need, instance=instance, target=target.value, model_name=source.name)
         with _timed(timings, "host_code"):
-            prepared.host = lower(program, optlevel=config.optlevel, pool=pool.pool, on_start=progress.start_lowering,
-                                  on_done=progress.lowered)
+            prepared.host = lower(
+                program,
+                optlevel=config.optlevel,
+                pool=pool.pool,
+                on_start=progress.start_lowering,
+                on_done=progress.lowered,
+            )
         with _timed(timings, "load"):
-            prepared.tensors = open_tensors(source.folder, prepared.weight_sources, family=prepared.family,
-                                            dtype=config.torch_dtype, trust_remote_code=trust_remote_code)
+            prepared.tensors = open_tensors(
+                source.folder,
+                prepared.weight_sources,
+                family=prepared.family,
+                dtype=config.torch_dtype,
+                trust_remote_code=trust_remote_code,
+            )
             weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
             prepared.weights = weights
-            prepared.loaded = load_program(program, weights.tensors, prepared.host, instance=instance,
-                                           target=target.value, model_name=source.name)
+            prepared.loaded = load_program(
+                program, weights.tensors, prepared.host, instance=instance, target=target.value, model_name=source.name
+            )
         if validate:
             progress.say("validating")
             with _timed(timings, "validate"):
@@ -154,6 +182,12 @@ def open_cache(disable_neuron_cache: bool, cache_url: str | None = None) -> Comp
         ConfigError: it is switched off and named at once.
     """
     if disable_neuron_cache and cache_url is not None:
-        raise ConfigError(refusal(asked=f"disable_neuron_cache with cache {cache_url}", found="both",
-                                  why="a cache that is switched off is not read", do="pass one of them"))
+        raise ConfigError(
+            refusal(
+                asked=f"disable_neuron_cache with cache {cache_url}",
+                found="both",
+                why="a cache that is switched off is not read",
+                do="pass one of them",
+            )
+        )
     return None if disable_neuron_cache else CompileCache(cache_url)

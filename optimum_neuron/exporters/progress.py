@@ -22,8 +22,13 @@ class Progress:
         from tqdm.auto import tqdm
 
         if self._bar is None:
-            self._bar = tqdm(total=0, desc=self._title, unit="step", disable=env.progress_disabled(),
-                             bar_format="{desc}: {n}/{total} steps, {elapsed}{postfix}")
+            self._bar = tqdm(
+                total=0,
+                desc=self._title,
+                unit="step",
+                disable=env.progress_disabled(),
+                bar_format="{desc}: {n}/{total} steps, {elapsed}{postfix}",
+            )
         if more:
             self._bar.total += more
         self._bar.set_postfix_str(what)
@@ -51,7 +56,8 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar is not None:
             self._bar.close()

@@ -18,12 +18,31 @@ from ..core import Choice, TorchDtype
 from ..hardware import Target, require_compilable, require_dtype, resolve_instance, resolve_target
 from .source import ModelSource, infer_task, load_source
 
-COMPILE_OPTIONS = ("task", "batch_size", "sequence_length", "prefill_buckets", "extend_length", "instance_type",
-                   "auto_cast", "auto_cast_type", "optlevel", "torch_dtype", "family", "inline_weights_to_neff")
+COMPILE_OPTIONS = (
+    "task",
+    "batch_size",
+    "sequence_length",
+    "prefill_buckets",
+    "extend_length",
+    "instance_type",
+    "auto_cast",
+    "auto_cast_type",
+    "optlevel",
+    "torch_dtype",
+    "family",
+    "inline_weights_to_neff",
+)
 """Keywords that decide a program; every entry point of this package takes them under these names."""
 
-SOURCE_OPTIONS = ("trust_remote_code", "subfolder", "revision", "token", "cache_dir", "local_files_only",
-                  "force_download")
+SOURCE_OPTIONS = (
+    "trust_remote_code",
+    "subfolder",
+    "revision",
+    "token",
+    "cache_dir",
+    "local_files_only",
+    "force_download",
+)
 """Keywords that say where a model is found."""
 
 _NOT_STRUCTURE = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "name_or_path")
@@ -42,8 +61,12 @@ def neuron_config(source: ModelSource, options: dict[str, Any]) -> tuple[NeuronC
     require_compilable(target.value)
     instance = resolve_instance(options.get("instance_type")).value
     given.setdefault("torch_dtype", _default_dtype(source.config, given.get("auto_cast", "none")))
-    config = NeuronConfig(task=infer_task(source.config, options.get("task") or "auto").value,
-                          target=target.value.name, instance_type=instance.name, **given)
+    config = NeuronConfig(
+        task=infer_task(source.config, options.get("task") or "auto").value,
+        target=target.value.name,
+        instance_type=instance.name,
+        **given,
+    )
     require_dtype(target.value, config.torch_dtype)
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)
@@ -60,8 +83,7 @@ def _default_dtype(config: Any, auto_cast: str) -> str:
 def structure_of(config: Any) -> dict[str, Any]:
     """The part of a transformers configuration that can shape a graph."""
     data = json.loads(config.to_json_string(use_diff=False))
-    return {key: value for key, value in data.items()
-            if key not in _NOT_STRUCTURE and not key.endswith("token_id")}
+    return {key: value for key, value in data.items() if key not in _NOT_STRUCTURE and not key.endswith("token_id")}
 
 
 def request_fields(source: ModelSource, config: NeuronConfig) -> dict[str, Any]:
@@ -69,22 +91,32 @@ def request_fields(source: ModelSource, config: NeuronConfig) -> dict[str, Any]:
     import torch
     import transformers
 
-    return {"compiler_version": COMPILER_VERSION, "source_hash": source_hash(), "torch": torch.__version__,
-            "transformers": transformers.__version__, "model": structure_of(source.config), **_flags(config)}
+    return {
+        "compiler_version": COMPILER_VERSION,
+        "source_hash": source_hash(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "model": structure_of(source.config),
+        **_flags(config),
+    }
 
 
 def entry_fields(program: Program, source: ModelSource, config: NeuronConfig) -> dict[str, Any]:
     """Describe a compiled program: everything that decides its NEFF."""
     text_config = source.config.get_text_config(decoder=True)
-    sizes = {"model_type": source.config.model_type, "num_hidden_layers": text_config.num_hidden_layers,
-             "hidden_size": text_config.hidden_size}
+    sizes = {
+        "model_type": source.config.model_type,
+        "num_hidden_layers": text_config.num_hidden_layers,
+        "hidden_size": text_config.hidden_size,
+    }
     return {"compiler_version": COMPILER_VERSION, "ir_hash": program.content_hash(), **sizes, **_flags(config)}
 
 
 def _flags(config: NeuronConfig) -> dict[str, Any]:
     """Shapes and flags; the instance size and where weights are kept do not change the program."""
-    return {key: value for key, value in config.to_dict().items()
-            if key not in ("instance_type", "inline_weights_to_neff")}
+    return {
+        key: value for key, value in config.to_dict().items() if key not in ("instance_type", "inline_weights_to_neff")
+    }
 
 
 def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -98,8 +130,9 @@ def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     return where, {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
 
 
-def cache_request(model_name_or_path: str | Path, *, cache_url: str | None = None, **options: Any
-                  ) -> tuple[CompileCache, dict[str, Any]]:
+def cache_request(
+    model_name_or_path: str | Path, *, cache_url: str | None = None, **options: Any
+) -> tuple[CompileCache, dict[str, Any]]:
     """Return the cache and the fields that an export with these options would ask it for.
 
     The model is captured, which takes seconds and no weights, because the fields hold the program's hash.

@@ -41,9 +41,16 @@ class ModelSource:
         return any(self.folder.glob("*.safetensors")) or any(self.folder.glob("*.bin"))
 
 
-def find_folder(name: str | Path, *, subfolder: str = "", revision: str | None = None, token: str | bool | None = None,
-                cache_dir: str | Path | None = None, local_files_only: bool = False,
-                force_download: bool = False) -> Path:
+def find_folder(
+    name: str | Path,
+    *,
+    subfolder: str = "",
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+    local_files_only: bool = False,
+    force_download: bool = False,
+) -> Path:
     """Return the local folder of a model, downloading it from the Hub where necessary.
 
     Raises:
@@ -55,11 +62,22 @@ def find_folder(name: str | Path, *, subfolder: str = "", revision: str | None =
     if not path.is_dir():
         if path.exists() or str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
             siblings = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
-            raise ModelError(refusal(asked=f"model {str(name)!r}", found="no such folder"
-                                     + nearest(path.name, siblings), why="a model is a folder with a config.json",
-                                     do="check the path, or pass an id of the Hub such as org/name"))
-        path = _download(str(name), revision=revision, token=token, cache_dir=cache_dir,
-                         local_files_only=local_files_only, force_download=force_download)
+            raise ModelError(
+                refusal(
+                    asked=f"model {str(name)!r}",
+                    found="no such folder" + nearest(path.name, siblings),
+                    why="a model is a folder with a config.json",
+                    do="check the path, or pass an id of the Hub such as org/name",
+                )
+            )
+        path = _download(
+            str(name),
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            local_files_only=local_files_only,
+            force_download=force_download,
+        )
     return path / subfolder if subfolder else path
 
 
@@ -70,12 +88,16 @@ def _download(name: str, **options: Any) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=_FILES, **options))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelError(refusal(
-            asked=f"model {name!r}", found=f"neither a folder here nor to be had from the Hub "
-            f"({type(error).__name__}: {str(error).strip().splitlines()[0]})",
-            why="a model is a local folder or an id of the Hub",
-            do="check the name, log in with `hf auth login` for private models, or try `smollm2`, which comes "
-            "from a package index")) from error
+        raise ModelError(
+            refusal(
+                asked=f"model {name!r}",
+                found=f"neither a folder here nor to be had from the Hub "
+                f"({type(error).__name__}: {str(error).strip().splitlines()[0]})",
+                why="a model is a local folder or an id of the Hub",
+                do="check the name, log in with `hf auth login` for private models, or try `smollm2`, which comes "
+                "from a package index",
+            )
+        ) from error
 
 
 def load_source(name: str | Path, *, trust_remote_code: bool = False, **options: Any) -> ModelSource:
@@ -85,8 +107,12 @@ def load_source(name: str | Path, *, trust_remote_code: bool = False, **options:
         ModelError: the folder holds no readable configuration, or an architecture that transformers lacks.
     """
     folder = find_folder(name, **options)
-    return ModelSource(name=str(name), folder=folder, revision=options.get("revision"),
-                       config=read_config(folder, trust_remote_code=trust_remote_code))
+    return ModelSource(
+        name=str(name),
+        folder=folder,
+        revision=options.get("revision"),
+        config=read_config(folder, trust_remote_code=trust_remote_code),
+    )
 
 
 def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
@@ -100,25 +126,38 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     path = folder / "config.json"
     if not path.is_file():
         what = "an empty folder" if folder.is_dir() and not any(folder.iterdir()) else "no config.json in it"
-        raise ModelError(refusal(asked=f"model folder {folder}", found=what if folder.is_dir() else "no such folder",
-                                 why="the configuration says which architecture to build",
-                                 do="pass a folder that save_pretrained() wrote"))
+        raise ModelError(
+            refusal(
+                asked=f"model folder {folder}",
+                found=what if folder.is_dir() else "no such folder",
+                why="the configuration says which architecture to build",
+                do="pass a folder that save_pretrained() wrote",
+            )
+        )
     try:
         data = json.loads(path.read_text())
         model_type = data.get("model_type")
         if model_type not in CONFIG_MAPPING and "auto_map" not in data:
-            raise ModelError(refusal(
-                asked=f"architecture model_type={model_type!r} of {folder}",
-                found=f"transformers has no such architecture{nearest(str(model_type), CONFIG_MAPPING)}",
-                why="the model is built from transformers' code", do="upgrade transformers or check config.json"))
+            raise ModelError(
+                refusal(
+                    asked=f"architecture model_type={model_type!r} of {folder}",
+                    found=f"transformers has no such architecture{nearest(str(model_type), CONFIG_MAPPING)}",
+                    why="the model is built from transformers' code",
+                    do="upgrade transformers or check config.json",
+                )
+            )
         return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except (ValueError, OSError, KeyError) as error:
         if isinstance(error, ModelError):
             raise
-        raise ModelError(refusal(asked=f"configuration {path}", found=f"{type(error).__name__}: {error}",
-                                 why="transformers cannot read it",
-                                 do="check the file; for code from the checkpoint pass trust_remote_code=True"
-                                 )) from error
+        raise ModelError(
+            refusal(
+                asked=f"configuration {path}",
+                found=f"{type(error).__name__}: {error}",
+                why="transformers cannot read it",
+                do="check the file; for code from the checkpoint pass trust_remote_code=True",
+            )
+        ) from error
 
 
 def infer_task(config: Any, task: str = "auto") -> Choice[str]:
@@ -130,15 +169,24 @@ def infer_task(config: Any, task: str = "auto") -> Choice[str]:
     architectures = list(config.architectures or ())
     if task != "auto":
         if task not in TASKS:
-            raise ModelError(refusal(asked=f"task={task!r}", found=f"not a task that can be exported"
-                                     f"{nearest(task, TASKS)}", why=f"tasks are {', '.join(TASKS)}",
-                                     do="pass one of them or leave it to be inferred"))
+            raise ModelError(
+                refusal(
+                    asked=f"task={task!r}",
+                    found=f"not a task that can be exported{nearest(task, TASKS)}",
+                    why=f"tasks are {', '.join(TASKS)}",
+                    do="pass one of them or leave it to be inferred",
+                )
+            )
         return Choice(value=task, reason="asked for by name")
     for architecture in architectures:
         for suffix, served in TASK_OF_SUFFIX.items():
             if architecture.endswith(suffix):
                 return Choice(value=served, reason=f"config.architectures has {architecture}")
-    raise ModelError(refusal(
-        asked=f"the task of a {config.model_type} model",
-        found=f"architectures {', '.join(architectures) or 'not given in config.json'}",
-        why=f"only {', '.join(TASKS)} can be exported", do="pass task='text-generation' if the model generates text"))
+    raise ModelError(
+        refusal(
+            asked=f"the task of a {config.model_type} model",
+            found=f"architectures {', '.join(architectures) or 'not given in config.json'}",
+            why=f"only {', '.join(TASKS)} can be exported",
+            do="pass task='text-generation' if the model generates text",
+        )
+    )

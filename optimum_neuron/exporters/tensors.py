@@ -15,8 +15,9 @@ from ..errors import ModelError, refusal
 from ..weights import Checkpoint, StateDict, TensorSource
 
 
-def open_tensors(folder: Path, sources: Mapping[str, tuple[str, ...]], *, family: str, dtype: str,
-                 trust_remote_code: bool = False) -> Choice[TensorSource]:
+def open_tensors(
+    folder: Path, sources: Mapping[str, tuple[str, ...]], *, family: str, dtype: str, trust_remote_code: bool = False
+) -> Choice[TensorSource]:
     """Return the tensors of a checkpoint under the names that `sources` asks for, and how they were opened.
 
     Raises:
@@ -30,8 +31,10 @@ def open_tensors(folder: Path, sources: Mapping[str, tuple[str, ...]], *, family
         return Choice(value=checkpoint, reason="mapped from the checkpoint's safetensors")
     model = load_original(folder, dtype=dtype, trust_remote_code=trust_remote_code)
     tensors = StateDict(tensors=model.state_dict(), origin=f"{folder}, converted by transformers")
-    return Choice(value=tensors, reason=f"loaded by transformers, which converts this architecture's tensors "
-                  f"({missing[0]} is not in the files)")
+    return Choice(
+        value=tensors,
+        reason=f"loaded by transformers, which converts this architecture's tensors ({missing[0]} is not in the files)",
+    )
 
 
 def load_original(folder: Path, *, dtype: str, trust_remote_code: bool = False) -> Any:
@@ -44,11 +47,16 @@ def load_original(folder: Path, *, dtype: str, trust_remote_code: bool = False) 
     from transformers import AutoModelForCausalLM
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype),
-                                                     trust_remote_code=trust_remote_code)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code
+        )
     except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(refusal(asked=f"the original model in {folder}",
-                                 found=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",
-                                 why="transformers cannot load it",
-                                 do="repair the checkpoint; to compare nothing, pass --disable-validation")) from error
+        raise ModelError(
+            refusal(
+                asked=f"the original model in {folder}",
+                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",
+                why="transformers cannot load it",
+                do="repair the checkpoint; to compare nothing, pass --disable-validation",
+            )
+        ) from error
     return model.eval()

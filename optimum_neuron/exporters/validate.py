@@ -18,8 +18,15 @@ if TYPE_CHECKING:
 
     from ..runtime.loaded import LoadedProgram
 
-UNIT_ROUNDOFF = {"float32": 2.0**-24, "tf32": 2.0**-11, "bf16": 2.0**-8, "bfloat16": 2.0**-8, "fp16": 2.0**-11,
-                 "float16": 2.0**-11, "fp8_e4m3": 2.0**-4}
+UNIT_ROUNDOFF = {
+    "float32": 2.0**-24,
+    "tf32": 2.0**-11,
+    "bf16": 2.0**-8,
+    "bfloat16": 2.0**-8,
+    "fp16": 2.0**-11,
+    "float16": 2.0**-11,
+    "fp8_e4m3": 2.0**-4,
+}
 """Largest relative rounding error of each arithmetic (Higham 2002, table 2.1; FP8: Micikevicius 2022, table 1)."""
 
 TOLERANCE_ROUNDOFFS = 8
@@ -66,9 +73,12 @@ def compare(output: str, found: torch.Tensor, original: torch.Tensor, *, toleran
     noise, signal = difference.pow(2).sum().item(), original.double().pow(2).sum().item()
     agreement = (found.argmax(-1) == original.argmax(-1)).to(torch.float64).mean().item()
     return OutputError(
-        output=output, max_abs_error=difference.max().item(), mean_abs_error=difference.mean().item(),
+        output=output,
+        max_abs_error=difference.max().item(),
+        mean_abs_error=difference.mean().item(),
         sqnr_db=math.inf if noise == 0 else 10 * math.log10(max(signal, 1e-300) / noise),
-        top1_agreement=agreement, tolerance=tolerance,
+        top1_agreement=agreement,
+        tolerance=tolerance,
     )
 
 
@@ -80,8 +90,9 @@ def default_tolerance(config: NeuronConfig, largest_logit: float) -> float:
     return TOLERANCE_ROUNDOFFS * UNIT_ROUNDOFF[narrow] * largest_logit
 
 
-def validate_decoder(loaded: LoadedProgram, reference: Any, config: NeuronConfig, *, atol: float | None = None
-                     ) -> list[OutputError]:
+def validate_decoder(
+    loaded: LoadedProgram, reference: Any, config: NeuronConfig, *, atol: float | None = None
+) -> list[OutputError]:
     """Run prompts and decode steps through the compiled program and the original.
 
     Args:
@@ -104,12 +115,16 @@ def validate_decoder(loaded: LoadedProgram, reference: Any, config: NeuronConfig
     with torch.no_grad():
         original = reference(ids_BT).logits.float()
     tolerance = default_tolerance(config, original.abs().max().item()) if atol is None else atol
-    errors = [compare(name, logits, original[:, span], tolerance=tolerance)
-              for name, span, logits in _run_all(loaded, config, ids_BT, num_prompt)]
+    errors = [
+        compare(name, logits, original[:, span], tolerance=tolerance)
+        for name, span, logits in _run_all(loaded, config, ids_BT, num_prompt)
+    ]
     failed = [error for error in errors if not error.ok]
     if failed:
-        raise ValidationError(_message(failed, loaded, reference, config, ids_BT[:, :num_prompt]),
-                              details={"validation": [error.to_dict() for error in errors]})
+        raise ValidationError(
+            _message(failed, loaded, reference, config, ids_BT[:, :num_prompt]),
+            details={"validation": [error.to_dict() for error in errors]},
+        )
     return errors
 
 
@@ -129,7 +144,11 @@ def _run_all(loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, 
         yield f"prefill_{bucket}.logits", slice(num_prompt - 1, num_prompt), filled
     for column in range(num_prompt, ids_BT.shape[1]):
         inputs = [ids_BT[:, column : column + 1].contiguous(), torch.full((batch, 1), column)]
-        yield f"decode.logits[{column - num_prompt}]", slice(column, column + 1), loaded.run("decode", inputs, state)["logits"]
+        yield (
+            f"decode.logits[{column - num_prompt}]",
+            slice(column, column + 1),
+            loaded.run("decode", inputs, state)["logits"],
+        )
     length = config.extend_length
     if 1 < length <= ids_BT.shape[1]:
         start = ids_BT.shape[1] - length
@@ -138,16 +157,24 @@ def _run_all(loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, 
     loaded.give_back(state)
 
 
-def _message(failed: list[OutputError], loaded: LoadedProgram, reference: Any, config: NeuronConfig,
-             ids_BT: torch.Tensor) -> str:
-    rows = [f"  {e.output}: max {e.max_abs_error:.3g}, mean {e.mean_abs_error:.3g}, SQNR {e.sqnr_db:.1f} dB, "
-            f"top-1 {e.top1_agreement:.1%}, tolerance {e.tolerance:.3g}" for e in failed]
-    return refusal(
-        asked="comparing the compiled model with the original in float32",
-        found=f"{len(failed)} outputs are past the tolerance; {_first_diverging(loaded, reference, config, ids_BT)}",
-        why="a model that answers differently must not be exported unnoticed",
-        do="pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison",
-    ) + "\n" + "\n".join(rows)
+def _message(
+    failed: list[OutputError], loaded: LoadedProgram, reference: Any, config: NeuronConfig, ids_BT: torch.Tensor
+) -> str:
+    rows = [
+        f"  {e.output}: max {e.max_abs_error:.3g}, mean {e.mean_abs_error:.3g}, SQNR {e.sqnr_db:.1f} dB, "
+        f"top-1 {e.top1_agreement:.1%}, tolerance {e.tolerance:.3g}"
+        for e in failed
+    ]
+    return (
+        refusal(
+            asked="comparing the compiled model with the original in float32",
+            found=f"{len(failed)} outputs are past the tolerance; {_first_diverging(loaded, reference, config, ids_BT)}",
+            why="a model that answers differently must not be exported unnoticed",
+            do="pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison",
+        )
+        + "\n"
+        + "\n".join(rows)
+    )
 
 
 def _first_diverging(loaded: LoadedProgram, reference: Any, config: NeuronConfig, ids_BT: torch.Tensor) -> str:

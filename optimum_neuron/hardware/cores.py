@@ -28,114 +28,255 @@ def _same(rate: float, *dtypes: str) -> dict[str, float]:
     return dict.fromkeys(dtypes, rate)
 
 
-def _engine(name: str, clock_ghz: float, tflops: Mapping[str, float], lanes: Mapping[str, int], *, clock_source: str,
-            tflops_source: str, sparse_tflops: Mapping[str, float] | None = None) -> EngineSpec:
+def _engine(
+    name: str,
+    clock_ghz: float,
+    tflops: Mapping[str, float],
+    lanes: Mapping[str, int],
+    *,
+    clock_source: str,
+    tflops_source: str,
+    sparse_tflops: Mapping[str, float] | None = None,
+) -> EngineSpec:
     """An engine of generation 2 or later."""
     return EngineSpec(
-        name=name, clock_ghz=clock_ghz, tflops=tflops, lanes=lanes, flop_per_cycle=None,
+        name=name,
+        clock_ghz=clock_ghz,
+        tflops=tflops,
+        lanes=lanes,
+        flop_per_cycle=None,
         sparse_tflops=sparse_tflops or {},
-        sources={"clock_ghz": clock_source, "lanes": clock_source, "tflops": tflops_source,
-                 "sparse_tflops": tflops_source if sparse_tflops else _NO_SPARSE, "flop_per_cycle": _NO_CYCLES})
+        sources={
+            "clock_ghz": clock_source,
+            "lanes": clock_source,
+            "tflops": tflops_source,
+            "sparse_tflops": tflops_source if sparse_tflops else _NO_SPARSE,
+            "flop_per_cycle": _NO_CYCLES,
+        },
+    )
 
 
-def _gpsimd(clock_ghz: float, clock_source: str, *, lanes: int | None = None, tcm_bytes: int | None = None,
-            dma_bytes_per_s: float | None = None) -> GpSimdSpec:
+def _gpsimd(
+    clock_ghz: float,
+    clock_source: str,
+    *,
+    lanes: int | None = None,
+    tcm_bytes: int | None = None,
+    dma_bytes_per_s: float | None = None,
+) -> GpSimdSpec:
     def told(value: float | None) -> str:
         return clock_source if value is not None else doc.NOT_PUBLISHED
 
     return GpSimdSpec(
-        name="gpsimd", clock_ghz=clock_ghz, tflops={}, sparse_tflops={}, flop_per_cycle=None, num_processors=8,
-        lanes={} if lanes is None else {"other": lanes}, simd_bits=512, tcm_bytes=tcm_bytes,
+        name="gpsimd",
+        clock_ghz=clock_ghz,
+        tflops={},
+        sparse_tflops={},
+        flop_per_cycle=None,
+        num_processors=8,
+        lanes={} if lanes is None else {"other": lanes},
+        simd_bits=512,
+        tcm_bytes=tcm_bytes,
         dma_bytes_per_s=dma_bytes_per_s,
-        sources={"clock_ghz": clock_source, "num_processors": doc.NC_V2, "simd_bits": doc.NC_V2,
-                 "tflops": doc.NOT_PUBLISHED, "sparse_tflops": _NO_SPARSE, "flop_per_cycle": _NO_CYCLES,
-                 "lanes": told(lanes), "tcm_bytes": told(tcm_bytes), "dma_bytes_per_s": told(dma_bytes_per_s)})
+        sources={
+            "clock_ghz": clock_source,
+            "num_processors": doc.NC_V2,
+            "simd_bits": doc.NC_V2,
+            "tflops": doc.NOT_PUBLISHED,
+            "sparse_tflops": _NO_SPARSE,
+            "flop_per_cycle": _NO_CYCLES,
+            "lanes": told(lanes),
+            "tcm_bytes": told(tcm_bytes),
+            "dma_bytes_per_s": told(dma_bytes_per_s),
+        },
+    )
 
 
-def _first_generation_engine(name: str, tflops: Mapping[str, float], flop_per_cycle: int | None,
-                             tflops_source: str, flop_source: str) -> EngineSpec:
-    return EngineSpec(name=name, clock_ghz=None, tflops=tflops, sparse_tflops={}, lanes={},
-                      flop_per_cycle=flop_per_cycle,
-                      sources={"tflops": tflops_source, "flop_per_cycle": flop_source, "sparse_tflops": _NO_SPARSE,
-                               **cite({doc.NOT_PUBLISHED: "clock_ghz lanes"})})
+def _first_generation_engine(
+    name: str, tflops: Mapping[str, float], flop_per_cycle: int | None, tflops_source: str, flop_source: str
+) -> EngineSpec:
+    return EngineSpec(
+        name=name,
+        clock_ghz=None,
+        tflops=tflops,
+        sparse_tflops={},
+        lanes={},
+        flop_per_cycle=flop_per_cycle,
+        sources={
+            "tflops": tflops_source,
+            "flop_per_cycle": flop_source,
+            "sparse_tflops": _NO_SPARSE,
+            **cite({doc.NOT_PUBLISHED: "clock_ghz lanes"}),
+        },
+    )
 
 
 _V1 = CoreSpec(
-    name="NeuronCore-v1", generation=1,
+    name="NeuronCore-v1",
+    generation=1,
     tensor=_first_generation_engine(
-        "tensor", {**_same(16.0, "bfloat16", "float16"), "int8": 32.0}, None,
-        f"{doc.NC_V1}; int8: {doc.INFERENTIA}, 128 TOPS per chip over 4 cores", doc.NOT_PUBLISHED),
+        "tensor",
+        {**_same(16.0, "bfloat16", "float16"), "int8": 32.0},
+        None,
+        f"{doc.NC_V1}; int8: {doc.INFERENTIA}, 128 TOPS per chip over 4 cores",
+        doc.NOT_PUBLISHED,
+    ),
     vector=_first_generation_engine("vector", {}, 256, doc.NOT_PUBLISHED, doc.NC_V1),
     scalar=_first_generation_engine("scalar", {}, 512, doc.NOT_PUBLISHED, doc.NC_V1),
-    gpsimd=None, tensor_array=None, matmul_tiles={}, accumulate_dtypes=("float32", "int32"),
-    sbuf_bytes=None, sbuf_partitions=None, psum_bytes=None, psum_partitions=None, psum_banks=None,
-    num_dma_engines=None, dma_engine_bytes_per_s=None, rounding=("rne",),
-    dtypes=("float32", "bfloat16", "float16", "int8", "int16", "int32"), auto_cast_types=("bf16", "fp16"),
+    gpsimd=None,
+    tensor_array=None,
+    matmul_tiles={},
+    accumulate_dtypes=("float32", "int32"),
+    sbuf_bytes=None,
+    sbuf_partitions=None,
+    psum_bytes=None,
+    psum_partitions=None,
+    psum_banks=None,
+    num_dma_engines=None,
+    dma_engine_bytes_per_s=None,
+    rounding=("rne",),
+    dtypes=("float32", "bfloat16", "float16", "int8", "int16", "int32"),
+    auto_cast_types=("bf16", "fp16"),
     port_conflicts=(),
-    sources=cite({
-        doc.NC_V1: "generation dtypes accumulate_dtypes", doc.ROUNDING: "rounding",
-        f"{doc.INF1_COMPILER_CLI}, --fast-math": "auto_cast_types",
-        doc.NOT_PUBLISHED: "tensor_array matmul_tiles sbuf_bytes sbuf_partitions psum_bytes psum_partitions psum_banks "
-                           "num_dma_engines dma_engine_bytes_per_s port_conflicts"}))
+    sources=cite(
+        {
+            doc.NC_V1: "generation dtypes accumulate_dtypes",
+            doc.ROUNDING: "rounding",
+            f"{doc.INF1_COMPILER_CLI}, --fast-math": "auto_cast_types",
+            doc.NOT_PUBLISHED: "tensor_array matmul_tiles sbuf_bytes sbuf_partitions psum_bytes psum_partitions psum_banks "
+            "num_dma_engines dma_engine_bytes_per_s port_conflicts",
+        }
+    ),
+)
 
 _V2 = CoreSpec(
-    name="NeuronCore-v2", generation=2,
-    tensor=_engine("tensor", 2.8, {**_same(92.0, *_RATE_16BIT, *_CFP8), "float32": 23.0}, {"other": 2 * 128},
-                   clock_source=doc.NKI_V2, tflops_source=doc.NKI_V2),
+    name="NeuronCore-v2",
+    generation=2,
+    tensor=_engine(
+        "tensor",
+        2.8,
+        {**_same(92.0, *_RATE_16BIT, *_CFP8), "float32": 23.0},
+        {"other": 2 * 128},
+        clock_source=doc.NKI_V2,
+        tflops_source=doc.NKI_V2,
+    ),
     vector=_engine("vector", 1.12, {"float32": 2.3}, {"other": 128}, clock_source=doc.NKI_V2, tflops_source=doc.NC_V2),
     scalar=_engine("scalar", 1.4, {"float32": 2.9}, {"other": 128}, clock_source=doc.NKI_V2, tflops_source=doc.NC_V2),
     gpsimd=_gpsimd(1.4, doc.NKI_V2, lanes=128, tcm_bytes=64 * KIB),
-    tensor_array=(128, 128), matmul_tiles={"dense": (128, 128, 512)}, accumulate_dtypes=("float32",),
-    sbuf_bytes=24 * MIB, sbuf_partitions=128, psum_bytes=2 * MIB, psum_partitions=128, psum_banks=8,
-    num_dma_engines=16, dma_engine_bytes_per_s=17e9, rounding=("rne", "stochastic"),
-    dtypes=("float32", *_RATE_16BIT, *_CFP8, *_INTEGERS), auto_cast_types=("bf16", "fp16", "tf32"),
+    tensor_array=(128, 128),
+    matmul_tiles={"dense": (128, 128, 512)},
+    accumulate_dtypes=("float32",),
+    sbuf_bytes=24 * MIB,
+    sbuf_partitions=128,
+    psum_bytes=2 * MIB,
+    psum_partitions=128,
+    psum_banks=8,
+    num_dma_engines=16,
+    dma_engine_bytes_per_s=17e9,
+    rounding=("rne", "stochastic"),
+    dtypes=("float32", *_RATE_16BIT, *_CFP8, *_INTEGERS),
+    auto_cast_types=("bf16", "fp16", "tf32"),
     port_conflicts=(("vector", "gpsimd", "sbuf"), ("vector", "scalar", "psum")),
-    sources=cite({
-        doc.NC_V2: "generation rounding",
-        doc.NKI_V2: "tensor_array matmul_tiles accumulate_dtypes sbuf_bytes sbuf_partitions psum_bytes psum_partitions "
-                    "psum_banks num_dma_engines port_conflicts",
-        doc.NKI_DMA: "dma_engine_bytes_per_s", doc.COMPILER_CLI: "auto_cast_types",
-        f"{doc.DATA_TYPES}; {doc.NKI_DTYPES}": "dtypes"}))
+    sources=cite(
+        {
+            doc.NC_V2: "generation rounding",
+            doc.NKI_V2: "tensor_array matmul_tiles accumulate_dtypes sbuf_bytes sbuf_partitions psum_bytes psum_partitions "
+            "psum_banks num_dma_engines port_conflicts",
+            doc.NKI_DMA: "dma_engine_bytes_per_s",
+            doc.COMPILER_CLI: "auto_cast_types",
+            f"{doc.DATA_TYPES}; {doc.NKI_DTYPES}": "dtypes",
+        }
+    ),
+)
 
 _V3 = dataclasses.replace(
-    _V2, name="NeuronCore-v3", generation=3,
-    tensor=_engine("tensor", 2.4,
-                   {**_same(79.0, *_RATE_16BIT, "float8_e3m4"), **_same(158.0, "float8_e4m3", "float8_e5m2"),
-                    "float32": 20.0},
-                   {"float8_e4m3": 4 * 128, "float8_e5m2": 4 * 128, "other": 2 * 128},
-                   clock_source=doc.NKI_V3, tflops_source=doc.NKI_V3,
-                   sparse_tflops=_same(316.0, *_RATE_16BIT, "float8_e4m3", "float8_e5m2")),
-    vector=_engine("vector", 0.96, {"float32": 1.0}, {"bfloat16": 512, "float16": 512, "other": 256},
-                   clock_source=doc.NKI_V3, tflops_source=doc.NKI_V3),
+    _V2,
+    name="NeuronCore-v3",
+    generation=3,
+    tensor=_engine(
+        "tensor",
+        2.4,
+        {**_same(79.0, *_RATE_16BIT, "float8_e3m4"), **_same(158.0, "float8_e4m3", "float8_e5m2"), "float32": 20.0},
+        {"float8_e4m3": 4 * 128, "float8_e5m2": 4 * 128, "other": 2 * 128},
+        clock_source=doc.NKI_V3,
+        tflops_source=doc.NKI_V3,
+        sparse_tflops=_same(316.0, *_RATE_16BIT, "float8_e4m3", "float8_e5m2"),
+    ),
+    vector=_engine(
+        "vector",
+        0.96,
+        {"float32": 1.0},
+        {"bfloat16": 512, "float16": 512, "other": 256},
+        clock_source=doc.NKI_V3,
+        tflops_source=doc.NKI_V3,
+    ),
     scalar=_engine("scalar", 1.2, {"float32": 1.2}, {"other": 128}, clock_source=doc.NKI_V3, tflops_source=doc.NC_V3),
     gpsimd=_gpsimd(1.2, doc.NKI_V3, dma_bytes_per_s=307e9),
     matmul_tiles={"dense": (128, 128, 512), "fp8_double_row": (256, 128, 512)},
-    sbuf_bytes=28 * MIB, dma_engine_bytes_per_s=23e9, auto_cast_types=("bf16", "fp16", "tf32", "fp8_e4m3"),
+    sbuf_bytes=28 * MIB,
+    dma_engine_bytes_per_s=23e9,
+    auto_cast_types=("bf16", "fp16", "tf32", "fp8_e4m3"),
     port_conflicts=(),
-    sources={**_V2.sources, **cite({
-        doc.NC_V3: "generation rounding",
-        doc.NKI_V3: "tensor_array matmul_tiles sbuf_bytes sbuf_partitions port_conflicts num_dma_engines psum_bytes"})})
+    sources={
+        **_V2.sources,
+        **cite(
+            {
+                doc.NC_V3: "generation rounding",
+                doc.NKI_V3: (
+                    "tensor_array matmul_tiles sbuf_bytes sbuf_partitions port_conflicts num_dma_engines psum_bytes"
+                ),
+            }
+        ),
+    },
+)
 
 _V4 = dataclasses.replace(
-    _V3, name="NeuronCore-v4", generation=4,
-    tensor=_engine("tensor", 2.4, {**_same(79.0, *_RATE_16BIT), **_same(315.0, "mxfp8", "mxfp4"), "float32": 20.0},
-                   {"mxfp8": 8 * 128, "other": 2 * 128}, clock_source=doc.NKI_V4, tflops_source=doc.NC_V4,
-                   sparse_tflops=_same(315.0, *_RATE_16BIT)),
-    vector=_engine("vector", 1.2, {"float32": 1.2},
-                   {**dict.fromkeys(("bfloat16", "float16", "float8_e4m3", "float8_e5m2"), 512), "other": 256},
-                   clock_source=doc.NKI_V4, tflops_source=doc.NC_V4),
-    scalar=_engine("scalar", 1.2, {"float32": 1.2},
-                   {**dict.fromkeys(("bfloat16", "float16", "float8_e4m3", "float8_e5m2"), 256), "other": 128},
-                   clock_source=doc.NKI_V4, tflops_source=doc.NC_V4),
+    _V3,
+    name="NeuronCore-v4",
+    generation=4,
+    tensor=_engine(
+        "tensor",
+        2.4,
+        {**_same(79.0, *_RATE_16BIT), **_same(315.0, "mxfp8", "mxfp4"), "float32": 20.0},
+        {"mxfp8": 8 * 128, "other": 2 * 128},
+        clock_source=doc.NKI_V4,
+        tflops_source=doc.NC_V4,
+        sparse_tflops=_same(315.0, *_RATE_16BIT),
+    ),
+    vector=_engine(
+        "vector",
+        1.2,
+        {"float32": 1.2},
+        {**dict.fromkeys(("bfloat16", "float16", "float8_e4m3", "float8_e5m2"), 512), "other": 256},
+        clock_source=doc.NKI_V4,
+        tflops_source=doc.NC_V4,
+    ),
+    scalar=_engine(
+        "scalar",
+        1.2,
+        {"float32": 1.2},
+        {**dict.fromkeys(("bfloat16", "float16", "float8_e4m3", "float8_e5m2"), 256), "other": 128},
+        clock_source=doc.NKI_V4,
+        tflops_source=doc.NC_V4,
+    ),
     gpsimd=_gpsimd(1.2, doc.NKI_V4, lanes=128),
-    matmul_tiles={**_V3.matmul_tiles, "mx": (512, 128, 512)}, accumulate_dtypes=("float32", "bfloat16"),
-    sbuf_bytes=32 * MIB, dma_engine_bytes_per_s=33e9,
+    matmul_tiles={**_V3.matmul_tiles, "mx": (512, 128, 512)},
+    accumulate_dtypes=("float32", "bfloat16"),
+    sbuf_bytes=32 * MIB,
+    dma_engine_bytes_per_s=33e9,
     dtypes=(*_V3.dtypes, "float8_e4m3fn", "float8_e8m0fnu", "mxfp8", "mxfp4"),
-    sources={**_V3.sources, **cite({
-        doc.NC_V4: "generation rounding",
-        doc.NKI_V4: "tensor_array matmul_tiles sbuf_bytes accumulate_dtypes psum_bytes",
-        f"{doc.NC_V4}; {doc.NKI_DTYPES}; {doc.ERROR_FP8}": "dtypes",
-        f"{doc.COMPILER_CLI}, for trn2; the page does not list trn3 yet": "auto_cast_types"})})
+    sources={
+        **_V3.sources,
+        **cite(
+            {
+                doc.NC_V4: "generation rounding",
+                doc.NKI_V4: "tensor_array matmul_tiles sbuf_bytes accumulate_dtypes psum_bytes",
+                f"{doc.NC_V4}; {doc.NKI_DTYPES}; {doc.ERROR_FP8}": "dtypes",
+                f"{doc.COMPILER_CLI}, for trn2; the page does not list trn3 yet": "auto_cast_types",
+            }
+        ),
+    },
+)
 
 CORES: Mapping[str, CoreSpec] = {core.name: core for core in (_V1, _V2, _V3, _V4)}
 """Core generations by name."""

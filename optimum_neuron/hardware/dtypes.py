@@ -14,16 +14,37 @@ from ..core import DTYPE_SIZE_BYTES
 from ..errors import ConfigError, nearest, refusal
 
 ALIASES: dict[str, str] = {
-    "fp32": "float32", "f32": "float32", "float": "float32", "tf32": "tfloat32",
-    "bf16": "bfloat16", "fp16": "float16", "f16": "float16", "half": "float16",
-    "fp8_e4m3": "float8_e4m3", "fp8_e5m2": "float8_e5m2", "fp8_e3m4": "float8_e3m4", "f8e4m3": "float8_e4m3",
-    "fp64": "float64", "f64": "float64", "double": "float64",
-    "char": "int8", "short": "int16", "int": "int32", "long": "int64",
+    "fp32": "float32",
+    "f32": "float32",
+    "float": "float32",
+    "tf32": "tfloat32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "f16": "float16",
+    "half": "float16",
+    "fp8_e4m3": "float8_e4m3",
+    "fp8_e5m2": "float8_e5m2",
+    "fp8_e3m4": "float8_e3m4",
+    "f8e4m3": "float8_e4m3",
+    "fp64": "float64",
+    "f64": "float64",
+    "double": "float64",
+    "char": "int8",
+    "short": "int16",
+    "int": "int32",
+    "long": "int64",
 }
 """Other spellings."""
 
 HARDWARE_DTYPES: tuple[str, ...] = (
-    "float8_e3m4", "float8_e4m3", "float8_e8m0fnu", "mxfp4", "mxfp8", "tfloat32", "uint16", "uint32",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e8m0fnu",
+    "mxfp4",
+    "mxfp8",
+    "tfloat32",
+    "uint16",
+    "uint32",
 )
 """Names that `core.DTYPE_SIZE_BYTES` does not have, because no tensor of the host has that dtype."""
 
@@ -44,7 +65,12 @@ def canonical_dtype(name: str) -> str:
     key = ALIASES.get(key, key)
     if key not in KNOWN_DTYPES:
         choices = [*KNOWN_DTYPES, *ALIASES]
-        raise ConfigError(refusal(asked=f"dtype='{name}'", found=f"no such dtype{nearest(key, choices)}",
-                                  why="dtypes have torch's names or the hardware's",
-                                  do=f"use one of {', '.join(KNOWN_DTYPES)}"))
+        raise ConfigError(
+            refusal(
+                asked=f"dtype='{name}'",
+                found=f"no such dtype{nearest(key, choices)}",
+                why="dtypes have torch's names or the hardware's",
+                do=f"use one of {', '.join(KNOWN_DTYPES)}",
+            )
+        )
     return key

@@ -70,8 +70,9 @@ _TRN3_ULTRA = (
 )
 
 
-def _instance(row: _Row, family: str, chip: ChipSpec, document: str, link: float, server_link: float | None
-              ) -> InstanceSpec:
+def _instance(
+    row: _Row, family: str, chip: ChipSpec, document: str, link: float, server_link: float | None
+) -> InstanceSpec:
     def told(value: float | None, source: str, otherwise: str = doc.NOT_PUBLISHED) -> str:
         return source if value is not None else otherwise
 
@@ -79,19 +80,32 @@ def _instance(row: _Row, family: str, chip: ChipSpec, document: str, link: float
     between = server_link if row.num_servers > 1 else None
     no_between = doc.NOT_PUBLISHED if row.num_servers > 1 else _ONE_SERVER
     return InstanceSpec(
-        name=row.name, family=family, chip=chip, num_chips=row.num_chips, num_servers=row.num_servers, vcpus=row.vcpus,
+        name=row.name,
+        family=family,
+        chip=chip,
+        num_chips=row.num_chips,
+        num_servers=row.num_servers,
+        vcpus=row.vcpus,
         host_memory_bytes=None if row.host_gib is None else row.host_gib * GIB,
-        device_memory_bytes=row.num_chips * chip.hbm_bytes, network_gbps=row.network_gbps,
-        link_bytes_per_s=link if in_server else None, server_link_bytes_per_s=between,
-        price_on_demand_usd_per_h=row.on_demand, price_reserved_usd_per_h=row.reserved,
+        device_memory_bytes=row.num_chips * chip.hbm_bytes,
+        network_gbps=row.network_gbps,
+        link_bytes_per_s=link if in_server else None,
+        server_link_bytes_per_s=between,
+        price_on_demand_usd_per_h=row.on_demand,
+        price_reserved_usd_per_h=row.reserved,
         sources={
-            "num_chips": document, "num_servers": document, "device_memory_bytes": document,
-            "vcpus": told(row.vcpus, document), "host_memory_bytes": told(row.host_gib, document),
+            "num_chips": document,
+            "num_servers": document,
+            "device_memory_bytes": document,
+            "vcpus": told(row.vcpus, document),
+            "host_memory_bytes": told(row.host_gib, document),
             "network_gbps": told(row.network_gbps, document + (_UP_TO if row.name in _BURST_NETWORK else "")),
             "link_bytes_per_s": document if in_server else _ONE_CHIP,
             "server_link_bytes_per_s": told(between, document, no_between),
             "price_on_demand_usd_per_h": told(row.on_demand, doc.ON_DEMAND_PRICES, NO_PRICE),
-            "price_reserved_usd_per_h": told(row.reserved, doc.RESERVED_PRICES, NO_PRICE)})
+            "price_reserved_usd_per_h": told(row.reserved, doc.RESERVED_PRICES, NO_PRICE),
+        },
+    )
 
 
 _FAMILIES: tuple[tuple[str, str, str, float, float | None, tuple[_Row, ...]], ...] = (
@@ -107,5 +121,7 @@ _FAMILIES: tuple[tuple[str, str, str, float, float | None, tuple[_Row, ...]], ..
 
 INSTANCES: Mapping[str, InstanceSpec] = {
     row.name: _instance(row, family, CHIPS[chip], document, link, server_link)
-    for family, chip, document, link, server_link, rows in _FAMILIES for row in rows}
+    for family, chip, document, link, server_link, rows in _FAMILIES
+    for row in rows
+}
 """Instance sizes by name, smallest first within a family."""

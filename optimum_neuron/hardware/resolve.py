@@ -38,9 +38,14 @@ def _lookup(name: str, asked: str) -> tuple[Target, InstanceSpec | None]:
         return TARGETS[INSTANCES[key].family], INSTANCES[key]
     known = [*TARGETS, *INSTANCES]
     raise ConfigError(
-        refusal(asked=asked, found=f"no such family or instance{nearest(key, known)}",
-                why=f"families are {', '.join(TARGETS)}", do=f"use a family or one of {', '.join(INSTANCES)}"),
-        details={"families": list(TARGETS), "instances": list(INSTANCES)})
+        refusal(
+            asked=asked,
+            found=f"no such family or instance{nearest(key, known)}",
+            why=f"families are {', '.join(TARGETS)}",
+            do=f"use a family or one of {', '.join(INSTANCES)}",
+        ),
+        details={"families": list(TARGETS), "instances": list(INSTANCES)},
+    )
 
 
 def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] = os.environ) -> Choice[Target]:
@@ -65,17 +70,23 @@ def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] 
     ]
     given = [(name, asked) for name, asked in candidates if name is not None]
     if not given:
-        return Choice(value=TARGETS[DEFAULT_TARGET],
-                      reason="default: no instance type was given and no environment variable names one")
+        return Choice(
+            value=TARGETS[DEFAULT_TARGET],
+            reason="default: no instance type was given and no environment variable names one",
+        )
     name, asked = given[0]
     target, _ = _lookup(name, asked)
     rejected = tuple(Rejected(candidate=later, reason=f"{asked} has precedence") for _, later in given[1:])
-    return Choice(value=target, reason=f"{asked} is the target of that name" if name.strip().lower() == target.name
-                  else f"{asked} belongs to {target.name}", rejected=rejected)
+    return Choice(
+        value=target,
+        reason=f"{asked} is the target of that name"
+        if name.strip().lower() == target.name
+        else f"{asked} belongs to {target.name}",
+        rejected=rejected,
+    )
 
 
-def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str] = os.environ
-                     ) -> Choice[InstanceSpec]:
+def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str] = os.environ) -> Choice[InstanceSpec]:
     """Choose the instance to simulate; for a family, its smallest size.
 
     Args:

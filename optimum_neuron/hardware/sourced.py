@@ -44,10 +44,14 @@ class Sourced:
         facts = {f.name for f in dataclasses.fields(self)} - self.IDENTITY
         missing, unknown = sorted(facts - set(self.sources)), sorted(set(self.sources) - facts)
         if missing or unknown:
-            raise ConfigError(refusal(
-                asked=f"{type(self).__name__}(...)",
-                found=f"facts without a source: {missing or 'none'}; sources of no fact: {unknown or 'none'}",
-                why="a number without a source cannot be checked", do="give `sources` one entry for each fact"))
+            raise ConfigError(
+                refusal(
+                    asked=f"{type(self).__name__}(...)",
+                    found=f"facts without a source: {missing or 'none'}; sources of no fact: {unknown or 'none'}",
+                    why="a number without a source cannot be checked",
+                    do="give `sources` one entry for each fact",
+                )
+            )
 
     def source(self, field: str) -> str:
         """Say where a fact comes from, or why it is None.
@@ -57,7 +61,12 @@ class Sourced:
         """
         if field not in self.sources:
             near = nearest(field, self.sources)
-            raise ConfigError(refusal(
-                asked=f"source('{field}')", found=f"{type(self).__name__} has no such fact{near}",
-                why="only facts have sources", do=f"use one of {', '.join(sorted(self.sources))}"))
+            raise ConfigError(
+                refusal(
+                    asked=f"source('{field}')",
+                    found=f"{type(self).__name__} has no such fact{near}",
+                    why="only facts have sources",
+                    do=f"use one of {', '.join(sorted(self.sources))}",
+                )
+            )
         return self.sources[field]

@@ -233,7 +233,12 @@ def checked_lnc(chip: ChipSpec, lnc: int | None) -> int:
     if lnc not in chip.lncs:
         legal = " or ".join(map(str, chip.lncs))
         raise ConfigError(
-            refusal(asked=f"lnc={lnc}", found=f"{chip.name} groups {legal} physical core(s) into a logical one",
-                    why="NCC_EARG001: the target has no such logical core", do=f"pass lnc={legal} or leave it out"),
-            details={"code": "NCC_EARG001", "legal": list(chip.lncs)})
+            refusal(
+                asked=f"lnc={lnc}",
+                found=f"{chip.name} groups {legal} physical core(s) into a logical one",
+                why="NCC_EARG001: the target has no such logical core",
+                do=f"pass lnc={legal} or leave it out",
+            ),
+            details={"code": "NCC_EARG001", "legal": list(chip.lncs)},
+        )
     return lnc

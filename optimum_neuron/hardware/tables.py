@@ -94,38 +94,104 @@ def _cores() -> str:
         ("rounding", lambda c: c.rounding),
         ("dtypes", lambda c: c.dtypes),
         ("auto-cast types", lambda c: c.auto_cast_types),
-        ("engines that exclude each other", lambda c: "; ".join(
-            f"{a} and {b} on {memory.upper()}" for a, b, memory in c.port_conflicts)
-            or (_NONE if c.generation == 1 else "none")),
+        (
+            "engines that exclude each other",
+            lambda c: (
+                "; ".join(f"{a} and {b} on {memory.upper()}" for a, b, memory in c.port_conflicts)
+                or (_NONE if c.generation == 1 else "none")
+            ),
+        ),
     ]
     return _table(["", *CORES], ([name, *(fact(core) for core in CORES.values())] for name, fact in facts))
 
 
 def _chips() -> str:
-    header = ["chip", "cores", "TFLOPS", "sparse TFLOPS", "memory", "memory rate", "DMA", "CC-cores", "links of a chip",
-              "topology", "cores per logical core"]
-    return _table(header, (
-        [c.name, f"{c.num_cores} x {c.core.name}", _by_rate(c.tflops), _by_rate(c.sparse_tflops) or "none",
-         f"{c.hbm_bytes // GIB} GiB {c.memory}", _scaled(c.hbm_bytes_per_s, 1e9, "GB/s"),
-         c.num_dma_engines and f"{c.num_dma_engines} engines, {_scaled(c.dma_bytes_per_s, 1e9, 'GB/s')}",
-         c.num_cc_cores, f"{c.link_name}, {_scaled(c.link_bytes_per_s, 1e9, 'GB/s')}", c.topology,
-         f"{_cell(c.lncs)} (default {c.default_lnc})"] for c in CHIPS.values()))
+    header = [
+        "chip",
+        "cores",
+        "TFLOPS",
+        "sparse TFLOPS",
+        "memory",
+        "memory rate",
+        "DMA",
+        "CC-cores",
+        "links of a chip",
+        "topology",
+        "cores per logical core",
+    ]
+    return _table(
+        header,
+        (
+            [
+                c.name,
+                f"{c.num_cores} x {c.core.name}",
+                _by_rate(c.tflops),
+                _by_rate(c.sparse_tflops) or "none",
+                f"{c.hbm_bytes // GIB} GiB {c.memory}",
+                _scaled(c.hbm_bytes_per_s, 1e9, "GB/s"),
+                c.num_dma_engines and f"{c.num_dma_engines} engines, {_scaled(c.dma_bytes_per_s, 1e9, 'GB/s')}",
+                c.num_cc_cores,
+                f"{c.link_name}, {_scaled(c.link_bytes_per_s, 1e9, 'GB/s')}",
+                c.topology,
+                f"{_cell(c.lncs)} (default {c.default_lnc})",
+            ]
+            for c in CHIPS.values()
+        ),
+    )
 
 
 def _instances() -> str:
-    header = ["instance", "target", "chips", "cores", "logical cores", "vCPU", "host memory", "device memory",
-              "network Gbit/s", "links of a chip GB/s", "on demand $/h", "reserved $/h"]
-    return _table(header, (
-        [i.name, i.family, f"{i.num_chips} x {i.chip.name}", i.num_cores, i.num_logical_cores(), i.vcpus,
-         _scaled(i.host_memory_bytes, GIB, "GiB"), _scaled(i.device_memory_bytes, GIB, "GiB"), i.network_gbps,
-         "none" if i.num_chips == 1 else _scaled(i.link_bytes_per_s, 1e9, ""), i.price_on_demand_usd_per_h,
-         i.price_reserved_usd_per_h] for i in INSTANCES.values()))
+    header = [
+        "instance",
+        "target",
+        "chips",
+        "cores",
+        "logical cores",
+        "vCPU",
+        "host memory",
+        "device memory",
+        "network Gbit/s",
+        "links of a chip GB/s",
+        "on demand $/h",
+        "reserved $/h",
+    ]
+    return _table(
+        header,
+        (
+            [
+                i.name,
+                i.family,
+                f"{i.num_chips} x {i.chip.name}",
+                i.num_cores,
+                i.num_logical_cores(),
+                i.vcpus,
+                _scaled(i.host_memory_bytes, GIB, "GiB"),
+                _scaled(i.device_memory_bytes, GIB, "GiB"),
+                i.network_gbps,
+                "none" if i.num_chips == 1 else _scaled(i.link_bytes_per_s, 1e9, ""),
+                i.price_on_demand_usd_per_h,
+                i.price_reserved_usd_per_h,
+            ]
+            for i in INSTANCES.values()
+        ),
+    )
 
 
 def _targets() -> str:
-    return _table(["target", "core", "chip", "memory of a logical core", "auto-cast types", "compilable"], (
-        [t.name, t.core.name, t.chip.name, f"{t.hbm_bytes_per_core() // GIB} GiB", t.auto_cast_types,
-         t.not_compilable_because and f"no: {t.not_compilable_because}" or True] for t in TARGETS.values()))
+    return _table(
+        ["target", "core", "chip", "memory of a logical core", "auto-cast types", "compilable"],
+        (
+            [
+                t.name,
+                t.core.name,
+                t.chip.name,
+                f"{t.hbm_bytes_per_core() // GIB} GiB",
+                t.auto_cast_types,
+                t.not_compilable_because and f"no: {t.not_compilable_because}" or True,
+            ]
+            for t in TARGETS.values()
+        ),
+    )
 
 
 def _core_counts() -> str:
@@ -136,8 +202,15 @@ def _core_counts() -> str:
         counts = f"{first} to {last}" if every else legal.counts
         return [name, counts, legal.rule, legal.aligned, legal.published, legal.source]
 
-    shown = ("inf1.24xlarge", "inf2.48xlarge", "trn1.2xlarge", "trn1.32xlarge", "trn2.3xlarge", "trn2.48xlarge",
-             "trn3-gen2-ultraserver")
+    shown = (
+        "inf1.24xlarge",
+        "inf2.48xlarge",
+        "trn1.2xlarge",
+        "trn1.32xlarge",
+        "trn2.3xlarge",
+        "trn2.48xlarge",
+        "trn3-gen2-ultraserver",
+    )
     header = ["instance", "cores of one job", "rule", "starts at a multiple", "published", "source"]
     return _table(header, map(row, shown))
 
@@ -151,8 +224,12 @@ def _timings() -> str:
 def _sources() -> str:
     """Documents of the published facts; records with the same facts from the same document share a row."""
     records: list[tuple[Sourced, str]] = [(core, core.name) for core in CORES.values()]
-    records += [(engine, f"{core.name} {engine.name}") for core in CORES.values()
-                for engine in (core.tensor, core.vector, core.scalar, core.gpsimd) if engine is not None]
+    records += [
+        (engine, f"{core.name} {engine.name}")
+        for core in CORES.values()
+        for engine in (core.tensor, core.vector, core.scalar, core.gpsimd)
+        if engine is not None
+    ]
     records += [(chip, chip.name) for chip in CHIPS.values()]
     records += [(instance, instance.name) for instance in INSTANCES.values()]
     rows: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -163,20 +240,31 @@ def _sources() -> str:
                 facts.setdefault(document, []).append(fact)
         for document, fields in facts.items():
             rows.setdefault((document, tuple(sorted(fields))), []).append(name)
-    return _table(["source", "of", "facts"], ([document, ", ".join(names), ", ".join(facts)]
-                                              for (document, facts), names in sorted(rows.items())))
+    return _table(
+        ["source", "of", "facts"],
+        ([document, ", ".join(names), ", ".join(facts)] for (document, facts), names in sorted(rows.items())),
+    )
 
 
 def _contradictions() -> str:
-    return _table(["topic", "used", "alternative", "why", "documents", "scope"], (
-        [c.topic, c.chosen, c.alternative, c.reason, "; ".join(c.sources), c.scope] for c in CONTRADICTIONS))
+    return _table(
+        ["topic", "used", "alternative", "why", "documents", "scope"],
+        ([c.topic, c.chosen, c.alternative, c.reason, "; ".join(c.sources), c.scope] for c in CONTRADICTIONS),
+    )
 
 
 def markdown_tables() -> dict[str, str]:
     """Return every table of the catalogue by name; "n/p" means not published."""
-    return {"cores": _cores(), "chips": _chips(), "instances": _instances(), "targets": _targets(),
-            "core-counts": _core_counts(), "timings": _timings(), "contradictions": _contradictions(),
-            "sources": _sources()}
+    return {
+        "cores": _cores(),
+        "chips": _chips(),
+        "instances": _instances(),
+        "targets": _targets(),
+        "core-counts": _core_counts(),
+        "timings": _timings(),
+        "contradictions": _contradictions(),
+        "sources": _sources(),
+    }
 
 
 def fill_tables(document: str) -> str:
@@ -190,8 +278,14 @@ def fill_tables(document: str) -> str:
     def fill(match: re.Match[str]) -> str:
         name = match["name"]
         if name not in tables:
-            raise ConfigError(refusal(asked=f"<!-- table: {name} -->", found="no such table",
-                                      why="tables are made from the catalogue", do=f"use one of {', '.join(tables)}"))
+            raise ConfigError(
+                refusal(
+                    asked=f"<!-- table: {name} -->",
+                    found="no such table",
+                    why="tables are made from the catalogue",
+                    do=f"use one of {', '.join(tables)}",
+                )
+            )
         return f"{match[1]}{tables[name]}{match[3]}"
 
     return _MARKED.sub(fill, document)

@@ -20,7 +20,11 @@ from .specs import ChipSpec, CoreSpec, InstanceSpec, checked_lnc
 from .timings import TIMINGS, CoreTiming
 
 AUTO_CAST_DTYPES: Mapping[str, str] = {
-    "bf16": "bfloat16", "fp16": "float16", "tf32": "tfloat32", "fp8_e4m3": "float8_e4m3"}
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "tf32": "tfloat32",
+    "fp8_e4m3": "float8_e4m3",
+}
 """The compiler's --auto-cast-type values and their dtypes."""
 
 _NARROWER = {"int64": "int32", "float64": "float32", "float8_e4m3fn": "float8_e4m3"}
@@ -112,18 +116,25 @@ class Target:
         return canonical_dtype(name) in self.core.dtypes
 
 
-_INF1_REASON = ("its compiler is another one (neuron-cc, archived by AWS) and NeuronCore-v1 cannot run artifacts of "
-                "later generations")
+_INF1_REASON = (
+    "its compiler is another one (neuron-cc, archived by AWS) and NeuronCore-v1 cannot run artifacts of "
+    "later generations"
+)
 
 
 def _target(family: str) -> Target:
     instances = tuple(i for i in INSTANCES.values() if i.family == family)
-    return Target(name=family, chip=instances[0].chip, instances=instances,
-                  not_compilable_because=_INF1_REASON if family == "inf1" else None)
+    return Target(
+        name=family,
+        chip=instances[0].chip,
+        instances=instances,
+        not_compilable_because=_INF1_REASON if family == "inf1" else None,
+    )
 
 
-TARGETS: Mapping[str, Target] = {family: _target(family) for family in dict.fromkeys(
-    instance.family for instance in INSTANCES.values())}
+TARGETS: Mapping[str, Target] = {
+    family: _target(family) for family in dict.fromkeys(instance.family for instance in INSTANCES.values())
+}
 """Targets by name."""
 
 
@@ -136,8 +147,14 @@ def require_compilable(target: Target) -> Target:
     if target.not_compilable_because is None:
         return target
     others = ", ".join(t.name for t in TARGETS.values() if t.compilable)
-    raise ConfigError(refusal(asked=f"target '{target.name}'", found="known, but it cannot be compiled for",
-                              why=target.not_compilable_because, do=f"compile for one of {others}"))
+    raise ConfigError(
+        refusal(
+            asked=f"target '{target.name}'",
+            found="known, but it cannot be compiled for",
+            why=target.not_compilable_because,
+            do=f"compile for one of {others}",
+        )
+    )
 
 
 def require_dtype(target: Target, name: str) -> str:
@@ -161,7 +178,11 @@ def require_dtype(target: Target, name: str) -> str:
     narrower = _NARROWER.get(canonical)
     hint = f"convert to {narrower}" if narrower in target.core.dtypes else f"use one of {', '.join(supported)}"
     raise UnsupportedDtypeError(
-        refusal(asked=f"'{name}' on {target.name}", found=f"{target.core.name} supports {what}: {', '.join(supported)}",
-                why=f"targets that support it: {', '.join(having) or 'none'}",
-                do=hint + (f", or compile for {having[0]}" if having else "")),
-        details={"target": target.name, "dtype": canonical, "supported": list(supported), "targets": having})
+        refusal(
+            asked=f"'{name}' on {target.name}",
+            found=f"{target.core.name} supports {what}: {', '.join(supported)}",
+            why=f"targets that support it: {', '.join(having) or 'none'}",
+            do=hint + (f", or compile for {having[0]}" if having else ""),
+        ),
+        details={"target": target.name, "dtype": canonical, "supported": list(supported), "targets": having},
+    )

@@ -59,30 +59,68 @@ class CoreTiming(Sourced):
 
 
 _V2 = CoreTiming(
-    matmul_min_cycles=64, fp32_matmul_factor=4, load_stationary_cycles=32, vector_cycles_per_element={1: 1, 2: 2},
-    vector_speedup={}, sram_access_cycles=60, dependent_instruction_cycles=100, scalar_accumulator_cycles=64,
-    strided_rate=0.5, stride_limit_bytes=16, dma_start_ns=1300.0, dma_saturating_bytes=4096, dma_recommended_bytes=2048,
-    dma_descriptor_ns=None, dma_transpose_rate={}, collective_hop_us=(1.0, 2.0), server_step_us=None,
-    sources=cite({
-        doc.NKI_V2: "matmul_min_cycles fp32_matmul_factor vector_cycles_per_element sram_access_cycles "
-                    "dependent_instruction_cycles scalar_accumulator_cycles strided_rate stride_limit_bytes",
-        f"{doc.NKI_V2}: up to 4x faster than a matmul of 128 columns": "load_stationary_cycles",
-        doc.NKI_DMA: "dma_start_ns dma_saturating_bytes dma_recommended_bytes",
-        f"{doc.NKI_V3}: new in NeuronCore-v3": "vector_speedup dma_descriptor_ns dma_transpose_rate",
-        doc.INTRANODE: "collective_hop_us", doc.NOT_PUBLISHED: "server_step_us"}))
+    matmul_min_cycles=64,
+    fp32_matmul_factor=4,
+    load_stationary_cycles=32,
+    vector_cycles_per_element={1: 1, 2: 2},
+    vector_speedup={},
+    sram_access_cycles=60,
+    dependent_instruction_cycles=100,
+    scalar_accumulator_cycles=64,
+    strided_rate=0.5,
+    stride_limit_bytes=16,
+    dma_start_ns=1300.0,
+    dma_saturating_bytes=4096,
+    dma_recommended_bytes=2048,
+    dma_descriptor_ns=None,
+    dma_transpose_rate={},
+    collective_hop_us=(1.0, 2.0),
+    server_step_us=None,
+    sources=cite(
+        {
+            doc.NKI_V2: "matmul_min_cycles fp32_matmul_factor vector_cycles_per_element sram_access_cycles "
+            "dependent_instruction_cycles scalar_accumulator_cycles strided_rate stride_limit_bytes",
+            f"{doc.NKI_V2}: up to 4x faster than a matmul of 128 columns": "load_stationary_cycles",
+            doc.NKI_DMA: "dma_start_ns dma_saturating_bytes dma_recommended_bytes",
+            f"{doc.NKI_V3}: new in NeuronCore-v3": "vector_speedup dma_descriptor_ns dma_transpose_rate",
+            doc.INTRANODE: "collective_hop_us",
+            doc.NOT_PUBLISHED: "server_step_us",
+        }
+    ),
+)
 
 _V3 = dataclasses.replace(
-    _V2, vector_speedup={"copy_or_scalar_contiguous": 4, "copy_or_scalar_strided_or_psum": 2, "two_tensors_sbuf": 2},
-    dma_descriptor_ns=600.0, dma_transpose_rate={"hbm_to_sbuf": 0.9, "sbuf_to_sbuf": 0.5}, server_step_us=15.0,
-    sources={**_V2.sources, **cite({
-        doc.NKI_V3: "vector_speedup dma_descriptor_ns dma_transpose_rate",
-        f"{doc.INTERNODE}, 50 Gbit/s per rank": "server_step_us"})})
+    _V2,
+    vector_speedup={"copy_or_scalar_contiguous": 4, "copy_or_scalar_strided_or_psum": 2, "two_tensors_sbuf": 2},
+    dma_descriptor_ns=600.0,
+    dma_transpose_rate={"hbm_to_sbuf": 0.9, "sbuf_to_sbuf": 0.5},
+    server_step_us=15.0,
+    sources={
+        **_V2.sources,
+        **cite(
+            {
+                doc.NKI_V3: "vector_speedup dma_descriptor_ns dma_transpose_rate",
+                f"{doc.INTERNODE}, 50 Gbit/s per rank": "server_step_us",
+            }
+        ),
+    },
+)
 
 _V4 = dataclasses.replace(
-    _V3, server_step_us=None,
-    sources={**_V3.sources, **cite({
-        f"{doc.NKI_V3}, carried over by the Trainium3 guide": "vector_speedup dma_descriptor_ns dma_transpose_rate",
-        doc.NOT_PUBLISHED: "server_step_us"})})
+    _V3,
+    server_step_us=None,
+    sources={
+        **_V3.sources,
+        **cite(
+            {
+                f"{doc.NKI_V3}, carried over by the Trainium3 guide": (
+                    "vector_speedup dma_descriptor_ns dma_transpose_rate"
+                ),
+                doc.NOT_PUBLISHED: "server_step_us",
+            }
+        ),
+    },
+)
 
 TIMINGS: Mapping[int, CoreTiming] = {2: _V2, 3: _V3, 4: _V4}
 """Timings by core generation; none is published for generation 1."""

@@ -34,31 +34,54 @@ class CoreCounts:
 
 
 def _ring_of_v1(num_cores: int) -> CoreCounts:
-    return CoreCounts(counts=tuple(range(1, num_cores + 1)), aligned=False, published=True,
-                      rule="any number of consecutive cores", source=doc.RUNTIME_CONFIG)
+    return CoreCounts(
+        counts=tuple(range(1, num_cores + 1)),
+        aligned=False,
+        published=True,
+        rule="any number of consecutive cores",
+        source=doc.RUNTIME_CONFIG,
+    )
 
 
 def _ring_of_v2(num_cores: int) -> CoreCounts:
-    return CoreCounts(counts=(1, *range(2, num_cores + 1, 2)), aligned=False, published=True,
-                      rule="1 or a multiple of 2: whole neighbouring chips of the ring",
-                      source=f"{doc.RUNTIME_TOPOLOGY}; {doc.SCHEDULER}")
+    return CoreCounts(
+        counts=(1, *range(2, num_cores + 1, 2)),
+        aligned=False,
+        published=True,
+        rule="1 or a multiple of 2: whole neighbouring chips of the ring",
+        source=f"{doc.RUNTIME_TOPOLOGY}; {doc.SCHEDULER}",
+    )
 
 
 def _torus_of_v2(num_cores: int) -> CoreCounts:
-    return CoreCounts(counts=tuple(n for n in (1, 2, 8, 16, 32) if n <= num_cores), aligned=True, published=True,
-                      rule="1, 2, 8, 16 or all 32: one core, or 1, 4, 8 or 16 chips of the torus",
-                      source=f"{doc.RUNTIME_TOPOLOGY}; {doc.SCHEDULER}; alignment: {doc.TORCH_VARIABLES}")
+    return CoreCounts(
+        counts=tuple(n for n in (1, 2, 8, 16, 32) if n <= num_cores),
+        aligned=True,
+        published=True,
+        rule="1, 2, 8, 16 or all 32: one core, or 1, 4, 8 or 16 chips of the torus",
+        source=f"{doc.RUNTIME_TOPOLOGY}; {doc.SCHEDULER}; alignment: {doc.TORCH_VARIABLES}",
+    )
 
 
 def _powers_of_two(num_cores: int) -> CoreCounts:
     powers = {2**n for n in range(num_cores.bit_length()) if 2**n <= num_cores}
-    return CoreCounts(counts=tuple(sorted(powers | {num_cores})), aligned=True, published=False,
-                      rule="a power of two, or all cores",
-                      source=f"inferred from the degrees in {doc.NXDI_TUTORIALS}")
+    return CoreCounts(
+        counts=tuple(sorted(powers | {num_cores})),
+        aligned=True,
+        published=False,
+        rule="a power of two, or all cores",
+        source=f"inferred from the degrees in {doc.NXDI_TUTORIALS}",
+    )
 
 
-_RULES = {"inf1": _ring_of_v1, "inf2": _ring_of_v2, "trn1": _torus_of_v2, "trn1n": _torus_of_v2,
-          "trn2": _powers_of_two, "trn3": _powers_of_two}
+_RULES = {
+    "inf1": _ring_of_v1,
+    "inf2": _ring_of_v2,
+    "trn1": _torus_of_v2,
+    "trn1n": _torus_of_v2,
+    "trn2": _powers_of_two,
+    "trn3": _powers_of_two,
+}
 
 
 def legal_core_counts(instance: InstanceSpec, *, lnc: int | None = None) -> CoreCounts:
@@ -94,6 +117,11 @@ def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | Non
     near = " or ".join(str(n) for n in (*smaller[-1:], *larger[:1]))
     found = f"{instance.name} has {instance.num_logical_cores(lnc)} logical cores; a job may take {listed}"
     raise ConfigError(
-        refusal(asked=f"num_cores={num_cores}", found=found, why=f"the rule is: {legal.rule} ({legal.source})",
-                do=f"use {near}"),
-        details={"num_cores": num_cores, "legal": list(legal.counts), "source": legal.source})
+        refusal(
+            asked=f"num_cores={num_cores}",
+            found=found,
+            why=f"the rule is: {legal.rule} ({legal.source})",
+            do=f"use {near}",
+        ),
+        details={"num_cores": num_cores, "legal": list(legal.counts), "source": legal.source},
+    )

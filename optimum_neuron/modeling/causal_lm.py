@@ -22,8 +22,10 @@ from ..runtime.loaded import State
 from .cache import NeuronCache
 from .loading import NeuronModel
 from .packing import Packing, check_positions, plan_packing
+from .registration import register
 
 
+@register
 class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
     """A decoder compiled for a simulated NeuronCore.
 
@@ -84,17 +86,24 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
         self._refuse_outputs(output_attentions, output_hidden_states)
         cache = past_key_values if past_key_values is not None else NeuronCache(self.loaded, self.batch_size)
         if not isinstance(cache, NeuronCache):
-            raise ConfigError(refusal(asked=f"past_key_values of type {type(cache).__name__}", found="a host cache",
-                                      why="keys and values live on the device", do="pass what an earlier call returned"
-                                      ))
+            raise ConfigError(
+                refusal(
+                    asked=f"past_key_values of type {type(cache).__name__}",
+                    found="a host cache",
+                    why="keys and values live on the device",
+                    do="pass what an earlier call returned",
+                )
+            )
         mask = self._checked_mask(input_ids, attention_mask, cache.columns)
         packing = plan_packing(mask, cache.columns)
         check_positions(position_ids, packing)
         self._check_length(packing)
         cache.reserve(input_ids.shape[0])
         wanted = 0 if labels is not None else logits_to_keep
-        groups = [self._run_rows(rows, input_ids, packing, cache.columns, wanted, state)
-                  for rows, state in self._row_groups(input_ids.shape[0], cache)]
+        groups = [
+            self._run_rows(rows, input_ids, packing, cache.columns, wanted, state)
+            for rows, state in self._row_groups(input_ids.shape[0], cache)
+        ]
         logits = groups[0] if len(groups) == 1 else torch.cat(groups)
         cache.columns += input_ids.shape[1]
         loss = None if labels is None else _loss(logits, labels)
@@ -113,20 +122,29 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
         buckets = self.buckets
         for bucket in buckets:
             if num_tokens <= bucket:
-                rejected = tuple(Rejected(candidate=str(b), reason=f"{num_tokens} tokens do not fit")
-                                 for b in buckets if b < num_tokens)
+                rejected = tuple(
+                    Rejected(candidate=str(b), reason=f"{num_tokens} tokens do not fit")
+                    for b in buckets
+                    if b < num_tokens
+                )
                 return Choice(value=bucket, reason=f"smallest bucket that holds {num_tokens} tokens", rejected=rejected)
-        raise ShapeError(refusal(
-            asked=f"a prompt of {num_tokens} tokens", found=f"the largest bucket holds {buckets[-1]}; buckets are "
-            + ", ".join(map(str, buckets)), why="prompts are padded up to a compiled bucket",
-            do="shorten the prompt or export with larger prefill_buckets or sequence_length"))
+        raise ShapeError(
+            refusal(
+                asked=f"a prompt of {num_tokens} tokens",
+                found=f"the largest bucket holds {buckets[-1]}; buckets are " + ", ".join(map(str, buckets)),
+                why="prompts are padded up to a compiled bucket",
+                do="shorten the prompt or export with larger prefill_buckets or sequence_length",
+            )
+        )
 
-    def _run_rows(self, rows: slice, input_ids: torch.Tensor, packing: Packing, num_past: int, wanted: int,
-                  state: State) -> torch.Tensor:
+    def _run_rows(
+        self, rows: slice, input_ids: torch.Tensor, packing: Packing, num_past: int, wanted: int, state: State
+    ) -> torch.Tensor:
         """Logits [rows, kept columns, V] of rows that share one set of state."""
         ids = input_ids[rows]
-        part = Packing(positions_RT=packing.positions_RT[rows], valid_RT=packing.valid_RT[rows],
-                       first_R=packing.first_R[rows])
+        part = Packing(
+            positions_RT=packing.positions_RT[rows], valid_RT=packing.valid_RT[rows], first_R=packing.first_R[rows]
+        )
         num_rows, num_tokens = ids.shape
         if num_tokens == 1 and num_past and bool(part.valid_RT.all()):
             return self._call("decode", ids, part.positions_RT, state)[:num_rows]
@@ -162,8 +180,9 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
                 chunks.append(logits[:, : chunk.shape[1]])
         return torch.cat(chunks, 1)
 
-    def _call(self, graph: str, ids: torch.Tensor, positions: torch.Tensor, state: State, *more: torch.Tensor
-              ) -> torch.Tensor:
+    def _call(
+        self, graph: str, ids: torch.Tensor, positions: torch.Tensor, state: State, *more: torch.Tensor
+    ) -> torch.Tensor:
         """Pad rows to the compiled batch and run an entry point."""
         inputs = [ids, positions, *more]
         missing = self.batch_size - ids.shape[0]
@@ -179,46 +198,90 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
 
     def _checked_mask(self, input_ids: torch.Tensor, mask: torch.Tensor | None, num_past: int) -> torch.Tensor:
         if input_ids.ndim != 2 or input_ids.shape[0] == 0 or input_ids.shape[1] == 0:
-            raise ShapeError(refusal(asked=f"input_ids of shape {list(input_ids.shape)}", found="no batch of tokens",
-                                     why="the model takes [rows, tokens], at least one of each",
-                                     do="pass token ids of one or more rows"))
+            raise ShapeError(
+                refusal(
+                    asked=f"input_ids of shape {list(input_ids.shape)}",
+                    found="no batch of tokens",
+                    why="the model takes [rows, tokens], at least one of each",
+                    do="pass token ids of one or more rows",
+                )
+            )
         wanted = (input_ids.shape[0], num_past + input_ids.shape[1])
         if mask is None:
             return torch.ones(wanted, dtype=torch.long)
         if tuple(mask.shape) != wanted:
-            raise ShapeError(refusal(asked=f"attention_mask of shape {list(mask.shape)}",
-                                     found=f"{num_past} columns are cached and {input_ids.shape[1]} are new",
-                                     why="the mask covers every column once", do=f"pass a mask of shape {list(wanted)}"
-                                     ))
+            raise ShapeError(
+                refusal(
+                    asked=f"attention_mask of shape {list(mask.shape)}",
+                    found=f"{num_past} columns are cached and {input_ids.shape[1]} are new",
+                    why="the mask covers every column once",
+                    do=f"pass a mask of shape {list(wanted)}",
+                )
+            )
         return mask
 
     def _check_length(self, packing: Packing) -> None:
         needed = int(packing.positions_RT.max()) + 1
         if needed > self.sequence_length:
-            raise ShapeError(refusal(
-                asked=f"a sequence of {needed} tokens", found=f"compiled for {self.sequence_length}",
-                why="the cache has one slot for each token of sequence_length",
-                do="lower max_new_tokens, shorten the prompt, or export with a larger sequence_length"))
+            raise ShapeError(
+                refusal(
+                    asked=f"a sequence of {needed} tokens",
+                    found=f"compiled for {self.sequence_length}",
+                    why="the cache has one slot for each token of sequence_length",
+                    do="lower max_new_tokens, shorten the prompt, or export with a larger sequence_length",
+                )
+            )
 
     @staticmethod
     def _refuse_outputs(output_attentions: bool | None, output_hidden_states: bool | None) -> None:
-        asked = [name for name, value in (("output_attentions", output_attentions),
-                                          ("output_hidden_states", output_hidden_states)) if value]
+        asked = [
+            name
+            for name, value in (
+                ("output_attentions", output_attentions),
+                ("output_hidden_states", output_hidden_states),
+            )
+            if value
+        ]
         if asked:
-            raise ConfigError(refusal(asked=f"{' and '.join(asked)}=True", found="the graph returns logits only",
-                                      why="what a compiled graph returns is fixed at export",
-                                      do="run the original transformers model for intermediate results"))
+            raise ConfigError(
+                refusal(
+                    asked=f"{' and '.join(asked)}=True",
+                    found="the graph returns logits only",
+                    why="what a compiled graph returns is fixed at export",
+                    do="run the original transformers model for intermediate results",
+                )
+            )
 
     # What GenerationMixin asks of a model.
 
-    def _prepare_cache_for_generation(self, generation_config: GenerationConfig, model_kwargs: dict[str, Any],
-                                      *args: Any, **kwargs: Any) -> None:
+    def _prepare_cache_for_generation(
+        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
         if generation_config.cache_implementation is not None:
-            raise ConfigError(refusal(asked=f"cache_implementation={generation_config.cache_implementation!r}",
-                                      found="the cache is part of the compiled program",
-                                      why="its kind is fixed at export", do="leave cache_implementation out"))
+            raise ConfigError(
+                refusal(
+                    asked=f"cache_implementation={generation_config.cache_implementation!r}",
+                    found="the cache is part of the compiled program",
+                    why="its kind is fixed at export",
+                    do="leave cache_implementation out",
+                )
+            )
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)
+
+    def prepare_inputs_for_generation(
+        self, input_ids: torch.Tensor, *args: Any, is_first_iteration: bool | None = False, **kwargs: Any
+    ) -> dict[str, Any]:
+        """As transformers does it, but positions of later tokens come from the mask.
+
+        `generate` counts on from the last column, which after right padding is a padding column.
+        """
+        inputs = super().prepare_inputs_for_generation(
+            input_ids, *args, is_first_iteration=is_first_iteration, **kwargs
+        )
+        if not is_first_iteration:
+            inputs.pop("position_ids", None)
+        return inputs
 
     def can_generate(self) -> bool:
         """It can."""
@@ -263,5 +326,3 @@ def _generation_config(folder: Path, config: Any) -> GenerationConfig:
     if (folder / "generation_config.json").is_file():
         return GenerationConfig.from_pretrained(folder)
     return GenerationConfig.from_model_config(config)
-
-

@@ -50,8 +50,9 @@ def plan_packing(attention_mask_RC: torch.Tensor, num_past: int) -> Packing:
     """Work out positions from a mask over all columns, of which `num_past` are in the cache."""
     counted_RC = attention_mask_RC.long().cumsum(1)
     first_R = counted_RC[:, num_past - 1] if num_past else torch.zeros(len(counted_RC), dtype=torch.long)
-    return Packing(positions_RT=(counted_RC[:, num_past:] - 1), valid_RT=attention_mask_RC[:, num_past:].bool(),
-                   first_R=first_R)
+    return Packing(
+        positions_RT=(counted_RC[:, num_past:] - 1), valid_RT=attention_mask_RC[:, num_past:].bool(), first_R=first_R
+    )
 
 
 def check_positions(position_ids_RT: torch.Tensor | None, packing: Packing) -> None:
@@ -66,8 +67,11 @@ def check_positions(position_ids_RT: torch.Tensor | None, packing: Packing) -> N
     wrong = (position_ids_RT != packing.positions_RT) & packing.valid_RT
     if wrong.any():
         row, column = (int(i) for i in wrong.nonzero()[0])
-        raise ShapeError(refusal(
-            asked=f"position_ids with {int(position_ids_RT[row, column])} for row {row}, column {column}",
-            found=f"the token is number {int(packing.positions_RT[row, column])} of its row",
-            why="the compiled graph uses a token's position as its cache slot",
-            do="leave position_ids out, or pass the running count of attention_mask minus 1"))
+        raise ShapeError(
+            refusal(
+                asked=f"position_ids with {int(position_ids_RT[row, column])} for row {row}, column {column}",
+                found=f"the token is number {int(packing.positions_RT[row, column])} of its row",
+                why="the compiled graph uses a token's position as its cache slot",
+                do="leave position_ids out, or pass the running count of attention_mask minus 1",
+            )
+        )

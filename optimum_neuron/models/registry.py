@@ -61,8 +61,14 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     from ..errors import ConfigError, nearest, refusal
 
     if family is not None and family not in (*FAMILIES, GENERIC):
-        raise ConfigError(refusal(asked=f"family={family}", found=f"no such family{nearest(family, FAMILIES)}",
-                                  why=f"families are {', '.join((*FAMILIES, GENERIC))}", do="name one of them"))
+        raise ConfigError(
+            refusal(
+                asked=f"family={family}",
+                found=f"no such family{nearest(family, FAMILIES)}",
+                why=f"families are {', '.join((*FAMILIES, GENERIC))}",
+                do="name one of them",
+            )
+        )
     rejected: list[Rejected] = []
     for name in FAMILIES:
         covers = importlib.import_module(f"{__package__}.{name}")
@@ -71,12 +77,19 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
         elif gap := covers.uncovered(config):
             rejected.append(Rejected(candidate=name, reason=f"does not implement {gap}"))
         elif family in (None, name):
-            return Choice(value=name, reason=f"model_type {config.model_type}, every option covered",
-                          rejected=tuple(rejected))
+            return Choice(
+                value=name, reason=f"model_type {config.model_type}, every option covered", rejected=tuple(rejected)
+            )
     if family not in (None, GENERIC):
         reason = next(r.reason for r in rejected if r.candidate == family)
-        raise ConfigError(refusal(asked=f"family={family} for model_type {config.model_type}", found=reason,
-                                  why="a family runs only what it implements", do=f"use family={GENERIC!r}"))
+        raise ConfigError(
+            refusal(
+                asked=f"family={family} for model_type {config.model_type}",
+                found=reason,
+                why="a family runs only what it implements",
+                do=f"use family={GENERIC!r}",
+            )
+        )
     reason = "asked for by name" if family else f"no family covers model_type {config.model_type}"
     return Choice(value=GENERIC, reason=reason, rejected=tuple(rejected))
 
@@ -99,11 +112,18 @@ def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_r
 
         module = build(config, trust_remote_code=trust_remote_code)
         _cast(module, getattr(torch, dtype))
-        sources = generic_weight_map([name for name, _ in module.named_parameters()]
-                                     + [name for name, _ in _persistent_buffers(module)])
-        return Family(choice=choice, module=module, weight_sources=sources,
-                      state_shapes=tuple(StateShape(num_heads=heads, key_width=key, value_width=value)
-                                         for heads, key, value in probe_states(module)))
+        sources = generic_weight_map(
+            [name for name, _ in module.named_parameters()] + [name for name, _ in _persistent_buffers(module)]
+        )
+        return Family(
+            choice=choice,
+            module=module,
+            weight_sources=sources,
+            state_shapes=tuple(
+                StateShape(num_heads=heads, key_width=key, value_width=value)
+                for heads, key, value in probe_states(module)
+            ),
+        )
     package = importlib.import_module(f"{__package__}.{choice.value}")
     with init_empty_weights(include_buffers=False):
         module = package.build(config)
@@ -113,8 +133,7 @@ def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_r
     sizes = module.config
     sources = {name: _family_source(package.WEIGHT_MAP, name) for name, _ in module.named_parameters()}
     state = StateShape(num_heads=sizes.num_kv_heads, key_width=sizes.head_dim, value_width=sizes.head_dim)
-    return Family(choice=choice, module=module.eval(), weight_sources=sources,
-                  state_shapes=(state,) * sizes.num_layers)
+    return Family(choice=choice, module=module.eval(), weight_sources=sources, state_shapes=(state,) * sizes.num_layers)
 
 
 def _cast(module: nn.Module, dtype: Any) -> None:

@@ -51,16 +51,25 @@ def exclusive(folder: Path) -> Iterator[None]:
             deadline = time.monotonic() + _PATIENCE_S
             while not _lock(descriptor):
                 if time.monotonic() > deadline:
-                    raise CoreBusyError(refusal(
-                        asked=f"look at the claims in {folder}", found=f"locked for {_PATIENCE_S:.0f} s or longer",
-                        why="one process at a time changes them, which takes milliseconds",
-                        do="find a suspended process that uses the folder, and continue or end it"))
+                    raise CoreBusyError(
+                        refusal(
+                            asked=f"look at the claims in {folder}",
+                            found=f"locked for {_PATIENCE_S:.0f} s or longer",
+                            why="one process at a time changes them, which takes milliseconds",
+                            do="find a suspended process that uses the folder, and continue or end it",
+                        )
+                    )
                 time.sleep(_POLL_S)
             yield
     except OSError as error:
-        raise ConfigError(refusal(
-            asked=f"claim simulated cores in {folder}", found=str(error), why="a claim is a locked file there",
-            do="set OPTIMUM_NEURON_HOME to a folder that may be written")) from error
+        raise ConfigError(
+            refusal(
+                asked=f"claim simulated cores in {folder}",
+                found=str(error),
+                why="a claim is a locked file there",
+                do="set OPTIMUM_NEURON_HOME to a folder that may be written",
+            )
+        ) from error
 
 
 def lock_core(folder: Path, core_id: int) -> int | None:
@@ -85,10 +94,14 @@ def lock_core(folder: Path, core_id: int) -> int | None:
 
 def write_record(path: Path, core_ids: Sequence[int], model: str | None) -> None:
     """Tell other processes what a claim is for; `model` is None where cores are kept for later models."""
-    command = shlex.join(sys.orig_argv)
-    record = {"pid": os.getpid(), "core_ids": list(core_ids), "model": model,
-              "since": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-              "command": command if len(command) <= _COMMAND_CHARS else command[:_COMMAND_CHARS] + "..."}
+    command = " ".join(shlex.join(sys.orig_argv).split())
+    record = {
+        "pid": os.getpid(),
+        "core_ids": list(core_ids),
+        "model": model,
+        "since": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": command if len(command) <= _COMMAND_CHARS else command[:_COMMAND_CHARS] + "...",
+    }
     write_bytes(path, json.dumps(record, indent=1).encode(), error=ConfigError)
 
 
@@ -112,8 +125,16 @@ def read_rows(folder: Path, core_ids: Iterable[int], own: Collection[int]) -> li
 def table(rows: Sequence[Row]) -> str:
     """Text table of rows."""
     lines = [("core", "pid", "model", "since", "command")]
-    lines += [(str(row["core_id"]), str(row["pid"] or "unknown"), row["model"] or "(none yet)",
-               row["since"] or "unknown", row["command"] or "unknown") for row in rows]
+    lines += [
+        (
+            str(row["core_id"]),
+            str(row["pid"] or "unknown"),
+            row["model"] or "(none yet)",
+            row["since"] or "unknown",
+            row["command"] or "unknown",
+        )
+        for row in rows
+    ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
@@ -123,7 +144,7 @@ def _lock_path(folder: Path, core_id: int) -> Path:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
 
 
 @contextlib.contextmanager
@@ -159,7 +180,7 @@ def _records(folder: Path) -> list[tuple[Path, Row]]:
             record = _parsed(path.read_bytes())
             if record is not None:
                 found.append((path, record))
-    return sorted(found, key=lambda item: (item[1]["since"], item[0].name))
+    return sorted(found, key=lambda item: (item[1]["since"], len(item[0].name), item[0].name))
 
 
 def _parsed(text: bytes) -> Row | None:

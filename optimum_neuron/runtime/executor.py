@@ -44,8 +44,9 @@ class Executor:
     Example: see `tests/runtime/test_executor.py`.
     """
 
-    def __init__(self, program: Program, functions: Mapping[str, HostFunction],
-                 weights: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self, program: Program, functions: Mapping[str, HostFunction], weights: Mapping[str, torch.Tensor]
+    ) -> None:
         self.program = program
         self._plans = {name: _plan(program, graph, functions, weights) for name, graph in program.graphs.items()}
 
@@ -55,8 +56,9 @@ class Executor:
 
         return [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in self.program.states.values()]
 
-    def run(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
-            ) -> dict[str, torch.Tensor]:
+    def run(
+        self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
+    ) -> dict[str, torch.Tensor]:
         """Execute a graph; state tensors change in place.
 
         Args:
@@ -69,18 +71,19 @@ class Executor:
         """
         plan, values = self._bound(graph, inputs, state)
         for step in plan.steps:
-            results = step.function([values[slot] for slot in step.arguments])  # type: ignore[misc]
+            results = step.function([values[slot] for slot in step.arguments])
             for slot, result in zip(step.results, results, strict=True):
                 values[slot] = result
-        return {name: values[slot] for name, slot in plan.outputs.items()}  # type: ignore[misc]
+        return {name: values[slot] for name, slot in plan.outputs.items()}
 
-    def trace(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
-              ) -> list[tuple[str, list[torch.Tensor]]]:
+    def trace(
+        self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
+    ) -> list[tuple[str, list[torch.Tensor]]]:
         """Execute a graph and return the results of every call with its module path, for finding a difference."""
         plan, values = self._bound(graph, inputs, state)
         found = []
         for step, call in zip(plan.steps, self.program.graphs[graph].calls, strict=True):
-            results = step.function([values[slot] for slot in step.arguments])  # type: ignore[misc]
+            results = step.function([values[slot] for slot in step.arguments])
             for slot, result in zip(step.results, results, strict=True):
                 values[slot] = result
             found.append((call.module_path, results))
@@ -108,17 +111,26 @@ def check_inputs(graph: Graph, inputs: Sequence[torch.Tensor]) -> None:
         found = [tensor_spec(tensor) for tensor in inputs]
         if all(a == b for a, b in zip(found, graph.inputs.values(), strict=True)):
             return
-        wrong = [f"{name} is {spec}, compiled for {wanted}"
-                 for (name, wanted), spec in zip(graph.inputs.items(), found, strict=True) if spec != wanted]
+        wrong = [
+            f"{name} is {spec}, compiled for {wanted}"
+            for (name, wanted), spec in zip(graph.inputs.items(), found, strict=True)
+            if spec != wanted
+        ]
     else:
         wrong = [f"{len(inputs)} inputs, compiled for {len(graph.inputs)} ({', '.join(graph.inputs)})"]
-    raise ShapeError(refusal(asked=f"running graph '{graph.name}'", found="; ".join(wrong),
-                             why="a compiled graph has static shapes and dtypes",
-                             do="pad or cast the inputs, or compile for these shapes"))
+    raise ShapeError(
+        refusal(
+            asked=f"running graph '{graph.name}'",
+            found="; ".join(wrong),
+            why="a compiled graph has static shapes and dtypes",
+            do="pad or cast the inputs, or compile for these shapes",
+        )
+    )
 
 
-def _plan(program: Program, graph: Graph, functions: Mapping[str, HostFunction],
-          weights: Mapping[str, torch.Tensor]) -> _Plan:
+def _plan(
+    program: Program, graph: Graph, functions: Mapping[str, HostFunction], weights: Mapping[str, torch.Tensor]
+) -> _Plan:
     slots: dict[str, int] = {}
     template: list[torch.Tensor | None] = []
 
@@ -132,7 +144,11 @@ def _plan(program: Program, graph: Graph, functions: Mapping[str, HostFunction],
 
     inputs = [slot(f"input:{name}") for name in graph.inputs]
     states = [slot(f"state:{name}") for name in program.states]
-    steps = [_Step(functions[call.subprogram], tuple(map(slot, call.inputs)), tuple(map(slot, call.outputs)),
-                   call.subprogram) for call in graph.calls]
+    steps = [
+        _Step(
+            functions[call.subprogram], tuple(map(slot, call.inputs)), tuple(map(slot, call.outputs)), call.subprogram
+        )
+        for call in graph.calls
+    ]
     outputs = {name: slot(value) for name, value in graph.outputs.items()}
     return _Plan(template, inputs, states, steps, outputs)

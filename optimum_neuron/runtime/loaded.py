@@ -1,15 +1,14 @@
 """A program loaded on a simulated NeuronCore: core claimed, HBM charged, weights bound, ready to run.
 
-    model = load_program(program, weights, host, instance=instance, target=target, model_name="smollm2")
-    state = model.take_state()
-    logits = model.run("decode", [input_ids, position_ids], state)["logits"]
+model = load_program(program, weights, host, instance=instance, target=target, model_name="smollm2")
+state = model.take_state()
+logits = model.run("decode", [input_ids, position_ids], state)["logits"]
 """
 
 from __future__ import annotations
 
 import dataclasses
 import weakref
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -45,8 +44,9 @@ class LoadedProgram:
         """What was loaded."""
         return self.executor.program
 
-    def run(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
-            ) -> dict[str, torch.Tensor]:
+    def run(
+        self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
+    ) -> dict[str, torch.Tensor]:
         """Execute an entry point; see `Executor.run`."""
         return self.executor.run(graph, inputs, state)
 
@@ -74,8 +74,15 @@ class LoadedProgram:
         self.claim.release()
 
 
-def load_program(program: Program, weights: Mapping[str, torch.Tensor], host: HostCode, *, instance: InstanceSpec,
-                 target: Target, model_name: str) -> LoadedProgram:
+def load_program(
+    program: Program,
+    weights: Mapping[str, torch.Tensor],
+    host: HostCode,
+    *,
+    instance: InstanceSpec,
+    target: Target,
+    model_name: str,
+) -> LoadedProgram:
     """Claim a core, charge its HBM and bind the weights.
 
     Raises:
@@ -118,10 +125,15 @@ def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, mod
     if need.total <= available:
         return
     raise DeviceMemoryError(
-        refusal(asked=f"{model_name} on one core of {instance.name}",
-                found=f"it needs {need.total / 1024**3:.2f} GiB, a core has {available / 1024**3:.2f} GiB",
-                why="weights, cache, scratch and microcode share the HBM of the core", do=_smallest_change(need, target)
-                ) + "\n" + need.table(available) + "\n  (simulated)",
+        refusal(
+            asked=f"{model_name} on one core of {instance.name}",
+            found=f"it needs {need.total / 1024**3:.2f} GiB, a core has {available / 1024**3:.2f} GiB",
+            why="weights, cache, scratch and microcode share the HBM of the core",
+            do=_smallest_change(need, target),
+        )
+        + "\n"
+        + need.table(available)
+        + "\n  (simulated)",
         details={**dataclasses.asdict(need), "total": need.total, "available": available, "simulated": True},
     )
 
@@ -137,7 +149,8 @@ def _smallest_change(need: MemoryNeed, target: Target) -> str:
         factor = 2
         while 1 / factor > share:
             factor *= 2
-        return f"divide batch_size or sequence_length by {factor}: the cache then takes {need.kv_cache / factor / 1024**3:.2f} GiB"
+        smaller = need.kv_cache / factor / 1024**3
+        return f"divide batch_size or sequence_length by {factor}: the cache then takes {smaller:.2f} GiB"
     if need.total - need.weights / 2 <= available:
         return "pass torch_dtype=bfloat16 where the model is float32: its weights then take half"
     larger = [t for t in TARGETS.values() if t.compilable and t.hbm_bytes_per_core() >= need.total]
@@ -145,5 +158,7 @@ def _smallest_change(need: MemoryNeed, target: Target) -> str:
         best = min(larger, key=lambda t: t.hbm_bytes_per_core())
         return f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / 1024**3:.0f} GiB"
     cores = -(-need.total // available)
-    return (f"no single core holds it: it takes {cores} cores of {target.name} or more, and this version runs a "
-            "model on one core; compile a smaller model")
+    return (
+        f"no single core holds it: it takes {cores} cores of {target.name} or more, and this version runs a "
+        "model on one core; compile a smaller model"
+    )

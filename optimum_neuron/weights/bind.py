@@ -45,11 +45,15 @@ def bind_weights(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: 
     problems = _problems(specs, sources, checkpoint)
     if problems:
         shown = problems[:12] + ([f"and {len(problems) - 12} more"] if len(problems) > 12 else [])
-        raise WeightsError(refusal(
-            asked=f"binding {len(specs)} weights from {checkpoint.origin}", found="; ".join(shown),
-            why="the compiled program was made for another architecture or the checkpoint is incomplete",
-            do="pass the checkpoint that was exported, or a fine-tuned one of the same architecture",
-        ), details={"problems": problems})
+        raise WeightsError(
+            refusal(
+                asked=f"binding {len(specs)} weights from {checkpoint.origin}",
+                found="; ".join(shown),
+                why="the compiled program was made for another architecture or the checkpoint is incomplete",
+                do="pass the checkpoint that was exported, or a fine-tuned one of the same architecture",
+            ),
+            details={"problems": problems},
+        )
     tensors: dict[str, torch.Tensor] = {}
     mapped_bytes = copied_bytes = 0
     for name, spec in specs.items():

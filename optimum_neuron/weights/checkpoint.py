@@ -45,8 +45,10 @@ class StateDict:
     @property
     def specs(self) -> dict[str, TensorSpec]:
         """Shape and dtype of every tensor."""
-        return {name: TensorSpec(shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."))
-                for name, tensor in self.tensors.items()}
+        return {
+            name: TensorSpec(shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."))
+            for name, tensor in self.tensors.items()
+        }
 
     def join(self, names: Sequence[str]) -> tuple[torch.Tensor, bool]:
         """Tensors joined along dimension 0; always in memory of their own."""
@@ -100,13 +102,23 @@ def weight_files(folder: Path) -> list[Path]:
     if not index.is_file():
         other = [p.name for p in folder.glob("*.bin")] if folder.is_dir() else []
         found = f"only {', '.join(other)}, which is pickle" if other else "none"
-        raise WeightsError(refusal(asked=f"safetensors weights in {folder}", found=found,
-                                   why="weights are read from safetensors only, which cannot carry code",
-                                   do="save the model with save_pretrained() of a current transformers"))
+        raise WeightsError(
+            refusal(
+                asked=f"safetensors weights in {folder}",
+                found=found,
+                why="weights are read from safetensors only, which cannot carry code",
+                do="save the model with save_pretrained() of a current transformers",
+            )
+        )
     names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
     missing = [name for name in names if Path(name).name != name or not (folder / name).is_file()]
     if missing:
-        raise WeightsError(refusal(asked=f"the {len(names)} weight files of {index}",
-                                   found=f"missing {', '.join(missing)}", why="the checkpoint is incomplete",
-                                   do="download it again"))
+        raise WeightsError(
+            refusal(
+                asked=f"the {len(names)} weight files of {index}",
+                found=f"missing {', '.join(missing)}",
+                why="the checkpoint is incomplete",
+                do="download it again",
+            )
+        )
     return [folder / name for name in names]

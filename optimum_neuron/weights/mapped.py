@@ -22,9 +22,20 @@ if TYPE_CHECKING:
 MAX_HEADER_BYTES = 100_000_000
 """Limit of the safetensors format (its README, section Format)."""
 
-DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
-          "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F16": "float16", "BF16": "bfloat16",
-          "F32": "float32", "F64": "float64"}
+DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
 """safetensors' dtype names to torch's."""
 
 
@@ -59,8 +70,14 @@ class MappedFile:
             with open(path, "rb") as file:
                 return cls(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)), path.name)
         except (OSError, ValueError) as error:
-            raise WeightsError(refusal(asked=f"weights in {path}", found=str(error), why="they cannot be mapped",
-                                       do="check the path, or download the checkpoint again")) from error
+            raise WeightsError(
+                refusal(
+                    asked=f"weights in {path}",
+                    found=str(error),
+                    why="they cannot be mapped",
+                    do="check the path, or download the checkpoint again",
+                )
+            ) from error
 
     def get(self, names: Sequence[str]) -> torch.Tensor | None:
         """The named tensors joined along dimension 0 as one view, or None when they are not neighbours."""
@@ -83,9 +100,14 @@ class MappedFile:
 
 def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]:
     def broken(found: str) -> WeightsError:
-        return WeightsError(refusal(asked=f"weights in {name}", found=found,
-                                    why="the file is not a whole safetensors file",
-                                    do="download or export the checkpoint again"))
+        return WeightsError(
+            refusal(
+                asked=f"weights in {name}",
+                found=found,
+                why="the file is not a whole safetensors file",
+                do="download or export the checkpoint again",
+            )
+        )
 
     if len(buffer) < 8:
         raise broken(f"{len(buffer)} bytes")

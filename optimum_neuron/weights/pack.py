@@ -22,8 +22,9 @@ _NAMES = {torch_name: name for name, torch_name in DTYPES.items()}
 _ALIGNMENT = 64
 
 
-def pack_checkpoint(checkpoint: TensorSource, specs: Mapping[str, TensorSpec], sources: Sources, path: Path,
-                    *, dtype: str) -> int:
+def pack_checkpoint(
+    checkpoint: TensorSource, specs: Mapping[str, TensorSpec], sources: Sources, path: Path, *, dtype: str
+) -> int:
     """Write the tensors that a program uses to `path`; return the file's size in bytes.
 
     Floating-point tensors are written in `dtype`. The file appears whole or not at all.
@@ -36,9 +37,12 @@ def pack_checkpoint(checkpoint: TensorSource, specs: Mapping[str, TensorSpec], s
     order = list(dict.fromkeys(source for name in specs for source in sources[name]))
     available = checkpoint.specs
     floating = {"float32", "bfloat16", "float16", "float64"}
-    stored = {name: TensorSpec(shape=available[name].shape,
-                               dtype=dtype if available[name].dtype in floating else available[name].dtype)
-              for name in order}
+    stored = {
+        name: TensorSpec(
+            shape=available[name].shape, dtype=dtype if available[name].dtype in floating else available[name].dtype
+        )
+        for name in order
+    }
     header = _header(stored)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -52,9 +56,14 @@ def pack_checkpoint(checkpoint: TensorSource, specs: Mapping[str, TensorSpec], s
         os.replace(partial, path)
     except OSError as error:
         needed = sum(spec.size_bytes for spec in stored.values())
-        raise CacheError(refusal(asked=f"writing {needed / 1e6:.0f} MB of weights to {path}", found=str(error),
-                                 why="the file could not be written whole",
-                                 do="free space or choose another output folder")) from error
+        raise CacheError(
+            refusal(
+                asked=f"writing {needed / 1e6:.0f} MB of weights to {path}",
+                found=str(error),
+                why="the file could not be written whole",
+                do="free space or choose another output folder",
+            )
+        ) from error
     finally:
         partial.unlink(missing_ok=True)
     return path.stat().st_size
@@ -68,5 +77,3 @@ def _header(specs: Mapping[str, TensorSpec]) -> bytes:
         offset = end
     text = json.dumps(entries, separators=(",", ":")).encode()
     return text + b" " * (-(len(text) + 8) % _ALIGNMENT)
-
-

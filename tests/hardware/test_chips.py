@@ -8,9 +8,16 @@ from optimum_neuron.hardware import CHIPS
 from optimum_neuron.hardware.contradictions import CONTRADICTIONS
 
 
-@pytest.mark.parametrize(("chip", "cores", "hbm_gib", "tb_per_s", "bfloat16"), [
-    ("Inferentia", 4, 8, 50 * 2**30 / 1e12, 64), ("Inferentia2", 2, 32, 0.82, 190), ("Trainium", 2, 32, 0.82, 190),
-    ("Trainium2", 8, 96, 2.9, 667), ("Trainium3", 8, 144, 4.9, 671)])
+@pytest.mark.parametrize(
+    ("chip", "cores", "hbm_gib", "tb_per_s", "bfloat16"),
+    [
+        ("Inferentia", 4, 8, 50 * 2**30 / 1e12, 64),
+        ("Inferentia2", 2, 32, 0.82, 190),
+        ("Trainium", 2, 32, 0.82, 190),
+        ("Trainium2", 8, 96, 2.9, 667),
+        ("Trainium3", 8, 144, 4.9, 671),
+    ],
+)
 def test_facts(chip: str, cores: int, hbm_gib: int, tb_per_s: float, bfloat16: float) -> None:
     spec = CHIPS[chip]
     assert (spec.num_cores, spec.hbm_bytes, spec.tflops["bfloat16"]) == (cores, hbm_gib * 2**30, bfloat16)
@@ -45,5 +52,9 @@ def test_dma_engines_belong_to_the_cores() -> None:
 
 def test_logical_cores_exist_from_trainium2_on() -> None:
     assert {name: (chip.lncs, chip.default_lnc) for name, chip in CHIPS.items()} == {
-        "Inferentia": ((1,), 1), "Inferentia2": ((1,), 1), "Trainium": ((1,), 1), "Trainium2": ((1, 2), 2),
-        "Trainium3": ((1, 2), 2)}
+        "Inferentia": ((1,), 1),
+        "Inferentia2": ((1,), 1),
+        "Trainium": ((1,), 1),
+        "Trainium2": ((1, 2), 2),
+        "Trainium3": ((1, 2), 2),
+    }

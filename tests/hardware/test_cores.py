@@ -7,8 +7,10 @@ import pytest
 from optimum_neuron.hardware import CORES
 
 
-@pytest.mark.parametrize(("core", "bfloat16", "float32", "clock_ghz"), [
-    ("NeuronCore-v2", 92, 23, 2.8), ("NeuronCore-v3", 79, 20, 2.4), ("NeuronCore-v4", 79, 20, 2.4)])
+@pytest.mark.parametrize(
+    ("core", "bfloat16", "float32", "clock_ghz"),
+    [("NeuronCore-v2", 92, 23, 2.8), ("NeuronCore-v3", 79, 20, 2.4), ("NeuronCore-v4", 79, 20, 2.4)],
+)
 def test_tensor_engine(core: str, bfloat16: float, float32: float, clock_ghz: float) -> None:
     spec = CORES[core]
     assert (spec.tensor.tflops["bfloat16"], spec.tensor.tflops["float32"]) == (bfloat16, float32)
@@ -28,8 +30,10 @@ def test_fp8_rates() -> None:
     assert "mxfp8" not in CORES["NeuronCore-v3"].tensor.tflops
 
 
-@pytest.mark.parametrize(("core", "sbuf_mib", "partition_kib", "dma_gb_per_s"), [
-    ("NeuronCore-v2", 24, 192, 272), ("NeuronCore-v3", 28, 224, 368), ("NeuronCore-v4", 32, 256, 528)])
+@pytest.mark.parametrize(
+    ("core", "sbuf_mib", "partition_kib", "dma_gb_per_s"),
+    [("NeuronCore-v2", 24, 192, 272), ("NeuronCore-v3", 28, 224, 368), ("NeuronCore-v4", 32, 256, 528)],
+)
 def test_memories_and_dma(core: str, sbuf_mib: int, partition_kib: int, dma_gb_per_s: float) -> None:
     spec = CORES[core]
     assert spec.sbuf_bytes == sbuf_mib * 2**20 == 128 * partition_kib * 2**10

@@ -8,14 +8,18 @@ from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import INSTANCES
 
 
-@pytest.mark.parametrize(("name", "chips", "cores", "vcpus", "host_gib", "device_gib", "on_demand", "reserved"), [
-    ("inf1.6xlarge", 4, 16, 24, 48, 32, 1.18, 0.567),
-    ("inf2.xlarge", 1, 2, 4, 16, 32, 0.758, 0.328),
-    ("inf2.48xlarge", 12, 24, 192, 768, 384, 12.981, 5.608),
-    ("trn1.32xlarge", 16, 32, 128, 512, 512, 21.50, 8.197),
-])
-def test_facts(name: str, chips: int, cores: int, vcpus: int, host_gib: int, device_gib: int, on_demand: float,
-               reserved: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "chips", "cores", "vcpus", "host_gib", "device_gib", "on_demand", "reserved"),
+    [
+        ("inf1.6xlarge", 4, 16, 24, 48, 32, 1.18, 0.567),
+        ("inf2.xlarge", 1, 2, 4, 16, 32, 0.758, 0.328),
+        ("inf2.48xlarge", 12, 24, 192, 768, 384, 12.981, 5.608),
+        ("trn1.32xlarge", 16, 32, 128, 512, 512, 21.50, 8.197),
+    ],
+)
+def test_facts(
+    name: str, chips: int, cores: int, vcpus: int, host_gib: int, device_gib: int, on_demand: float, reserved: float
+) -> None:
     spec = INSTANCES[name]
     assert (spec.num_chips, spec.num_cores, spec.vcpus) == (chips, cores, vcpus)
     assert (spec.host_memory_bytes, spec.device_memory_bytes) == (host_gib * 2**30, device_gib * 2**30)
@@ -23,9 +27,15 @@ def test_facts(name: str, chips: int, cores: int, vcpus: int, host_gib: int, dev
     assert spec.price_reserved_usd_per_h == reserved
 
 
-@pytest.mark.parametrize(("name", "device_gib", "tb_per_s", "logical"), [
-    ("trn2.48xlarge", 1536, 46.4, 64), ("trn2-ultraserver", 6144, 185.6, 256),
-    ("trn3-gen1-ultraserver", 9216, 313.6, 256), ("trn3-gen2-ultraserver", 20736, 705.6, 576)])
+@pytest.mark.parametrize(
+    ("name", "device_gib", "tb_per_s", "logical"),
+    [
+        ("trn2.48xlarge", 1536, 46.4, 64),
+        ("trn2-ultraserver", 6144, 185.6, 256),
+        ("trn3-gen1-ultraserver", 9216, 313.6, 256),
+        ("trn3-gen2-ultraserver", 20736, 705.6, 576),
+    ],
+)
 def test_published_totals_follow_from_the_chips(name: str, device_gib: int, tb_per_s: float, logical: int) -> None:
     spec = INSTANCES[name]
     assert spec.device_memory_bytes == device_gib * 2**30
@@ -41,8 +51,11 @@ def test_newer_families_have_no_price_and_older_ones_have() -> None:
 
 
 def test_reserved_is_cheaper_than_on_demand() -> None:
-    both = [(s.price_reserved_usd_per_h, s.price_on_demand_usd_per_h) for s in INSTANCES.values()
-            if s.price_reserved_usd_per_h is not None and s.price_on_demand_usd_per_h is not None]
+    both = [
+        (s.price_reserved_usd_per_h, s.price_on_demand_usd_per_h)
+        for s in INSTANCES.values()
+        if s.price_reserved_usd_per_h is not None and s.price_on_demand_usd_per_h is not None
+    ]
     assert len(both) == 10
     assert all(0.3 < reserved / on_demand < 0.6 for reserved, on_demand in both)
 

@@ -22,10 +22,13 @@ def test_all_is_sorted_and_real() -> None:
 
 
 def test_import_is_light() -> None:
-    code = ("import sys, optimum_neuron.hardware as h; h.resolve_target('trn1'); "
-            "print([m for m in ('torch', 'transformers', 'optimum', 'numpy') if m in sys.modules])")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                          cwd=Path(__file__).parents[2])
+    code = (
+        "import sys, optimum_neuron.hardware as h; h.resolve_target('trn1'); "
+        "print([m for m in ('torch', 'transformers', 'optimum', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
     assert done.stdout.strip() == "[]"
 
 

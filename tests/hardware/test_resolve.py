@@ -10,10 +10,21 @@ from optimum_neuron.hardware import INSTANCES, TARGETS, resolve_instance, resolv
 NOTHING: dict[str, str] = {}
 
 
-@pytest.mark.parametrize(("name", "target"), [
-    ("inf2", "inf2"), ("INF2", "inf2"), ("Inf2.xlarge", "inf2"), ("trn1n.32xlarge", "trn1n"),
-    ("trn2u.48xlarge", "trn2"), ("trn3-gen1-ultraserver", "trn3"), ("inf1.xlarge", "inf1"),
-    ("gen2", "trn1"), ("gen3", "trn2"), ("gen4", "trn3")])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("inf2", "inf2"),
+        ("INF2", "inf2"),
+        ("Inf2.xlarge", "inf2"),
+        ("trn1n.32xlarge", "trn1n"),
+        ("trn2u.48xlarge", "trn2"),
+        ("trn3-gen1-ultraserver", "trn3"),
+        ("inf1.xlarge", "inf1"),
+        ("gen2", "trn1"),
+        ("gen3", "trn2"),
+        ("gen4", "trn3"),
+    ],
+)
 def test_target_of_a_name(name: str, target: str) -> None:
     choice = resolve_target(name, NOTHING)
     assert choice.value is TARGETS[target]
@@ -39,13 +50,16 @@ def test_argument_beats_override_beats_simulated_instance() -> None:
     choice = resolve_target("inf2", environ)
     assert choice.value.name == "inf2"
     assert [r.candidate for r in choice.rejected] == [
-        "NEURON_PLATFORM_TARGET_OVERRIDE=trn2", "OPTIMUM_NEURON_INSTANCE=trn1.32xlarge"]
+        "NEURON_PLATFORM_TARGET_OVERRIDE=trn2",
+        "OPTIMUM_NEURON_INSTANCE=trn1.32xlarge",
+    ]
     assert resolve_target(None, environ).value.name == "trn2"
     assert resolve_target(None, {"OPTIMUM_NEURON_INSTANCE": "trn1.32xlarge"}).value.name == "trn1"
 
 
-@pytest.mark.parametrize(("name", "near"), [
-    ("inf3", "inf"), ("trn1.32xlage", "trn1.32xlarge"), ("inf2.xlarg", "inf2.xlarge")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("inf3", "inf"), ("trn1.32xlage", "trn1.32xlarge"), ("inf2.xlarg", "inf2.xlarge")]
+)
 def test_unknown_name_is_refused_with_the_nearest_and_the_list(name: str, near: str) -> None:
     with pytest.raises(ConfigError, match=f"did you mean '{near}") as error:
         resolve_target(name, NOTHING)
@@ -69,9 +83,17 @@ def test_instance_of_a_full_name() -> None:
     assert str(choice) == "inf2.48xlarge (instance_type='Inf2.48xlarge' names it)"
 
 
-@pytest.mark.parametrize(("family", "smallest"), [
-    ("inf1", "inf1.xlarge"), ("inf2", "inf2.xlarge"), ("trn1", "trn1.2xlarge"), ("trn1n", "trn1n.32xlarge"),
-    ("trn2", "trn2.3xlarge"), ("trn3", "trn3-gen1-ultraserver")])
+@pytest.mark.parametrize(
+    ("family", "smallest"),
+    [
+        ("inf1", "inf1.xlarge"),
+        ("inf2", "inf2.xlarge"),
+        ("trn1", "trn1.2xlarge"),
+        ("trn1n", "trn1n.32xlarge"),
+        ("trn2", "trn2.3xlarge"),
+        ("trn3", "trn3-gen1-ultraserver"),
+    ],
+)
 def test_family_gives_its_smallest_instance_and_says_so(family: str, smallest: str) -> None:
     choice = resolve_instance(family, NOTHING)
     assert choice.value.name == smallest

@@ -12,10 +12,19 @@ from optimum_neuron.hardware import CHIPS, CORES, INSTANCES
 from optimum_neuron.hardware.sourced import Sourced, cite
 from optimum_neuron.hardware.timings import TIMINGS
 
-ENGINES = {f"{core.name} {engine.name}": engine for core in CORES.values()
-           for engine in (core.tensor, core.vector, core.scalar, core.gpsimd) if engine is not None}
-RECORDS: dict[str, Sourced] = {**CORES, **ENGINES, **CHIPS, **INSTANCES,
-                               **{f"timing of v{g}": t for g, t in TIMINGS.items()}}
+ENGINES = {
+    f"{core.name} {engine.name}": engine
+    for core in CORES.values()
+    for engine in (core.tensor, core.vector, core.scalar, core.gpsimd)
+    if engine is not None
+}
+RECORDS: dict[str, Sourced] = {
+    **CORES,
+    **ENGINES,
+    **CHIPS,
+    **INSTANCES,
+    **{f"timing of v{g}": t for g, t in TIMINGS.items()},
+}
 PUBLISHERS = ("Neuron docs, ", "Amazon EC2 ", "neuronx-distributed-inference repository")
 
 

@@ -10,13 +10,20 @@ from optimum_neuron.hardware import TARGETS, canonical_dtype, require_compilable
 
 def test_names_and_cores() -> None:
     assert {name: target.core.name for name, target in TARGETS.items()} == {
-        "inf1": "NeuronCore-v1", "inf2": "NeuronCore-v2", "trn1": "NeuronCore-v2", "trn1n": "NeuronCore-v2",
-        "trn2": "NeuronCore-v3", "trn3": "NeuronCore-v4"}
+        "inf1": "NeuronCore-v1",
+        "inf2": "NeuronCore-v2",
+        "trn1": "NeuronCore-v2",
+        "trn1n": "NeuronCore-v2",
+        "trn2": "NeuronCore-v3",
+        "trn3": "NeuronCore-v4",
+    }
     assert str(TARGETS["trn1n"]) == "trn1n"
 
 
-@pytest.mark.parametrize(("name", "lnc", "cores", "gib"), [
-    ("inf2", None, 2, 16), ("trn1", 1, 2, 16), ("trn2", None, 4, 24), ("trn2", 1, 8, 12), ("trn3", 2, 4, 36)])
+@pytest.mark.parametrize(
+    ("name", "lnc", "cores", "gib"),
+    [("inf2", None, 2, 16), ("trn1", 1, 2, 16), ("trn2", None, 4, 24), ("trn2", 1, 8, 12), ("trn3", 2, 4, 36)],
+)
 def test_share_of_a_logical_core(name: str, lnc: int | None, cores: int, gib: int) -> None:
     target = TARGETS[name]
     assert target.logical_cores_per_chip(lnc) == cores
@@ -37,11 +44,25 @@ def test_auto_cast_types() -> None:
         assert TARGETS[name].auto_cast_types == ("bf16", "fp16", "tf32", "fp8_e4m3")
 
 
-@pytest.mark.parametrize(("name", "dtype", "supported"), [
-    ("inf1", "float32", True), ("inf1", "tf32", False), ("inf2", "torch.bfloat16", True), ("inf2", "fp8_e4m3", False),
-    ("inf2", "float8_e4m3", True), ("trn2", "fp8_e4m3", True), ("trn2", "float8_e4m3fn", False),
-    ("trn3", "float8_e4m3fn", True), ("trn3", "mxfp8", True), ("trn2", "mxfp8", False), ("trn2", "int64", False),
-    ("trn2", "bool", True), ("trn2", "float64", False), ("trn2", "complex64", False)])
+@pytest.mark.parametrize(
+    ("name", "dtype", "supported"),
+    [
+        ("inf1", "float32", True),
+        ("inf1", "tf32", False),
+        ("inf2", "torch.bfloat16", True),
+        ("inf2", "fp8_e4m3", False),
+        ("inf2", "float8_e4m3", True),
+        ("trn2", "fp8_e4m3", True),
+        ("trn2", "float8_e4m3fn", False),
+        ("trn3", "float8_e4m3fn", True),
+        ("trn3", "mxfp8", True),
+        ("trn2", "mxfp8", False),
+        ("trn2", "int64", False),
+        ("trn2", "bool", True),
+        ("trn2", "float64", False),
+        ("trn2", "complex64", False),
+    ],
+)
 def test_supports_dtype(name: str, dtype: str, supported: bool) -> None:
     assert TARGETS[name].supports_dtype(dtype) is supported
 

@@ -8,10 +8,19 @@ from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import INSTANCES, legal_core_counts, require_core_count
 
 
-@pytest.mark.parametrize(("name", "counts"), [
-    ("inf1.xlarge", (1, 2, 3, 4)), ("inf2.xlarge", (1, 2)), ("inf2.24xlarge", (1, 2, 4, 6, 8, 10, 12)),
-    ("trn1.2xlarge", (1, 2)), ("trn1.32xlarge", (1, 2, 8, 16, 32)), ("trn1n.32xlarge", (1, 2, 8, 16, 32)),
-    ("trn2.3xlarge", (1, 2, 4)), ("trn2.48xlarge", (1, 2, 4, 8, 16, 32, 64))])
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("inf1.xlarge", (1, 2, 3, 4)),
+        ("inf2.xlarge", (1, 2)),
+        ("inf2.24xlarge", (1, 2, 4, 6, 8, 10, 12)),
+        ("trn1.2xlarge", (1, 2)),
+        ("trn1.32xlarge", (1, 2, 8, 16, 32)),
+        ("trn1n.32xlarge", (1, 2, 8, 16, 32)),
+        ("trn2.3xlarge", (1, 2, 4)),
+        ("trn2.48xlarge", (1, 2, 4, 8, 16, 32, 64)),
+    ],
+)
 def test_counts(name: str, counts: tuple[int, ...]) -> None:
     assert legal_core_counts(INSTANCES[name]).counts == counts
 
@@ -41,9 +50,16 @@ def test_alignment_is_the_torus_rule() -> None:
     assert not legal_core_counts(INSTANCES["inf2.48xlarge"]).aligned
 
 
-@pytest.mark.parametrize(("name", "count", "near"), [
-    ("trn1.32xlarge", 24, "use 16 or 32"), ("trn1.32xlarge", 4, "use 2 or 8"),
-    ("inf2.48xlarge", 3, "use 2 or 4"), ("inf2.xlarge", 8, "use 2"), ("inf2.xlarge", 0, "use 1")])
+@pytest.mark.parametrize(
+    ("name", "count", "near"),
+    [
+        ("trn1.32xlarge", 24, "use 16 or 32"),
+        ("trn1.32xlarge", 4, "use 2 or 8"),
+        ("inf2.48xlarge", 3, "use 2 or 4"),
+        ("inf2.xlarge", 8, "use 2"),
+        ("inf2.xlarge", 0, "use 1"),
+    ],
+)
 def test_illegal_counts_are_refused_with_the_neighbours(name: str, count: int, near: str) -> None:
     with pytest.raises(ConfigError, match=f"{near}[.]$") as error:
         require_core_count(INSTANCES[name], count)

@@ -60,8 +60,9 @@ def probe_compiler() -> str | None:
     return None
 
 
-def choose_level(subprogram: Subprogram, *, optlevel: OptLevel, compiler: str | None, rare: bool = False
-                 ) -> Choice[HostLevel]:
+def choose_level(
+    subprogram: Subprogram, *, optlevel: OptLevel, compiler: str | None, rare: bool = False
+) -> Choice[HostLevel]:
     """Decide how one subprogram runs on the host.
 
     Args:
@@ -74,14 +75,23 @@ def choose_level(subprogram: Subprogram, *, optlevel: OptLevel, compiler: str | 
     if optlevel == "1":
         return Choice(value="aten", reason="-O1: no C++ compiler needed, ready at once")
     if compiler is None:
-        return Choice(value="aten", reason="no C++ compiler on this machine",
-                      rejected=(Rejected(candidate=wanted, reason="needs g++ or clang++ (apt-get install g++)"),))
+        return Choice(
+            value="aten",
+            reason="no C++ compiler on this machine",
+            rejected=(Rejected(candidate=wanted, reason="needs g++ or clang++ (apt-get install g++)"),),
+        )
     if reason := _library_bound(subprogram):
-        return Choice(value="aten", reason=reason,
-                      rejected=(Rejected(candidate=wanted, reason="would spend compile time for no speed"),))
+        return Choice(
+            value="aten",
+            reason=reason,
+            rejected=(Rejected(candidate=wanted, reason="would spend compile time for no speed"),),
+        )
     if rare and optlevel == "2":
-        return Choice(value="aten", reason="only assisted generation and continued prompts call it",
-                      rejected=(Rejected(candidate=wanted, reason="-O3 spends the compile time"),))
+        return Choice(
+            value="aten",
+            reason="only assisted generation and continued prompts call it",
+            rejected=(Rejected(candidate=wanted, reason="-O3 spends the compile time"),),
+        )
     return Choice(value=wanted, reason=f"-O{optlevel}: fused kernels by {compiler}")
 
 
@@ -97,9 +107,17 @@ def _library_bound(subprogram: Subprogram) -> str | None:
     return None
 
 
-_PRODUCTS = ("aten.linear.default", "aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.matmul.default",
-             "aten.scaled_dot_product_attention.default", "aten.convolution.default", "aten.conv2d.default",
-             "aten.conv1d.default")
+_PRODUCTS = (
+    "aten.linear.default",
+    "aten.mm.default",
+    "aten.addmm.default",
+    "aten.bmm.default",
+    "aten.matmul.default",
+    "aten.scaled_dot_product_attention.default",
+    "aten.convolution.default",
+    "aten.conv2d.default",
+    "aten.conv1d.default",
+)
 
 
 def _num_rows(shape: tuple[int, ...]) -> int:

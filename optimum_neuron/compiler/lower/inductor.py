@@ -45,11 +45,14 @@ def compile_body(body: dict[str, Any], level: HostLevel, output: Path) -> None:
             aoti_compile_and_package(program, package_path=str(partial), inductor_configs=options)
         os.replace(partial, output)
     except (RuntimeError, OSError) as error:
-        raise LoweringError(refusal(
-            asked=f"host code for {output.stem}", found=f"{type(error).__name__}: {str(error).strip()[:600]}",
-            why="Inductor or the C++ compiler refused the body",
-            do="export with -O1, which needs no compiler, and run `optimum-cli neuron doctor`",
-        )) from error
+        raise LoweringError(
+            refusal(
+                asked=f"host code for {output.stem}",
+                found=f"{type(error).__name__}: {str(error).strip()[:600]}",
+                why="Inductor or the C++ compiler refused the body",
+                do="export with -O1, which needs no compiler, and run `optimum-cli neuron doctor`",
+            )
+        ) from error
     finally:
         partial.unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
 """Make every subprogram of a program callable: choose a level, compile what is missing, load.
 
-    host = lower(program, optlevel="2")
-    host.functions["sub_..."]([x, weight])
+host = lower(program, optlevel="2")
+host.functions["sub_..."]([x, weight])
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ def choose_levels(program: Program, *, optlevel: OptLevel) -> dict[str, Choice[H
     """Decide the host code of every subprogram."""
     compiler = probe_compiler()
     hot = {call.subprogram for graph in program.graphs.values() if not graph.rare for call in graph.calls}
-    return {name: choose_level(subprogram, optlevel=optlevel, compiler=compiler, rare=name not in hot)
-            for name, subprogram in program.subprograms.items()}
+    return {
+        name: choose_level(subprogram, optlevel=optlevel, compiler=compiler, rare=name not in hot)
+        for name, subprogram in program.subprograms.items()
+    }
 
 
-def missing_packages(program: Program, choices: dict[str, Choice[HostLevel]], root: Path | None = None
-                     ) -> dict[str, Job]:
+def missing_packages(
+    program: Program, choices: dict[str, Choice[HostLevel]], root: Path | None = None
+) -> dict[str, Job]:
     """The bodies that `lower` has to compile."""
     features, jobs = probe_cpu(), {}
     for name, choice in choices.items():

@@ -57,8 +57,10 @@ class LoweringPool:
         for job in jobs:
             waiting.put(job)
         failures: list[str] = []
-        threads = [threading.Thread(target=self._serve, args=(worker, waiting, failures, on_done), daemon=True)
-                   for worker in self._workers[: len(jobs)]]
+        threads = [
+            threading.Thread(target=self._serve, args=(worker, waiting, failures, on_done), daemon=True)
+            for worker in self._workers[: len(jobs)]
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -67,8 +69,12 @@ class LoweringPool:
             raise LoweringError("\n".join(failures))
 
     @staticmethod
-    def _serve(worker: subprocess.Popen[str], waiting: queue.SimpleQueue[Job], failures: list[str],
-               on_done: Callable[[Job], None]) -> None:
+    def _serve(
+        worker: subprocess.Popen[str],
+        waiting: queue.SimpleQueue[Job],
+        failures: list[str],
+        on_done: Callable[[Job], None],
+    ) -> None:
         assert worker.stdin is not None and worker.stdout is not None
         while True:
             try:
@@ -82,11 +88,14 @@ class LoweringPool:
             except BrokenPipeError:
                 line = ""
             if not line:
-                failures.append(refusal(
-                    asked=f"host code for {job.output.stem}",
-                    found=f"the compile worker ended with exit code {worker.wait()}",
-                    why="-9 means that the system ran out of memory; other codes are a crash of the compiler",
-                    do="close other programs or export with -O1, which compiles nothing"))
+                failures.append(
+                    refusal(
+                        asked=f"host code for {job.output.stem}",
+                        found=f"the compile worker ended with exit code {worker.wait()}",
+                        why="-9 means that the system ran out of memory; other codes are a crash of the compiler",
+                        do="close other programs or export with -O1, which compiles nothing",
+                    )
+                )
                 return
             answer = json.loads(line)
             if answer["ok"]:
@@ -107,6 +116,7 @@ class LoweringPool:
     def __enter__(self) -> LoweringPool:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -27,7 +27,7 @@ def main() -> None:
         job = json.loads(line)
         try:
             compile_body(job["body"], job["level"], Path(job["output"]))
-            answer = {"ok": True}
+            answer: dict[str, bool | str] = {"ok": True}
         except LoweringError as error:
             answer = {"ok": False, "error": str(error)}
         print(json.dumps(answer), file=answers, flush=True)

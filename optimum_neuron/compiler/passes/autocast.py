@@ -39,12 +39,12 @@ TF32_SPLIT = 8193.0
 
 def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> fx.GraphModule:
     """Return a copy of `body` with rounding inserted; `kind` "none" returns it unchanged."""
-    import torch
     from torch import fx
 
     if kind == "none":
         return body
-    graph, copies = fx.Graph(), {}
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
     rounded: dict[fx.Node, fx.Node] = {}
     for node in body.graph.nodes:
         operands = {n for p in PRODUCT_OPERANDS.get(str(node.target), ()) if _is_float32(n := node.args[p])}

@@ -21,8 +21,9 @@ def rewrite_bodies(program: Program, rewrite: Callable[[GraphModule], GraphModul
         renamed[name] = new.name
         subprograms[new.name] = new
     graphs = {
-        name: dataclasses.replace(graph, calls=tuple(
-            dataclasses.replace(call, subprogram=renamed[call.subprogram]) for call in graph.calls))
+        name: dataclasses.replace(
+            graph, calls=tuple(dataclasses.replace(call, subprogram=renamed[call.subprogram]) for call in graph.calls)
+        )
         for name, graph in program.graphs.items()
     }
     return dataclasses.replace(program, graphs=graphs, subprograms=subprograms)

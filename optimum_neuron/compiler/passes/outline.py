@@ -60,14 +60,18 @@ def outline(captured: Captured) -> Program:
     assert len(returned) == len(captured.outputs), f"{len(returned)} results, {len(captured.outputs)} names"
     graph = Graph(
         name=captured.name,
-        inputs={n.removeprefix("input:"): tensor_spec(node.meta["val"]) for node, n in values.items()
-                if n.startswith("input:")},
+        inputs={
+            n.removeprefix("input:"): tensor_spec(node.meta["val"])
+            for node, n in values.items()
+            if n.startswith("input:")
+        },
         outputs={name: values[node] for name, node in zip(captured.outputs, returned, strict=True)},
         calls=tuple(calls),
         rare=captured.rare,
     )
-    return Program(graphs={graph.name: graph}, subprograms=subprograms, weights=weights, states=states,
-                   constants=constants)
+    return Program(
+        graphs={graph.name: graph}, subprograms=subprograms, weights=weights, states=states, constants=constants
+    )
 
 
 def _output_node(graph_module: fx.GraphModule) -> fx.Node:
@@ -90,7 +94,7 @@ def _inline_regions(graph_module: fx.GraphModule) -> None:
                 if inner.op == "placeholder":
                     mapping[inner] = next(operands)
                 elif inner.op != "output":
-                    mapping[inner] = graph.node_copy(inner, lambda n: mapping[n])
+                    mapping[inner] = graph.node_copy(inner, mapping.__getitem__)
         results = [mapping[value] for value in _output_node(submodule).args[0]]
         for user in list(node.users):
             user.replace_all_uses_with(results[user.args[1]])

@@ -70,8 +70,7 @@ def _layer_call(first: Call, second: Call, previous: Call, index: int, stack: St
         else:
             inputs.append(_reindexed(value0, value1, index, stack))
     outputs = tuple(f"tmp:{stack.path}.{index}.{slot}" for slot in range(len(first.outputs)))
-    return Call(subprogram=first.subprogram, inputs=tuple(inputs), outputs=outputs,
-                module_path=f"{stack.path}.{index}")
+    return Call(subprogram=first.subprogram, inputs=tuple(inputs), outputs=outputs, module_path=f"{stack.path}.{index}")
 
 
 def _reindexed(value0: str, value1: str, index: int, stack: Stack) -> str:

@@ -129,8 +129,9 @@ def known_ops() -> frozenset[str]:
     return frozenset(_RULES)
 
 
-def accept(call: OpCall, rule_name: str, instructions: str, *, warning: str | None = None,
-           code: str | None = None) -> Ruling:
+def accept(
+    call: OpCall, rule_name: str, instructions: str, *, warning: str | None = None, code: str | None = None
+) -> Ruling:
     """Accept a call as published instructions: at most one is native, several are a decomposition.
 
     Args:
@@ -144,18 +145,28 @@ def accept(call: OpCall, rule_name: str, instructions: str, *, warning: str | No
     reason = f"made of {', '.join(names)}" if len(names) > 1 else f"maps to {names[0]}" if names else "does no work"
     return Ruling(
         verdict=Verdict.DECOMPOSED if len(names) > 1 else Verdict.NATIVE,
-        op=call.op, rule=rule_name, reason=f"{reason}; {warning}" if warning else reason,
-        source=instruction_source(names[0]) if names else "torch.export training IR", code=code,
-        module_path=call.module_path, source_line=call.source_line,
+        op=call.op,
+        rule=rule_name,
+        reason=f"{reason}; {warning}" if warning else reason,
+        source=instruction_source(names[0]) if names else "torch.export training IR",
+        code=code,
+        module_path=call.module_path,
+        source_line=call.source_line,
     )
 
 
 def refuse(call: OpCall, rule_name: str, code: str, reason: str, *, remedy: str | None = None) -> Ruling:
     """Refuse a call with a published code; the remedy defaults to the one of the code."""
     return Ruling(
-        verdict=Verdict.UNSUPPORTED, op=call.op, rule=rule_name, reason=reason,
-        source=f"Neuron docs, neuronx-cc error code {code}", code=code, remedy=remedy or CODES[code].remedy,
-        module_path=call.module_path, source_line=call.source_line,
+        verdict=Verdict.UNSUPPORTED,
+        op=call.op,
+        rule=rule_name,
+        reason=reason,
+        source=f"Neuron docs, neuronx-cc error code {code}",
+        code=code,
+        remedy=remedy or CODES[code].remedy,
+        module_path=call.module_path,
+        source_line=call.source_line,
     )
 
 

@@ -76,8 +76,14 @@ class OpCall:
 
         produced = node.meta.get("val")
         if produced is None and _returns_tensor(node):
-            raise ConfigError(refusal(asked="checking a graph", found=f"node '{node.name}' has no shapes",
-                                      why="rules read shapes and dtypes", do="pass the result of torch.export.export"))
+            raise ConfigError(
+                refusal(
+                    asked="checking a graph",
+                    found=f"node '{node.name}' has no shapes",
+                    why="rules read shapes and dtypes",
+                    do="pass the result of torch.export.export",
+                )
+            )
         leaves = [leaf for leaf in tree_leaves((_with_values(node), produced)) if _is_tensor(leaf)]
         incoming = [leaf for source in node.all_input_nodes for leaf in tree_leaves(source.meta.get("val"))]
         return cls(
@@ -144,8 +150,9 @@ def _arguments(node: Node) -> dict[str, Any]:
     args, kwargs = _with_values(node)
     named = {argument.name: argument.default_value for argument in schema.arguments if argument.has_default_value()}
     named |= dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
-    return {name: tree_map(lambda leaf: _spec(leaf) if _is_tensor(leaf) else leaf, value)
-            for name, value in named.items()}
+    return {
+        name: tree_map(lambda leaf: _spec(leaf) if _is_tensor(leaf) else leaf, value) for name, value in named.items()
+    }
 
 
 def _returns_tensor(node: Node) -> bool:

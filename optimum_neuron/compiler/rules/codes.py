@@ -44,18 +44,30 @@ _MX_INPUT = "quantize one bfloat16 or float16 tensor along a dimension that is a
 _SCALED_DOT = "call block_scaled_dot with left, right and their scales, with matching static shapes"
 
 _ROWS: tuple[tuple[str, str, str, str | None], ...] = (
-    ("EARG001", "the target has no such logical-core setting", "leave it out, or use 1 on trn1 and inf2",
-     HARDWARE_CATALOGUE),
+    (
+        "EARG001",
+        "the target has no such logical-core setting",
+        "leave it out, or use 1 on trn1 and inf2",
+        HARDWARE_CATALOGUE,
+    ),
     ("EBIR023", "a fused MLP kernel got an intermediate size above 4096", "use more tensor parallelism", None),
     ("EBVF030", "the program needs more instructions than fit", _FEWER_INSTRUCTIONS, None),
     ("EHCA005", "a custom call has a target that the compiler does not know", _KNOWN_CALL, None),
-    ("EMOD025", "a tensor has a size that is not known at compile time",
-     "fix every size: pad or bucket the inputs, and select with masks of a static shape", OPERATOR_CHECK),
+    (
+        "EMOD025",
+        "a tensor has a size that is not known at compile time",
+        "fix every size: pad or bucket the inputs, and select with masks of a static shape",
+        OPERATOR_CHECK,
+    ),
     ("EOOM001", "the model's tensors exceed the device memory of a core", _FEWER_BYTES, None),
     ("EOOM002", "the model's tensors exceed the device memory of a core", _FEWER_BYTES, None),
     ("ESFH002", "an unsigned 64-bit constant does not fit 32 bits", "use uint32 constants", None),
-    ("ESPP004", "no code can be generated for a data type",
-     "use float32, bfloat16, float16 or an integer type of at most 32 bits", OPERATOR_CHECK),
+    (
+        "ESPP004",
+        "no code can be generated for a data type",
+        "use float32, bfloat16, float16 or an integer type of at most 32 bits",
+        OPERATOR_CHECK,
+    ),
     ("ESPP047", "an 8-bit float type that the target lacks", "cast to float16 or bfloat16", OPERATOR_CHECK),
     ("EUOC002", "an operator that the compiler does not support", _LISTED_OPERATOR, OPERATOR_CHECK),
     ("EVRF001", "an operator that the compiler does not support", _LISTED_OPERATOR, OPERATOR_CHECK),
@@ -64,24 +76,43 @@ _ROWS: tuple[tuple[str, str, str, str | None], ...] = (
     ("EVRF006", "a random generator other than the default one", "use the framework's default generator", None),
     ("EVRF007", "the program needs more instructions than fit", _FEWER_INSTRUCTIONS, None),
     ("EVRF009", "activations exceed the device memory of a core", _FEWER_BYTES, None),
-    ("EVRF010", "a convolution that dilates its input and its kernel",
-     "use stride 1 or dilation 1 in the transposed convolution, or spread the kernel with zeros yourself",
-     OPERATOR_CHECK),
+    (
+        "EVRF010",
+        "a convolution that dilates its input and its kernel",
+        "use stride 1 or dilation 1 in the transposed convolution, or spread the kernel with zeros yourself",
+        OPERATOR_CHECK,
+    ),
     ("EVRF011", "a strided convolution of a dilated input", "upsample and downsample in two steps", None),
     ("EVRF013", "topk of an int32 or int64 tensor", "cast the tensor to float32 before topk", OPERATOR_CHECK),
     ("EVRF015", "a custom call has a target that the compiler does not know", _KNOWN_CALL, None),
-    ("EVRF016", "scatter_reduce of integers or booleans", "cast input and source to float32 or bfloat16",
-     OPERATOR_CHECK),
+    (
+        "EVRF016",
+        "scatter_reduce of integers or booleans",
+        "cast input and source to float32 or bfloat16",
+        OPERATOR_CHECK,
+    ),
     ("EVRF017", "a window reduction of a dilated input", "insert the gaps yourself", None),
-    ("EVRF018", "a window reduction with a dilated window", "pool with dilation 1 over a strided slice",
-     OPERATOR_CHECK),
+    (
+        "EVRF018",
+        "a window reduction with a dilated window",
+        "pool with dilation 1 over a strided slice",
+        OPERATOR_CHECK,
+    ),
     ("EVRF019", "a window reduction that does not have two operands", "reduce each operand on its own", None),
-    ("EVRF022", "an arithmetic right shift of a type that is not 32 bits wide", "cast the first operand to int32",
-     OPERATOR_CHECK),
+    (
+        "EVRF022",
+        "an arithmetic right shift of a type that is not 32 bits wide",
+        "cast the first operand to int32",
+        OPERATOR_CHECK,
+    ),
     ("EVRF024", "an output tensor above 4 GB", _FEWER_BYTES, None),
     ("EVRF031", "a scatter whose positions run past the end", "make the index range fit the dimension", None),
-    ("EVRF035", "a matrix product of integers that the engine would round beyond 2^24", _FLOAT_FIRST.format("dot"),
-     OPERATOR_CHECK),
+    (
+        "EVRF035",
+        "a matrix product of integers that the engine would round beyond 2^24",
+        _FLOAT_FIRST.format("dot"),
+        OPERATOR_CHECK,
+    ),
     ("EVRF036", "MX quantization: unreadable options", _MX_INPUT, None),
     ("EVRF037", "MX quantization: not exactly one operand", _MX_INPUT, None),
     ("EVRF038", "MX quantization: a dimension other than the last two", _MX_INPUT, None),
@@ -102,30 +133,52 @@ _ROWS: tuple[tuple[str, str, str, str | None], ...] = (
     ("EVRF053", "scaled matrix product: a dimension is both batch and contracted", _SCALED_DOT, None),
     ("EVRF054", "scaled matrix product: no such batch dimension", _SCALED_DOT, None),
     ("EVRF055", "scaled matrix product: no such contracted dimension", _SCALED_DOT, None),
-    ("EVRF056", "a gather whose positions run past the end of its table",
-     "make the sequence no longer than the table of positions (max_position_embeddings)", OPERATOR_CHECK),
+    (
+        "EVRF056",
+        "a gather whose positions run past the end of its table",
+        "make the sequence no longer than the table of positions (max_position_embeddings)",
+        OPERATOR_CHECK,
+    ),
     ("EVRF057", "MX quantization: not two outputs", _MX_INPUT, None),
     ("EVRF058", "MX quantization: a size that is not a multiple of 4", _MX_INPUT, None),
     ("EVRF059", "the file of an NKI kernel is missing", "trace the kernel again on this machine", None),
-    ("EVRF060", "a scatter that combines integers, which the engine would round beyond 2^24",
-     _FLOAT_FIRST.format("scatter"), OPERATOR_CHECK),
+    (
+        "EVRF060",
+        "a scatter that combines integers, which the engine would round beyond 2^24",
+        _FLOAT_FIRST.format("scatter"),
+        OPERATOR_CHECK,
+    ),
     ("EVRF061", "an all-reduce of integers, which would round beyond 2^24", _FLOAT_FIRST.format("all_reduce"), None),
-    ("EVRF062", "a power of int64, which would be cut to int32",
-     "cast to int32 or float32 first, or accept the cut with --implicit-integer-downcast=pow", OPERATOR_CHECK),
-    ("EVRF063", "a reduce-scatter of integers, which would round beyond 2^24", _FLOAT_FIRST.format("reduce_scatter"),
-     None),
+    (
+        "EVRF062",
+        "a power of int64, which would be cut to int32",
+        "cast to int32 or float32 first, or accept the cut with --implicit-integer-downcast=pow",
+        OPERATOR_CHECK,
+    ),
+    (
+        "EVRF063",
+        "a reduce-scatter of integers, which would round beyond 2^24",
+        _FLOAT_FIRST.format("reduce_scatter"),
+        None,
+    ),
     ("EVRF064", "the graph handed to the compiler is inconsistent", "report it with the log of the compiler", None),
     ("EVRF065", "an NKI kernel traced by an unsupported version", "trace the kernel again with the current nki", None),
     ("EXSP001", "activations exceed the device memory of a core", _FEWER_BYTES, None),
     ("EXTP004", "the program needs more instructions than fit", _FEWER_INSTRUCTIONS, None),
 )
 
-_DOWNCASTS = {"EVRF035": "dot", "EVRF060": "scatter", "EVRF061": "all_reduce", "EVRF062": "pow",
-              "EVRF063": "reduce_scatter"}
+_DOWNCASTS = {
+    "EVRF035": "dot",
+    "EVRF060": "scatter",
+    "EVRF061": "all_reduce",
+    "EVRF062": "pow",
+    "EVRF063": "reduce_scatter",
+}
 
 CODES: dict[str, ErrorCode] = {
-    f"NCC_{code}": ErrorCode(code=f"NCC_{code}", meaning=meaning, remedy=remedy, simulated_by=simulated_by,
-                             downcast=_DOWNCASTS.get(code))
+    f"NCC_{code}": ErrorCode(
+        code=f"NCC_{code}", meaning=meaning, remedy=remedy, simulated_by=simulated_by, downcast=_DOWNCASTS.get(code)
+    )
     for code, meaning, remedy, simulated_by in _ROWS
 }
 """Every published code, by its name with prefix."""
@@ -149,7 +202,7 @@ def to_markdown() -> str:
         "# Compiler error codes",
         "",
         "The codes that the Neuron compiler documents (AWS Neuron 2.32), what they mean and what to do.",
-        f"This package raises {simulated} of the {len(CODES)}; the column \"simulated by\" says which part of it does.",
+        f'This package raises {simulated} of the {len(CODES)}; the column "simulated by" says which part of it does.',
         "A dash means that nothing here checks for it: such a graph may pass here and fail on hardware.",
         "",
         "This page is the output of `optimum_neuron.compiler.rules.codes.to_markdown`; a test compares them.",

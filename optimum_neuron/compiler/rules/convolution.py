@@ -23,15 +23,22 @@ def judge_transposed(call: OpCall, target: Target) -> Ruling:
 @rule("convolution-backward", "aten.convolution_backward")
 def judge_backward(call: OpCall, target: Target) -> Ruling:
     """Judge the gradient of a convolution: the one of the input is a transposed convolution."""
-    return _judge(call, "convolution-backward",
-                  dilates_input=not call.arguments["transposed"] and call.arguments["output_mask"][0])
+    return _judge(
+        call,
+        "convolution-backward",
+        dilates_input=not call.arguments["transposed"] and call.arguments["output_mask"][0],
+    )
 
 
 def _judge(call: OpCall, rule_name: str, *, dilates_input: bool) -> Ruling:
     stride, dilation = _largest(call.arguments["stride"]), _largest(call.arguments["dilation"])
     if dilates_input and stride > 1 and dilation > 1:
-        return refuse(call, rule_name, "NCC_EVRF010",
-                      f"stride {stride} spreads the input while dilation {dilation} spreads the kernel")
+        return refuse(
+            call,
+            rule_name,
+            "NCC_EVRF010",
+            f"stride {stride} spreads the input while dilation {dilation} spreads the kernel",
+        )
     return accept(call, rule_name, "Convolution")
 
 

@@ -58,8 +58,14 @@ def count_rulings(rulings: Iterable[Ruling]) -> tuple[OpCount, ...]:
 def _count(group: list[Ruling]) -> OpCount:
     first = group[0]
     return OpCount(
-        op=first.op, count=len(group), verdict=first.verdict, rule=first.rule, reason=first.reason,
-        source=first.source, code=first.code, remedy=first.remedy,
+        op=first.op,
+        count=len(group),
+        verdict=first.verdict,
+        rule=first.rule,
+        reason=first.reason,
+        source=first.source,
+        code=first.code,
+        remedy=first.remedy,
         module_paths=merge_paths(r.module_path for r in group if r.module_path is not None),
         source_lines=tuple(dict.fromkeys(r.source_line for r in group if r.source_line is not None)),
     )

@@ -12,7 +12,7 @@ from .base import OpCall, Target, refuse
 _NARROWED = ("int64", "uint64")
 _REMEDIES = {
     "float64": "convert the model and its inputs to float32 with .float(), and pass dtype=torch.float32 where a "
-               "tensor is made",
+    "tensor is made",
 }
 
 
@@ -20,8 +20,13 @@ def judge(call: OpCall, target: Target) -> Ruling | None:
     """Refuse a call that meets a dtype the target lacks; None lets it pass."""
     for dtype in dict.fromkeys(spec.dtype for spec in call.tensors):
         if dtype not in target.core.dtypes and dtype not in _NARROWED:
-            return refuse(call, "dtype", _code(dtype), f"{target.core.name} has no arithmetic for {dtype}",
-                          remedy=_REMEDIES.get(dtype))
+            return refuse(
+                call,
+                "dtype",
+                _code(dtype),
+                f"{target.core.name} has no arithmetic for {dtype}",
+                remedy=_REMEDIES.get(dtype),
+            )
     return None
 
 

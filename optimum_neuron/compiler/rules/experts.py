@@ -12,14 +12,23 @@ table("grouped-matmul", {"aten._grouped_mm": "DotGeneral"})
 @rule("grouped-matmul-fallback", "transformers.grouped_mm_fallback")
 def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse the loop over groups whose sizes depend on the routing."""
-    return refuse(call, "grouped-matmul-fallback", "NCC_EUOC002",
-                  "it loops over groups of tokens whose sizes are known only after routing",
-                  remedy='load the model with experts_implementation="batched_mm", whose shapes are static')
+    return refuse(
+        call,
+        "grouped-matmul-fallback",
+        "NCC_EUOC002",
+        "it loops over groups of tokens whose sizes are known only after routing",
+        remedy='load the model with experts_implementation="batched_mm", whose shapes are static',
+    )
 
 
 @rule("histogram", "aten.histc")
 def judge_histogram(call: OpCall, target: Target) -> Ruling:
     """Refuse counting into bins."""
-    return refuse(call, "histogram", "NCC_EUOC002", "the compiler does not count values into bins",
-                  remedy="sum a one_hot of fixed width instead; for experts of transformers models, load with "
-                         'experts_implementation="batched_mm"')
+    return refuse(
+        call,
+        "histogram",
+        "NCC_EUOC002",
+        "the compiler does not count values into bins",
+        remedy="sum a one_hot of fixed width instead; for experts of transformers models, load with "
+        'experts_implementation="batched_mm"',
+    )

@@ -15,18 +15,33 @@ from .call import base_name, op_name
 if TYPE_CHECKING:
     from torch.fx import Node
 
-table("gather", {
-    "aten._embedding_bag": "Gather Reduce",
-    "aten.embedding_bag": "Gather Reduce",
-    "aten.gather": "Gather",
-    "aten.index": "Gather",
-    "aten.take_along_dim": "Gather",
-})
+table(
+    "gather",
+    {
+        "aten._embedding_bag": "Gather Reduce",
+        "aten.embedding_bag": "Gather Reduce",
+        "aten.gather": "Gather",
+        "aten.index": "Gather",
+        "aten.take_along_dim": "Gather",
+    },
+)
 
 table("one-hot", {"aten.one_hot": "Iota Compare ConvertElementType"})
 
-_KEEPS_VALUES = frozenset({"aten.alias", "aten.clone", "aten.contiguous", "aten.expand", "aten.reshape", "aten.squeeze",
-                           "aten.to", "aten._to_copy", "aten.unsqueeze", "aten.view"})
+_KEEPS_VALUES = frozenset(
+    {
+        "aten.alias",
+        "aten.clone",
+        "aten.contiguous",
+        "aten.expand",
+        "aten.reshape",
+        "aten.squeeze",
+        "aten.to",
+        "aten._to_copy",
+        "aten.unsqueeze",
+        "aten.view",
+    }
+)
 """Operators between a range and its use that leave its largest element as it is."""
 
 

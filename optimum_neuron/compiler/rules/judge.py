@@ -33,8 +33,13 @@ def judge_call(call: OpCall, target: Target) -> Ruling:
 def _judge_layout(call: OpCall) -> Ruling | None:
     if not call.sparse:
         return None
-    return refuse(call, "layout", "NCC_EUOC002", "a NeuronCore has dense tensors only",
-                  remedy="convert the tensors with .to_dense() before compiling, and multiply by masks")
+    return refuse(
+        call,
+        "layout",
+        "NCC_EUOC002",
+        "a NeuronCore has dense tensors only",
+        remedy="convert the tensors with .to_dense() before compiling, and multiply by masks",
+    )
 
 
 def _judge_unknown(call: OpCall, target: Target) -> Ruling:
@@ -49,13 +54,24 @@ def _judge_unknown(call: OpCall, target: Target) -> Ruling:
     for part in parts:
         inner = judge_call(part, target)
         if inner.verdict is Verdict.UNSUPPORTED:
-            return dataclasses.replace(inner, op=call.op, reason=f"it is made of {part.op}: {inner.reason}",
-                                       module_path=call.module_path, source_line=call.source_line)
+            return dataclasses.replace(
+                inner,
+                op=call.op,
+                reason=f"it is made of {part.op}: {inner.reason}",
+                module_path=call.module_path,
+                source_line=call.source_line,
+            )
     names = sorted({part.op for part in parts})
     return _accept(call, Verdict.DECOMPOSED, f"torch decomposes it into {', '.join(names)}")
 
 
 def _accept(call: OpCall, verdict: Verdict, reason: str) -> Ruling:
-    return Ruling(verdict=verdict, op=call.op, rule=RULE, reason=reason,
-                  source="torch 2.13, core ATen decompositions", module_path=call.module_path,
-                  source_line=call.source_line)
+    return Ruling(
+        verdict=verdict,
+        op=call.op,
+        rule=RULE,
+        reason=reason,
+        source="torch 2.13, core ATen decompositions",
+        module_path=call.module_path,
+        source_line=call.source_line,
+    )

@@ -13,8 +13,21 @@ _FIRST_CORE_WITHOUT_INT32 = 3
 """NeuronCore generation from which int32 products are refused (Neuron docs, neuronx-cc error code NCC_EVRF035)."""
 
 
-@rule("matmul", "aten._int_mm", "aten._weight_int8pack_mm", "aten.addbmm", "aten.addmm", "aten.addmv", "aten.baddbmm",
-      "aten.bmm", "aten.dot", "aten.linear", "aten.matmul", "aten.mm", "aten.mv")
+@rule(
+    "matmul",
+    "aten._int_mm",
+    "aten._weight_int8pack_mm",
+    "aten.addbmm",
+    "aten.addmm",
+    "aten.addmv",
+    "aten.baddbmm",
+    "aten.bmm",
+    "aten.dot",
+    "aten.linear",
+    "aten.matmul",
+    "aten.mm",
+    "aten.mv",
+)
 def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse a product of int64, and of int32 where the core cannot."""
     dtypes = {spec.dtype for spec in call.inputs}
@@ -23,7 +36,13 @@ def judge(call: OpCall, target: Target) -> Ruling:
     if "int32" not in dtypes:
         return accept(call, "matmul", "DotGeneral")
     if target.core.generation >= _FIRST_CORE_WITHOUT_INT32:
-        return refuse(call, "matmul", "NCC_EVRF035",
-                      f"an operand is int32, which {target.core.name} multiplies in float32")
-    return accept(call, "matmul", "DotGeneral", code="NCC_EVRF035",
-                  warning="int32 is multiplied in float32, so results beyond 2^24 are rounded")
+        return refuse(
+            call, "matmul", "NCC_EVRF035", f"an operand is int32, which {target.core.name} multiplies in float32"
+        )
+    return accept(
+        call,
+        "matmul",
+        "DotGeneral",
+        code="NCC_EVRF035",
+        warning="int32 is multiplied in float32, so results beyond 2^24 are rounded",
+    )

@@ -5,39 +5,58 @@ from __future__ import annotations
 from ...core import Ruling
 from .base import OpCall, Target, accept, refuse, rule, table
 
-table("resize", {
-    "aten.upsample_bilinear2d": "ResizeBilinear",
-    "aten.upsample_nearest1d": "ResizeNearest",
-    "aten.upsample_nearest2d": "ResizeNearest",
-})
+table(
+    "resize",
+    {
+        "aten.upsample_bilinear2d": "ResizeBilinear",
+        "aten.upsample_nearest1d": "ResizeNearest",
+        "aten.upsample_nearest2d": "ResizeNearest",
+    },
+)
 
-table("average-pool-backward", {
-    "aten._adaptive_avg_pool2d_backward": "Pad ReduceWindow",
-    "aten.avg_pool2d_backward": "Pad ReduceWindow",
-    "aten.avg_pool3d_backward": "Pad ReduceWindow",
-})
+table(
+    "average-pool-backward",
+    {
+        "aten._adaptive_avg_pool2d_backward": "Pad ReduceWindow",
+        "aten.avg_pool2d_backward": "Pad ReduceWindow",
+        "aten.avg_pool3d_backward": "Pad ReduceWindow",
+    },
+)
 
-table("average-pool", {
-    "aten._adaptive_avg_pool2d": "ReduceWindow Div",
-    "aten._adaptive_avg_pool3d": "ReduceWindow Div",
-    "aten.adaptive_avg_pool1d": "ReduceWindow Div",
-    "aten.adaptive_avg_pool2d": "ReduceWindow Div",
-    "aten.adaptive_avg_pool3d": "ReduceWindow Div",
-    "aten.avg_pool1d": "ReduceWindow Div",
-    "aten.avg_pool2d": "ReduceWindow Div",
-    "aten.avg_pool3d": "ReduceWindow Div",
-})
+table(
+    "average-pool",
+    {
+        "aten._adaptive_avg_pool2d": "ReduceWindow Div",
+        "aten._adaptive_avg_pool3d": "ReduceWindow Div",
+        "aten.adaptive_avg_pool1d": "ReduceWindow Div",
+        "aten.adaptive_avg_pool2d": "ReduceWindow Div",
+        "aten.adaptive_avg_pool3d": "ReduceWindow Div",
+        "aten.avg_pool1d": "ReduceWindow Div",
+        "aten.avg_pool2d": "ReduceWindow Div",
+        "aten.avg_pool3d": "ReduceWindow Div",
+    },
+)
 
 
-table("adaptive-max-pool", {
-    "aten.adaptive_max_pool1d": "ReduceWindow",
-    "aten.adaptive_max_pool2d": "ReduceWindow",
-    "aten.adaptive_max_pool3d": "ReduceWindow",
-})
+table(
+    "adaptive-max-pool",
+    {
+        "aten.adaptive_max_pool1d": "ReduceWindow",
+        "aten.adaptive_max_pool2d": "ReduceWindow",
+        "aten.adaptive_max_pool3d": "ReduceWindow",
+    },
+)
 
 
-@rule("max-pool", "aten.max_pool1d", "aten.max_pool1d_with_indices", "aten.max_pool2d",
-      "aten.max_pool2d_with_indices", "aten.max_pool3d", "aten.max_pool3d_with_indices")
+@rule(
+    "max-pool",
+    "aten.max_pool1d",
+    "aten.max_pool1d_with_indices",
+    "aten.max_pool2d",
+    "aten.max_pool2d_with_indices",
+    "aten.max_pool3d",
+    "aten.max_pool3d_with_indices",
+)
 def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse max pooling with a dilated window."""
     dilation = call.arguments["dilation"]

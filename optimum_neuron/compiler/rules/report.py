@@ -107,7 +107,9 @@ class Report:
         header = refusal(
             asked=f"compiling for {self.target}",
             found=f"{_plural(sum(c.count for c in refused), 'call')} cannot run",
-            why="one refused call refuses the whole graph", do=f"change the calls below{host}")
+            why="one refused call refuses the whole graph",
+            do=f"change the calls below{host}",
+        )
         raise UnsupportedOperatorError("\n".join([header, *(_paragraph(c) for c in refused)]), details=self.to_dict())
 
 
@@ -153,9 +155,14 @@ def _nodes(module: GraphModule) -> Iterator[Node]:
             continue
         for node in child.graph.nodes:
             if node.op in ("call_module", "call_method"):
-                raise ConfigError(refusal(asked="checking a graph", found=f"node '{node.name}' is a {node.op}",
-                                          why="rules know ATen operators only",
-                                          do="pass the result of torch.export.export"))
+                raise ConfigError(
+                    refusal(
+                        asked="checking a graph",
+                        found=f"node '{node.name}' is a {node.op}",
+                        why="rules know ATen operators only",
+                        do="pass the result of torch.export.export",
+                    )
+                )
             yield node
 
 
@@ -165,11 +172,16 @@ def _relaxed(ruling: Ruling, hosted: frozenset[str], narrowed: frozenset[str]) -
         return ruling
     downcast = CODES[ruling.code].downcast if ruling.code else None
     if downcast in narrowed:
-        return dataclasses.replace(ruling, verdict=Verdict.NATIVE, remedy=None,
-                                   reason=f"{ruling.reason}; allowed by --implicit-integer-downcast={downcast}")
+        return dataclasses.replace(
+            ruling,
+            verdict=Verdict.NATIVE,
+            remedy=None,
+            reason=f"{ruling.reason}; allowed by --implicit-integer-downcast={downcast}",
+        )
     if base_name(ruling.op) in hosted and ruling.rule != USES:
-        return dataclasses.replace(ruling, verdict=Verdict.HOST, remedy=None,
-                                   reason=f"{ruling.reason}; allow_host_ops sends it to the host")
+        return dataclasses.replace(
+            ruling, verdict=Verdict.HOST, remedy=None, reason=f"{ruling.reason}; allow_host_ops sends it to the host"
+        )
     return ruling
 
 
@@ -183,8 +195,14 @@ def _host_ops(names: Collection[str]) -> frozenset[str]:
     wanted = {name: base_name(name.replace("::", ".")) for name in names}
     unknown = [f"'{name}'{nearest(op, known)}" for name, op in sorted(wanted.items()) if op not in known]
     if unknown:
-        raise ConfigError(refusal(asked=f"allow_host_ops={sorted(names)}", found=f"unknown: {'; '.join(unknown)}",
-                                  why="torch has no such operator", do='name operators like "aten::sort"'))
+        raise ConfigError(
+            refusal(
+                asked=f"allow_host_ops={sorted(names)}",
+                found=f"unknown: {'; '.join(unknown)}",
+                why="torch has no such operator",
+                do='name operators like "aten::sort"',
+            )
+        )
     return frozenset(wanted.values())
 
 
@@ -192,15 +210,22 @@ def _downcasts(kinds: Collection[str]) -> frozenset[str]:
     allowed = (*DOWNCASTS, "all", "none")
     unknown = [f"'{kind}'{nearest(kind, allowed)}" for kind in sorted(kinds) if kind not in allowed]
     if unknown:
-        raise ConfigError(refusal(asked=f"implicit_integer_downcast={sorted(kinds)}",
-                                  found=f"unknown: {'; '.join(unknown)}", why="the compiler knows fixed kinds",
-                                  do=f"use {', '.join(allowed)}"))
+        raise ConfigError(
+            refusal(
+                asked=f"implicit_integer_downcast={sorted(kinds)}",
+                found=f"unknown: {'; '.join(unknown)}",
+                why="the compiler knows fixed kinds",
+                do=f"use {', '.join(allowed)}",
+            )
+        )
     return frozenset(DOWNCASTS if "all" in kinds else kinds)
 
 
 def _paragraph(count: OpCount) -> str:
-    return (f"  {count.code} {count.op}, {_plural(count.count, 'call')}\n"
-            f"    where: {count.where()}\n    why: {count.reason}\n    do: {count.remedy}")
+    return (
+        f"  {count.code} {count.op}, {_plural(count.count, 'call')}\n"
+        f"    where: {count.where()}\n    why: {count.reason}\n    do: {count.remedy}"
+    )
 
 
 def _can_be_hosted(count: OpCount) -> bool:

@@ -8,25 +8,35 @@ from __future__ import annotations
 from ...core import Ruling
 from .base import OpCall, Target, accept, refuse, rule, table
 
-table("write", {
-    "aten.as_strided_scatter": "Iota Scatter",
-    "aten.copy": "DynamicUpdateSlice",
-    "aten.diagonal_scatter": "Iota Scatter",
-    "aten.embedding_dense_backward": "Scatter",
-    "aten.fill": "Constant",
-    "aten.index_copy": "Scatter",
-    "aten.index_fill": "Scatter",
-    "aten.masked_scatter": "ReduceWindow Gather Select",
-    "aten.select_scatter": "DynamicUpdateSlice",
-    "aten.slice_scatter": "DynamicUpdateSlice",
-    "aten.zero": "Constant",
-})
+table(
+    "write",
+    {
+        "aten.as_strided_scatter": "Iota Scatter",
+        "aten.copy": "DynamicUpdateSlice",
+        "aten.diagonal_scatter": "Iota Scatter",
+        "aten.embedding_dense_backward": "Scatter",
+        "aten.fill": "Constant",
+        "aten.index_copy": "Scatter",
+        "aten.index_fill": "Scatter",
+        "aten.masked_scatter": "ReduceWindow Gather Select",
+        "aten.select_scatter": "DynamicUpdateSlice",
+        "aten.slice_scatter": "DynamicUpdateSlice",
+        "aten.zero": "Constant",
+    },
+)
 
 _WIDE_INTEGERS = ("int32", "int64", "uint32", "uint64")
 
 
-@rule("scatter", "aten._index_put_impl", "aten._unsafe_index_put", "aten.index_add", "aten.index_put", "aten.scatter",
-      "aten.scatter_add")
+@rule(
+    "scatter",
+    "aten._index_put_impl",
+    "aten._unsafe_index_put",
+    "aten.index_add",
+    "aten.index_put",
+    "aten.scatter",
+    "aten.scatter_add",
+)
 def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse a combining write of wide integers."""
     dtype = call.inputs[0].dtype

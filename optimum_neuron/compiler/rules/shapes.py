@@ -38,24 +38,45 @@ def judge(call: OpCall) -> Ruling | None:
     """Refuse a call that makes or uses a size unknown at compile time; None lets it pass."""
     made = sorted(call.output_symbols - call.input_symbols)
     if made and call.name in _READS:
-        return refuse(call, MAKES, _CODE, "it hands the value of a tensor to Python, where shapes could depend on it",
-                      remedy=_REMEDIES[call.name])
+        return refuse(
+            call,
+            MAKES,
+            _CODE,
+            "it hands the value of a tensor to Python, where shapes could depend on it",
+            remedy=_REMEDIES[call.name],
+        )
     if made:
         unknown = ", ".join(_text(spec.shape, spec.dtype) for spec in call.outputs if -1 in spec.shape)
-        return refuse(call, MAKES, _CODE, f"the size of its result depends on values ({unknown}, ? is unknown)",
-                      remedy=_REMEDIES.get(call.name))
+        return refuse(
+            call,
+            MAKES,
+            _CODE,
+            f"the size of its result depends on values ({unknown}, ? is unknown)",
+            remedy=_REMEDIES.get(call.name),
+        )
     if any(-1 in spec.shape for spec in call.tensors):
-        return refuse(call, USES, _CODE, f"it works on a size that is not known ({', '.join(_used(call))})",
-                      remedy="make the size static where it comes from")
+        return refuse(
+            call,
+            USES,
+            _CODE,
+            f"it works on a size that is not known ({', '.join(_used(call))})",
+            remedy="make the size static where it comes from",
+        )
     return None
 
 
 def judge_input(node: Node) -> Ruling:
     """Refuse a graph input whose size is left open."""
     shape = ", ".join(str(size) for size in node.meta["val"].shape)
-    return Ruling(verdict=Verdict.UNSUPPORTED, op=f"graph input '{node.name}'", rule=MAKES, code=_CODE,
-                  reason=f"its shape is open: [{shape}]", source=f"Neuron docs, neuronx-cc error code {_CODE}",
-                  remedy=CODES[_CODE].remedy)
+    return Ruling(
+        verdict=Verdict.UNSUPPORTED,
+        op=f"graph input '{node.name}'",
+        rule=MAKES,
+        code=_CODE,
+        reason=f"its shape is open: [{shape}]",
+        source=f"Neuron docs, neuronx-cc error code {_CODE}",
+        remedy=CODES[_CODE].remedy,
+    )
 
 
 def _used(call: OpCall) -> list[str]:

@@ -48,7 +48,12 @@ def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
     with shortened(decoder, stacks), fake_parameters(decoder, mode), mode, torch.no_grad():
         ids = torch.zeros(1, 1, dtype=torch.int64)
         model: Any = decoder.model
-        model(input_ids=ids, position_ids=ids, past_key_values=Cache(layers=recorders), use_cache=True,
-              attention_mask=decoder.masks(ids, 1))
+        model(
+            input_ids=ids,
+            position_ids=ids,
+            past_key_values=Cache(layers=recorders),
+            use_cache=True,
+            attention_mask=decoder.masks(ids, 1),
+        )
     shapes = [recorder.shape for recorder in recorders if recorder.shape is not None]
     return shapes + [shapes[-1]] * (num_layers - len(shapes))

@@ -21,8 +21,8 @@ DECODERS = {
     "gemma3_text": GROUPED | {"head_dim": 8},
     "phi3": GROUPED,
     "gpt2": SIZES | {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
-    "opt": SIZES | {"hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-                    "word_embed_proj_dim": 32},
+    "opt": SIZES
+    | {"hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "word_embed_proj_dim": 32},
     "gpt_neox": COMMON,
     "granite": GROUPED,
     "smollm3": GROUPED,

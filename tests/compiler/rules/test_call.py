@@ -8,13 +8,16 @@ from optimum_neuron.core import TensorSpec
 from optimum_neuron.errors import ConfigError
 
 
-@pytest.mark.parametrize(("op", "name"), [
-    ("aten.add.Tensor", "aten.add"),
-    ("aten.add_.Tensor", "aten.add"),
-    ("aten.__and__.Tensor", "aten.__and__"),
-    ("aten._softmax.default", "aten._softmax"),
-    ("aten.sort", "aten.sort"),
-])
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        ("aten.add.Tensor", "aten.add"),
+        ("aten.add_.Tensor", "aten.add"),
+        ("aten.__and__.Tensor", "aten.__and__"),
+        ("aten._softmax.default", "aten._softmax"),
+        ("aten.sort", "aten.sort"),
+    ],
+)
 def test_names_lose_overload_and_in_place_underscore(op, name):
     assert base_name(op) == name
 

@@ -7,8 +7,10 @@ from optimum_neuron.compiler import rules
 from optimum_neuron.compiler.rules.codes import CODES, DOWNCASTS, OPERATOR_CHECK, to_markdown
 
 PAGE = Path(__file__).parents[3] / "docs" / "error-codes.md"
-WRITE = ("python -c 'from optimum_neuron.compiler.rules.codes import to_markdown; print(to_markdown(), end=\"\")' "
-         "> docs/error-codes.md")
+WRITE = (
+    "python -c 'from optimum_neuron.compiler.rules.codes import to_markdown; print(to_markdown(), end=\"\")' "
+    "> docs/error-codes.md"
+)
 
 
 def test_the_page_is_the_table():

@@ -36,7 +36,8 @@ def test_gradient_of_a_strided_dilated_convolution_is_refused(check):
     def gradient(wanted):
         def run(grad, x, w):
             return torch.ops.aten.convolution_backward(
-                grad, x, w, None, [2, 2], [0, 0], [2, 2], False, [0, 0], 1, [wanted, True, False])[1]
+                grad, x, w, None, [2, 2], [0, 0], [2, 2], False, [0, 0], 1, [wanted, True, False]
+            )[1]
 
         return run
 
@@ -48,6 +49,7 @@ def test_gradient_of_a_strided_dilated_convolution_is_refused(check):
 def test_gradient_of_a_transposed_convolution_is_a_plain_one(check):
     def gradient(grad, x, w):
         return torch.ops.aten.convolution_backward(
-            grad, x, w, None, [2, 2], [0, 0], [2, 2], True, [0, 0], 1, [True, True, False])[0]
+            grad, x, w, None, [2, 2], [0, 0], [2, 2], True, [0, 0], 1, [True, True, False]
+        )[0]
 
     assert not check(gradient, torch.randn(1, 2, 19, 19), IMAGE, KERNEL).refused

@@ -6,12 +6,15 @@ import torch
 from optimum_neuron.core import Verdict
 
 
-@pytest.mark.parametrize(("op", "function"), [
-    ("aten.arange", lambda x: x + torch.arange(4)),
-    ("aten.zeros_like", lambda x: x + torch.zeros_like(x)),
-    ("aten.full", lambda x: x + torch.full((4,), 2.0)),
-    ("aten.new_ones", lambda x: x + x.new_ones(4)),
-])
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("aten.arange", lambda x: x + torch.arange(4)),
+        ("aten.zeros_like", lambda x: x + torch.zeros_like(x)),
+        ("aten.full", lambda x: x + torch.full((4,), 2.0)),
+        ("aten.new_ones", lambda x: x + x.new_ones(4)),
+    ],
+)
 def test_native(ruling, op, function):
     assert ruling(op, function, torch.randn(4)).verdict is Verdict.NATIVE
 

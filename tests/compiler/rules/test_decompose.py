@@ -24,7 +24,8 @@ def test_a_composite_operator_is_taken_apart(parts):
 def test_a_core_operator_is_taken_apart_where_torch_can(parts):
     def gradient(grad, x, mean, rstd):
         return torch.ops.aten.native_layer_norm_backward.default(
-            grad, x, [4], mean, rstd, None, None, [True, False, False])
+            grad, x, [4], mean, rstd, None, None, [True, False, False]
+        )
 
     found = parts(gradient, torch.randn(2, 4), torch.randn(2, 4), torch.randn(2, 1), torch.randn(2, 1))
     assert {"aten.mul.Tensor", "aten.sum.dim_IntList"} <= set(found)

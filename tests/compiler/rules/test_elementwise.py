@@ -6,16 +6,20 @@ import torch
 from optimum_neuron.core import Verdict
 
 
-@pytest.mark.parametrize(("function", "instruction"), [
-    (lambda x: x + 1, "Add"),
-    (lambda x: x.add_(1), "Add"),
-    (torch.rsqrt, "Rsqrt"),
-    (lambda x: x > 0, "Compare"),
-    (torch.nn.functional.relu, "Max"),
-    (torch.nn.functional.silu, "AwsNeuronSilu"),
-    (torch.nn.functional.gelu, "AwsNeuronGelu"),
-    (torch.erf, "AwsNeuronErf"),
-], ids=["add", "add_", "rsqrt", "gt", "relu", "silu", "gelu", "erf"])
+@pytest.mark.parametrize(
+    ("function", "instruction"),
+    [
+        (lambda x: x + 1, "Add"),
+        (lambda x: x.add_(1), "Add"),
+        (torch.rsqrt, "Rsqrt"),
+        (lambda x: x > 0, "Compare"),
+        (torch.nn.functional.relu, "Max"),
+        (torch.nn.functional.silu, "AwsNeuronSilu"),
+        (torch.nn.functional.gelu, "AwsNeuronGelu"),
+        (torch.erf, "AwsNeuronErf"),
+    ],
+    ids=["add", "add_", "rsqrt", "gt", "relu", "silu", "gelu", "erf"],
+)
 def test_native(check, function, instruction):
     (found,) = check(function, torch.randn(4)).rulings
     assert found.verdict is Verdict.NATIVE

@@ -6,11 +6,15 @@ import pytest
 import torch
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: torch.fft.fft(x).abs(),
-    lambda x: torch.fft.rfft(x).abs(),
-    lambda x: torch.fft.fft2(x).abs(),
-], ids=["fft", "rfft", "fft2"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.fft.fft(x).abs(),
+        lambda x: torch.fft.rfft(x).abs(),
+        lambda x: torch.fft.fft2(x).abs(),
+    ],
+    ids=["fft", "rfft", "fft2"],
+)
 def test_transforms_are_refused(check, function):
     refused = check(function, torch.randn(4, 8)).refused
     assert refused[0].op.startswith("aten.fft_")

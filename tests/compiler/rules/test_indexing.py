@@ -35,11 +35,15 @@ def test_a_range_with_steps_is_followed(check):
     assert [r.code for r in check(every_third(8), torch.randn(6, 2)).refused] == ["NCC_EVRF056"]
 
 
-@pytest.mark.parametrize("function", [
-    lambda x, i: x.gather(1, i),
-    lambda x, i: x[i[0]],
-    lambda x, i: torch.nn.functional.embedding(i, x),
-    lambda x, i: torch.nn.functional.one_hot(i, 8).float() @ x,
-], ids=["gather", "index", "embedding", "one_hot"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: x.gather(1, i),
+        lambda x, i: x[i[0]],
+        lambda x, i: torch.nn.functional.embedding(i, x),
+        lambda x, i: torch.nn.functional.one_hot(i, 8).float() @ x,
+    ],
+    ids=["gather", "index", "embedding", "one_hot"],
+)
 def test_positions_that_come_in_are_not_judged(check, function):
     assert not check(function, torch.randn(8, 4), torch.zeros(8, 2, dtype=torch.int64)).refused

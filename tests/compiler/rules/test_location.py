@@ -13,13 +13,16 @@ def node(path):
     return types.SimpleNamespace(meta={"nn_module_stack": {"root": ("", "Model"), "key": (path, "Layer")}})
 
 
-@pytest.mark.parametrize(("raw", "clean"), [
-    ("model.layers.3.mlp", "model.layers.3.mlp"),
-    ("", ""),
-    ("model.layers.slice(None, 2, None).0.mlp", "model.layers.0.mlp"),
-    ("model.layers.0.mlp@1", "model.layers.0.mlp"),
-    ("L['self'].model.norm", "model.norm"),
-])
+@pytest.mark.parametrize(
+    ("raw", "clean"),
+    [
+        ("model.layers.3.mlp", "model.layers.3.mlp"),
+        ("", ""),
+        ("model.layers.slice(None, 2, None).0.mlp", "model.layers.0.mlp"),
+        ("model.layers.0.mlp@1", "model.layers.0.mlp"),
+        ("L['self'].model.norm", "model.norm"),
+    ],
+)
 def test_module_paths_lose_what_tracing_adds(raw, clean):
     assert module_path(node(raw)) == clean
 
@@ -47,13 +50,18 @@ def test_the_source_line_is_the_users_not_torchs(export, monkeypatch, tmp_path):
     assert source_line(call) == f"{__file__}:{line}"
 
 
-@pytest.mark.parametrize(("paths", "merged"), [
-    (["layers.0.mlp", "layers.1.mlp", "layers.2.mlp"], ("layers.0-2.mlp",)),
-    (["layers.0", "layers.2", "layers.1", "layers.7"], ("layers.0-2,7",)),
-    (["layers.0.mlp", "layers.0.mlp"], ("layers.0.mlp",)),
-    (["layers.0.experts.1", "layers.1.experts.1", "layers.0.experts.2"],
-     ("layers.0-1.experts.1", "layers.0.experts.2")),
-    (["head", "", "head"], ("head", "")),
-])
+@pytest.mark.parametrize(
+    ("paths", "merged"),
+    [
+        (["layers.0.mlp", "layers.1.mlp", "layers.2.mlp"], ("layers.0-2.mlp",)),
+        (["layers.0", "layers.2", "layers.1", "layers.7"], ("layers.0-2,7",)),
+        (["layers.0.mlp", "layers.0.mlp"], ("layers.0.mlp",)),
+        (
+            ["layers.0.experts.1", "layers.1.experts.1", "layers.0.experts.2"],
+            ("layers.0-1.experts.1", "layers.0.experts.2"),
+        ),
+        (["head", "", "head"], ("head", "")),
+    ],
+)
 def test_paths_of_equal_layers_are_joined(paths, merged):
     assert merge_paths(paths) == merged

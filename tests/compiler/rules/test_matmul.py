@@ -10,14 +10,18 @@ def product(dtype):
     return torch.ones(4, 8, dtype=dtype), torch.ones(8, 4, dtype=dtype)
 
 
-@pytest.mark.parametrize("function", [
-    torch.mm,
-    torch.matmul,
-    lambda a, b: torch.nn.functional.linear(a, b.T, torch.zeros(4, dtype=a.dtype)),
-    lambda a, b: torch.addmm(torch.zeros(4, 4, dtype=a.dtype), a, b),
-    lambda a, b: torch.bmm(a[None], b[None]),
-    lambda a, b: torch.einsum("ij,jk->ik", a, b),
-], ids=["mm", "matmul", "linear", "addmm", "bmm", "einsum"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.mm,
+        torch.matmul,
+        lambda a, b: torch.nn.functional.linear(a, b.T, torch.zeros(4, dtype=a.dtype)),
+        lambda a, b: torch.addmm(torch.zeros(4, 4, dtype=a.dtype), a, b),
+        lambda a, b: torch.bmm(a[None], b[None]),
+        lambda a, b: torch.einsum("ij,jk->ik", a, b),
+    ],
+    ids=["mm", "matmul", "linear", "addmm", "bmm", "einsum"],
+)
 class TestEveryProduct:
     def test_bfloat16_is_accepted(self, check, function):
         assert not check(function, *product(torch.bfloat16)).refused

@@ -6,9 +6,19 @@ from torch import nn
 from torch.nn import functional as F
 
 
-@pytest.mark.parametrize("module", [
-    nn.LayerNorm(8), nn.RMSNorm(8), nn.GroupNorm(2, 4), nn.BatchNorm1d(4), nn.InstanceNorm1d(4), nn.Softmax(-1),
-    nn.LogSoftmax(-1)], ids=lambda module: type(module).__name__)
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.LayerNorm(8),
+        nn.RMSNorm(8),
+        nn.GroupNorm(2, 4),
+        nn.BatchNorm1d(4),
+        nn.InstanceNorm1d(4),
+        nn.Softmax(-1),
+        nn.LogSoftmax(-1),
+    ],
+    ids=lambda module: type(module).__name__,
+)
 def test_accepted(check, module):
     report = check(module, torch.randn(2, 4, 8))
     assert not report.refused

@@ -6,8 +6,9 @@ from optimum_neuron.compiler.rules.codes import CODES
 from optimum_neuron.compiler.rules.published import CUSTOM_CALLS, RESTRICTED, XLA_OPERATOR_LIST, instruction_source
 
 
-@pytest.mark.parametrize(("name", "document"), [
-    ("Add", "operator list"), ("AwsNeuronTopK", "NCC_EHCA005"), ("Convolution", "NCC_EVRF010")])
+@pytest.mark.parametrize(
+    ("name", "document"), [("Add", "operator list"), ("AwsNeuronTopK", "NCC_EHCA005"), ("Convolution", "NCC_EVRF010")]
+)
 def test_every_instruction_has_its_document(name, document):
     assert document in instruction_source(name)
 

@@ -4,14 +4,18 @@ import pytest
 import torch
 
 
-@pytest.mark.parametrize(("function", "reason"), [
-    (lambda x: x.sum(-1), "maps to Reduce"),
-    (lambda x: x.mean(-1), "made of Reduce, Div"),
-    (lambda x: x.argmax(-1), "maps to AwsNeuronArgMax"),
-    (lambda x: x.max(), "maps to Reduce"),
-    (lambda x: torch.max(x, x), "maps to Max"),
-    (lambda x: x.cumsum(-1), "maps to ReduceWindow"),
-], ids=["sum", "mean", "argmax", "max", "maximum", "cumsum"])
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x.sum(-1), "maps to Reduce"),
+        (lambda x: x.mean(-1), "made of Reduce, Div"),
+        (lambda x: x.argmax(-1), "maps to AwsNeuronArgMax"),
+        (lambda x: x.max(), "maps to Reduce"),
+        (lambda x: torch.max(x, x), "maps to Max"),
+        (lambda x: x.cumsum(-1), "maps to ReduceWindow"),
+    ],
+    ids=["sum", "mean", "argmax", "max", "maximum", "cumsum"],
+)
 def test_accepted(check, function, reason):
     (found,) = check(function, torch.randn(4, 4)).rulings
     assert found.reason == reason

@@ -34,19 +34,24 @@ class TestCombiningWrites:
         assert "--implicit-integer-downcast=scatter" in refused.remedy
 
 
-@pytest.mark.parametrize("function", [
-    lambda x, y: x.index_copy(0, ROWS, y),
-    lambda x, y: x.index_put((ROWS,), y),
-    lambda x, y: x.scatter(0, ROWS[:, None].expand(2, 4), y),
-    lambda x, y: x.slice_scatter(y, 0, 1, 3),
-], ids=["index_copy", "index_put", "scatter", "slice_scatter"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x.index_copy(0, ROWS, y),
+        lambda x, y: x.index_put((ROWS,), y),
+        lambda x, y: x.scatter(0, ROWS[:, None].expand(2, 4), y),
+        lambda x, y: x.slice_scatter(y, 0, 1, 3),
+    ],
+    ids=["index_copy", "index_put", "scatter", "slice_scatter"],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
 def test_plain_writes_take_any_dtype(check, function, dtype):
     assert not check(function, *tensors(dtype)).refused
 
 
-@pytest.mark.parametrize(("dtype", "codes"), [
-    (torch.float32, []), (torch.int32, ["NCC_EVRF016"]), (torch.bool, ["NCC_EVRF016"])])
+@pytest.mark.parametrize(
+    ("dtype", "codes"), [(torch.float32, []), (torch.int32, ["NCC_EVRF016"]), (torch.bool, ["NCC_EVRF016"])]
+)
 def test_scatter_reduce(check, dtype, codes):
     def reduce(x, y):
         return x.scatter_reduce(0, ROWS[:, None].expand(2, 4), y, reduce="amax")

@@ -8,13 +8,17 @@ from optimum_neuron.compiler.rules.shapes import MAKES, USES
 from optimum_neuron.hardware import resolve_target
 
 
-@pytest.mark.parametrize("function", [
-    torch.nonzero,
-    lambda x: torch.masked_select(x, x > 0),
-    lambda x: x[x > 0],
-    torch.unique,
-    lambda x: torch.bincount(x.long().flatten()),
-], ids=["nonzero", "masked_select", "boolean_index", "unique", "bincount"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.nonzero,
+        lambda x: torch.masked_select(x, x > 0),
+        lambda x: x[x > 0],
+        torch.unique,
+        lambda x: torch.bincount(x.long().flatten()),
+    ],
+    ids=["nonzero", "masked_select", "boolean_index", "unique", "bincount"],
+)
 def test_sizes_that_depend_on_values_are_refused(check, function):
     refused = [r for r in check(function, torch.randn(4, 4)).refused if r.rule == MAKES]
     assert {r.code for r in refused} == {"NCC_EMOD025"}

@@ -4,14 +4,18 @@ import pytest
 import torch
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: torch.sort(x).values,
-    torch.argsort,
-    torch.msort,
-    lambda x: torch.kthvalue(x, 2).values,
-    lambda x: torch.median(x, dim=-1).values,
-    lambda x: torch.quantile(x, 0.5),
-], ids=["sort", "argsort", "msort", "kthvalue", "median", "quantile"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.sort(x).values,
+        torch.argsort,
+        torch.msort,
+        lambda x: torch.kthvalue(x, 2).values,
+        lambda x: torch.median(x, dim=-1).values,
+        lambda x: torch.quantile(x, 0.5),
+    ],
+    ids=["sort", "argsort", "msort", "kthvalue", "median", "quantile"],
+)
 def test_everything_that_sorts_is_refused(check, function):
     (refused,) = check(function, torch.randn(4, 8)).refused
     assert refused.code == "NCC_EVRF001"

@@ -6,14 +6,18 @@ import torch
 from optimum_neuron.core import Verdict
 
 
-@pytest.mark.parametrize(("function", "reason"), [
-    (lambda x: x.view(16), "maps to Reshape"),
-    (lambda x: x.transpose(0, 1), "maps to Transpose"),
-    (lambda x: x.expand(2, 4, 4), "maps to Broadcast"),
-    (lambda x: x[1:3], "maps to Slice"),
-    (lambda x: x.to(torch.bfloat16), "maps to ConvertElementType"),
-    (lambda x: torch.cat([x, x]), "maps to Concatenate"),
-], ids=["view", "transpose", "expand", "slice", "cast", "cat"])
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x.view(16), "maps to Reshape"),
+        (lambda x: x.transpose(0, 1), "maps to Transpose"),
+        (lambda x: x.expand(2, 4, 4), "maps to Broadcast"),
+        (lambda x: x[1:3], "maps to Slice"),
+        (lambda x: x.to(torch.bfloat16), "maps to ConvertElementType"),
+        (lambda x: torch.cat([x, x]), "maps to Concatenate"),
+    ],
+    ids=["view", "transpose", "expand", "slice", "cast", "cat"],
+)
 def test_native(check, function, reason):
     rulings = [r for r in check(function, torch.randn(4, 4)).rulings if r.rule != "bookkeeping"]
     assert {r.reason for r in rulings} == {reason}

@@ -1,0 +1,24 @@
+"""Tell transformers' pipelines that compiled models serve their tasks, so that they do not warn.
+
+transformers looks a model's class name up in its auto classes; a configuration class of our own leads there
+without touching any architecture's entry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AutoModelForCausalLM, PreTrainedConfig
+
+
+class CompiledModelConfig(PreTrainedConfig):
+    """Placeholder under which compiled classes are registered; no checkpoint has it."""
+
+    model_type = "optimum_neuron_compiled"
+
+
+def register(model_class: type[Any]) -> type[Any]:
+    """Register a class for the auto class of its task; usable as a decorator."""
+    auto_class = {"text-generation": AutoModelForCausalLM}[model_class.task]
+    auto_class.register(CompiledModelConfig, model_class, exist_ok=True)
+    return model_class

@@ -1,0 +1,162 @@
+"""Which simulated cores a model may take, in which order, and why: decisions only, no files and no locks.
+
+>>> from optimum_neuron.hardware import INSTANCES
+>>> from optimum_neuron.runtime.core_choice import placements, ranked
+>>> ranked(placements(INSTANCES["inf2.24xlarge"], range(12), 4), loads={0: 1}, last=-1)[0]
+(2, 3, 4, 5)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from .. import env
+from ..core import Choice, Rejected
+from ..errors import ConfigError, refusal
+from ..hardware import InstanceSpec, legal_core_counts
+
+Cores = tuple[int, ...]
+"""Ids of logical cores of one instance, ascending."""
+
+_REAL_RUNTIME = (
+    "only the cores that a model needs are claimed, where the real runtime claims all of them unless "
+    "NEURON_RT_NUM_CORES or NEURON_RT_VISIBLE_CORES is set"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Allowed:
+    """The cores that the environment leaves to a process."""
+
+    core_ids: Cores
+    """The cores."""
+    origin: str
+    """Where the limit comes from, to be read after "the cores"."""
+    num_reserved: int | None = None
+    """How many of them the process takes at its first claim and keeps; None where it takes them as needed."""
+    note: str = ""
+    """What else a user should know."""
+
+
+def allowed_cores(instance: InstanceSpec, environ: Mapping[str, str]) -> Allowed:
+    """Read NEURON_RT_VISIBLE_CORES, which has precedence, and NEURON_RT_NUM_CORES.
+
+    Source of their meaning: Neuron docs, Neuron Runtime configuration.
+
+    Raises:
+        ConfigError: a variable names cores that the instance does not have.
+    """
+    total = instance.num_logical_cores()
+    every = tuple(range(total))
+    visible, count = env.visible_cores(environ), env.num_cores(environ)
+    if visible is not None:
+        asked = f"NEURON_RT_VISIBLE_CORES={ranges(visible)}"
+        unknown = [core for core in visible if core >= total]
+        if unknown:
+            raise ConfigError(
+                refusal(
+                    asked=asked,
+                    found=f"{instance.name} has no core {ranges(unknown)}",
+                    why=f"its cores are {ranges(every)}",
+                    do="name some of these, or simulate a larger instance",
+                ),
+                details={"unknown": unknown, "num_cores": total},
+            )
+        ignored = "" if count is None else f", which has precedence over NEURON_RT_NUM_CORES={count}"
+        return Allowed(core_ids=tuple(sorted(visible)), origin=f"allowed by {asked}{ignored}")
+    if count is None:
+        return Allowed(core_ids=every, origin=f"of {instance.name}", note=_REAL_RUNTIME)
+    if count > total:
+        raise ConfigError(
+            refusal(
+                asked=f"NEURON_RT_NUM_CORES={count}",
+                found=f"{instance.name} has {total} cores",
+                why="a process cannot have more",
+                do=f"set it to {total} or less, or simulate a larger instance",
+            ),
+            details={"num_cores": total},
+        )
+    return Allowed(
+        core_ids=every,
+        origin=f"of {instance.name}, of which NEURON_RT_NUM_CORES={count} takes {count or total}",
+        num_reserved=count or total,
+    )
+
+
+def placements(instance: InstanceSpec, core_ids: Iterable[int], num_cores: int) -> list[Cores]:
+    """Runs of neighbouring cores that a job may take; a count that is no legal job may start anywhere."""
+    legal = legal_core_counts(instance)
+    step = 1
+    if num_cores in legal.counts and num_cores > 1:
+        # Without alignment a job takes whole chips, so every legal count is a multiple of a chip's cores.
+        step = num_cores if legal.aligned else math.gcd(*(count for count in legal.counts if count > 1))
+    present = set(core_ids)
+    runs = (tuple(range(start, start + num_cores)) for start in sorted(present) if start % step == 0)
+    return [run for run in runs if present.issuperset(run)]
+
+
+def ranked(runs: Iterable[Cores], loads: Mapping[int, int], last: int) -> list[Cores]:
+    """Least loaded first; among equals, those after the last core given out."""
+    return sorted(runs, key=lambda run: (load_of(run, loads), run[0] <= last, run[0]))
+
+
+def explained(
+    cores: Cores, order: Sequence[Cores], loads: Mapping[int, int], allowed: Allowed, holders: Mapping[int, str]
+) -> Choice[Cores]:
+    """The choice of `cores` out of `order`, where those before it have a core in `holders`."""
+    load, place = load_of(cores, loads), order.index(cores)
+    # A holder may have let go since it was met.
+    rejected = [
+        Rejected(
+            candidate=ranges(run),
+            reason=next(
+                (holders[core] for core in run if core in holders), "was held by another process when it was tried"
+            ),
+        )
+        for run in order[:place]
+    ]
+    rejected += [
+        Rejected(candidate=ranges(run), reason=f"models of this process on it: {load_of(run, loads)}")
+        for run in order[place:]
+        if load_of(run, loads) > load
+    ]
+    reason = (
+        f"least loaded (models of this process on it: {load}) and next in turn of the "
+        f"{len(allowed.core_ids)} cores {allowed.origin}"
+    )
+    return Choice(value=cores, reason="; ".join(filter(None, (reason, allowed.note))), rejected=tuple(rejected))
+
+
+def no_place(instance: InstanceSpec, allowed: Allowed, num_cores: int) -> ConfigError:
+    """The refusal of a job that the allowed cores cannot hold, whoever has them."""
+    return ConfigError(
+        refusal(
+            asked=f"num_cores={num_cores} on {instance.name}",
+            found=f"no place on the cores {ranges(allowed.core_ids)} {allowed.origin}",
+            why=f"a job takes neighbouring cores: {legal_core_counts(instance).rule}",
+            do=f"allow cores such as {ranges(range(num_cores))}",
+        ),
+        details={"num_cores": num_cores, "allowed": list(allowed.core_ids)},
+    )
+
+
+def load_of(run: Cores, loads: Mapping[int, int]) -> int:
+    """Number of models on cores, counted once per core."""
+    return sum(loads.get(core, 0) for core in run)
+
+
+def ranges(core_ids: Iterable[int]) -> str:
+    """Core ids as NEURON_RT_VISIBLE_CORES writes them.
+
+    >>> ranges((0, 1, 2, 5))
+    '0-2,5'
+    """
+    parts: list[list[int]] = []
+    for core in sorted(core_ids):
+        if parts and core == parts[-1][1] + 1:
+            parts[-1][1] = core
+        else:
+            parts.append([core, core])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)

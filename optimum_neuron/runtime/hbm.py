@@ -1,0 +1,287 @@
+"""The HBM ledger of a simulated core: who has charged how much for what, and a refusal with the whole table.
+
+A core belongs to one process, so the ledger of a process is the truth about its cores. It counts bytes and allocates
+nothing: the tensors are host memory. Sizes are printed as the real runtime prints them: 1 GB is 2**30 bytes.
+
+    >>> from optimum_neuron.hardware import TARGETS
+    >>> from optimum_neuron.runtime.hbm import HbmLedger
+    >>> ledger = HbmLedger(capacity_bytes=2**30, core_id=3, target=TARGETS["inf2"])
+    >>> weights = ledger.charge("weights", 2**29, "bert")
+    >>> ledger.name, ledger.available_bytes
+    ('ND 1:NC 1', 536870912)
+    >>> weights.release()
+    >>> ledger.used_bytes
+    0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+
+from ..compiler.memory import MICROCODE_BYTES
+from ..errors import ConfigError, DeviceMemoryError, nearest, refusal
+from ..hardware import TARGETS, InstanceSpec, Target
+
+MICROCODE_OWNER = "microcode"
+"""Owner of what the runtime itself takes on a core."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Category:
+    """What HBM is used for, under this package's name and the real runtime's."""
+
+    name: str
+    """Name here."""
+    runtime_name: str
+    """Name in the real runtime's messages (Neuron docs, Neuron device memory)."""
+    meaning: str
+    """What is counted in it."""
+
+
+CATEGORIES: Mapping[str, Category] = {
+    category.name: category
+    for category in (
+        Category(name="weights", runtime_name="model constants", meaning="parameters and constants of a model"),
+        Category(
+            name="kv_cache", runtime_name="tensors", meaning="state that stays on the device, such as the KV cache"
+        ),
+        Category(name="scratch", runtime_name="scratchpad", meaning="largest moment of intermediate results"),
+        Category(name="code", runtime_name="model code", meaning="instructions, and the microcode of the core"),
+    )
+}
+"""All categories by name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Entry:
+    category: str
+    size_bytes: int
+    owner: str
+
+
+class Charge:
+    """A part of a core's HBM in use; made by `HbmLedger.charge`, freed by `release` or with the last reference."""
+
+    def __init__(self, entry: _Entry, free: Callable[[], object]) -> None:
+        self.category = entry.category
+        """Name of the category."""
+        self.size_bytes = entry.size_bytes
+        """Bytes."""
+        self.owner = entry.owner
+        """Name of the model."""
+        self._finalizer = weakref.finalize(self, free)
+        # Nobody reads a ledger at exit.
+        self._finalizer.atexit = False
+
+    def release(self) -> None:
+        """Free the bytes; calling it again does nothing."""
+        self._finalizer()
+
+
+class HbmLedger:
+    """HBM of one core: charges by category and owner. Threads may share it.
+
+    Args:
+        capacity_bytes: HBM of the core.
+        core_id: logical core on the instance.
+        target: what the core belongs to.
+    """
+
+    def __init__(self, capacity_bytes: int, core_id: int, target: Target) -> None:
+        self.capacity_bytes = capacity_bytes
+        """HBM of the core."""
+        self.core_id = core_id
+        """Logical core on the instance."""
+        self.target = target
+        """What the core belongs to."""
+        # Releasing is one `pop`, without the lock: it may run in a finalizer while this thread holds the lock.
+        self._entries: dict[int, _Entry] = {}
+        self._keys = itertools.count()
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """Device and core within the device, as the real runtime writes them."""
+        device, core = divmod(self.core_id, self.target.logical_cores_per_chip())
+        return f"ND {device}:NC {core}"
+
+    @property
+    def used_bytes(self) -> int:
+        """Sum of all charges."""
+        return sum(entry.size_bytes for entry in list(self._entries.values()))
+
+    @property
+    def available_bytes(self) -> int:
+        """What is left."""
+        return self.capacity_bytes - self.used_bytes
+
+    def used_by_category(self) -> dict[str, int]:
+        """Bytes by category, every category included."""
+        return _by_category(list(self._entries.values()))
+
+    def charge(
+        self, category: str, size_bytes: int, owner: str, *, suggest: Callable[[int], str] | None = None
+    ) -> Charge:
+        """Take HBM, or refuse with the table of what takes it now.
+
+        Args:
+            category: a name of `CATEGORIES`.
+            size_bytes: how much.
+            owner: name of the model.
+            suggest: given the missing bytes, says the smallest change that would fit.
+
+        Raises:
+            DeviceMemoryError: it does not fit.
+            ConfigError: there is no such category, or the size is negative.
+        """
+        if category not in CATEGORIES:
+            raise ConfigError(
+                refusal(
+                    asked=f"category '{category}'",
+                    found=f"unknown{nearest(category, CATEGORIES)}",
+                    why="the table has a column for each category",
+                    do=f"use one of {', '.join(CATEGORIES)}",
+                )
+            )
+        if size_bytes < 0:
+            raise ConfigError(
+                refusal(
+                    asked=f"a charge of {size_bytes} bytes",
+                    found="less than nothing",
+                    why="a charge takes memory",
+                    do="call `release` of the charge to free it",
+                )
+            )
+        entry = _Entry(category=category, size_bytes=size_bytes, owner=owner)
+        with self._lock:
+            missing = size_bytes - self.available_bytes
+            if missing <= 0:
+                key = next(self._keys)
+                self._entries[key] = entry
+        if missing > 0:
+            raise self._refused(entry, missing, suggest)
+        return Charge(entry, lambda: self._entries.pop(key, None))
+
+    def table(self) -> str:
+        """Text table: a row for the core, one for each owner, largest first, and what is available; simulated."""
+        entries = list(self._entries.values())
+        owners: dict[str, list[_Entry]] = {}
+        for entry in entries:
+            owners.setdefault(entry.owner, []).append(entry)
+        rows = [
+            (self.name, entries),
+            *sorted((("  " + owner, own) for owner, own in owners.items()), key=lambda row: -_total(row[1])),
+        ]
+        lines = [["", "total", *(category.runtime_name for category in CATEGORIES.values())]]
+        lines += [[name, _size(_total(own)), *map(_size, _by_category(own).values())] for name, own in rows]
+        lines.append(["available", _size(self.capacity_bytes - _total(entries)), *("" for _ in CATEGORIES)])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        body = [" | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+        return "\n".join(
+            [
+                f"HBM of core {self.core_id} of {self.target.name}, {_size(self.capacity_bytes)}, simulated:",
+                *(line.rstrip() for line in body),
+            ]
+        )
+
+    def _refused(self, entry: _Entry, missing: int, suggest: Callable[[int], str] | None) -> DeviceMemoryError:
+        message = refusal(
+            asked=f"Failed to allocate {_size(entry.size_bytes)} "
+            f"(usage: {CATEGORIES[entry.category].runtime_name}) on {self.name}",
+            found=f"'{entry.owner}' needs {_size(missing)} more than is available",
+            why="the models on a core share its HBM",
+            do=(suggest or self._advice)(missing),
+        )
+        return DeviceMemoryError(
+            f"{message}\n{self.table()}",
+            details={
+                "core_id": self.core_id,
+                "owner": entry.owner,
+                "category": entry.category,
+                "requested_bytes": entry.size_bytes,
+                "missing_bytes": missing,
+                "capacity_bytes": self.capacity_bytes,
+                "used_by_category": self.used_by_category(),
+                "simulated": True,
+            },
+        )
+
+    def _advice(self, missing: int) -> str:
+        sizes: dict[str, int] = {}
+        for entry in list(self._entries.values()):
+            sizes[entry.owner] = sizes.get(entry.owner, 0) + entry.size_bytes
+        enough = [(size, owner) for owner, size in sizes.items() if size >= missing and owner != MICROCODE_OWNER]
+        if enough:
+            size, owner = min(enough)
+            return f"release '{owner}', which has {_size(size)} of this core, or ask for {_size(missing)} less"
+        return f"ask for {_size(missing)} less: a smaller batch, a shorter sequence or a narrower dtype"
+
+
+def _total(entries: list[_Entry]) -> int:
+    return sum(entry.size_bytes for entry in entries)
+
+
+def _by_category(entries: list[_Entry]) -> dict[str, int]:
+    return {name: _total([entry for entry in entries if entry.category == name]) for name in CATEGORIES}
+
+
+def _size(size_bytes: int) -> str:
+    """Bytes as the real runtime prints them."""
+    for power, unit in ((30, "GB"), (20, "MB"), (10, "KB")):
+        if size_bytes >= 2**power:
+            return f"{size_bytes / 2**power:.3f}{unit}"
+    return f"{size_bytes}B"
+
+
+_LEDGERS: dict[tuple[str, int], tuple[HbmLedger, Charge]] = {}
+_LEDGERS_LOCK = threading.Lock()
+
+
+def _forget_ledgers() -> None:
+    """In a forked child: it claims its own cores, which are empty."""
+    _LEDGERS.clear()
+    _LEDGERS_LOCK.release()
+
+
+os.register_at_fork(before=_LEDGERS_LOCK.acquire, after_in_parent=_LEDGERS_LOCK.release, after_in_child=_forget_ledgers)
+
+
+def ledger(instance: InstanceSpec, core_id: int) -> HbmLedger:
+    """The ledger of one core in this process; the core's microcode is charged already.
+
+    Raises:
+        ConfigError: the instance has no such core.
+
+    Example:
+        ```python
+        from optimum_neuron.hardware import resolve_instance
+        from optimum_neuron.runtime.hbm import ledger
+
+        core = ledger(resolve_instance("inf2.xlarge").value, 0)
+        assert core.used_by_category()["code"] == 96 * 2**20
+        ```
+    """
+    total = instance.num_logical_cores()
+    if not 0 <= core_id < total:
+        raise ConfigError(
+            refusal(
+                asked=f"core {core_id} of {instance.name}",
+                found=f"it has {total} cores",
+                why="core ids count from 0",
+                do=f"use 0 to {total - 1}",
+            )
+        )
+    target = TARGETS[instance.family]
+    with _LEDGERS_LOCK:
+        if (instance.name, core_id) not in _LEDGERS:
+            made = HbmLedger(capacity_bytes=target.hbm_bytes_per_core(), core_id=core_id, target=target)
+            # 96 MB for each physical core (Neuron docs, Neuron device memory); kept for as long as the ledger is.
+            num_physical = target.chip.num_cores // target.logical_cores_per_chip()
+            microcode = made.charge("code", MICROCODE_BYTES * num_physical, MICROCODE_OWNER)
+            _LEDGERS[instance.name, core_id] = made, microcode
+        return _LEDGERS[instance.name, core_id][0]

@@ -1,0 +1,155 @@
+"""Which cores a model gets, and why; what the environment allows."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+from optimum_neuron.errors import ConfigError, CoreBusyError
+from optimum_neuron.hardware import INSTANCES
+from optimum_neuron.runtime import core_choice
+from optimum_neuron.runtime.core_process import PROCESS
+from optimum_neuron.runtime.cores import claim_cores, held_cores
+
+SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]
+
+
+def test_num_cores_are_taken_up_front_and_kept(start):
+    first, second = start(MEDIUM, NEURON_RT_NUM_CORES="4"), start(MEDIUM, NEURON_RT_NUM_CORES="8")
+    assert first.ask("claim", "bert") == [0]
+    assert [(row["core_id"], row["model"]) for row in second.ask("held")] == [
+        (0, "bert"),
+        (1, None),
+        (2, None),
+        (3, None),
+    ]
+    assert first.ask("release", "bert") is None
+    assert [row["model"] for row in second.ask("held")] == [None] * 4
+    assert second.ask("claim", "llama", 8) == list(range(4, 12))
+    assert first.ask("claim", "whisper", 4) == [0, 1, 2, 3]
+    assert [first.ask("claim", f"tiny-{place}") for place in range(5)] == [[0], [1], [2], [3], [0]]
+
+
+def test_num_cores_0_takes_every_core(start):
+    first, second = start(NEURON_RT_NUM_CORES="0"), start()
+    assert first.ask("claim", "bert") == [0]
+    refused = second.ask("claim", "llama")
+    assert refused["error"] == "CoreBusyError"
+    assert "(none yet)" in refused["message"].splitlines()[-1]
+
+
+def test_num_cores_that_other_processes_hold_are_refused_whole(start):
+    first, second = start(), start(NEURON_RT_NUM_CORES="2")
+    assert first.ask("claim", "bert") == [0]
+    refused = second.ask("claim", "llama")
+    assert refused["error"] == "CoreBusyError" and "claim 2 neighbouring cores" in refused["message"]
+    assert [row["core_id"] for row in second.ask("held")] == [0]
+
+
+def test_num_cores_takes_effect_once(environ):
+    kept = {**environ, "NEURON_RT_NUM_CORES": "1"}
+    with claim_cores(SMALL, model="bert", environ=kept):
+        pass
+    with pytest.raises(ConfigError, match="already keeps cores 0.*before the first model"):
+        claim_cores(SMALL, model="bert", environ={**environ, "NEURON_RT_NUM_CORES": "2"})
+    PROCESS.close()  # what this test reserved would stay until the test run ends
+    PROCESS.reserved.clear()
+
+
+@pytest.mark.parametrize(("visible", "count", "core_id"), [("1", None, 1), ("1", "2", 1), ("0", "0", 0)])
+def test_visible_cores_limit_and_have_precedence(environ, visible, count, core_id):
+    environ |= {"NEURON_RT_VISIBLE_CORES": visible} | ({} if count is None else {"NEURON_RT_NUM_CORES": count})
+    with claim_cores(SMALL, model="bert", environ=environ) as claim:
+        assert claim.core_ids == (core_id,)
+        assert f"allowed by NEURON_RT_VISIBLE_CORES={visible}" in claim.choice.reason
+        assert ("precedence over NEURON_RT_NUM_CORES" in claim.choice.reason) == (count is not None)
+        assert [row["core_id"] for row in held_cores(SMALL, environ=environ)] == [core_id]
+
+
+@pytest.mark.parametrize(
+    ("variables", "num_cores", "message"),
+    [
+        ({"NEURON_RT_VISIBLE_CORES": "1-3,7"}, 1, "inf2.xlarge has no core 2-3,7. Its cores are 0-1"),
+        ({"NEURON_RT_VISIBLE_CORES": "zero"}, 1, "no core or range"),
+        ({"NEURON_RT_NUM_CORES": "3"}, 1, "inf2.xlarge has 2 cores"),
+        ({"NEURON_RT_NUM_CORES": "-1"}, 1, "not a whole number"),
+        ({"NEURON_RT_VISIBLE_CORES": "1"}, 2, "no place on the cores 1 allowed by NEURON_RT_VISIBLE_CORES=1"),
+        ({"NEURON_RT_NUM_CORES": "1"}, 2, "no place on the cores 0-1 .*NEURON_RT_NUM_CORES=1 takes 1"),
+        ({}, 3, "a job may take 1, 2"),
+    ],
+)
+def test_restrictions_that_leave_no_place_are_refused(environ, variables, num_cores, message):
+    with pytest.raises(ConfigError, match=message):
+        claim_cores(SMALL, model="bert", num_cores=num_cores, environ=environ | variables)
+    assert held_cores(SMALL, environ=environ) == []
+
+
+def test_visible_cores_that_others_hold_are_refused_with_a_free_one(start, environ):
+    assert start().ask("claim", "bert") == [0]
+    with pytest.raises(CoreBusyError, match="set NEURON_RT_VISIBLE_CORES=1, which no other process holds"):
+        claim_cores(SMALL, model="llama", environ=environ | {"NEURON_RT_VISIBLE_CORES": "0"})
+    with claim_cores(SMALL, model="llama", environ=environ) as claim:
+        assert claim.core_ids == (1,)
+
+
+def test_models_of_one_process_share_cores_in_turn(environ):
+    claims = [claim_cores(SMALL, model=f"model-{place}", environ=environ) for place in range(5)]
+    assert [claim.core_ids for claim in claims] == [(0,), (1,), (0,), (1,), (0,)]
+    assert [(row["core_id"], row["model"]) for row in held_cores(SMALL, environ=environ)] == [
+        (0, "model-0"),
+        (0, "model-2"),
+        (0, "model-4"),
+        (1, "model-1"),
+        (1, "model-3"),
+    ]
+    claims[1].release()
+    fewest = claim_cores(SMALL, model="fewest", environ=environ)
+    assert fewest.core_ids == (1,)
+    assert "models of this process on it: 1" in fewest.choice.reason
+    assert [(lost.candidate, lost.reason) for lost in fewest.choice.rejected] == [
+        ("0", "models of this process on it: 3")
+    ]
+    for claim in (*claims, fewest):
+        claim.release()
+    assert held_cores(SMALL, environ=environ) == []
+
+
+def test_equally_loaded_cores_are_given_out_in_turn(environ):
+    taken = []
+    for _ in range(3):
+        with claim_cores(SMALL, model="bert", environ=environ) as claim:
+            taken.append(claim.core_ids)
+    assert taken == [(0,), (1,), (0,)]
+
+
+def test_the_choice_says_why(start, environ):
+    worker = start()
+    assert worker.ask("claim", "bert") == [0]
+    with claim_cores(SMALL, model="llama", environ=environ) as claim:
+        assert "of the 2 cores of inf2.xlarge" in claim.choice.reason
+        assert "where the real runtime claims all of them" in claim.choice.reason
+        assert [(lost.candidate, lost.reason) for lost in claim.choice.rejected] == [
+            ("0", f"core 0 is held by process {worker.pid} (bert)")
+        ]
+
+
+@pytest.mark.parametrize(
+    ("instance", "visible", "num_cores", "expected"),
+    [
+        ("inf2.24xlarge", "1-6", 4, (2, 3, 4, 5)),
+        ("trn1.32xlarge", "1-31", 8, (8, 9, 10, 11, 12, 13, 14, 15)),
+        ("trn2.48xlarge", "2-7", 4, (4, 5, 6, 7)),
+    ],
+)
+def test_several_cores_are_neighbours_where_a_job_may_be(environ, instance, visible, num_cores, expected):
+    environ |= {"NEURON_RT_VISIBLE_CORES": visible}
+    with claim_cores(INSTANCES[instance], model="llama", num_cores=num_cores, environ=environ) as claim:
+        assert claim.core_ids == expected
+
+
+@pytest.mark.parametrize("text", [core_choice.__doc__, core_choice.ranges.__doc__])
+def test_sessions_in_docstrings_run(text):
+    test = doctest.DocTestParser().get_doctest(text, vars(core_choice).copy(), "docstring", None, 0)
+    outcome = doctest.DocTestRunner().run(test)
+    assert outcome.attempted and not outcome.failed

@@ -1,0 +1,111 @@
+"""Claims on cores: refusals among real processes, release, what others are told, the examples."""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from optimum_neuron import env
+from optimum_neuron.errors import ConfigError, CoreBusyError
+from optimum_neuron.hardware import INSTANCES
+from optimum_neuron.runtime import cores
+from optimum_neuron.runtime.cores import claim_cores, held_cores
+
+ROOT = Path(__file__).parents[2]
+SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]
+
+
+def test_the_second_process_gets_another_core_and_the_third_is_refused(start):
+    first, second, third = start(), start(), start()
+    assert first.ask("claim", "bert") == [0]
+    assert second.ask("claim", "llama") == [1]
+    refused = third.ask("claim", "whisper")
+    assert refused["error"] == "CoreBusyError"
+    head, *lines = refused["message"].splitlines()
+    assert "claim 1 core of inf2.xlarge for 'whisper'" in head
+    assert "other processes hold 2 of the 2 cores of inf2.xlarge" in head
+    assert "OPTIMUM_NEURON_INSTANCE=inf2.24xlarge" in head and "end a process of the table" in head
+    assert [line.split()[:3] for line in lines] == [
+        ["core", "pid", "model"],
+        ["0", str(first.pid), "bert"],
+        ["1", str(second.pid), "llama"],
+    ]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", lines[1].split()[3])
+    assert [row["pid"] for row in refused["details"]["holders"]] == [first.pid, second.pid]
+
+
+def test_a_released_core_is_free_while_its_process_lives_on(start):
+    first, second = start(NEURON_RT_VISIBLE_CORES="0"), start(NEURON_RT_VISIBLE_CORES="0")
+    assert first.ask("claim", "bert") == [0]
+    assert second.ask("claim", "llama")["error"] == "CoreBusyError"
+    assert first.ask("release", "bert") is None
+    assert second.ask("claim", "llama") == [0]
+    assert first.ask("claim", "bert")["error"] == "CoreBusyError"
+
+
+def test_claims_on_two_instances_do_not_meet(environ):
+    with claim_cores(SMALL, model="bert", environ=environ), claim_cores(MEDIUM, model="bert", environ=environ) as claim:
+        assert claim.core_ids == (0,)
+        assert len(held_cores(SMALL, environ=environ)) == len(held_cores(MEDIUM, environ=environ)) == 1
+
+
+def test_release_is_idempotent_and_repr_tells(environ):
+    claim = claim_cores(SMALL, model="bert", environ=environ)
+    assert claim.held and repr(claim) == "CoreClaim('bert', cores 0 of inf2.xlarge, held)"
+    claim.release()
+    again = claim_cores(SMALL, model="llama", environ=environ | {"NEURON_RT_VISIBLE_CORES": "0"})
+    claim.release()
+    assert not claim.held and again.held and repr(claim).endswith("released)")
+    again.release()
+
+
+def test_the_last_reference_frees(start, environ):
+    worker = start(NEURON_RT_VISIBLE_CORES="0")
+    claim = claim_cores(SMALL, model="bert", environ=environ)
+    assert worker.ask("claim", "llama")["error"] == "CoreBusyError"
+    del claim
+    gc.collect()
+    assert worker.ask("claim", "llama") == [0]
+
+
+def test_what_holds_a_core_is_the_lock_and_not_its_record(start, environ, tmp_path, records):
+    assert held_cores(SMALL, environ=environ) == [] and list(tmp_path.iterdir()) == []
+    worker = start()
+    assert worker.ask("claim", "bert") == [0]
+    (row,) = held_cores(SMALL, environ=environ)
+    assert (row["core_id"], row["pid"], row["model"]) == (0, worker.pid, "bert")
+    assert row["command"].startswith(sys.executable) and "\n" not in row["command"]
+    folder = tmp_path / "cores" / SMALL.name
+    (folder / records()[0]).write_text("{")
+    assert held_cores(SMALL, environ=environ) == [
+        {"core_id": 0, "pid": None, "model": None, "since": None, "command": None}
+    ]
+    with pytest.raises(CoreBusyError, match="unknown"):
+        claim_cores(SMALL, model="llama", environ=environ | {"NEURON_RT_VISIBLE_CORES": "0"})
+
+
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="set OPTIMUM_NEURON_HOME to a folder that may be written"):
+        claim_cores(SMALL, model="bert", environ={"OPTIMUM_NEURON_HOME": str(tmp_path / "file")})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [claim_cores.__doc__, cores.__doc__, (ROOT / "docs" / "runtime.md").read_text()],
+    ids=["claim_cores", "module", "page"],
+)
+def test_examples_run(text, environ, monkeypatch):
+    for name in env.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", environ["OPTIMUM_NEURON_HOME"])
+    blocks = re.findall(r"^( *)```python\n(.*?)^\1```", text, re.DOTALL | re.MULTILINE)
+    blocks = [block for _, block in blocks] or re.findall(r"^ {4}from .*", text, re.DOTALL | re.MULTILINE)
+    assert blocks
+    for block in blocks:
+        exec(textwrap.dedent(block), {})

@@ -1,0 +1,231 @@
+"""The ledger: sums, refusals, what frees a charge."""
+
+from __future__ import annotations
+
+import doctest
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from optimum_neuron.errors import ConfigError, DeviceMemoryError
+from optimum_neuron.hardware import INSTANCES, TARGETS
+from optimum_neuron.runtime import hbm
+from optimum_neuron.runtime.hbm import CATEGORIES, HbmLedger, ledger
+
+ROOT = Path(__file__).parents[2]
+GIB = 2**30
+
+FORKING = textwrap.dedent("""
+    import os
+    from optimum_neuron.hardware import INSTANCES
+    from optimum_neuron.runtime.hbm import ledger
+
+    instance = INSTANCES["inf2.xlarge"]
+    charge = ledger(instance, 0).charge("weights", 1000, "bert")
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+    weights = ledger(instance, 0).used_by_category()["weights"]
+    print("parent" if child else "child", weights)
+""")
+
+
+def make(core_id=4, target="trn2", capacity=24 * GIB):
+    return HbmLedger(capacity_bytes=capacity, core_id=core_id, target=TARGETS[target])
+
+
+def test_categories_sum_to_what_is_used():
+    core = make()
+    charges = [core.charge(name, (place + 1) * GIB, "llama") for place, name in enumerate(CATEGORIES)]
+    charges.append(core.charge("kv_cache", GIB, "bert"))
+    assert core.used_by_category() == {"weights": GIB, "kv_cache": 3 * GIB, "scratch": 3 * GIB, "code": 4 * GIB}
+    assert sum(core.used_by_category().values()) == core.used_bytes == 11 * GIB
+    assert core.available_bytes == 13 * GIB
+
+
+def test_the_last_byte_fits_and_one_more_does_not():
+    core = make(capacity=1000)
+    full = core.charge("weights", 1000, "bert")
+    assert core.available_bytes == 0
+    assert core.charge("scratch", 0, "bert").size_bytes == 0
+    with pytest.raises(DeviceMemoryError) as caught:
+        core.charge("scratch", 1, "bert")
+    assert caught.value.details["missing_bytes"] == 1
+    full.release()
+    assert core.charge("scratch", 1000, "bert").size_bytes == 1000
+
+
+def test_release_frees_once():
+    core = make()
+    first, second = core.charge("weights", GIB, "bert"), core.charge("weights", GIB, "bert")
+    first.release()
+    first.release()
+    assert core.used_bytes == GIB == second.size_bytes
+
+
+def test_the_last_reference_frees():
+    core = make()
+    charge = core.charge("weights", GIB, "bert")
+    assert core.used_bytes == GIB
+    del charge
+    gc.collect()
+    assert core.used_bytes == 0
+
+
+def test_a_failed_charge_leaves_nothing():
+    core = make()
+    with pytest.raises(DeviceMemoryError):
+        core.charge("weights", 25 * GIB, "llama")
+    assert core.used_bytes == 0
+
+
+def test_the_refusal_has_the_table_by_category_and_owner():
+    core = make()
+    held = [
+        core.charge("weights", 16 * GIB, "llama"),
+        core.charge("kv_cache", 5 * GIB, "llama"),
+        core.charge("weights", 2 * GIB, "bert"),
+        core.charge("scratch", 512 * 2**20, "bert"),
+    ]
+    with pytest.raises(DeviceMemoryError) as caught:
+        core.charge("kv_cache", 4 * GIB, "whisper")
+    message = str(caught.value)
+    assert message.startswith("Failed to allocate 4.000GB (usage: tensors) on ND 1:NC 0: ")
+    assert "'whisper' needs 3.500GB more" in message and "simulated" in message.splitlines()[1]
+    rows = {
+        line.split("|")[0].strip(): [cell.strip() for cell in line.split("|")[1:]] for line in message.splitlines()[2:]
+    }
+    assert rows[""] == ["total", "model constants", "tensors", "scratchpad", "model code"]
+    assert rows["ND 1:NC 0"] == ["23.500GB", "18.000GB", "5.000GB", "512.000MB", "0B"]
+    assert rows["llama"] == ["21.000GB", "16.000GB", "5.000GB", "0B", "0B"]
+    assert rows["bert"] == ["2.500GB", "2.000GB", "0B", "512.000MB", "0B"]
+    assert rows["available"][0] == "512.000MB"
+    assert list(rows) == ["", "ND 1:NC 0", "llama", "bert", "available"]
+    assert caught.value.details["used_by_category"]["weights"] == 18 * GIB
+    assert len(held) == 4
+
+
+def test_the_advice_names_the_smallest_model_that_makes_room():
+    core = make()
+    held = [core.charge("weights", size * GIB, owner) for owner, size in (("llama", 16), ("bert", 6), ("tiny", 1))]
+    with pytest.raises(DeviceMemoryError, match=r"release 'bert', which has 6\.000GB of this core, or ask"):
+        core.charge("kv_cache", 3 * GIB, "whisper")
+    with pytest.raises(DeviceMemoryError, match=r"ask for 19\.000GB less: a smaller batch"):
+        core.charge("kv_cache", 20 * GIB, "whisper")
+    assert held[0].owner == "llama"
+
+
+def test_the_caller_may_know_better():
+    core, asked = make(capacity=GIB), []
+
+    def suggest(missing):
+        asked.append((missing, core.available_bytes))  # may look at the ledger
+        return "pass sequence_length=2048"
+
+    with pytest.raises(DeviceMemoryError, match=r"To fix it: pass sequence_length=2048\."):
+        core.charge("kv_cache", 3 * GIB, "llama", suggest=suggest)
+    assert asked == [(2 * GIB, GIB)]
+
+
+@pytest.mark.parametrize(
+    ("category", "size_bytes", "message"),
+    [
+        ("weigths", 1, "did you mean 'weights'"),
+        ("tensors", 1, "use one of weights, kv_cache, scratch, code"),
+        ("weights", -1, "less than nothing"),
+    ],
+)
+def test_wrong_charges_are_refused(category, size_bytes, message):
+    with pytest.raises(ConfigError, match=message):
+        make().charge(category, size_bytes, "bert")
+
+
+def test_threads_never_exceed_the_capacity():
+    core, kept, refused = make(capacity=100), [], []
+
+    def work():
+        for _ in range(50):
+            try:
+                kept.append(core.charge("scratch", 1, "bert"))
+            except DeviceMemoryError:
+                refused.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert (len(kept), len(refused), core.available_bytes) == (100, 100, 0)
+
+
+@pytest.mark.parametrize(
+    ("instance", "core_id", "name", "capacity", "microcode"),
+    [
+        ("inf2.xlarge", 1, "ND 0:NC 1", 16 * GIB, 96 * 2**20),
+        ("trn1.32xlarge", 31, "ND 15:NC 1", 16 * GIB, 96 * 2**20),
+        ("trn2.48xlarge", 5, "ND 1:NC 1", 24 * GIB, 192 * 2**20),
+    ],
+)
+def test_one_ledger_for_each_core_with_its_microcode(instance, core_id, name, capacity, microcode):
+    core = ledger(INSTANCES[instance], core_id)
+    assert core is ledger(INSTANCES[instance], core_id)
+    assert core is not ledger(INSTANCES[instance], core_id - 1)
+    assert (core.name, core.capacity_bytes) == (name, capacity)
+    gc.collect()
+    assert core.used_by_category() == {"weights": 0, "kv_cache": 0, "scratch": 0, "code": microcode}
+
+
+def test_a_forked_child_starts_with_empty_ledgers():
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["child", "0", "parent", "1000"]
+
+
+def test_microcode_is_not_advised_to_go():
+    core = ledger(INSTANCES["inf2.8xlarge"], 0)
+    with pytest.raises(DeviceMemoryError, match="ask for 96.000MB less") as caught:
+        core.charge("weights", core.capacity_bytes, "llama")
+    assert "  microcode" in str(caught.value) and "release" not in str(caught.value)
+
+
+@pytest.mark.parametrize("core_id", [-1, 2])
+def test_a_core_that_does_not_exist_has_no_ledger(core_id):
+    with pytest.raises(ConfigError, match="use 0 to 1"):
+        ledger(INSTANCES["inf2.xlarge"], core_id)
+
+
+def test_the_page_shows_what_the_code_prints():
+    core = make(core_id=0, target="inf2", capacity=16 * GIB)
+    sizes = (
+        ("code", 96, "microcode"),
+        ("weights", 13 * 1024, "llama"),
+        ("kv_cache", 1024, "llama"),
+        ("scratch", 150, "llama"),
+        ("weights", 438, "bert"),
+    )
+    held = [core.charge(category, size * 2**20, owner) for category, size, owner in sizes]
+    with pytest.raises(DeviceMemoryError) as caught:
+        core.charge("kv_cache", 3 * GIB // 2, "whisper")
+    assert f"```\n{caught.value}\n```\n" in (ROOT / "docs" / "runtime.md").read_text()
+    assert len(held) == 5
+
+
+def test_every_category_is_on_the_page():
+    page = (ROOT / "docs" / "runtime.md").read_text()
+    assert all(
+        f"| `{name}` | {category.runtime_name} | {category.meaning}" in page for name, category in CATEGORIES.items()
+    )
+
+
+def test_examples_in_the_docstrings_run():
+    outcome = doctest.testmod(hbm)
+    assert outcome.attempted and not outcome.failed
