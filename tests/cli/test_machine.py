@@ -57,7 +57,7 @@ def test_a_compiler_that_works_has_no_complaint(found):
     assert found.compiler.complaint == ""
 
 
-def test_a_compiler_that_cannot_translate_says_why(tmp_path, monkeypatch):
+def test_a_compiler_that_cannot_translate_says_why(tmp_path):
     from torch._inductor import config
 
     broken = tmp_path / "g++"
@@ -65,10 +65,10 @@ def test_a_compiler_that_cannot_translate_says_why(tmp_path, monkeypatch):
         "#!/bin/sh\ncase $1 in --version) echo 'g++ 1.0';; *) echo 'g++: no headers' >&2; exit 1;; esac\n"
     )
     broken.chmod(0o755)
-    monkeypatch.setattr(config.cpp, "cxx", str(broken))
-    assert machine._try_compiler() == "g++: no headers"
-    monkeypatch.setattr(config.cpp, "cxx", str(tmp_path / "absent"))
-    assert machine._try_compiler() == "Inductor looks for it under another name"
+    with config.patch({"cpp.cxx": str(broken)}):
+        assert machine._try_compiler() == "g++: no headers"
+    with config.patch({"cpp.cxx": str(tmp_path / "absent")}):
+        assert machine._try_compiler() == "Inductor looks for it under another name"
 
 
 def test_a_torch_that_cannot_be_imported_is_reported(monkeypatch):

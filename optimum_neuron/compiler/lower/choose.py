@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import shutil
 import subprocess
 from typing import Literal
 
@@ -46,18 +45,16 @@ def probe_cpu() -> CpuFeatures:
 
 @functools.cache
 def probe_compiler() -> str | None:
-    """First line of the C++ compiler's version, or None where there is none that runs."""
-    from torch._inductor import config
+    """First line of the version of the C++ compiler that Inductor calls, or None where there is none that runs."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
 
-    names = config.cpp.cxx if isinstance(config.cpp.cxx, (tuple, list)) else (config.cpp.cxx,)
-    for name in [*names, "c++", "clang++"]:
-        path = shutil.which(name) if name else None
-        if path is None:
-            continue
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return done.stdout.splitlines()[0]
-    return None
+    try:
+        command = get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return None
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.splitlines()[0] if done.returncode == 0 and done.stdout else None
 
 
 def choose_level(
