@@ -105,7 +105,8 @@ class NeuronConfig:
             )
         buckets, length = self.prefill_buckets, self.sequence_length
         if buckets is not None and (
-            not buckets
+            not isinstance(buckets, (list, tuple))
+            or not buckets
             or any(not isinstance(b, int) or b < 1 for b in buckets)
             or list(buckets) != sorted(set(buckets))
         ):

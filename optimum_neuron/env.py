@@ -91,7 +91,7 @@ def num_cores(environ: Mapping[str, str] = os.environ) -> int | None:
     text = environ.get("NEURON_RT_NUM_CORES")
     if text is None or text == "":
         return None
-    if not text.isdigit():
+    if not text.isdecimal():
         raise ConfigError(
             refusal(
                 asked=f"NEURON_RT_NUM_CORES={text}",
@@ -119,7 +119,7 @@ def visible_cores(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | 
     cores: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
             raise ConfigError(
                 refusal(
                     asked=f"NEURON_RT_VISIBLE_CORES={text}",

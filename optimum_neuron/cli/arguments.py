@@ -110,7 +110,7 @@ def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
     for level, meaning in (
         ("1", "no C++ compiler needed, ready at once"),
         ("2", "each distinct layer compiled ahead of time"),
-        ("3", "the whole graph compiled and tuned"),
+        ("3", "as -O2, alternative kernels are tried and seldom used graphs compiled too"),
     ):
         levels.add_argument(f"-O{level}", dest="optlevel", action="store_const", const=level, help=meaning)
     compiler.add_argument(

@@ -1,12 +1,13 @@
 """`optimum-cli neuron inspect DIR`: what an exported folder holds, read without running anything of it.
 
 The facts come from `optimum_neuron.exporters.inspect_export`; whatever they are, they are shown: single values
-first, then one table per list.
+first, then one table per list. What has hundreds of rows is left to `--json`.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ from optimum.commands.base import CommandInfo
 
 from .output import Out, cell, size
 from .parser import Command
+
+DETAILS = ("members", "metadata")
+"""Facts of the NEFF with a row for every body, operator and weight: in `--json` only."""
 
 
 class InspectCommand(Command):
@@ -31,8 +35,21 @@ class InspectCommand(Command):
         """Read the folder and show its facts."""
         from ..exporters import inspect_export
 
-        out.result(inspect_export(self.args.directory), human=show_facts, brief=self.args.directory)
+        out.result(inspect_export(self.args.directory), human=show_export, brief=self.args.directory)
         return 0
+
+
+def show_export(out: Out, facts: Mapping[str, Any]) -> None:
+    """Render the facts of an exported folder without the details of its NEFF, and name the command that shows them."""
+    neff = facts.get("neff", {})
+    left_out = [name for name in DETAILS if name in neff]
+    if not left_out:
+        show_facts(out, facts)
+        return
+    show_facts(out, {**facts, "neff": {name: value for name, value in neff.items() if name not in DETAILS}})
+    out.hint(
+        f"optimum-cli neuron inspect {shlex.quote(str(facts['folder']))} --json  # adds neff {', '.join(left_out)}"
+    )
 
 
 def show_facts(out: Out, facts: Mapping[str, Any], title: str | None = None) -> None:
@@ -40,17 +57,19 @@ def show_facts(out: Out, facts: Mapping[str, Any], title: str | None = None) -> 
 
     Args:
         out: Where to print.
-        facts: Plain data; keys that end in `_bytes` are shown with a unit, `Choice.to_dict()` values with a reason.
+        facts: Plain data; keys that end in `_bytes`, and all that is below one, are shown with a unit, and
+            `Choice.to_dict()` values with a reason.
         title: Heading of the single values.
     """
     single, nested = [], {}
+    suffix = "_bytes" if (title or "").endswith("_bytes") else ""
     for name, value in facts.items():
         if isinstance(value, Mapping) and "value" in value and "reason" in value:
-            single.append({"what": name, "value": _shown(name, value["value"]), "reason": value["reason"]})
+            single.append({"what": name, "value": _shown(name + suffix, value["value"]), "reason": value["reason"]})
         elif isinstance(value, Mapping) or _is_rows(value):
             nested[name] = value
         else:
-            single.append({"what": name, "value": _shown(name, value)})
+            single.append({"what": name, "value": _shown(name + suffix, value)})
     if single:
         out.table(single, ("what", "value", "reason"), title=title)
     for name, value in nested.items():

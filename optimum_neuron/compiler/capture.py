@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import logging
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from torch import nn
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.export import ExportedProgram
+
+_NOISY_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,15 +166,20 @@ def _layer_of(state: str) -> int:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Tracing warns about torch's own internals, and logs what is raised as an error here anyway."""
-    noisy = logging.getLogger("torch._subclasses.fake_tensor")
-    level = noisy.level
-    noisy.setLevel(logging.CRITICAL)
+    noisy = [logging.getLogger(name) for name in _NOISY_LOGGERS]
+    levels = [logger.level for logger in noisy]
+    printed = io.StringIO()
+    for logger in noisy:
+        logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        # Export prints the graph so far before it raises; what a model prints in a capture that succeeds is passed on.
+        with warnings.catch_warnings(), contextlib.redirect_stderr(printed):
             warnings.simplefilter("ignore")
             yield
     finally:
-        noisy.setLevel(level)
+        for logger, level in zip(noisy, levels, strict=True):
+            logger.setLevel(level)
+    sys.stderr.write(printed.getvalue())
 
 
 def _capture_error(module: nn.Module, name: str, error: RuntimeError) -> CaptureError:

@@ -66,9 +66,11 @@ def _peak_bytes(subprogram: Subprogram) -> int:
     """Largest sum of live results while a body runs operator by operator; views and arguments are free."""
     nodes = list(subprogram.body.graph.nodes)
     last_use: dict[fx.Node, int] = {}
-    for position, node in enumerate(nodes):
+    for position, node in reversed(list(enumerate(nodes))):
+        # A view keeps its base alive for as long as the view itself is used.
+        until = last_use.get(node, position) if node.op == "call_function" and _aliases(node) else position
         for source in node.all_input_nodes:
-            last_use[source] = position
+            last_use[source] = max(until, last_use.get(source, 0))
     live = peak = 0
     ends: dict[int, list[int]] = {}
     for position, node in enumerate(nodes):

@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import FormatVersionError, refusal
+from safetensors import SafetensorError
+
+from ..errors import ArtifactError, FormatVersionError, refusal
 from ..hardware import Target
 from .ir import IR_VERSION, Program, Subprogram, graph_from_dict, spec_from_dict
 from .neff import Neff, write_neff
-from .serial import body_from_dict, body_to_dict
+from .passes.verify import verify
+from .serial import body_from_dict, body_to_dict, make_subprogram
 from .version import COMPILER_VERSION
 
 PROGRAM_MEMBER, CONSTANTS_MEMBER, WEIGHTS_MEMBER = "program.json", "constants.safetensors", "weights.safetensors"
@@ -49,8 +52,25 @@ def read_program(neff: Neff) -> Program:
 
     Raises:
         FormatVersionError: the program was written by a newer IR.
-        ArtifactError: a body holds something that is not an ATen operator.
+        ArtifactError: a body holds something that is not an ATen operator or is not the content that it is named by,
+            or the calls do not fit together.
     """
+    try:
+        return _read(neff)
+    except ArtifactError:
+        raise
+    except (AssertionError, AttributeError, LookupError, TypeError, ValueError, SafetensorError) as error:
+        raise ArtifactError(
+            refusal(
+                asked=f"reading {neff.path}",
+                found=f"the program in it is broken ({type(error).__name__}: {error})",
+                why="its graphs, bodies and constants do not fit together",
+                do="export the model again",
+            )
+        ) from error
+
+
+def _read(neff: Neff) -> Program:
     from safetensors.torch import load
 
     data = json.loads(bytes(neff.read(PROGRAM_MEMBER)))
@@ -63,19 +83,26 @@ def read_program(neff: Neff) -> Program:
                 do="upgrade optimum-neuron-sim or export the model again",
             )
         )
-    subprograms = {}
-    for name, entry in data["subprograms"].items():
-        subprograms[name] = Subprogram(
-            name=name,
-            body=body_from_dict(json.loads(bytes(neff.read(f"bodies/{name}.json")))),
-            inputs=tuple(map(spec_from_dict, entry["inputs"])),
-            outputs=tuple(map(spec_from_dict, entry["outputs"])),
-            mutated=tuple(entry["mutated"]),
-        )
-    return Program(
+    subprograms = {name: _read_subprogram(neff, name) for name in data["subprograms"]}
+    program = Program(
         graphs={name: graph_from_dict(graph) for name, graph in data["graphs"].items()},
         subprograms=subprograms,
         weights={name: spec_from_dict(spec) for name, spec in data["weights"].items()},
         states={name: spec_from_dict(spec) for name, spec in data["states"].items()},
         constants=load(bytes(neff.read(CONSTANTS_MEMBER))),
     )
+    return verify(program, after="reading")
+
+
+def _read_subprogram(neff: Neff, name: str) -> Subprogram:
+    subprogram = make_subprogram(body_from_dict(json.loads(bytes(neff.read(f"bodies/{name}.json")))))
+    if subprogram.name != name:
+        raise ArtifactError(
+            refusal(
+                asked=f"body {name} of {neff.path}",
+                found=f"its content is {subprogram.name}",
+                why="host code is kept by these names, so a false one would replace the code of another model",
+                do="export the model again",
+            )
+        )
+    return subprogram

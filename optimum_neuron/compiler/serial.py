@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _NAMESPACES = ("aten",)
 """Operator namespaces that a stored body may call."""
 
+_NON_FINITE = ("inf", "-inf", "nan")
+"""Numbers that JSON does not have, as `repr` spells them."""
+
 
 def tensor_spec(value: torch.Tensor) -> TensorSpec:
     """Static shape and dtype of a tensor, real or fake."""
@@ -59,13 +62,16 @@ def mutated_arguments(body: fx.GraphModule) -> tuple[int, ...]:
             continue
         for argument, spec in zip(node.args, schema.arguments, strict=False):
             if spec.alias_info is not None and spec.alias_info.is_write:
-                written.add(_base_of(argument))
+                written.add(base_of(argument))
     return tuple(i for i, node in enumerate(inputs) if node in written)
 
 
-def _base_of(node: fx.Node) -> fx.Node:
+def base_of(node: fx.Node) -> fx.Node:
     """Follow views and in-place results back to the tensor they alias."""
     while node.op == "call_function":
+        if node.target is operator.getitem:
+            node = node.args[0]
+            continue
         schema: Any = getattr(node.target, "_schema", None)
         aliased = schema is not None and schema.returns and schema.returns[0].alias_info is not None
         if not aliased or not schema.arguments[0].alias_info:
@@ -103,8 +109,24 @@ def body_from_dict(data: dict[str, Any]) -> fx.GraphModule:
     """Rebuild a body; `meta["val"]` is filled by running it on fake tensors.
 
     Raises:
-        ArtifactError: a node calls something that is not a registered ATen operator.
+        ArtifactError: a node calls something that is not a registered ATen operator, or the data is no body.
     """
+    try:
+        return _rebuild(data)
+    except ArtifactError:
+        raise
+    except Exception as error:  # whatever torch raises for shapes and arguments that no compiler wrote
+        raise ArtifactError(
+            refusal(
+                asked="a stored graph",
+                found=f"it cannot be rebuilt ({type(error).__name__}: {str(error).strip()[:300]})",
+                why="its calls do not fit the operators' signatures or shapes",
+                do="export the model again with this version",
+            )
+        ) from error
+
+
+def _rebuild(data: dict[str, Any]) -> fx.GraphModule:
     import torch
     from torch import fx
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -144,7 +166,7 @@ def _op_from_name(name: str) -> Any:
 
     if name == "getitem":
         return operator.getitem
-    namespace, _, rest = name.partition(".")
+    namespace, _, rest = str(name).partition(".")
     packet, _, overload = rest.rpartition(".")
     if namespace in _NAMESPACES and packet.isidentifier() and overload.isidentifier():
         found = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
@@ -186,10 +208,10 @@ def _decode(value: Any, values: list[fx.Node]) -> Any:
         return [_decode(item, values) for item in value]
     if not isinstance(value, dict):
         return value
-    ((kind, content),) = value.items()
-    if kind == "ref" and isinstance(content, int) and 0 <= content < len(values):
+    kind, content = next(iter(value.items())) if len(value) == 1 else (None, None)
+    if kind == "ref" and type(content) is int and 0 <= content < len(values):
         return values[content]
-    if kind == "float":
+    if kind == "float" and content in _NON_FINITE:
         return float(content)
     if kind == "device" and content == "cpu":
         return torch.device("cpu")

@@ -2,13 +2,16 @@
 
 A decoder of 80 equal layers needs 2 of them captured: the second proves that the first repeats. `find_stacks`
 looks at module structure only; whether the captured bodies are equal too is proved later, by
-`passes/outline.py`, on the graph. A stack whose layers differ in any attribute is captured whole.
+`passes/outline.py`, on the graph. A stack whose layers differ in any attribute, or share weights in another way
+than all of them alike, is captured whole.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -70,25 +73,62 @@ def _num_to_capture(layers: nn.ModuleList) -> Choice[int]:
         other = _signature(layers[index])
         if other != first:
             name = next(name for name in sorted({*first, *other}) if first.get(name) != other.get(name))
+            name = name.removeprefix(".")
             return Choice(value=total, reason=f"layers 0 and {index} differ in {name}: captured whole")
+    if shared := _unevenly_shared(layers):
+        return Choice(value=total, reason=f"some layers share {shared} and others do not: captured whole")
     return Choice(value=NUM_CAPTURED_LAYERS, reason=f"{total} layers have equal attributes and shapes")
 
 
 def _signature(layer: nn.Module) -> dict[str, Any]:
     """Everything of a layer that can shape its graph, by dotted name."""
-    import torch
+    from torch import nn
 
+    internal = vars(nn.Module()).keys() - {"training"}
     facts: dict[str, Any] = {}
+    first_names: dict[int, str] = {}
     for path, module in layer.named_modules():
         facts[f"{path}.class"] = type(module)
-        for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
-            facts[f"{path}.{name}"] = (tuple(tensor.shape), tensor.dtype)
+        tensors = (*module.named_parameters(recurse=False, remove_duplicate=False), *module.named_buffers(recurse=False))
+        for name, tensor in tensors:
+            facts[f"{path}.{name}"] = (_fact(tensor), first_names.setdefault(id(tensor), f"{path}.{name}"))
         for name, value in vars(module).items():
-            if name.startswith("_") or name in _OWN_INDEX:
-                continue
-            if isinstance(value, (bool, int, float, str, type(None), tuple, torch.dtype)):
-                facts[f"{path}.{name}"] = value
+            if name not in internal and name not in _OWN_INDEX:
+                facts[f"{path}.{name}"] = _fact(value)
     return facts
+
+
+def _fact(value: Any) -> Any:
+    """What of an attribute can be compared between layers; objects compare by their own equality."""
+    import torch
+    from torch import nn
+
+    if isinstance(value, torch.Tensor):
+        return (tuple(value.shape), value.dtype)
+    if isinstance(value, nn.Module):
+        return type(value)
+    if isinstance(value, (list, tuple)):
+        return [_fact(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _fact(item) for key, item in value.items()}
+    if isinstance(value, functools.partial):
+        return [value.func, _fact(value.args), _fact(value.keywords)]
+    if isinstance(value, types.MethodType):
+        return value.__func__
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _unevenly_shared(layers: nn.ModuleList) -> str | None:
+    """Name of a parameter that several layers share, but not all of them under the same names."""
+    users: dict[int, list[tuple[int, str]]] = {}
+    for index, layer in enumerate(layers):
+        for name, parameter in layer.named_parameters(remove_duplicate=False):
+            users.setdefault(id(parameter), []).append((index, name))
+    for found in users.values():
+        indices, names = {index for index, _ in found}, {name for _, name in found}
+        if len(indices) > 1 and (len(indices) < len(layers) or len(found) != len(indices) * len(names)):
+            return min(names)
+    return None
 
 
 @contextlib.contextmanager

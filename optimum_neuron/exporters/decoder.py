@@ -42,13 +42,17 @@ class Entry(nn.Module):
 
 
 def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:
-    """Key and value cache of every layer: [batch, key heads, sequence_length, head width]."""
+    """Cache of every layer: keys [batch, heads, width, slots], values [batch, heads, slots, width]."""
     assert config.sequence_length is not None, "resolved configuration"
     specs = {}
     rows, slots = config.batch_size, config.sequence_length
     for layer, state in enumerate(family.state_shapes):
-        for name, width in (("key_cache", state.key_width), ("value_cache", state.value_width)):
-            specs[f"{name}.{layer}"] = TensorSpec(shape=(rows, state.num_heads, slots, width), dtype=config.torch_dtype)
+        shapes = {
+            "key_cache": (rows, state.num_heads, state.key_width, slots),
+            "value_cache": (rows, state.num_heads, slots, state.value_width),
+        }
+        for name, shape in shapes.items():
+            specs[f"{name}.{layer}"] = TensorSpec(shape=shape, dtype=config.torch_dtype)
     return specs
 
 

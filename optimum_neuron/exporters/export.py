@@ -92,12 +92,13 @@ def describe(prepared: Prepared) -> dict[str, Any]:
     levels = sorted({choice.value for choice in host.choices.values()}) if host else []
     reasons = sorted({f"{choice.value}: {choice.reason}" for choice in host.choices.values()}) if host else []
     available = prepared.target.value.hbm_bytes_per_core()
+    outcome, _, why = prepared.cache.reason.partition(": ")
     return {
         "model": prepared.source.name,
         "task": infer_task(prepared.source.config, config.task).to_dict(),
         "family": prepared.metadata["family"],
         "target": prepared.target.to_dict(),
-        "cache": {**prepared.cache.to_dict(), "value": prepared.cache.reason.partition(":")[0]},
+        "cache": {**prepared.cache.to_dict(), "value": outcome, "reason": why},
         "host_code": {"value": ", ".join(levels) or "none", "reason": "; ".join(reasons) or "no weights to run with"},
         "weights": None
         if prepared.tensors is None

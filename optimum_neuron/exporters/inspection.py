@@ -65,5 +65,6 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         "produced_by": {
             key: info.artifact[key] for key in ("optimum_neuron_version", "compiler_version", "checkpoint", "revision")
         },
-        "validation": info.artifact["validation"],
+        # JSON sorted the keys; a table begins with what each row is about.
+        "validation": [{"output": row["output"], **row} for row in info.artifact["validation"]],
     }

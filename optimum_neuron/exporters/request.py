@@ -15,6 +15,7 @@ from ..compiler.ir import Program
 from ..compiler.version import COMPILER_VERSION, source_hash
 from ..configuration import NeuronConfig, check_known
 from ..core import Choice, TorchDtype
+from ..errors import ModelError, refusal
 from ..hardware import Target, require_compilable, require_dtype, resolve_instance, resolve_target
 from .source import ModelSource, infer_task, load_source
 
@@ -56,7 +57,11 @@ def neuron_config(source: ModelSource, options: dict[str, Any]) -> tuple[NeuronC
         UnsupportedDtypeError: the target lacks the dtype.
     """
     check_known(options, list(COMPILE_OPTIONS), what="the export")
-    given = {key: value for key, value in options.items() if value is not None and key not in ("task", "instance_type")}
+    given = {
+        key: value
+        for key, value in plain_options(options).items()
+        if value is not None and key not in ("task", "instance_type")
+    }
     target = resolve_target(options.get("instance_type"))
     require_compilable(target.value)
     instance = resolve_instance(options.get("instance_type")).value
@@ -70,8 +75,29 @@ def neuron_config(source: ModelSource, options: dict[str, Any]) -> tuple[NeuronC
     require_dtype(target.value, config.torch_dtype)
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)
-    text_config = source.config.get_text_config(decoder=True)
-    return config.resolve(max_position_embeddings=text_config.max_position_embeddings), target
+    return config.resolve(max_position_embeddings=_num_positions(source.config)), target
+
+
+def plain_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with the names of a dtype and a level in place of `torch.bfloat16` and 2, which users write too."""
+    return {
+        key: str(value).removeprefix("torch.") if key in ("torch_dtype", "optlevel") and value is not None else value
+        for key, value in options.items()
+    }
+
+
+def _num_positions(config: Any) -> int:
+    limit = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    if limit is None:
+        raise ModelError(
+            refusal(
+                asked=f"compiling a {config.model_type} model",
+                found="its configuration has no max_position_embeddings",
+                why="a compiled decoder has one cache slot for each position, and this one counts none",
+                do="use an architecture with a key and value cache and a limit on positions, such as llama",
+            )
+        )
+    return limit
 
 
 def _default_dtype(config: Any, auto_cast: str) -> str:

@@ -77,7 +77,9 @@ def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Ten
             problems += [f"{source} is missing{nearest(source, available)}" for source in absent]
             continue
         shapes = [available[source].shape for source in sources[name]]
-        joined = (sum(shape[0] for shape in shapes), *shapes[0][1:]) if len(shapes) > 1 else shapes[0]
-        if joined != spec.shape:
-            problems.append(f"{' + '.join(sources[name])} has shape {list(joined)}, compiled for {list(spec.shape)}")
+        joinable = all(shape and shape[1:] == shapes[0][1:] for shape in shapes)
+        joined = (sum(shape[0] for shape in shapes), *shapes[0][1:]) if len(shapes) > 1 and joinable else shapes[0]
+        if joined != spec.shape or (len(shapes) > 1 and not joinable):
+            found = list(joined) if joinable or len(shapes) == 1 else " + ".join(str(list(shape)) for shape in shapes)
+            problems.append(f"{' + '.join(sources[name])} has shape {found}, compiled for {list(spec.shape)}")
     return problems

@@ -84,9 +84,9 @@ class Checkpoint:
 
         files = {id(self._file_of[name]) for name in names}
         if len(files) == 1:
-            view = self._file_of[names[0]].get(names)
-            if view is not None:
-                return view, False
+            found = self._file_of[names[0]].get(names)
+            if found is not None:
+                return found
         return torch.cat([self.join([name])[0] for name in names]), True
 
 
@@ -110,7 +110,17 @@ def weight_files(folder: Path) -> list[Path]:
                 do="save the model with save_pretrained() of a current transformers",
             )
         )
-    names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise WeightsError(
+            refusal(
+                asked=f"the list of weight files {index}",
+                found=f"it cannot be read ({type(error).__name__}: {error})",
+                why="it names the file of each tensor",
+                do="download the checkpoint again",
+            )
+        ) from error
     missing = [name for name in names if Path(name).name != name or not (folder / name).is_file()]
     if missing:
         raise WeightsError(

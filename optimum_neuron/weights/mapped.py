@@ -68,7 +68,7 @@ class MappedFile:
         """
         try:
             with open(path, "rb") as file:
-                return cls(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)), path.name)
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:
             raise WeightsError(
                 refusal(
@@ -78,24 +78,28 @@ class MappedFile:
                     do="check the path, or download the checkpoint again",
                 )
             ) from error
+        return cls(memoryview(mapped), str(path))
 
-    def get(self, names: Sequence[str]) -> torch.Tensor | None:
-        """The named tensors joined along dimension 0 as one view, or None when they are not neighbours."""
+    def get(self, names: Sequence[str]) -> tuple[torch.Tensor, bool] | None:
+        """The named tensors joined along dimension 0, and whether that took a copy; None when they are no neighbours."""
         import torch
 
         entries = [self.entries[name] for name in names]
+        first = entries[0].spec
         if any(a.end != b.begin for a, b in zip(entries, entries[1:], strict=False)):
             return None
-        first = entries[0].spec
+        if any(entry.spec.dtype != first.dtype for entry in entries):
+            return None
         shape = (sum(entry.spec.shape[0] for entry in entries), *first.shape[1:]) if len(entries) > 1 else first.shape
         begin, end = self._data_begin + entries[0].begin, self._data_begin + entries[-1].end
         if begin == end:
-            return torch.empty(shape, dtype=getattr(torch, first.dtype))
+            return torch.empty(shape, dtype=getattr(torch, first.dtype)), False
         data = torch.frombuffer(self._buffer, dtype=torch.uint8, count=end - begin, offset=begin)
         size_bytes = first.size_bytes // max(first.num_elements, 1)
-        if (data.data_ptr() % size_bytes) != 0:
+        unaligned = data.data_ptr() % size_bytes != 0
+        if unaligned:
             data = data.clone()  # the format does not promise alignment, torch needs it
-        return data.view(getattr(torch, first.dtype)).view(shape)
+        return data.view(getattr(torch, first.dtype)).view(shape), unaligned
 
 
 def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]:
@@ -119,11 +123,16 @@ def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]
         header.pop("__metadata__", None)
         entries = {}
         for key, value in header.items():
-            spec = TensorSpec(shape=tuple(map(int, value["shape"])), dtype=DTYPES[value["dtype"]])
-            begin, end = map(int, value["data_offsets"])
+            numbers = [*value["shape"], *value["data_offsets"]]
+            if any(type(number) is not int or number < 0 for number in numbers):
+                raise broken(f"tensor {key} has shape {value['shape']} and offsets {value['data_offsets']}")
+            spec = TensorSpec(shape=tuple(value["shape"]), dtype=DTYPES[value["dtype"]])
+            begin, end = value["data_offsets"]
             if not 0 <= begin <= end <= len(buffer) - 8 - size or end - begin != spec.size_bytes:
                 raise broken(f"tensor {key} at bytes {begin} to {end} is outside the file or of another size")
             entries[key] = Entry(spec=spec, begin=begin, end=end)
-    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except WeightsError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise broken(f"a header that cannot be read ({type(error).__name__}: {error})") from error
     return entries, 8 + size

@@ -39,6 +39,22 @@ def test_everything_is_shown(cli, fake_module):
         assert line in lines
 
 
+def test_a_size_below_a_key_with_a_unit_has_that_unit(cli, fake_module):
+    facts = {"hbm_bytes": {"weights": 3 * 2**20, "total": 1024**3}}
+    fake_module("optimum_neuron.exporters", inspect_export=lambda path: facts)
+    lines = cli("neuron", "inspect", "out").stdout.splitlines()
+    assert "weights  3.0 MiB" in lines and "total    1.0 GiB" in lines
+
+
+def test_what_has_hundreds_of_rows_is_left_to_json(cli, fake_module):
+    neff = {"name": "llama", "members": [{"name": "bodies/sub_1.json"}], "metadata": {"weight_sources": {"a": ["b"]}}}
+    fake_module("optimum_neuron.exporters", inspect_export=lambda path: {"folder": path, "neff": neff})
+    ran = cli("neuron", "inspect", "my out")
+    assert "llama" in ran.stdout and "sub_1" not in ran.stdout and "weight_sources" not in ran.stdout
+    assert ran.stderr == "next: optimum-cli neuron inspect 'my out' --json  # adds neff members, metadata\n"
+    assert cli("neuron", "inspect", "my out", "--json").json["neff"] == neff
+
+
 def test_json_is_the_dictionary_itself(cli, fake_module):
     assert inspect(cli, fake_module, "out", "--json").json == FACTS
 

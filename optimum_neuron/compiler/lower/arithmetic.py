@@ -65,9 +65,11 @@ class HostArithmetic:
         query = query_BNTH.float().view(batch, -1, groups, 1, width) * (scale or width**-0.5)
         scores_BKGS = (query * key_BKSH.float().unsqueeze(2)).sum(-1)
         scores_BKGS = scores_BKGS.masked_fill(~attn_mask.view(attn_mask.shape[0], 1, 1, -1), float("-inf"))
-        weights_BKGS = torch.softmax(scores_BKGS, -1)
-        mixed = (weights_BKGS.unsqueeze(-1) * value_BKSH.float().unsqueeze(2)).sum(-2)
-        return mixed.view(batch, num_heads, 1, width).to(query_BNTH.dtype)
+        # Normalized after the sum over keys, not before: one division for each head instead of one for each key.
+        weights_BKGS = (scores_BKGS - scores_BKGS.amax(-1, keepdim=True)).exp()
+        mixed_BKGH = (weights_BKGS.unsqueeze(-1) * value_BKSH.float().unsqueeze(2)).sum(-2)
+        mixed_BKGH = mixed_BKGH / weights_BKGS.sum(-1, keepdim=True)
+        return mixed_BKGH.view(batch, num_heads, 1, -1).to(query_BNTH.dtype)
 
 
 class HostBody(fx.Interpreter):

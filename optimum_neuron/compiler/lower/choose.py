@@ -14,6 +14,7 @@ from typing import Literal
 
 from ...core import Choice, OptLevel, Rejected
 from ..ir import Subprogram
+from ..passes.autocast import PRODUCT_OPERANDS
 
 HostLevel = Literal["aten", "inductor", "inductor-max"]
 
@@ -94,27 +95,15 @@ def choose_level(
 
 def _library_bound(subprogram: Subprogram) -> str | None:
     """Say why compiling would not help, or return None."""
-    products = [node for node in subprogram.body.graph.nodes if str(node.target) in _PRODUCTS]
+    products = [node for node in subprogram.body.graph.nodes if str(node.target) in PRODUCT_OPERANDS]
     if not products:
         return "no matrix product in it"
-    rows = min(_num_rows(node.args[0].meta["val"].shape) for node in products)
+    left = [node.args[PRODUCT_OPERANDS[str(node.target)][0]] for node in products]
+    rows = min(_num_rows(node.meta["val"].shape) for node in left)
     num_layers_worth = sum(str(node.target) == "aten.scaled_dot_product_attention.default" for node in products)
     if rows >= LIBRARY_ROWS and len(products) == 1 and not num_layers_worth:
         return f"one matrix product of {rows} rows, which the vendor library does best"
     return None
-
-
-_PRODUCTS = (
-    "aten.linear.default",
-    "aten.mm.default",
-    "aten.addmm.default",
-    "aten.bmm.default",
-    "aten.matmul.default",
-    "aten.scaled_dot_product_attention.default",
-    "aten.convolution.default",
-    "aten.conv2d.default",
-    "aten.conv1d.default",
-)
 
 
 def _num_rows(shape: tuple[int, ...]) -> int:

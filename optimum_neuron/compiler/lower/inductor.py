@@ -18,7 +18,7 @@ from .choose import HostLevel, probe_cpu
 
 _OPTIONS: dict[str, Any] = {
     # A product's left operand is computed once, not once for each output element.
-    "realize_reads_threshold": 1,
+    "realize_opcount_threshold": 4,
     # Two headers of torch cost 5 s each to precompile and are used by a handful of bodies.
     "cpp_cache_precompile_headers": False,
     # The CPU's own flags say which vector extensions it has; compiling a probe for each takes 6 s.

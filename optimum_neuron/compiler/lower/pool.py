@@ -9,6 +9,7 @@ as long as compiling a small body. It knows nothing of what is compiled or why.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import queue
@@ -107,7 +108,8 @@ class LoweringPool:
         """End the workers, also while they compile."""
         for worker in self._workers:
             if worker.stdin is not None:
-                worker.stdin.close()
+                with contextlib.suppress(BrokenPipeError):  # a dead worker did not read its last job
+                    worker.stdin.close()
             worker.terminate()
             worker.wait()
             if worker.stdout is not None:

@@ -19,7 +19,7 @@ def main() -> None:
     import torch
     import torch._inductor.compile_fx
 
-    from ...errors import LoweringError
+    from ...errors import NeuronError
     from .inductor import compile_body
 
     torch.set_num_threads(int(sys.argv[1]))
@@ -28,7 +28,7 @@ def main() -> None:
         try:
             compile_body(job["body"], job["level"], Path(job["output"]))
             answer: dict[str, bool | str] = {"ok": True}
-        except LoweringError as error:
+        except NeuronError as error:
             answer = {"ok": False, "error": str(error)}
         print(json.dumps(answer), file=answers, flush=True)
 

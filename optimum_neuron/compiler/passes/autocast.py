@@ -1,16 +1,18 @@
 """Pass: round operands as the chip would under `--auto-cast`, and keep accumulating in float32.
 
 "matmul" rounds the operands of matrix products and convolutions that are float32; "all" rounds the result of
-every float32 operator too, as if every tensor were stored in the narrow type. Rounding is written in plain
-ATen (cast down, cast up), so the program says exactly what is computed. Attention probabilities inside a fused
-attention operator are not rounded.
+every float32 operator too, as if every tensor were stored in the narrow type; what an operator computes in
+place is rounded in place. Rounding is written in plain ATen (cast down, cast up), so the program says exactly
+what is computed. Attention probabilities inside a fused attention operator are not rounded.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from ...core import AutoCast, AutoCastType
+from ..serial import base_of
 
 if TYPE_CHECKING:
     from torch import fx
@@ -33,12 +35,16 @@ PRODUCT_OPERANDS: dict[str, tuple[int, ...]] = {
 FP8_E4M3_MAX = 240.0
 """Largest finite value of the chip's FP8 E4M3 (IEEE-style, with infinities); torch's variant ends at 448."""
 
-TF32_SPLIT = 8193.0
-"""2**13 + 1: Veltkamp's constant that leaves 11 significant bits of 24 (Dekker 1971, sec. 5)."""
+TF32_DROPPED_BITS = 13
+"""Fraction bits of float32 that TF32 does not have: 23 - 10 (NVIDIA A100 architecture, "TF32 Tensor Cores")."""
+
+_MOVES = ("aten.copy_", "aten.fill_", "aten.zero_", "aten.scatter_", "aten.index_copy_", "aten.index_put_")
+"""Operators that store values in place and compute none, such as writes to a cache."""
 
 
 def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> fx.GraphModule:
     """Return a copy of `body` with rounding inserted; `kind` "none" returns it unchanged."""
+    import torch
     from torch import fx
 
     if kind == "none":
@@ -52,8 +58,15 @@ def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> f
             rounded[operand] = _round(graph, copies[operand], dtype)
         copy = graph.node_copy(node, lambda n, own=operands: rounded[n] if n in own else copies[n])
         copy.meta = dict(node.meta)
-        if kind == "all" and node.op == "call_function" and _is_float32(node) and not _is_view(node):
-            copy = rounded[node] = _round(graph, copy, dtype)
+        writes = _writes(node)
+        if kind == "all" and node.op == "call_function" and _is_float32(node):
+            if writes and not str(node.target).startswith(_MOVES):
+                copy = _append(graph, copy, torch.ops.aten.copy_.default, copy, _round(graph, copy, dtype))
+            elif not writes and not _is_view(node):
+                copy = rounded[node] = _round(graph, copy, dtype)
+        if writes:
+            base = base_of(node)
+            rounded = {old: new for old, new in rounded.items() if base_of(old) is not base}
         copies[node] = copy
     graph.lint()
     return fx.GraphModule({}, graph)
@@ -71,20 +84,30 @@ def _is_view(node: fx.Node) -> bool:
     return schema is not None and bool(schema.returns) and schema.returns[0].alias_info is not None
 
 
+def _writes(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def _append(graph: fx.Graph, origin: fx.Node, target: Any, *args: Any) -> fx.Node:
+    """Append a call that comes from where `origin` comes from."""
+    new = graph.call_function(target, args)
+    new.meta = {key: origin.meta[key] for key in ("module_path", "source_line") if key in origin.meta}
+    new.meta["val"] = target(*(a.meta["val"] if hasattr(a, "meta") else a for a in args))
+    return new
+
+
 def _round(graph: fx.Graph, node: fx.Node, dtype: AutoCastType) -> fx.Node:
     """Append nodes that round `node` to the narrow type and back to float32."""
     import torch
 
-    def append(target: Any, *args: Any) -> fx.Node:
-        new = graph.call_function(target, args)
-        new.meta = {key: node.meta[key] for key in ("module_path", "source_line") if key in node.meta}
-        new.meta["val"] = target(*(a.meta["val"] if hasattr(a, "meta") else a for a in args))
-        return new
-
-    ops = torch.ops.aten
+    append, ops = functools.partial(_append, graph, node), torch.ops.aten
     if dtype == "tf32":
-        large = append(ops.mul.Tensor, node, TF32_SPLIT)
-        return append(ops.sub.Tensor, large, append(ops.sub.Tensor, large, node))
+        # To the nearest, ties to even, on the bits: infinities stay what they are.
+        bits = append(ops.view.dtype, node, torch.int32)
+        last = append(ops.bitwise_and.Scalar, append(ops.__rshift__.Scalar, bits, TF32_DROPPED_BITS), 1)
+        moved = append(ops.add.Tensor, append(ops.add.Tensor, bits, last), 2 ** (TF32_DROPPED_BITS - 1) - 1)
+        return append(ops.view.dtype, append(ops.bitwise_and.Scalar, moved, -(2**TF32_DROPPED_BITS)), torch.float32)
     if dtype == "fp8_e4m3":
         node = append(ops.clamp.default, node, -FP8_E4M3_MAX, FP8_E4M3_MAX)
     narrow = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8_e4m3": torch.float8_e4m3fn}[dtype]

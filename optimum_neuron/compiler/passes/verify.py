@@ -38,6 +38,7 @@ def _verify_graph(program: Program, graph: Graph, after: str) -> None:
         subprogram = program.subprograms.get(call.subprogram)
         assert subprogram is not None, f"{where}: no subprogram {call.subprogram}"
         assert len(call.inputs) == len(subprogram.inputs), f"{where}: {len(call.inputs)} arguments"
+        assert len(call.outputs) == len(subprogram.outputs), f"{where}: {len(call.outputs)} results"
         for value, wanted in zip(call.inputs, subprogram.inputs, strict=True):
             kind, _, name = value.partition(":")
             assert value in produced or name in declared.get(kind, ()), f"{where}: {value} is not defined"

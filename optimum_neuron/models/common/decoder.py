@@ -84,14 +84,14 @@ class Decoder(nn.Module):
         Args:
             input_ids_BT: token ids.
             positions_BT: position of each token, which is also its cache slot.
-            states: key and value cache of each layer, alternating, [B, K, S, H].
+            states: key cache [B, K, H, S] and value cache [B, K, S, H] of each layer, alternating.
             cached: attend to the cache (earlier tokens exist); False for a prompt that starts at 0.
             last_index_B: which token of each row to return logits for.
         """
         angles = positions_BT[:, None, :, None].float() * self.inv_freq
         angles = torch.cat((angles, angles), -1)
         cos, sin = angles.cos() * self.config.rope_scale, angles.sin() * self.config.rope_scale
-        num_keys = states[0].shape[2] if cached else input_ids_BT.shape[1]
+        num_keys = states[0].shape[3] if cached else input_ids_BT.shape[1]
         mask = self._mask(positions_BT, num_keys) if cached or self.config.sliding_window else None
         view = AttentionView(positions_BT=positions_BT, cos=cos, sin=sin, mask=mask, cached=cached)
         x_BTD = self.embed(input_ids_BT).float()

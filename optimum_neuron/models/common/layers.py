@@ -55,6 +55,22 @@ class AttentionView:
     """Attend to the whole cache instead of to the new tokens only."""
 
 
+def write_slots(
+    key_cache_BKHS: torch.Tensor,
+    value_cache_BKSH: torch.Tensor,
+    positions_BT: torch.Tensor,
+    key_BKTH: torch.Tensor,
+    value_BKTH: torch.Tensor,
+) -> None:
+    """Write new keys and values in place at the slots that equal their positions.
+
+    An indexed assignment, because Inductor keeps it in place; a scatter would copy the whole cache.
+    """
+    rows = torch.arange(positions_BT.shape[0])[:, None]
+    key_cache_BKHS[rows, :, :, positions_BT] = key_BKTH.transpose(1, 2).to(key_cache_BKHS.dtype)
+    value_cache_BKSH[rows, :, positions_BT] = value_BKTH.transpose(1, 2).to(value_cache_BKSH.dtype)
+
+
 class Attention(nn.Module):
     """Grouped-query attention with fused query, key and value projection and a cache written in place."""
 
@@ -66,17 +82,18 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, sum(self.heads) * config.head_dim, bias=config.attention_bias)
         self.out = nn.Linear(width, config.hidden_size, bias=config.output_bias)
 
-    def forward(self, x_BTD, view: AttentionView, key_cache_BKSH, value_cache_BKSH):  # type: ignore[no-untyped-def]
-        """Write the new keys and values into the cache at their positions, and attend."""
+    def forward(self, x_BTD, view: AttentionView, key_cache_BKHS, value_cache_BKSH):  # type: ignore[no-untyped-def]
+        """Write the new keys and values into the cache at their positions, and attend.
+
+        Keys are cached with slots innermost: one query then streams them without a horizontal sum for each key.
+        """
         batch, tokens, _ = x_BTD.shape
         qkv = self.qkv(x_BTD).view(batch, tokens, sum(self.heads), self.head_dim).transpose(1, 2)
         query, key, value = qkv.split(self.heads, 1)
         query, key = rotate(query, view.cos, view.sin), rotate(key, view.cos, view.sin)
-        slots = view.positions_BT[:, None, :, None].expand(key.shape)
-        key_cache_BKSH.scatter_(2, slots, key)
-        value_cache_BKSH.scatter_(2, slots, value)
+        write_slots(key_cache_BKHS, value_cache_BKSH, view.positions_BT, key, value)
         if view.cached:
-            key, value = key_cache_BKSH, value_cache_BKSH
+            key, value = key_cache_BKHS.transpose(2, 3), value_cache_BKSH
         mixed = F.scaled_dot_product_attention(
             query, key, value, attn_mask=view.mask, is_causal=view.mask is None, enable_gqa=True
         )

@@ -9,9 +9,11 @@ from __future__ import annotations
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from ..common.layers import write_slots
+
 
 class SlotLayer(CacheLayerMixin):
-    """Key and value cache of one layer; new entries go to the slots that equal their positions."""
+    """Key cache [B, K, H, S] and value cache [B, K, S, H] of one layer; a token's slot is its position."""
 
     is_sliding = False
 
@@ -27,21 +29,19 @@ class SlotLayer(CacheLayerMixin):
     def update(self, key_states, value_states, *args, **kwargs):  # type: ignore[no-untyped-def]
         """Write in place; return what the queries attend to."""
         assert self.keys is not None and self.values is not None
-        slots = self.positions_BT[:, None, :, None].expand(key_states.shape)
-        self.keys.scatter_(2, slots, key_states.to(self.keys.dtype))
-        self.values.scatter_(2, slots, value_states.to(self.values.dtype))
-        return (self.keys, self.values) if self.cached else (key_states, value_states)
+        write_slots(self.keys, self.values, self.positions_BT, key_states, value_states)
+        return (self.keys.transpose(2, 3), self.values) if self.cached else (key_states, value_states)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         assert self.keys is not None
-        return (self.keys.shape[2] if self.cached else query_length), 0
+        return (self.keys.shape[3] if self.cached else query_length), 0
 
     def get_seq_length(self) -> int:
         return 0
 
     def get_max_length(self) -> int:
         assert self.keys is not None
-        return int(self.keys.shape[2])
+        return int(self.keys.shape[3])
 
 
 def slot_cache(states: list[torch.Tensor], positions_BT: torch.Tensor, *, cached: bool) -> Cache:

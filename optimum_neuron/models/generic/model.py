@@ -43,7 +43,7 @@ class GenericDecoder(nn.Module):
         last_index_B: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`; see `common.decoder.Decoder.forward`."""
-        num_keys = states[0].shape[2] if cached else input_ids_BT.shape[1]
+        num_keys = states[0].shape[3] if cached else input_ids_BT.shape[1]
         head = self.model.get_output_embeddings()
         handles = [head.register_forward_hook(lambda module, inputs, _: full_precision_linear(inputs[0], module))]
         if last_index_B is not None:

@@ -1,0 +1,148 @@
+"""Code blocks of Markdown pages and docstrings: find them, and run them as a reader would.
+
+What stands behind the language decides what happens to a block:
+
+    ```python              runs; blocks of one page share their names and the folder, from top to bottom
+    ```python no-run       is only compiled
+    ```bash                each line is an `optimum-cli` command and runs
+    ```bash no-run         its `optimum-cli` commands are only parsed
+    ```... checkpoint      runs in the tests with the marker `checkpoint`, in a process of its own
+    ```text output         is exactly what the block before it prints on stdout
+
+It knows nothing of pytest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON, SHELL = ("python",), ("bash", "shell", "sh")
+TAGS = {"no-run", "checkpoint", "output"}
+_FENCE = re.compile(r"^(?P<indent>[ ]*)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.DOTALL | re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fence:
+    """One block of code."""
+
+    path: Path
+    """File it is in."""
+    line: int
+    """Line of the file that its text begins after."""
+    language: str
+    """First word behind the backticks."""
+    tags: frozenset[str]
+    """The other words."""
+    text: str
+    """What is in it, without common indentation."""
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}"
+
+
+def find_fences(text: str, path: Path, first_line: int = 1) -> list[Fence]:
+    """Return the blocks of a text that begins at a line of a file."""
+    found = []
+    for match in _FENCE.finditer(text):
+        language, *tags = match["info"].split() or [""]
+        line = first_line + text[: match.start()].count("\n")
+        code = textwrap.dedent(match["text"])
+        found.append(Fence(path=path, line=line, language=language, tags=frozenset(tags), text=code))
+    return found
+
+
+def page_fences(path: Path) -> list[Fence]:
+    """Return the blocks of a Markdown page."""
+    return find_fences(path.read_text(encoding="utf-8"), path)
+
+
+def pages() -> list[Path]:
+    """Every Markdown page that we write, README first."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return sorted((ROOT / name for name in listed.stdout.split()), key=lambda path: (len(path.parts), path))
+
+
+def with_outputs(fences: Sequence[Fence]) -> Iterator[tuple[Fence, str | None]]:
+    """Pair each block with the output that stands behind it, if any."""
+    for fence, following in zip(fences, [*fences[1:], None], strict=True):
+        if "output" not in fence.tags:
+            yield fence, following.text if following is not None and "output" in following.tags else None
+
+
+def compiled(fence: Fence) -> Any:
+    """Compile a Python block; tracebacks show the page and its line."""
+    return compile("\n" * fence.line + fence.text, str(fence.path), "exec")
+
+
+def commands(fence: Fence) -> list[list[str]]:
+    """Return the words behind `optimum-cli` of each such line of a shell block."""
+    found = []
+    for line in fence.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words and words[0] == "optimum-cli":
+            found.append(words[1:])
+    return found
+
+
+def run_here(fences: Sequence[Fence]) -> None:
+    """Run blocks one after the other in this process and in the current folder, and compare their outputs."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for fence, output in with_outputs(fences):
+        stdout = io.StringIO()
+        with contextlib.redirect_stdout(stdout):
+            if fence.language in PYTHON:
+                exec(compiled(fence), names)
+            else:
+                for words in commands(fence):
+                    run_command(words)
+        if output is not None:
+            assert stdout.getvalue() == output, f"{fence}: the page shows another output"
+
+
+def run_command(words: Sequence[str]) -> None:
+    """Run `optimum-cli` with the given words in this process; any exit code but 0 fails."""
+    from optimum.commands.optimum_cli import main
+
+    argv, sys.argv = sys.argv, ["optimum-cli", *words]
+    try:
+        main()
+    except SystemExit as stop:
+        assert not stop.code, f"optimum-cli {shlex.join(words)} ended with {stop.code}"
+    finally:
+        sys.argv = argv
+
+
+def run_apart(fence: Fence, output: str | None, folder: Path, environment: dict[str, str]) -> None:
+    """Run one block in a process of its own, with the commands of this environment, and compare its output."""
+    bin_folder = Path(sys.executable).parent
+    path = os.pathsep.join([str(bin_folder), os.environ.get("PATH", "")])
+    words = [sys.executable, "-c"] if fence.language in PYTHON else ["bash", "-euc"]
+    done = subprocess.run(
+        [*words, fence.text],
+        cwd=folder,
+        env={**os.environ, **environment, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{fence} ended with {done.returncode}\n{done.stderr[-4000:]}"
+    if output is not None:
+        assert done.stdout == output, f"{fence}: the page shows another output"

@@ -1,0 +1,119 @@
+"""Every example of every page runs, every link leads somewhere, and no page names a place on our machines."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs import fences
+from tests.docs.fences import PYTHON, ROOT, SHELL, Fence
+from tools.generate_docs import PARTS, command_parsers, fill
+
+PAGES = fences.pages()
+README = ROOT / "README.md"
+
+
+def runnable(path: Path, *, checkpoint: bool) -> list[Fence]:
+    found = [f for f in fences.page_fences(path) if f.language in (*PYTHON, *SHELL) or "output" in f.tags]
+    kept, keep = [], False
+    for fence in found:
+        if "output" not in fence.tags:
+            keep = "no-run" not in fence.tags and ("checkpoint" in fence.tags) == checkpoint
+        if keep:
+            kept.append(fence)
+    return kept
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_there_are_pages():
+    assert {"README.md", "docs/index.md", "docs/quickstart.md"} <= {name(path) for path in PAGES}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_blocks_are_tagged_with_known_words_and_compile(path):
+    for fence in fences.page_fences(path):
+        assert fence.tags <= fences.TAGS, f"{fence}: {set(fence.tags - fences.TAGS)}"
+        if fence.language in PYTHON:
+            fences.compiled(fence)
+        if fence.language in SHELL and not fence.tags:
+            lines = [line for line in fence.text.replace("\\\n", " ").splitlines() if line.strip()]
+            other = [line for line in lines if not line.startswith(("optimum-cli ", "#"))]
+            assert not other, f"{fence}: cannot run {other}; tag the block no-run"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_commands_parse(path):
+    parsers = command_parsers()
+    for fence in fences.page_fences(path):
+        for words in fences.commands(fence) if fence.language in SHELL else []:
+            known = [command for command in parsers if words[: len(command.split())] == command.split()]
+            assert known, f"{fence}: no command in 'optimum-cli {' '.join(words)}'"
+            rest = words[len(known[0].split()) :]
+            if "--help" not in rest:
+                parsers[known[0]].parse_args(rest)
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if runnable(p, checkpoint=False)], ids=name)
+def test_examples_run(path):
+    fences.run_here(runnable(path, checkpoint=False))
+
+
+@pytest.mark.checkpoint
+@pytest.mark.parametrize("path", [p for p in PAGES if p != README and runnable(p, checkpoint=True)], ids=name)
+def test_examples_with_a_real_model_run(path, tmp_path, apart):
+    for fence, output in fences.with_outputs(runnable(path, checkpoint=True)):
+        fences.run_apart(fence, output, tmp_path, apart)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_generated_parts_are_what_the_code_says(path):
+    text = path.read_text(encoding="utf-8")
+    assert fill(text) == text, f"run `python tools/generate_docs.py`: {name(path)} is behind the code"
+
+
+def test_every_generated_part_is_on_a_page():
+    everything = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    assert [part for part in PARTS if f"<!-- generated: {part} -->" not in everything] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_relative_links_lead_somewhere(path):
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        there = (path.parent / file).resolve() if file else path
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            broken.append(target)
+    assert broken == []
+
+
+def anchors(path: Path) -> set[str]:
+    """Anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_of_docs_is_in_the_index():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"\]\(([a-z_-]+\.md)\)", index))
+    assert listed == {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+
+
+def test_no_file_names_a_place_on_the_machine_it_was_written_on():
+    # Written apart, or this file would be found too.
+    places = ["../" + "shared", "/work" + "/", "/root" + "/"]
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    found = []
+    for file in filter(None, listed.stdout.split("\0")):
+        text = (ROOT / file).read_bytes().decode("utf-8", errors="replace") if (ROOT / file).is_file() else ""
+        found += [f"{file}: {place}" for place in places if place in text]
+    assert found == []

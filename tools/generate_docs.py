@@ -1,0 +1,135 @@
+"""Write the generated parts of the documentation: commands, flags, environment variables, errors.
+
+    python tools/generate_docs.py
+
+replaces what stands between `<!-- generated: NAME -->` and `<!-- /generated -->` in every page of `docs/`. The parts
+come from the code: parsers, `env.VARIABLES`, `errors`. `tests/docs/test_generated.py` compares the pages with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from optimum_neuron import env, errors
+from optimum_neuron.cli.errors import next_command
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+_MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+
+
+def command_parsers() -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of our commands by what a user types after `optimum-cli`, sorted."""
+    from optimum.commands.base import RootOptimumCLICommand
+    from optimum.commands.export.base import ExportCommand
+    from optimum.commands.optimum_cli import register_optimum_cli_subcommand
+
+    from optimum_neuron.cli.export import NeuronExportCommand
+    from optimum_neuron.cli.neuron import NeuronCommand
+
+    root = RootOptimumCLICommand("Optimum CLI tool", usage="optimum-cli")
+    export = ExportCommand(root.subparsers)
+    register_optimum_cli_subcommand(NeuronExportCommand, parent_command=export)
+    found = {"export neuron": export.registered_subcommands[0].parser}
+
+    def walk(command, words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+        words = (*words, command.COMMAND.name)
+        if not command.registered_subcommands:
+            found[" ".join(words)] = command.parser
+        for child in command.registered_subcommands:
+            walk(child, words)
+
+    walk(NeuronCommand(root.subparsers), ())
+    return dict(sorted(found.items()))
+
+
+def commands() -> str:
+    """Every command with the first sentence of its help."""
+    rows = []
+    for name, parser in command_parsers().items():
+        assert parser.description is not None, "a test wants a description of every command"
+        rows.append((f"`optimum-cli {name}`", parser.description.strip().split("\n\n")[0].replace("\n", " ")))
+    return table(("command", "what it does"), rows)
+
+
+def export_flags() -> str:
+    """Every argument of `optimum-cli export neuron`, group by group."""
+    parts = []
+    for group in command_parsers()["export neuron"]._action_groups:
+        rows = [(_spelling(action), action.help) for action in group._group_actions if action.dest != "help"]
+        if rows:
+            parts.append(f"**{group.title}**\n\n" + table(("argument", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def variables() -> str:
+    """Every environment variable that is read."""
+    return table(("variable", "meaning"), [(f"`{name}`", meaning) for name, meaning in sorted(env.VARIABLES.items())])
+
+
+def error_tree() -> str:
+    """The tree from the docstring of `errors`."""
+    assert errors.__doc__ is not None
+    tree = "\n".join(line for line in errors.__doc__.splitlines() if line.startswith("    "))
+    return f"```text\n{textwrap.dedent(tree)}\n```\n"
+
+
+def error_table() -> str:
+    """Every exception with its meaning and the command that helps."""
+    rows = []
+    for name in sorted(errors.__all__):
+        kind = getattr(errors, name)
+        if inspect.isclass(kind):
+            rows.append((f"`{name}`", inspect.getdoc(kind), f"`{next_command(kind(''), 'COMMAND')}`"))
+    return table(("error", "raised when", "the command line then names"), rows)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table; bars inside cells are escaped."""
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _spelling(action: argparse.Action) -> str:
+    """How an argument is written: names, then its value or choices."""
+    if not action.option_strings:
+        return f"`{action.metavar or action.dest}`"
+    names = ", ".join(f"`{name}`" for name in action.option_strings)
+    if action.nargs == 0:
+        return names
+    values = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.metavar
+    return f"{names} `{values or action.dest.upper()}`"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "error-table": error_table,
+    "error-tree": error_tree,
+    "export-flags": export_flags,
+    "variables": variables,
+}
+"""Name in a marker to the function that makes the part."""
+
+
+def fill(document: str) -> str:
+    """Return a page with its generated parts replaced; an unknown marker is a KeyError."""
+    return _MARKED.sub(lambda match: f"{match[1]}{PARTS[match['name']]()}{match[3]}", document)
+
+
+def main() -> None:
+    """Rewrite every page whose generated parts have changed, and name it."""
+    for page in sorted(DOCS.glob("*.md")):
+        old = page.read_text(encoding="utf-8")
+        new = fill(old)
+        if new != old:
+            page.write_text(new, encoding="utf-8")
+            print(page.name)
+
+
+if __name__ == "__main__":
+    main()
