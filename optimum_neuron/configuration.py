@@ -74,7 +74,7 @@ class NeuronConfig:
     def _problems(self):  # type: ignore[no-untyped-def]
         for name in ("batch_size", "sequence_length", "extend_length"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            if not _is_count(value) and not (name == "sequence_length" and value is None):
                 yield refusal(
                     asked=f"{name}={value!r}",
                     found="not a whole number of at least 1",
@@ -107,7 +107,7 @@ class NeuronConfig:
         if buckets is not None and (
             not isinstance(buckets, (list, tuple))
             or not buckets
-            or any(not isinstance(b, int) or b < 1 for b in buckets)
+            or not all(map(_is_count, buckets))
             or list(buckets) != sorted(set(buckets))
         ):
             yield refusal(
@@ -116,7 +116,7 @@ class NeuronConfig:
                 why="a prompt goes to the smallest bucket that holds it",
                 do="pass for example (128, 512)",
             )
-        elif buckets is not None and length is not None and buckets[-1] > length:
+        elif buckets is not None and isinstance(length, int) and buckets[-1] > length:
             yield refusal(
                 asked=f"prefill_buckets={tuple(buckets)} with sequence_length={length}",
                 found=f"the largest bucket is longer by {buckets[-1] - length}",
@@ -169,6 +169,10 @@ class NeuronConfig:
         """
         check_known(data, [field.name for field in dataclasses.fields(cls)], what="NeuronConfig")
         return cls(**data)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def check_known(given: dict[str, Any], known: list[str], *, what: str) -> None:

@@ -39,7 +39,7 @@ def run(prompt: str = PROMPT, max_new_tokens: int = 48, model: str = "smollm2") 
     inputs = tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
-    clock = _Clock()
+    clock = TokenClock()
     tokens = neuron_model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False, streamer=clock)
     answer = tokens[0, inputs["input_ids"].shape[1] :]
     timings = story["timings_s"]
@@ -59,24 +59,26 @@ def run(prompt: str = PROMPT, max_new_tokens: int = 48, model: str = "smollm2") 
     }
 
 
-class _Clock:
-    """A streamer that only looks at the time."""
+class TokenClock:
+    """A streamer for `generate` that only looks at the time."""
 
     def __init__(self) -> None:
         self._times = [time.perf_counter()]
         self._prompt_seen = False
 
     def put(self, value: Any) -> None:
+        """Note the time of a token."""
         # The first call brings the prompt, before anything has run.
         if self._prompt_seen:
             self._times.append(time.perf_counter())
         self._prompt_seen = True
 
     def end(self) -> None:
-        pass
+        """Nothing is held back."""
 
     @property
     def first_token_s(self) -> float:
+        """Seconds until the first token."""
         return self._times[1] - self._times[0]
 
     @property

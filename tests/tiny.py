@@ -1,4 +1,7 @@
-"""Tiny random checkpoints of every architecture that the tests compile, made from configurations."""
+"""Tiny random checkpoints of every architecture that the tests compile, made from configurations.
+
+`SHAPES` are the options that most tests export with: one set, so that they share one entry of the compile cache.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,18 @@ from pathlib import Path
 from typing import Any
 
 VOCABULARY = 96
+
+SHAPES: dict[str, Any] = {
+    "batch_size": 2,
+    "sequence_length": 48,
+    "prefill_buckets": (16, 48),
+    "torch_dtype": "float32",
+    "optlevel": "1",
+}
+"""Small static shapes, exact arithmetic, and no C++ compiler."""
+
+NUM_BYTE_TOKENS = 259
+"""Tokens of `save_tokenizer`: padding, begin, end, and the 256 bytes."""
 
 _SHARED = {
     "vocab_size": VOCABULARY,
@@ -32,6 +47,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention", "full_attention"] * 2,
         "num_hidden_layers": 4,
         "query_pre_attn_scalar": 8,
+        # A random tied head repeats the token that it is given.
+        "tie_word_embeddings": False,
     },
     "phi3": {},
     "gpt2": {"n_embd": 32, "n_layer": 3, "n_head": 4},
@@ -66,6 +83,28 @@ def save_tiny(folder: Path, model_type: str, *, seed: int = 0, **overrides: Any)
                 # Biases start at 0 and norms at 1: a test would not notice that one is left out.
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
     model.save_pretrained(folder)
+    return folder
+
+
+def save_tokenizer(folder: Path) -> Path:
+    """Write a tokenizer with one token for each byte and a chat template; any text round-trips."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import BPE
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<pad>", "<s>", "</s>"]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(BPE(vocab={token: i for i, token in enumerate(special + alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        padding_side="left",
+        chat_template="{% for m in messages %}{{ m['role'][0] }}:{{ m['content'] }}{% endfor %}",
+    ).save_pretrained(folder)
     return folder
 
 

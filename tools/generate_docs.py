@@ -1,4 +1,4 @@
-"""Write the generated parts of the documentation: commands, flags, environment variables, errors.
+"""Write the generated parts of the documentation: commands, flags, options, environment variables, errors.
 
     python tools/generate_docs.py
 
@@ -9,6 +9,7 @@ come from the code: parsers, `env.VARIABLES`, `errors`. `tests/docs/test_generat
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import re
 import textwrap
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from optimum_neuron import env, errors
 from optimum_neuron.cli.errors import next_command
+from optimum_neuron.configuration import NeuronConfig
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
@@ -66,6 +68,18 @@ def export_flags() -> str:
     return "\n".join(parts)
 
 
+def config_fields() -> str:
+    """Every field of `NeuronConfig` with its default and docstring."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(NeuronConfig)))
+    body = tree.body[0].body  # type: ignore[attr-defined]
+    rows = []
+    for field, text in zip(body, body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign):
+            default = ast.unparse(field.value) if field.value is not None else ""
+            rows.append((f"`{ast.unparse(field.target)}`", f"`{default}`", ast.literal_eval(text.value)))
+    return table(("keyword", "default", "meaning"), rows)
+
+
 def variables() -> str:
     """Every environment variable that is read."""
     return table(("variable", "meaning"), [(f"`{name}`", meaning) for name, meaning in sorted(env.VARIABLES.items())])
@@ -108,6 +122,7 @@ def _spelling(action: argparse.Action) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
+    "config-fields": config_fields,
     "error-table": error_table,
     "error-tree": error_tree,
     "export-flags": export_flags,

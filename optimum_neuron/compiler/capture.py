@@ -102,7 +102,7 @@ def capture(
         try:
             exported = torch.export.export(module, arguments, strict=False)
         except RuntimeError as error:
-            raise _capture_error(module, name, error) from error
+            raise capture_error(module, name, error) from error
     return Captured(
         name=name,
         exported=exported,
@@ -182,8 +182,11 @@ def _quiet() -> Iterator[None]:
     sys.stderr.write(printed.getvalue())
 
 
-def _capture_error(module: nn.Module, name: str, error: RuntimeError) -> CaptureError:
-    """Name the user's line: the innermost frame that is neither torch nor this package."""
+def capture_error(module: nn.Module, name: str, error: RuntimeError) -> CaptureError:
+    """Return what is raised when a module cannot be traced.
+
+    It names the user's line: the innermost frame that is neither torch nor this package.
+    """
     own = Path(__file__).resolve().parents[1]
     frames = [
         frame

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from typing import TYPE_CHECKING
 
 from ..core import DTYPE_SIZE_BYTES
 from .ir import Program, Subprogram
+from .serial import shares_memory
 
 if TYPE_CHECKING:
     from torch import fx
@@ -84,8 +86,7 @@ def _peak_bytes(subprogram: Subprogram) -> int:
 
 
 def _aliases(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is None or (bool(schema.returns) and schema.returns[0].alias_info is not None)
+    return node.target is operator.getitem or shares_memory(node)
 
 
 def _size_bytes(value: object) -> int:

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from ..errors import ArtifactError, FormatVersionError, refusal
 from ..hardware import Target
 from .ir import IR_VERSION, Program, Subprogram, graph_from_dict, spec_from_dict
@@ -55,6 +53,8 @@ def read_program(neff: Neff) -> Program:
         ArtifactError: a body holds something that is not an ATen operator or is not the content that it is named by,
             or the calls do not fit together.
     """
+    from safetensors import SafetensorError
+
     try:
         return _read(neff)
     except ArtifactError:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _NAMESPACES = ("aten",)
 """Operator namespaces that a stored body may call."""
 
+_MAY_COPY = ("aten::to", "aten::contiguous", "aten::reshape", "aten::flatten")
+"""Operators whose schema promises a view, but which copy where dtype or layout has to change."""
+
 _NON_FINITE = ("inf", "-inf", "nan")
 """Numbers that JSON does not have, as `repr` spells them."""
 
@@ -67,17 +70,23 @@ def mutated_arguments(body: fx.GraphModule) -> tuple[int, ...]:
 
 
 def base_of(node: fx.Node) -> fx.Node:
-    """Follow views and in-place results back to the tensor they alias."""
-    while node.op == "call_function":
-        if node.target is operator.getitem:
-            node = node.args[0]
-            continue
-        schema: Any = getattr(node.target, "_schema", None)
-        aliased = schema is not None and schema.returns and schema.returns[0].alias_info is not None
-        if not aliased or not schema.arguments[0].alias_info:
-            return node
+    """Follow views and in-place results back to the tensor whose memory they are."""
+    while node.target is operator.getitem or shares_memory(node):
         node = node.args[0]
     return node
+
+
+def shares_memory(node: fx.Node) -> bool:
+    """Whether the result of a node lies in the memory of its first argument: a view, or written in place."""
+    if node.target is operator.getitem:
+        return shares_memory(node.args[0])
+    schema: Any = getattr(node.target, "_schema", None)
+    if schema is None or not schema.returns or schema.returns[0].alias_info is None:
+        return False
+    if schema.name not in _MAY_COPY:
+        return True
+    value, source = node.meta["val"], node.args[0].meta["val"]
+    return value.dtype == source.dtype and (schema.name == "aten::to" or source.is_contiguous())
 
 
 def body_to_dict(body: fx.GraphModule, *, canonical: bool = False) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 A decoder of 80 equal layers needs 2 of them captured: the second proves that the first repeats. `find_stacks`
 looks at module structure only; whether the captured bodies are equal too is proved later, by
 `passes/outline.py`, on the graph. A stack whose layers differ in any attribute, or share weights in another way
-than all of them alike, is captured whole.
+than all of them alike, is captured whole. What a late layer does only because of its position (`if index == 3`)
+is in no attribute and not in the first two graphs: it goes unseen here, and validation has to find it.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ def _signature(layer: nn.Module) -> dict[str, Any]:
     first_names: dict[int, str] = {}
     for path, module in layer.named_modules():
         facts[f"{path}.class"] = type(module)
-        tensors = (*module.named_parameters(recurse=False, remove_duplicate=False), *module.named_buffers(recurse=False))
+        tensors = (
+            *module.named_parameters(recurse=False, remove_duplicate=False),
+            *module.named_buffers(recurse=False),
+        )
         for name, tensor in tensors:
             facts[f"{path}.{name}"] = (_fact(tensor), first_names.setdefault(id(tensor), f"{path}.{name}"))
         for name, value in vars(module).items():

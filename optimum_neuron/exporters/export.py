@@ -6,9 +6,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from .folder import save_folder
+from ..errors import ModelError, refusal
+from .folder import is_export
 from .prepare import Prepared, open_cache, prepare
 from .request import neuron_config, split_options
+from .save import check_output, save_folder
 from .source import infer_task, load_source
 
 
@@ -67,6 +69,16 @@ def main_export(
     cache = open_cache(disable_neuron_cache, cache_url)
     where, compile_options = split_options(options)
     source = load_source(model_name_or_path, **where)
+    if is_export(source.folder) and not source.has_weights:
+        raise ModelError(
+            refusal(
+                asked=f"exporting {model_name_or_path}",
+                found="an exported folder without weights of its own",
+                why="they are inside its NEFF, or were never there",
+                do="pass the checkpoint that it was exported from",
+            )
+        )
+    check_output(source, Path(output))
     config, target = neuron_config(source, compile_options)
     prepared = prepare(
         source,

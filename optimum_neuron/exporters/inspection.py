@@ -21,7 +21,8 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
     """
     folder = Path(path)
     info = read_folder(folder)
-    verify_weights(folder, info.artifact)
+    if info.artifact.get("weights") is not None:
+        verify_weights(folder, info.artifact)
     with open_neff(folder / NEFF_FILE) as neff:
         program, header, metadata = read_program(neff), neff.to_dict(), neff.metadata
     need = memory_need(program)

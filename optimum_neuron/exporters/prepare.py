@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,14 @@ from .tensors import load_original, open_tensors
 from .validate import OutputError, validate_decoder
 
 
+class WorkFolder:
+    """A temporary folder that goes with its last reference."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="optimum-neuron-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
 @dataclasses.dataclass(kw_only=True)
 class Prepared:
     """A compiled model, loaded where weights were there, with the story of how it came about."""
@@ -53,7 +64,7 @@ class Prepared:
     loaded: LoadedProgram | None = None
     validation: list[OutputError] = dataclasses.field(default_factory=list)
     timings_s: dict[str, float] = dataclasses.field(default_factory=dict)
-    workdir: tempfile.TemporaryDirectory[str] | None = None
+    workdir: WorkFolder | None = None
     """Holds a NEFF that is not cached for as long as this object lives."""
 
     @property
@@ -84,8 +95,9 @@ def prepare(
     Raises:
         NeuronError: one of the refusals of the steps; see `errors.py`.
     """
+    check_tolerance(atol, validate=validate)
     timings: dict[str, float] = {}
-    workdir = tempfile.TemporaryDirectory(prefix="optimum-neuron-")
+    workdir = WorkFolder()
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress(f"Compiling {source.name} for {config.target}"))
         pool = _LazyPool(stack, config)
@@ -95,7 +107,7 @@ def prepare(
                 config,
                 target.value,
                 cache=cache,
-                workdir=Path(workdir.name),
+                workdir=workdir.path,
                 trust_remote_code=trust_remote_code,
                 on_miss=pool.start,
                 on_done=progress.captured,
@@ -132,6 +144,7 @@ def prepare(
                 prepared.weight_sources,
                 family=prepared.family,
                 dtype=config.torch_dtype,
+                config=source.config,
                 trust_remote_code=trust_remote_code,
             )
             weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
@@ -147,7 +160,8 @@ def prepare(
 
 
 def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -> list[OutputError]:
-    reference = load_original(prepared.source.folder, dtype="float32", trust_remote_code=trust_remote_code)
+    source = prepared.source
+    reference = load_original(source.folder, dtype="float32", config=source.config, trust_remote_code=trust_remote_code)
     assert prepared.loaded is not None
     try:
         return validate_decoder(prepared.loaded, reference, prepared.config, atol=atol)
@@ -173,6 +187,34 @@ def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
     timings[name] = time.perf_counter() - start
+
+
+def check_tolerance(atol: float | None, *, validate: bool) -> None:
+    """Refuse a tolerance that nothing can pass or that nobody would use.
+
+    Raises:
+        ConfigError: it is negative or no number, or validation is switched off.
+    """
+    if atol is None:
+        return
+    if not validate:
+        raise ConfigError(
+            refusal(
+                asked=f"atol={atol} with disable_validation",
+                found="both",
+                why="a tolerance is for the comparison that is switched off",
+                do="pass one of them",
+            )
+        )
+    if not 0 <= atol < math.inf:
+        raise ConfigError(
+            refusal(
+                asked=f"atol={atol}",
+                found="not a number of at least 0",
+                why="it is the largest absolute difference that passes",
+                do="pass for example atol=0.01",
+            )
+        )
 
 
 def open_cache(disable_neuron_cache: bool, cache_url: str | None = None) -> CompileCache | None:

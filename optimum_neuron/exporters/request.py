@@ -46,7 +46,12 @@ SOURCE_OPTIONS = (
 )
 """Keywords that say where a model is found."""
 
-_NOT_STRUCTURE = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "name_or_path")
+_NOT_STRUCTURE = (
+    *("_name_or_path", "name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache"),
+    *("id2label", "label2id", "problem_type", "output_attentions", "output_hidden_states", "return_dict"),
+)
+_NOT_STRUCTURE_ENDINGS = ("token_id", "dropout", "pdrop", "initializer_range", "initializer_factor")
+"""Training changes these and a graph for inference does not depend on them, so fine-tuned checkpoints hit."""
 
 
 def neuron_config(source: ModelSource, options: dict[str, Any]) -> tuple[NeuronConfig, Choice[Target]]:
@@ -109,7 +114,21 @@ def _default_dtype(config: Any, auto_cast: str) -> str:
 def structure_of(config: Any) -> dict[str, Any]:
     """The part of a transformers configuration that can shape a graph."""
     data = json.loads(config.to_json_string(use_diff=False))
-    return {key: value for key, value in data.items() if key not in _NOT_STRUCTURE and not key.endswith("token_id")}
+    return {
+        key: value
+        for key, value in data.items()
+        if key not in _NOT_STRUCTURE and not key.endswith(_NOT_STRUCTURE_ENDINGS)
+    }
+
+
+def structure_differences(asked: Any, compiled: Any) -> list[str]:
+    """Fields in which two transformers configurations ask for different graphs, as text."""
+    left, right = structure_of(asked), structure_of(compiled)
+    return [
+        f"{key}={left.get(key)!r}, compiled with {right.get(key)!r}"
+        for key in sorted({*left, *right})
+        if left.get(key) != right.get(key)
+    ]
 
 
 def request_fields(source: ModelSource, config: NeuronConfig) -> dict[str, Any]:

@@ -121,6 +121,7 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     Raises:
         ModelError: there is none, or its architecture is unknown.
     """
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING, AutoConfig
 
     path = folder / "config.json"
@@ -149,13 +150,13 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
                 )
             )
         return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except (ValueError, OSError, KeyError) as error:
-        if isinstance(error, ModelError):
-            raise
+    except ModelError:
+        raise
+    except (ValueError, OSError, LookupError, TypeError, AttributeError, ImportError, StrictDataclassError) as error:
         raise ModelError(
             refusal(
                 asked=f"configuration {path}",
-                found=f"{type(error).__name__}: {error}",
+                found=f"{type(error).__name__}: {' '.join(str(error).split())}",
                 why="transformers cannot read it",
                 do="check the file; for code from the checkpoint pass trust_remote_code=True",
             )

@@ -64,6 +64,16 @@ class OutputError:
         """Plain data."""
         return dataclasses.asdict(self) | {"ok": self.ok}
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> OutputError:
+        """Rebuild from plain data, in which infinities may be text.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is something else.
+        """
+        numbers = [field.name for field in dataclasses.fields(cls) if field.name != "output"]
+        return cls(output=str(data["output"]), **{name: float(data[name]) for name in numbers})
+
 
 def compare(output: str, found: torch.Tensor, original: torch.Tensor, *, tolerance: float) -> OutputError:
     """Statistics of the difference between two tensors of logits [..., V]."""
@@ -72,11 +82,15 @@ def compare(output: str, found: torch.Tensor, original: torch.Tensor, *, toleran
     difference = (found.double() - original.double()).abs()
     noise, signal = difference.pow(2).sum().item(), original.double().pow(2).sum().item()
     agreement = (found.argmax(-1) == original.argmax(-1)).to(torch.float64).mean().item()
+    if noise in (0, math.inf):
+        sqnr_db = math.inf if noise == 0 else -math.inf
+    else:
+        sqnr_db = 10 * math.log10(max(signal, 1e-300) / noise)
     return OutputError(
         output=output,
         max_abs_error=difference.max().item(),
         mean_abs_error=difference.mean().item(),
-        sqnr_db=math.inf if noise == 0 else 10 * math.log10(max(signal, 1e-300) / noise),
+        sqnr_db=sqnr_db,
         top1_agreement=agreement,
         tolerance=tolerance,
     )
@@ -165,10 +179,11 @@ def _message(
         f"top-1 {e.top1_agreement:.1%}, tolerance {e.tolerance:.3g}"
         for e in failed
     ]
+    where = _first_diverging(loaded, reference, config, ids_BT)
     return (
         refusal(
             asked="comparing the compiled model with the original in float32",
-            found=f"{len(failed)} outputs are past the tolerance; {_first_diverging(loaded, reference, config, ids_BT)}",
+            found=f"{len(failed)} outputs are past the tolerance; {where}",
             why="a model that answers differently must not be exported unnoticed",
             do="pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison",
         )
@@ -178,7 +193,7 @@ def _message(
 
 
 def _first_diverging(loaded: LoadedProgram, reference: Any, config: NeuronConfig, ids_BT: torch.Tensor) -> str:
-    """Compare the residual stream after every layer, and name the first layer that loses 20 dB or is NaN."""
+    """Compare the residual stream before and after every layer; name the first layer that loses 20 dB or is NaN."""
     import torch
 
     assert config.prefill_buckets is not None
@@ -190,7 +205,18 @@ def _first_diverging(loaded: LoadedProgram, reference: Any, config: NeuronConfig
     loaded.give_back(state)
     with torch.no_grad():
         hidden = reference(ids_BT, output_hidden_states=True).hidden_states
-    layers = [(path, outputs[0]) for path, outputs in trace if path.rpartition(".")[2].isdigit()]
+    is_layer = [path.rpartition(".")[2].isdigit() for path, _ in trace]
+    layers = [(path, outputs[0]) for (path, outputs), wanted in zip(trace, is_layer, strict=True) if wanted]
+    before = [tensor for _, outputs in trace[: is_layer.index(True)] for tensor in outputs] if layers else []
+    shape = (batch, bucket, hidden[0].shape[-1])
+    # Among what is computed before the first layer, the tensor closest to the original's is the embedding.
+    embeddings = [
+        compare("embedding", tensor[:, : ids_BT.shape[1]].float(), hidden[0], tolerance=0.0).sqnr_db
+        for tensor in before
+        if tuple(tensor.shape) == shape
+    ]
+    if embeddings and not max(embeddings) >= 20.0:
+        return f"the embedding diverges (SQNR {max(embeddings):.1f} dB)"
     previous = math.inf
     # The last hidden state is taken after the final norm, so it has no counterpart.
     for (path, found), original in zip(layers, hidden[1:-1], strict=False):

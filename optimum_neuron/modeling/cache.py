@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
+from ..errors import ConfigError, ShapeError, refusal
 from ..runtime.loaded import LoadedProgram, State
 
 
@@ -26,7 +27,9 @@ class NeuronCache(Cache):
         self._loaded, self._batch_size = loaded, batch_size
         self.states: list[State] = []
         self.columns = 0
-        weakref.finalize(self, _give_back, loaded, self.states)
+        self.num_rows = 0
+        self._spoilt: list[bool] = []
+        weakref.finalize(self, _give_back, loaded, self.states, self._spoilt)
 
     def __len__(self) -> int:
         return len(self._loaded.program.states) // 2
@@ -36,14 +39,42 @@ class NeuronCache(Cache):
         """Columns can be taken away: their slots are written again before they are seen."""
         return True
 
-    def reserve(self, num_rows: int) -> None:
-        """Make room for rows.
+    def reserve(self, num_rows: int, loaded: LoadedProgram) -> None:
+        """Make room for the rows of a call.
 
         Raises:
+            ConfigError: the cache belongs to another model.
+            ShapeError: it holds another number of rows.
             DeviceMemoryError: the state of that many rows does not fit in the core's HBM.
         """
+        if loaded is not self._loaded:
+            raise ConfigError(
+                refusal(
+                    asked="past_key_values of another compiled model",
+                    found=f"the cache was filled by {self._loaded.claim.model}",
+                    why="keys and values of one model mean nothing to another",
+                    do="pass what an earlier call of this model returned",
+                )
+            )
+        if self.columns and num_rows != self.num_rows:
+            raise ShapeError(
+                refusal(
+                    asked=f"{num_rows} rows with past_key_values",
+                    found=f"the cache holds {self.num_rows} rows",
+                    why="each row continues its own keys and values",
+                    do=f"pass {self.num_rows} rows, or start without past_key_values",
+                )
+            )
+        self._take(num_rows)
+
+    def _take(self, num_rows: int) -> None:
+        self.num_rows = num_rows
         while len(self.states) * self._batch_size < num_rows:
             self.states.append(self._loaded.take_state())
+
+    def spoil(self) -> None:
+        """Remember that keys or values may be no numbers: a masked slot counts 0 times its value, and that is NaN."""
+        self._spoilt.append(True)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Columns of the padded batch that are in the cache."""
@@ -74,18 +105,22 @@ class NeuronCache(Cache):
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat every row; needed where one prompt continues in several ways."""
-        num_rows = len(self.states) * self._batch_size
-        self.reserve(num_rows * repeats)
-        self.reorder_cache(torch.arange(num_rows).repeat_interleave(repeats))
+        rows = torch.arange(self.num_rows).repeat_interleave(repeats)
+        self._take(len(rows))
+        self.reorder_cache(rows)
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep some rows."""
         self.reorder_cache(indices)
+        self.num_rows = len(indices)
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("a compiled model writes its cache inside the graph; it cannot be updated from outside")
 
 
-def _give_back(loaded: LoadedProgram, states: list[State]) -> None:
+def _give_back(loaded: LoadedProgram, states: list[State], spoilt: list[bool]) -> None:
     for state in states:
+        if spoilt:
+            for tensor in state:
+                tensor.zero_()
         loaded.give_back(state)

@@ -7,6 +7,8 @@ does that.
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from .cache import NeuronCache
 from .loading import NeuronModel
 from .packing import Packing, check_positions, plan_packing
 from .registration import register
+
+logger = logging.getLogger(__name__)
 
 
 @register
@@ -50,6 +54,7 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
+        self._vocabulary: int = self.config.get_text_config(decoder=True).vocab_size
         self.generation_config = _generation_config(prepared.source.folder, self.config)
 
     def forward(
@@ -80,7 +85,8 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
             return_dict: False returns a tuple.
 
         Raises:
-            ShapeError: the sequence is longer than compiled, or positions are not the running count.
+            ShapeError: the sequence is longer than compiled, a token is not in the vocabulary, or positions are not
+                the running count.
             ConfigError: something was asked for that the graph does not compute.
         """
         self._refuse_outputs(output_attentions, output_hidden_states)
@@ -98,7 +104,7 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
         packing = plan_packing(mask, cache.columns)
         check_positions(position_ids, packing)
         self._check_length(packing)
-        cache.reserve(input_ids.shape[0])
+        cache.reserve(input_ids.shape[0], self.loaded)
         wanted = 0 if labels is not None else logits_to_keep
         groups = [
             self._run_rows(rows, input_ids, packing, cache.columns, wanted, state)
@@ -106,6 +112,8 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
         ]
         logits = groups[0] if len(groups) == 1 else torch.cat(groups)
         cache.columns += input_ids.shape[1]
+        if not logits[:, -1].isfinite().all():
+            cache.spoil()
         loss = None if labels is None else _loss(logits, labels)
         if labels is not None and logits_to_keep:
             logits = logits[:, -logits_to_keep:]
@@ -206,9 +214,28 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
                     do="pass token ids of one or more rows",
                 )
             )
+        lowest, highest = int(input_ids.min()), int(input_ids.max())
+        if lowest < 0 or highest >= self._vocabulary:
+            raise ShapeError(
+                refusal(
+                    asked=f"token id {lowest if lowest < 0 else highest}",
+                    found=f"the vocabulary has ids 0 to {self._vocabulary - 1}",
+                    why="the embedding has no row for it",
+                    do="use the tokenizer of this checkpoint",
+                )
+            )
         wanted = (input_ids.shape[0], num_past + input_ids.shape[1])
         if mask is None:
             return torch.ones(wanted, dtype=torch.long)
+        if mask.ndim != 2:
+            raise ShapeError(
+                refusal(
+                    asked=f"attention_mask of shape {list(mask.shape)}",
+                    found=f"{mask.ndim} dimensions",
+                    why="the compiled graph lets each token see all real tokens before it and no others",
+                    do=f"pass 1 for real tokens and 0 for padding, in the shape {list(wanted)}",
+                )
+            )
         if tuple(mask.shape) != wanted:
             raise ShapeError(
                 refusal(
@@ -266,22 +293,54 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
                     do="leave cache_implementation out",
                 )
             )
+        self._limit_length(generation_config, model_kwargs)
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)
+
+    def _limit_length(self, generation_config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
+        """End generation where the cache ends, and say so, instead of failing after all the work.
+
+        Raises:
+            ShapeError: the prompt leaves no room for a token.
+        """
+        mask = model_kwargs.get("attention_mask")
+        # `generate` drops a mask of ones and keeps its length.
+        columns = generation_config._mask_length if mask is None else mask.shape[1]
+        longest = columns if mask is None else int(mask.sum(1).max())
+        if longest >= self.sequence_length:
+            raise ShapeError(
+                refusal(
+                    asked=f"generating after a prompt of {longest} tokens",
+                    found=f"compiled for {self.sequence_length}, prompt and answer together",
+                    why="the cache has one slot for each token of sequence_length",
+                    do="shorten the prompt, or export with a larger sequence_length",
+                )
+            )
+        # Columns of padding take no slot.
+        limit = self.sequence_length + columns - longest
+        if generation_config.max_length > limit:
+            logger.warning(
+                "generation is limited to %d new tokens instead of %d: the model was compiled for sequence_length=%d",
+                limit - columns,
+                generation_config.max_length - columns,
+                self.sequence_length,
+            )
+            generation_config.max_length = limit
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.Tensor, *args: Any, is_first_iteration: bool | None = False, **kwargs: Any
     ) -> dict[str, Any]:
-        """As transformers does it, but positions of later tokens come from the mask.
+        """As transformers does it, but positions of later tokens come from the mask, and only `forward`'s inputs stay.
 
-        `generate` counts on from the last column, which after right padding is a padding column.
+        `generate` counts on from the last column, which after right padding is a padding column, and passes on what
+        only its own parts need, such as the tokenizer of stop strings.
         """
         inputs = super().prepare_inputs_for_generation(
             input_ids, *args, is_first_iteration=is_first_iteration, **kwargs
         )
         if not is_first_iteration:
             inputs.pop("position_ids", None)
-        return inputs
+        return {name: value for name, value in inputs.items() if name in _INPUTS}
 
     def can_generate(self) -> bool:
         """It can."""
@@ -314,6 +373,9 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
     def batch_size(self) -> int:
         """Rows of the compiled graphs."""
         return self.neuron_config.batch_size
+
+
+_INPUTS = frozenset(inspect.signature(NeuronModelForCausalLM.forward).parameters)
 
 
 def _loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

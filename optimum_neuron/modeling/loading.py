@@ -5,30 +5,26 @@ A checkpoint is exported, an exported folder is loaded; which of the two a path 
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
-from ..compiler.lower.lower import lower
-from ..compiler.memory import memory_need
-from ..compiler.neff import check_target, open_neff
-from ..compiler.package import WEIGHTS_MEMBER, read_program
 from ..configuration import check_known
-from ..core import Choice
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError, WeightsError, refusal
 from ..exporters.export import describe
-from ..exporters.folder import NEFF_FILE, FolderInfo, is_export, read_folder, save_folder, verify_weights
+from ..exporters.folder import is_broken_export, is_export, read_folder
 from ..exporters.prepare import Prepared, open_cache, prepare
-from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config
-from ..exporters.source import ModelSource, find_folder, load_source, read_config
+from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config, structure_differences
+from ..exporters.save import save_folder
+from ..exporters.source import ModelSource, find_folder, load_source
 from ..exporters.tensors import open_tensors
-from ..hardware import resolve_instance, resolve_target
 from ..runtime.executor import Executor
-from ..runtime.loaded import LoadedProgram, load_program
-from ..weights import Checkpoint, bind_weights
-from ..weights.mapped import MappedFile
+from ..runtime.loaded import LoadedProgram
+from ..weights import bind_weights
+from .exported import load_exported
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +51,8 @@ class NeuronModel:
 
         Args:
             model_id: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
-            config: a transformers configuration to use instead of the folder's.
+            config: a transformers configuration to use instead of the checkpoint's; that of an exported folder is
+                fixed.
             export: True exports a checkpoint, False requires an exported folder, None does what fits.
             **options: fields of `NeuronConfig` and `instance_type`; where the model is (`subfolder, revision, token,
                 cache_dir, local_files_only, force_download, trust_remote_code`); and for an export
@@ -80,7 +77,17 @@ class NeuronModel:
                         do="leave export out, or pass the checkpoint",
                     )
                 )
-            return cls(_load_exported(folder, asked, trust_remote_code=where.get("trust_remote_code", False)))
+            prepared = load_exported(
+                folder,
+                asked,
+                name=str(model_id),
+                revision=where.get("revision"),
+                config=config,
+                trust_remote_code=where.get("trust_remote_code", False),
+            )
+            return cls(prepared)
+        if is_broken_export(folder) and not export:
+            read_folder(folder)  # says what is missing
         if export is False:
             raise ConfigError(
                 refusal(
@@ -137,11 +144,11 @@ class NeuronModel:
 
     def save_pretrained(self, save_directory: str | Path, push_to_hub: bool = False, **kwargs: Any) -> None:
         """Write an exported folder, which `from_pretrained` and the command line read."""
+        if not push_to_hub:
+            check_known(kwargs, ["save_directory", "push_to_hub"], what="save_pretrained")
         save_folder(self.prepared, Path(save_directory))
         if push_to_hub:
             self.push_to_hub(save_directory, **kwargs)
-        elif kwargs:
-            check_known(kwargs, ["save_directory", "push_to_hub"], what="save_pretrained")
 
     def push_to_hub(
         self,
@@ -171,17 +178,55 @@ class NeuronModel:
             weights: folder with safetensors under the original checkpoint's names.
 
         Raises:
-            WeightsError: tensors are missing or have another shape; nothing is replaced then.
+            WeightsError: tensors are missing or have another shape, or the checkpoint's configuration is another one;
+                nothing is replaced then.
         """
         folder = find_folder(weights)
+        self._refuse_other_architecture(folder)
         tensors = open_tensors(
-            folder, self.prepared.weight_sources, family=self.prepared.family, dtype=self.neuron_config.torch_dtype
+            folder,
+            self.prepared.weight_sources,
+            family=self.prepared.family,
+            dtype=self.neuron_config.torch_dtype,
+            config=self.config,
         )
         bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, tensors.value)
         assert self.prepared.host is not None
         self.loaded.executor = Executor(self.loaded.program, self.prepared.host.functions, bound.tensors)
         self.prepared.weights, self.prepared.tensors = bound, tensors
+        self.prepared.validation = []  # that was of the weights before
         self.prepared.source = ModelSource(name=str(weights), folder=folder, config=self.config, revision=None)
+
+    def _refuse_other_architecture(self, folder: Path) -> None:
+        """Weights of equal shapes can belong to other rotary frequencies, or to a model with biases."""
+        path = folder / "config.json"
+        if not path.is_file():
+            return
+        try:
+            data = dict(json.loads(path.read_text()))
+        except (ValueError, TypeError) as error:
+            raise WeightsError(
+                refusal(
+                    asked=f"binding the weights of {folder}",
+                    found=f"its config.json cannot be read ({error})",
+                    why="it says which architecture the weights are of",
+                    do="repair the file, or pass a folder with safetensors only",
+                )
+            ) from error
+        if data.get("model_type") != self.config.model_type:
+            differences = [f"model_type={data.get('model_type')!r}, compiled with {self.config.model_type!r}"]
+        else:
+            differences = structure_differences(type(self.config).from_dict(data), self.config)
+        if differences:
+            raise WeightsError(
+                refusal(
+                    asked=f"binding the weights of {folder}",
+                    found="; ".join(differences),
+                    why="the program was compiled for another configuration",
+                    do="export this checkpoint instead",
+                ),
+                details={"problems": differences},
+            )
 
     def describe(self) -> dict[str, Any]:
         """Every automatic choice with its reason, memory, validation and timings, as plain data."""
@@ -232,64 +277,3 @@ class NeuronModel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward`."""
         return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
-
-
-def _load_exported(folder: Path, asked: dict[str, Any], *, trust_remote_code: bool) -> Prepared:
-    info = read_folder(folder)
-    _check_asked(info, asked, folder)
-    verify_weights(folder, info.artifact)
-    target = resolve_target(asked.get("instance_type") or info.config.instance_type)
-    instance = resolve_instance(asked.get("instance_type") or info.config.instance_type).value
-    with open_neff(folder / NEFF_FILE) as neff:
-        check_target(neff, target.value.name, target.value.core.generation)
-        program, metadata = read_program(neff), dict(neff.metadata)
-        inlined = neff.read(WEIGHTS_MEMBER) if WEIGHTS_MEMBER in neff.names else None
-    source = ModelSource(
-        name=str(folder), folder=folder, revision=None, config=read_config(folder, trust_remote_code=trust_remote_code)
-    )
-    prepared = Prepared(
-        source=source,
-        config=info.config,
-        target=target,
-        neff=folder / NEFF_FILE,
-        cache=Choice(value=folder / NEFF_FILE, reason="hit: loaded from the exported folder"),
-        program=program,
-        metadata=metadata,
-        need=memory_need(program),
-    )
-    checkpoint = (
-        Checkpoint.open(folder)
-        if inlined is None
-        else Checkpoint([MappedFile(inlined, NEFF_FILE)], str(folder / NEFF_FILE))
-    )
-    prepared.tensors = Choice(value=checkpoint, reason="mapped from the exported folder")
-    prepared.weights = bind_weights(program.weights, prepared.weight_sources, checkpoint)
-    prepared.host = lower(program, optlevel=asked.get("optlevel") or info.config.optlevel)
-    prepared.loaded = load_program(
-        program, prepared.weights.tensors, prepared.host, instance=instance, target=target.value, model_name=folder.name
-    )
-    return prepared
-
-
-def _check_asked(info: FolderInfo, asked: dict[str, Any], folder: Path) -> None:
-    """Options of an exported folder are fixed; the host's effort and the instance size are not.
-
-    Raises:
-        ConfigError: an option contradicts what was compiled; all are listed.
-    """
-    saved = info.config.to_dict()
-    free = ("optlevel", "instance_type")
-    wrong = [
-        f"{key}={value!r}, compiled with {saved[key]!r}"
-        for key, value in asked.items()
-        if value is not None and key not in free and saved[key] != (list(value) if isinstance(value, tuple) else value)
-    ]
-    if wrong:
-        raise ConfigError(
-            refusal(
-                asked=f"loading {folder} with other options",
-                found="; ".join(wrong),
-                why="shapes and arithmetic are fixed at export",
-                do="leave the options out, or export the checkpoint again with them",
-            )
-        )

@@ -64,34 +64,34 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
         raise ConfigError(
             refusal(
                 asked=f"family={family}",
-                found=f"no such family{nearest(family, FAMILIES)}",
+                found=f"no such family{nearest(family, (*FAMILIES, GENERIC))}",
                 why=f"families are {', '.join((*FAMILIES, GENERIC))}",
                 do="name one of them",
             )
         )
     rejected: list[Rejected] = []
+    reason = f"no family covers model_type {config.model_type}"
     for name in FAMILIES:
         covers = importlib.import_module(f"{__package__}.{name}")
         if config.model_type not in covers.MODEL_TYPES:
             rejected.append(Rejected(candidate=name, reason=f"covers model_type {', '.join(covers.MODEL_TYPES)}"))
         elif gap := covers.uncovered(config):
             rejected.append(Rejected(candidate=name, reason=f"does not implement {gap}"))
+            reason = f"family {name} covers model_type {config.model_type}, but does not implement {gap}"
         elif family in (None, name):
             return Choice(
                 value=name, reason=f"model_type {config.model_type}, every option covered", rejected=tuple(rejected)
             )
     if family not in (None, GENERIC):
-        reason = next(r.reason for r in rejected if r.candidate == family)
         raise ConfigError(
             refusal(
                 asked=f"family={family} for model_type {config.model_type}",
-                found=reason,
+                found=next(r.reason for r in rejected if r.candidate == family),
                 why="a family runs only what it implements",
                 do=f"use family={GENERIC!r}",
             )
         )
-    reason = "asked for by name" if family else f"no family covers model_type {config.model_type}"
-    return Choice(value=GENERIC, reason=reason, rejected=tuple(rejected))
+    return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=tuple(rejected))
 
 
 def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_remote_code: bool = False) -> Family:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode
 from ..compiler.memory import MemoryNeed, memory_need
-from ..errors import DeviceMemoryError, refusal
+from ..errors import CoreBusyError, DeviceMemoryError, refusal
 from ..hardware import InstanceSpec, Target
 from .cores import CoreClaim, claim_cores
 from .executor import Executor
@@ -37,6 +37,7 @@ class LoadedProgram:
     claim: CoreClaim
     target: Target
     charges: list[Charge]
+    closed: bool = False
     _idle_states: list[State] = dataclasses.field(default_factory=list)
 
     @property
@@ -47,7 +48,21 @@ class LoadedProgram:
     def run(
         self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
     ) -> dict[str, torch.Tensor]:
-        """Execute an entry point; see `Executor.run`."""
+        """Execute an entry point; see `Executor.run`.
+
+        Raises:
+            ShapeError: an input has another shape or dtype than the graph was compiled for.
+            CoreBusyError: the program was closed, so its core may be another's by now.
+        """
+        if self.closed:
+            raise CoreBusyError(
+                refusal(
+                    asked=f"running graph '{graph}' of {self.claim.model}",
+                    found="the model was closed",
+                    why="its core and memory were given back",
+                    do="load it again",
+                )
+            )
         return self.executor.run(graph, inputs, state)
 
     def take_state(self) -> State:
@@ -69,9 +84,8 @@ class LoadedProgram:
 
     def close(self) -> None:
         """Free HBM and core; the object cannot run afterwards."""
-        for charge in self.charges:
-            charge.release()
-        self.claim.release()
+        self.closed = True
+        _release(self.charges, self.claim)
 
 
 def load_program(
@@ -99,9 +113,7 @@ def load_program(
             charges.append(core.charge(category, getattr(need, category), model_name))
         executor = Executor(program, host.functions, weights)
     except BaseException:
-        for charge in charges:
-            charge.release()
-        claim.release()
+        _release(charges, claim)
         raise
     loaded = LoadedProgram(executor=executor, need=need, claim=claim, target=target, charges=charges)
     loaded.give_back(executor.new_state())
@@ -157,6 +169,9 @@ def _smallest_change(need: MemoryNeed, target: Target) -> str:
     if larger:
         best = min(larger, key=lambda t: t.hbm_bytes_per_core())
         return f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / 1024**3:.0f} GiB"
+    if need.weights + need.code < available:
+        moving = (need.kv_cache + need.scratch) / 1024**3
+        return f"lower batch_size, sequence_length or prefill_buckets: cache and scratch take {moving:.2f} GiB"
     cores = -(-need.total // available)
     return (
         f"no single core holds it: it takes {cores} cores of {target.name} or more, and this version runs a "

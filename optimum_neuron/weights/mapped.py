@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import mmap
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,7 +82,7 @@ class MappedFile:
         return cls(memoryview(mapped), str(path))
 
     def get(self, names: Sequence[str]) -> tuple[torch.Tensor, bool] | None:
-        """The named tensors joined along dimension 0, and whether that took a copy; None when they are no neighbours."""
+        """The named tensors joined along dimension 0, and whether that took a copy; None when they are apart."""
         import torch
 
         entries = [self.entries[name] for name in names]
@@ -94,7 +95,10 @@ class MappedFile:
         begin, end = self._data_begin + entries[0].begin, self._data_begin + entries[-1].end
         if begin == end:
             return torch.empty(shape, dtype=getattr(torch, first.dtype)), False
-        data = torch.frombuffer(self._buffer, dtype=torch.uint8, count=end - begin, offset=begin)
+        with warnings.catch_warnings():
+            # A NEFF is mapped for reading only, and torch warns of that; nobody writes into weights.
+            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+            data = torch.frombuffer(self._buffer, dtype=torch.uint8, count=end - begin, offset=begin)
         size_bytes = first.size_bytes // max(first.num_elements, 1)
         unaligned = data.data_ptr() % size_bytes != 0
         if unaligned:

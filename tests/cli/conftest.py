@@ -1,31 +1,15 @@
-"""Runs commands through optimum's own entry point, in this process, with the real registration."""
+"""Commands run with caches of the test and modules of ours replaced; `cli` is in `tests/conftest.py`."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from optimum.commands.optimum_cli import main
 
 from optimum_neuron import env
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Ran:
-    """What a command did."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
 @pytest.fixture(autouse=True)
@@ -34,23 +18,6 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     for name in (*env.VARIABLES, "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path_factory.mktemp("home")))
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """Return a function that runs `optimum-cli` with the given words."""
-
-    def run(*words: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["optimum-cli", *words])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-        captured = capfd.readouterr()
-        return Ran(code=code, stdout=captured.out, stderr=captured.err)
-
-    return run
 
 
 @pytest.fixture

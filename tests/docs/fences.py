@@ -30,7 +30,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON, SHELL = ("python",), ("bash", "shell", "sh")
 TAGS = {"no-run", "checkpoint", "output"}
-_FENCE = re.compile(r"^(?P<indent>[ ]*)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(
+    r"^(?P<indent>[ ]*)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.DOTALL | re.MULTILINE
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,7 +116,7 @@ def run_here(fences: Sequence[Fence]) -> None:
                 for words in commands(fence):
                     run_command(words)
         if output is not None:
-            assert stdout.getvalue() == output, f"{fence}: the page shows another output"
+            compare(fence, stdout.getvalue(), output)
 
 
 def run_command(words: Sequence[str]) -> None:
@@ -130,8 +132,12 @@ def run_command(words: Sequence[str]) -> None:
         sys.argv = argv
 
 
-def run_apart(fence: Fence, output: str | None, folder: Path, environment: dict[str, str]) -> None:
-    """Run one block in a process of its own, with the commands of this environment, and compare its output."""
+def run_apart(fence: Fence, output: str | None, folder: Path, environment: dict[str, str]) -> str:
+    """Run one block in a process of its own, with the commands of this environment, and compare its output.
+
+    Returns:
+        All that it printed, stdout first.
+    """
     bin_folder = Path(sys.executable).parent
     path = os.pathsep.join([str(bin_folder), os.environ.get("PATH", "")])
     words = [sys.executable, "-c"] if fence.language in PYTHON else ["bash", "-euc"]
@@ -145,4 +151,10 @@ def run_apart(fence: Fence, output: str | None, folder: Path, environment: dict[
     )
     assert done.returncode == 0, f"{fence} ended with {done.returncode}\n{done.stderr[-4000:]}"
     if output is not None:
-        assert done.stdout == output, f"{fence}: the page shows another output"
+        compare(fence, done.stdout, output)
+    return done.stdout + done.stderr
+
+
+def compare(fence: Fence, printed: str, shown: str) -> None:
+    """Fail where a block prints something else than its page shows."""
+    assert printed == shown, f"{fence} prints\n{printed}\nand the page shows\n{shown}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
-from pathlib import Path
+import importlib
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.docs import fences
 from tests.docs.fences import PYTHON, ROOT, Fence
 
 
-def docstrings(path: Path) -> list[tuple[int, str]]:
+def docstrings(path) -> list[tuple[int, str]]:
     """Line and text of each docstring of a module; fields' docstrings too."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -30,7 +30,10 @@ BLOCKS: list[Fence] = [
     if fence.language in PYTHON
 ]
 DOCTESTS = [
-    (path, line, text) for path in FILES for line, text in docstrings(path) if doctest.DocTestParser().get_examples(text)
+    (path, line, text)
+    for path in FILES
+    for line, text in docstrings(path)
+    if doctest.DocTestParser().get_examples(text)
 ]
 
 
@@ -51,7 +54,9 @@ def test_blocks_run(fence):
     ("path", "line", "text"), DOCTESTS, ids=[f"{path.relative_to(ROOT)}:{line}" for path, line, _ in DOCTESTS]
 )
 def test_doctests_run(path, line, text):
-    test = doctest.DocTestParser().get_doctest(text, {}, f"{path.relative_to(ROOT)}:{line}", str(path), line)
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    names = vars(importlib.import_module(module)).copy()
+    test = doctest.DocTestParser().get_doctest(text, names, f"{path.relative_to(ROOT)}:{line}", str(path), line)
     said: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
     assert not said, "".join(said)

@@ -59,7 +59,12 @@ def probe_compiler() -> str | None:
 
 
 def choose_level(
-    subprogram: Subprogram, *, optlevel: OptLevel, compiler: str | None, rare: bool = False
+    subprogram: Subprogram,
+    *,
+    optlevel: OptLevel,
+    compiler: str | None,
+    rare: bool = False,
+    per_token: bool = False,
 ) -> Choice[HostLevel]:
     """Decide how one subprogram runs on the host.
 
@@ -68,6 +73,7 @@ def choose_level(
         optlevel: "1", "2" or "3", as in `-O2`.
         compiler: the C++ compiler found, or None.
         rare: only seldom used graphs call it.
+        per_token: a graph of a single token calls it, where each operator's dispatch counts.
     """
     wanted: HostLevel = "inductor-max" if optlevel == "3" else "inductor"
     if optlevel == "1":
@@ -78,7 +84,7 @@ def choose_level(
             reason="no C++ compiler on this machine",
             rejected=(Rejected(candidate=wanted, reason="needs g++ or clang++ (apt-get install g++)"),),
         )
-    if reason := _library_bound(subprogram):
+    if not per_token and (reason := _library_bound(subprogram)):
         return Choice(
             value="aten",
             reason=reason,

@@ -21,6 +21,8 @@ _OPTIONS: dict[str, Any] = {
     "realize_opcount_threshold": 4,
     # Two headers of torch cost 5 s each to precompile and are used by a handful of bodies.
     "cpp_cache_precompile_headers": False,
+    # A fused multiply-add rounds once instead of twice.
+    "cpp.enable_floating_point_contract_flag": "fast",
     # The CPU's own flags say which vector extensions it has; compiling a probe for each takes 6 s.
     "cpp.vec_isa_ok": True,
 }
@@ -48,13 +50,18 @@ def compile_body(body: dict[str, Any], level: HostLevel, output: Path) -> None:
         raise LoweringError(
             refusal(
                 asked=f"host code for {output.stem}",
-                found=f"{type(error).__name__}: {str(error).strip()[:600]}",
+                found=f"{type(error).__name__}: {_shortened(str(error).strip())}",
                 why="Inductor or the C++ compiler refused the body",
                 do="export with -O1, which needs no compiler, and run `optimum-cli neuron doctor`",
             )
         ) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _shortened(text: str, first: int = 150, last: int = 600) -> str:
+    """The kind of error is at the start, what the compiler said at the end; its command line between is long."""
+    return text if len(text) <= first + last else f"{text[:first]} ... {text[-last:]}"
 
 
 def load_package(path: Path) -> HostFunction:

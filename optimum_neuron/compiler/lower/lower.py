@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...core import Choice, OptLevel
-from ..ir import Program
+from ..ir import Graph, Program
 from ..serial import body_to_dict
 from .aten import HostFunction, aten_function
 from .choose import HostLevel, choose_level, probe_compiler, probe_cpu
@@ -37,10 +37,19 @@ def choose_levels(program: Program, *, optlevel: OptLevel) -> dict[str, Choice[H
     """Decide the host code of every subprogram."""
     compiler = probe_compiler()
     hot = {call.subprogram for graph in program.graphs.values() if not graph.rare for call in graph.calls}
+    per_token = {call.subprogram for graph in program.graphs.values() if _is_step(graph) for call in graph.calls}
     return {
-        name: choose_level(subprogram, optlevel=optlevel, compiler=compiler, rare=name not in hot)
+        name: choose_level(
+            subprogram, optlevel=optlevel, compiler=compiler, rare=name not in hot, per_token=name in per_token
+        )
         for name, subprogram in program.subprograms.items()
     }
+
+
+def _is_step(graph: Graph) -> bool:
+    """Whether a graph takes one token of each row: the shape [rows, 1] that generation repeats."""
+    first = next(iter(graph.inputs.values()), None)
+    return first is not None and len(first.shape) == 2 and first.shape[1] == 1
 
 
 def missing_packages(

@@ -12,7 +12,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...core import AutoCast, AutoCastType
-from ..serial import base_of
+from ..serial import base_of, shares_memory
 
 if TYPE_CHECKING:
     from torch import fx
@@ -53,20 +53,21 @@ def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> f
     copies: dict[fx.Node, fx.Node] = {}
     rounded: dict[fx.Node, fx.Node] = {}
     for node in body.graph.nodes:
-        operands = {n for p in PRODUCT_OPERANDS.get(str(node.target), ()) if _is_float32(n := node.args[p])}
-        for operand in operands - rounded.keys():
-            rounded[operand] = _round(graph, copies[operand], dtype)
+        operands = [n for p in PRODUCT_OPERANDS.get(str(node.target), ()) if _is_float32(n := node.args[p])]
+        for operand in operands:
+            if operand not in rounded:
+                rounded[operand] = _round(graph, copies[operand], dtype)
         copy = graph.node_copy(node, lambda n, own=operands: rounded[n] if n in own else copies[n])
         copy.meta = dict(node.meta)
         writes = _writes(node)
         if kind == "all" and node.op == "call_function" and _is_float32(node):
             if writes and not str(node.target).startswith(_MOVES):
                 copy = _append(graph, copy, torch.ops.aten.copy_.default, copy, _round(graph, copy, dtype))
-            elif not writes and not _is_view(node):
+            elif not writes and not shares_memory(node):
                 copy = rounded[node] = _round(graph, copy, dtype)
         if writes:
-            base = base_of(node)
-            rounded = {old: new for old, new in rounded.items() if base_of(old) is not base}
+            for stale in [other for other in rounded if base_of(other) is base_of(node)]:
+                del rounded[stale]
         copies[node] = copy
     graph.lint()
     return fx.GraphModule({}, graph)
@@ -77,11 +78,6 @@ def _is_float32(node: Any) -> bool:
 
     value = getattr(node, "meta", {}).get("val")
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
-
-
-def _is_view(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.returns) and schema.returns[0].alias_info is not None
 
 
 def _writes(node: fx.Node) -> bool:
@@ -105,7 +101,7 @@ def _round(graph: fx.Graph, node: fx.Node, dtype: AutoCastType) -> fx.Node:
     if dtype == "tf32":
         # To the nearest, ties to even, on the bits: infinities stay what they are.
         bits = append(ops.view.dtype, node, torch.int32)
-        last = append(ops.bitwise_and.Scalar, append(ops.__rshift__.Scalar, bits, TF32_DROPPED_BITS), 1)
+        last = append(ops.bitwise_and.Scalar, append(ops.bitwise_right_shift.Tensor_Scalar, bits, TF32_DROPPED_BITS), 1)
         moved = append(ops.add.Tensor, append(ops.add.Tensor, bits, last), 2 ** (TF32_DROPPED_BITS - 1) - 1)
         return append(ops.view.dtype, append(ops.bitwise_and.Scalar, moved, -(2**TF32_DROPPED_BITS)), torch.float32)
     if dtype == "fp8_e4m3":

@@ -8,12 +8,12 @@ decomposed before this point: bodies stay small, and only distinct ones are lowe
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import TYPE_CHECKING, Any
 
 from ...core import TensorSpec
 from ..capture import Captured
 from ..ir import Call, Graph, Program, Subprogram
+from ..rules.location import module_path, source_line
 from ..serial import make_subprogram, tensor_spec
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _BOOKKEEPING = ("aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default")
 """Checks that export leaves behind and that static shapes make void."""
-
-_FILE_LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 @dataclasses.dataclass
@@ -193,17 +191,8 @@ def _extract(segment: _Segment, results: list[fx.Node]) -> tuple[fx.GraphModule,
         copies[node].meta["val"] = node.meta["val"]
     for node in segment.nodes:
         copy = copies[node] = graph.node_copy(node, lambda n: copies[n])
-        copy.meta = {"val": node.meta["val"], "module_path": _module_path(node), "source_line": _source_line(node)}
+        where = {"module_path": module_path(node) or "", "source_line": source_line(node) or ""}
+        copy.meta = {"val": node.meta["val"], **where}
     graph.output(tuple(copies[node] for node in results))
     graph.lint()
     return fx.GraphModule({}, graph), arguments
-
-
-def _module_path(node: fx.Node) -> str:
-    paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-    return paths[-1] if paths else ""
-
-
-def _source_line(node: fx.Node) -> str:
-    found = _FILE_LINE.findall(node.meta.get("stack_trace") or "")
-    return ":".join(found[-1]) if found else ""

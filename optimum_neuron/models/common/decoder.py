@@ -89,8 +89,8 @@ class Decoder(nn.Module):
             last_index_B: which token of each row to return logits for.
         """
         angles = positions_BT[:, None, :, None].float() * self.inv_freq
-        angles = torch.cat((angles, angles), -1)
-        cos, sin = angles.cos() * self.config.rope_scale, angles.sin() * self.config.rope_scale
+        half_cos, half_sin = angles.cos() * self.config.rope_scale, angles.sin() * self.config.rope_scale
+        cos, sin = torch.cat((half_cos, half_cos), -1), torch.cat((-half_sin, half_sin), -1)
         num_keys = states[0].shape[3] if cached else input_ids_BT.shape[1]
         mask = self._mask(positions_BT, num_keys) if cached or self.config.sliding_window else None
         view = AttentionView(positions_BT=positions_BT, cos=cos, sin=sin, mask=mask, cached=cached)

@@ -33,10 +33,14 @@ class RMSNorm(nn.Module):
 
 
 def rotate(x_BNTH: torch.Tensor, cos_B1TH: torch.Tensor, sin_B1TH: torch.Tensor) -> torch.Tensor:
-    """Rotate pairs (i, i + H/2) by their position's angle (Su et al. 2021, sec. 3.4.2), in float32."""
+    """Rotate pairs (i, i + H/2) by their position's angle (Su et al. 2021, sec. 3.4.2), in float32.
+
+    `sin_B1TH` is negated in its first half. The halves are swapped by a flip, which fuses into one pass; joining
+    them from two pieces would take four.
+    """
     x = x_BNTH.float()
-    first, second = x.chunk(2, -1)
-    return (x * cos_B1TH + torch.cat((-second, first), -1) * sin_B1TH).to(x_BNTH.dtype)
+    swapped = x.unflatten(-1, (2, -1)).flip(-2).flatten(-2)
+    return (x * cos_B1TH + swapped * sin_B1TH).to(x_BNTH.dtype)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +52,7 @@ class AttentionView:
     cos: torch.Tensor
     """Cosine of the rotary angles, [B, 1, T, H]."""
     sin: torch.Tensor
-    """Sine of the rotary angles, [B, 1, T, H]."""
+    """Sine of the rotary angles, negated in the first half, [B, 1, T, H]."""
     mask: torch.Tensor | None
     """Which keys each query sees, boolean [B, 1, T, keys]; None: plain causal over the new tokens."""
     cached: bool

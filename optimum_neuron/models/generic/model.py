@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...errors import CaptureError, refusal
 from ..common.decoder import full_precision_linear
 from .cache import slot_cache
 
@@ -75,6 +76,22 @@ class GenericDecoder(nn.Module):
         return {"full_attention": full, "sliding_attention": sliding} if "full_attention" in kinds else sliding
 
 
+def _refuse_length_dependent(config: Any) -> None:
+    rotary = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    # One setting, or one for each type of layer.
+    settings = [rotary, *(value for value in rotary.values() if isinstance(value, dict))]
+    found = sorted({kind for setting in settings if (kind := setting.get("rope_type")) in LENGTH_DEPENDENT})
+    if found:
+        raise CaptureError(
+            refusal(
+                asked=f"compiling a {config.model_type} model with rope_type {', '.join(found)}",
+                found="rotary frequencies that follow the length of the sequence",
+                why="a compiled graph has constant frequencies",
+                do="set rope_parameters in config.json to fixed ones, such as rope_type default, linear or yarn",
+            )
+        )
+
+
 def _pick(last_index_B: torch.Tensor):  # type: ignore[no-untyped-def]
     """A pre-hook for the head that keeps one token of each row."""
 
@@ -86,8 +103,17 @@ def _pick(last_index_B: torch.Tensor):  # type: ignore[no-untyped-def]
     return hook
 
 
+LENGTH_DEPENDENT = ("dynamic", "longrope")
+"""Rotary scalings whose frequencies transformers recomputes in `forward` (5.23, `modeling_rope_utils.py`)."""
+
+
 def build(config: Any, *, trust_remote_code: bool = False) -> GenericDecoder:
-    """Return the decoder of a transformers configuration, with parameters on the meta device."""
+    """Return the decoder of a transformers configuration, with parameters on the meta device.
+
+    Raises:
+        CaptureError: rotary frequencies follow the length of the sequence.
+    """
+    _refuse_length_dependent(config)
     from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
 
@@ -99,4 +125,4 @@ def build(config: Any, *, trust_remote_code: bool = False) -> GenericDecoder:
             config, attn_implementation="sdpa", trust_remote_code=trust_remote_code
         )
     model.tie_weights()
-    return GenericDecoder(model.eval())
+    return GenericDecoder(model).eval()

@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from ...compiler.capture import fake_parameters
+from ...compiler.capture import capture_error, fake_parameters
 from ...compiler.stacks import find_stacks, shortened
 from .model import GenericDecoder
 
@@ -40,7 +40,11 @@ class _Recorder(CacheLayerMixin):
 
 
 def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
-    """Return (heads, key width, value width) of every layer's cache, in order."""
+    """Return (heads, key width, value width) of every layer's cache, in order.
+
+    Raises:
+        CaptureError: the model's code depends on tensor values.
+    """
     num_layers = decoder.text_config.num_hidden_layers
     stacks = find_stacks(decoder)
     recorders = [_Recorder() for _ in range(num_layers)]
@@ -48,12 +52,10 @@ def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
     with shortened(decoder, stacks), fake_parameters(decoder, mode), mode, torch.no_grad():
         ids = torch.zeros(1, 1, dtype=torch.int64)
         model: Any = decoder.model
-        model(
-            input_ids=ids,
-            position_ids=ids,
-            past_key_values=Cache(layers=recorders),
-            use_cache=True,
-            attention_mask=decoder.masks(ids, 1),
-        )
+        cache, mask = Cache(layers=recorders), decoder.masks(ids, 1)
+        try:
+            model(input_ids=ids, position_ids=ids, past_key_values=cache, use_cache=True, attention_mask=mask)
+        except RuntimeError as error:
+            raise capture_error(model, "one token", error) from error
     shapes = [recorder.shape for recorder in recorders if recorder.shape is not None]
     return shapes + [shapes[-1]] * (num_layers - len(shapes))

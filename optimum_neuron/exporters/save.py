@@ -1,0 +1,182 @@
+"""Write an exported folder so that it appears whole or is no export, whatever happens in between.
+
+Files are written into a hidden folder inside the output and moved when all are there, the marker last. What a killed
+process left behind is removed by the next writer. See `folder.py` for what is in an exported folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ..compiler.package import write_program
+from ..compiler.version import COMPILER_VERSION
+from ..configuration import CONFIG_FILE
+from ..errors import CacheError, ConfigError, refusal
+from ..version import __version__
+from ..weights import pack_checkpoint
+from ..weights.checkpoint import SINGLE_FILE
+from .folder import FOLDER_VERSION, NEFF_FILE, file_hash
+from .prepare import Prepared
+from .source import ModelSource
+
+_LOCK = "writing.lock"
+"""In a folder of files that are not published yet; held while its writer lives."""
+
+_COPIED = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges.txt",
+    "*.model",
+    "chat_template*",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "LICENSE*",
+)
+
+
+def save_folder(prepared: Prepared, output: Path) -> int:
+    """Write an exported folder; return its size in bytes. Files appear whole, the marker last.
+
+    Raises:
+        ConfigError: the output is the checkpoint's own folder, or a file.
+        CacheError: the disk is full or the folder cannot be written; a previous export there is gone only if its
+            replacement was complete.
+    """
+    check_output(prepared.source, output)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with _work_folder(output) as work:
+            _write_files(prepared, work)
+            _publish(work, output)
+    except OSError as error:
+        if isinstance(error, CacheError):
+            raise
+        raise CacheError(
+            refusal(
+                asked=f"writing the export to {output}",
+                found=str(error),
+                why="the folder could not be written",
+                do="free space or choose another folder",
+            )
+        ) from error
+    return sum(path.stat().st_size for path in output.iterdir() if path.is_file())
+
+
+@contextlib.contextmanager
+def _work_folder(output: Path) -> Iterator[Path]:
+    """A folder to write in; those that killed processes left behind are removed."""
+    for folder in output.glob(".partial-*"):
+        try:
+            with FileLock(folder / _LOCK, timeout=0):
+                pass
+        except Timeout:
+            continue  # its writer lives
+        shutil.rmtree(folder)
+    with (
+        tempfile.TemporaryDirectory(dir=output, prefix=".partial-") as work,
+        FileLock(Path(work) / _LOCK),
+    ):
+        yield Path(work)
+
+
+def check_output(source: ModelSource, output: Path) -> None:
+    """Refuse to write over something that is no export.
+
+    Raises:
+        ConfigError: the output is the checkpoint's own folder, or a file.
+    """
+    if output.resolve() == source.folder.resolve():
+        raise ConfigError(
+            refusal(
+                asked=f"export into {output}",
+                found="the folder of the checkpoint itself",
+                why="its weights would be replaced",
+                do="choose another output folder",
+            )
+        )
+    if output.exists() and not output.is_dir():
+        raise ConfigError(
+            refusal(
+                asked=f"export into {output}",
+                found="a file of that name",
+                why="an export is a folder",
+                do="choose another output folder",
+            )
+        )
+
+
+def _write_files(prepared: Prepared, work: Path) -> None:
+    for pattern in _COPIED:
+        for path in prepared.source.folder.glob(pattern):
+            if path.is_file():
+                shutil.copyfile(path, work / path.name)
+    model_config = json.loads(prepared.source.config.to_json_string(use_diff=True))
+    # The dtype that the weights beside it are written in.
+    model_config["dtype"] = prepared.config.torch_dtype
+    (work / "config.json").write_text(json.dumps(model_config, indent=2, sort_keys=True) + "\n")
+    artifact: dict[str, Any] = {
+        "optimum_neuron_version": __version__,
+        "compiler_version": COMPILER_VERSION,
+        "checkpoint": prepared.source.name,
+        "revision": prepared.source.revision,
+        "validation": [
+            {key: _json_number(value) for key, value in error.to_dict().items()} for error in prepared.validation
+        ],
+    }
+    inline = prepared.config.inline_weights_to_neff
+    if prepared.tensors is not None:
+        weights = work / SINGLE_FILE
+        size = pack_checkpoint(
+            prepared.tensors.value,
+            prepared.program.weights,
+            prepared.weight_sources,
+            weights,
+            dtype=prepared.config.torch_dtype,
+        )
+        artifact["weights"] = {
+            "file": None if inline else SINGLE_FILE,
+            "size_bytes": size,
+            "sha256": file_hash(weights),
+        }
+    if inline and prepared.tensors is not None:
+        write_program(
+            work / NEFF_FILE,
+            prepared.program,
+            name=prepared.source.config.model_type,
+            target=prepared.target.value,
+            metadata=prepared.metadata,
+            weights=work / SINGLE_FILE,
+        )
+        (work / SINGLE_FILE).unlink()
+    else:
+        shutil.copyfile(prepared.neff, work / NEFF_FILE)
+    artifact["neff_sha256"] = file_hash(work / NEFF_FILE)
+    marker = {"version": FOLDER_VERSION, "neuron": prepared.config.to_dict(), "artifact": artifact}
+    (work / CONFIG_FILE).write_text(json.dumps(marker, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def _json_number(value: Any) -> Any:
+    """JSON has no infinity: the signal-to-noise ratio of equal tensors is the text "inf"."""
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
+
+
+def _publish(work: Path, output: Path) -> None:
+    """Move the files over; the marker is taken away first and put back last."""
+    (output / CONFIG_FILE).unlink(missing_ok=True)
+    if not (work / SINGLE_FILE).exists():
+        (output / SINGLE_FILE).unlink(missing_ok=True)
+    files = [path for path in work.iterdir() if path.name != _LOCK]
+    for path in sorted(files, key=lambda path: path.name == CONFIG_FILE):
+        os.replace(path, output / path.name)

@@ -1,0 +1,152 @@
+"""Load an exported folder: check everything in it against everything else, bind the weights, claim a core.
+
+Nothing is compiled, except host code that this machine lacks; nothing in the folder is executed or unpickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from ..compiler.ir import Program
+from ..compiler.lower.lower import lower
+from ..compiler.memory import memory_need
+from ..compiler.neff import check_target, open_neff
+from ..compiler.package import WEIGHTS_MEMBER, read_program
+from ..configuration import NeuronConfig
+from ..core import Choice
+from ..errors import ArtifactError, ConfigError, refusal
+from ..exporters.folder import NEFF_FILE, FolderInfo, read_folder, verify_weights
+from ..exporters.prepare import Prepared
+from ..exporters.request import plain_options, structure_differences
+from ..exporters.source import ModelSource, read_config
+from ..hardware import resolve_instance, resolve_target
+from ..runtime.loaded import load_program
+from ..weights import Checkpoint, bind_weights
+from ..weights.mapped import MappedFile
+
+_METADATA = ("family", "stacks", "weight_sources")
+"""What a NEFF says beside its program, see `exporters.build.Built.metadata`."""
+
+
+def load_exported(
+    folder: Path,
+    asked: dict[str, Any],
+    *,
+    name: str,
+    revision: str | None = None,
+    config: Any = None,
+    trust_remote_code: bool = False,
+) -> Prepared:
+    """Load an exported folder.
+
+    Args:
+        folder: where it is.
+        asked: options of the compile that the user named; they must be those of the export.
+        name: what the user wrote, for messages and for those who find the core taken.
+        revision: revision on the Hub that was asked for.
+        config: a transformers configuration that the user expects to be in the folder.
+        trust_remote_code: let code that came with the checkpoint read its configuration.
+
+    Raises:
+        ArtifactError: the folder is broken, or was compiled for another NeuronCore generation.
+        ConfigError: an option contradicts the export.
+        WeightsError: the weights are missing, altered, or do not fit.
+        DeviceMemoryError, CoreBusyError: there is no room for it.
+    """
+    asked = plain_options({key: value for key, value in asked.items() if value is not None})
+    info = read_folder(folder)
+    _check_asked(info, asked, folder)
+    verify_weights(folder, info.artifact)
+    instance_type = asked.get("instance_type") or info.config.instance_type
+    target, instance = resolve_target(instance_type), resolve_instance(instance_type).value
+    with open_neff(folder / NEFF_FILE) as neff:
+        check_target(neff, target.value.name, target.value.core.generation)
+        program, metadata = read_program(neff), dict(neff.metadata)
+        inlined = neff.read(WEIGHTS_MEMBER) if WEIGHTS_MEMBER in neff.names else None
+    _check_program(program, metadata, info.config, folder)
+    saved = read_config(folder, trust_remote_code=trust_remote_code)
+    _check_config(config, saved, folder)
+    host_level = asked.get("optlevel", info.config.optlevel)
+    prepared = Prepared(
+        source=ModelSource(name=name, folder=folder, revision=revision, config=saved),
+        config=dataclasses.replace(info.config, optlevel=host_level, instance_type=instance.name),
+        target=target,
+        neff=folder / NEFF_FILE,
+        cache=Choice(value=folder / NEFF_FILE, reason="hit: loaded from the exported folder"),
+        program=program,
+        metadata=metadata,
+        need=memory_need(program),
+        validation=info.validation,
+    )
+    if inlined is None:
+        checkpoint, where = Checkpoint.open(folder), "mapped from the exported folder"
+    else:
+        checkpoint = Checkpoint([MappedFile(inlined, str(folder / NEFF_FILE))], str(folder / NEFF_FILE))
+        where = "mapped from inside the NEFF"
+    prepared.tensors = Choice(value=checkpoint, reason=where)
+    prepared.weights = bind_weights(program.weights, prepared.weight_sources, checkpoint)
+    prepared.host = lower(program, optlevel=host_level)
+    prepared.loaded = load_program(
+        program, prepared.weights.tensors, prepared.host, instance=instance, target=target.value, model_name=name
+    )
+    return prepared
+
+
+def _check_asked(info: FolderInfo, asked: dict[str, Any], folder: Path) -> None:
+    """Options of an exported folder are fixed; the host's effort and the instance size are not."""
+    saved = info.config.to_dict()
+    free = ("optlevel", "instance_type")
+    wrong = [
+        f"{key}={value!r}, compiled with {saved[key]!r}"
+        for key, value in asked.items()
+        if key not in free and saved[key] != (list(value) if isinstance(value, tuple) else value)
+    ]
+    if wrong:
+        raise ConfigError(
+            refusal(
+                asked=f"loading {folder} with other options",
+                found="; ".join(wrong),
+                why="shapes and arithmetic are fixed at export",
+                do="leave the options out, or export the checkpoint again with them",
+            )
+        )
+
+
+def _check_config(asked: Any, saved: Any, folder: Path) -> None:
+    differences = [] if asked is None else structure_differences(asked, saved)
+    if differences:
+        raise ConfigError(
+            refusal(
+                asked=f"loading {folder} with another transformers configuration",
+                found="; ".join(differences),
+                why="the program was compiled from the folder's own",
+                do="leave config out, or export the checkpoint again with it",
+            )
+        )
+
+
+def _check_program(program: Program, metadata: dict[str, Any], config: NeuronConfig, folder: Path) -> None:
+    """A program that belongs to another `neuron_config.json` would fail in the middle of a generation."""
+    assert config.prefill_buckets is not None, "an export's configuration is complete"
+    graphs = {"decode", *(f"{kind}_{bucket}" for bucket in config.prefill_buckets for kind in ("prefill", "score"))}
+    graphs |= {f"extend_{config.extend_length}"} if config.extend_length > 1 else set()
+    problems = [f"its metadata has no {key}" for key in _METADATA if key not in metadata]
+    if set(program.graphs) != graphs:
+        problems.append(f"its graphs are {', '.join(sorted(program.graphs))} instead of {', '.join(sorted(graphs))}")
+    else:
+        rows = program.graphs["decode"].inputs["input_ids"].shape[0]
+        if rows != config.batch_size:
+            problems.append(f"its graphs have {rows} rows instead of batch_size={config.batch_size}")
+        if any(config.sequence_length not in spec.shape for spec in program.states.values()):
+            problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
+    if problems:
+        raise ArtifactError(
+            refusal(
+                asked=f"loading {folder / NEFF_FILE}",
+                found="; ".join(problems),
+                why="the neuron_config.json beside it tells something else",
+                do="export the model again; to change a shape, export with it",
+            )
+        )

@@ -1,0 +1,147 @@
+"""Host arithmetic against float64: operands as they are stored, float32 accumulation, one rounding at the end."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from optimum_neuron.compiler.lower.arithmetic import MAX_STREAMED_ROWS, HostArithmetic, host_body
+from optimum_neuron.compiler.lower.choose import CpuFeatures
+from tests.programs import body_of, spec
+
+EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8}
+DTYPES = list(EPS)
+
+
+def features(has_bf16_dot):
+    return CpuFeatures(isa="AVX512", has_bf16_dot=has_bf16_dot)
+
+
+def arithmetic(has_bf16_dot=False):
+    return HostArithmetic(features=features(has_bf16_dot))
+
+
+def assert_close(found, exact, magnitude, dtype):
+    """Within a rounding to `dtype` and float32's error for sums of that magnitude (at most 256 terms)."""
+    assert found.dtype == dtype and found.shape == exact.shape
+    error = (found.double() - exact).abs()
+    assert (error <= EPS[dtype] * exact.abs() + 256 * 2.0**-24 * magnitude).all(), error.max()
+
+
+@pytest.mark.parametrize("has_bf16_dot", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rows", [1, MAX_STREAMED_ROWS, MAX_STREAMED_ROWS + 1, 40])
+def test_linear_of_one_and_of_many_rows(rows, dtype, has_bf16_dot):
+    torch.manual_seed(0)
+    for size, bias in itertools.product((7, 48, 192, 256), (None, torch.randn(5).to(dtype))):
+        x, w = torch.randn(rows, size).to(dtype), torch.randn(5, size).to(dtype)
+        found = arithmetic(has_bf16_dot).linear(x, w, bias)
+        exact, magnitude = x.double() @ w.double().T, x.double().abs() @ w.double().abs().T
+        exact = exact if bias is None else exact + bias.double()
+        assert_close(found, exact, magnitude, dtype)
+
+
+@pytest.mark.parametrize("shape", [(8,), (1, 1, 8), (2, 3, 8)], ids=str)
+def test_linear_keeps_leading_dimensions(shape):
+    x, w = torch.randn(shape), torch.randn(4, 8)
+    torch.testing.assert_close(arithmetic().linear(x, w), F.linear(x, w))
+
+
+def exact_attention(query, key, value, mask=None, scale=None):
+    """Softmax attention in float64 with every group written out; also the largest value that is mixed."""
+    group = query.shape[1] // key.shape[1]
+    query, key, value = (
+        t.double() for t in (query, key.repeat_interleave(group, 1), value.repeat_interleave(group, 1))
+    )
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    elif mask is not None:
+        scores = scores + mask.double()
+    return scores.softmax(-1) @ value, value.abs().amax((-1, -2), keepdim=True)
+
+
+def tensors(queries, dtype, heads=4, groups=2, keys=9, width=8, value_width=8, batch=2):
+    torch.manual_seed(1)
+    shapes = [
+        (batch, heads, queries, width),
+        (batch, heads // groups, keys, width),
+        (batch, heads // groups, keys, value_width),
+    ]
+    return [torch.randn(shape).to(dtype) for shape in shapes]
+
+
+def row_mask(batch=2, queries=1, keys=9):
+    """Row r of the batch sees the first 3 + 4 r keys."""
+    seen = torch.arange(keys) < torch.tensor([3, 7])[:batch, None, None, None]
+    return seen.expand(batch, 1, queries, keys)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("groups", [1, 2, 4], ids=["every head its own", "grouped", "one key head"])
+def test_attention_under_a_mask_of_each_row(groups, queries, dtype):
+    query, key, value = tensors(queries, dtype, groups=groups)
+    mask = row_mask(queries=queries)
+    found = arithmetic().attention(query, key, value, mask, enable_gqa=groups > 1)
+    exact, largest = exact_attention(query, key, value, mask)
+    # The library rounds the probabilities to bfloat16 too where it gets bfloat16.
+    assert_close(found, exact, largest if dtype == torch.float32 else largest * 300, dtype)
+    value[0, :, 3:] = 1e30
+    again = arithmetic().attention(query, key, value, mask, enable_gqa=groups > 1)
+    assert torch.equal(again[0], found[0]), "what is masked has no influence at all"
+
+
+MASKS = {
+    "none": None,
+    "one for all rows": row_mask(1),
+    "a head each": torch.stack([row_mask(1)[0].roll(i, -1) for i in range(4)], 1),
+    "numbers": torch.randn(2, 1, 1, 9),
+    "two dimensions": row_mask(1)[0, 0],
+}
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_one_query_under_every_form_of_mask(mask):
+    query, key, value = tensors(1, torch.float32)
+    found = arithmetic().attention(query, key, value, mask, enable_gqa=True)
+    exact, largest = exact_attention(query, key, value, mask)
+    assert_close(found, exact, largest, torch.float32)
+
+
+def test_a_scale_wider_values_and_causal_queries():
+    query, key, value = tensors(1, torch.float32, value_width=6)
+    found = arithmetic().attention(query, key, value, row_mask(), scale=0.7, enable_gqa=True)
+    assert_close(found, *exact_attention(query, key, value, row_mask(), scale=0.7), torch.float32)
+    query, key, value = tensors(9, torch.float32, groups=1)
+    causal = torch.ones(9, 9, dtype=torch.bool).tril()
+    found = arithmetic().attention(query, key, value, is_causal=True)
+    assert_close(found, *exact_attention(query, key, value, causal), torch.float32)
+
+
+def test_large_scores_do_not_overflow():
+    query, key, value = tensors(1, torch.float32)
+    found = arithmetic().attention(query * 1e4, key, value, row_mask(), enable_gqa=True)
+    assert found.isfinite().all()
+    exact, largest = exact_attention(query * 1e4, key, value, row_mask())
+    assert_close(found, exact, largest * 100, torch.float32)
+
+
+@pytest.mark.parametrize("has_bf16_dot", [False, True])
+def test_a_host_body_is_the_body_with_writes_in_place(has_bf16_dot):
+    def function(cache, x, w, query, mask):
+        cache[:, :, 1:2].copy_(F.linear(x, w).view(1, 1, 1, 8))
+        return F.scaled_dot_product_attention(query, cache, cache, mask), x + 1
+
+    shapes = [spec(1, 1, 4, 8), spec(1, 16), spec(8, 16), spec(1, 1, 1, 8), spec(1, 1, 1, 4, dtype="bool")]
+    body = body_of(function, *shapes, num_outputs=2)
+    rest = [torch.randn(shape.shape) for shape in shapes[1:4]] + [torch.tensor([[[[True, True, False, True]]]])]
+    cache = torch.randn(1, 1, 4, 8)
+    mine, theirs = cache.clone(), cache.clone()
+    found, wanted = host_body(body, features(has_bf16_dot)).module()(mine, *rest), body(theirs, *rest)
+    assert not torch.equal(mine, cache)
+    torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(found, wanted)

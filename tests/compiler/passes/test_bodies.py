@@ -1,0 +1,43 @@
+"""Rewriting bodies and joining the programs of one model."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx, nn
+
+from optimum_neuron.compiler.capture import capture
+from optimum_neuron.compiler.passes.bodies import merge, rewrite_bodies
+from optimum_neuron.compiler.passes.outline import outline
+from optimum_neuron.compiler.passes.verify import verify
+from tests.programs import Calls, compile_module, operators, run_program, spec
+
+
+def relu_for_tanh(body: fx.GraphModule) -> fx.GraphModule:
+    graph, copies = fx.Graph(), {}
+    for node in body.graph.nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+        copies[node].meta = dict(node.meta)
+        if node.target is torch.ops.aten.tanh.default:
+            copies[node].target = torch.ops.aten.relu.default
+    return fx.GraphModule({}, graph)
+
+
+def test_calls_follow_the_new_names_and_untouched_bodies_keep_theirs():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    program = compile_module(model, {"x": spec(2, 4)}).program
+    again = verify(rewrite_bodies(program, relu_for_tanh), after="rewrite")
+    assert again.subprograms.keys() != program.subprograms.keys()
+    x = torch.randn(2, 4)
+    assert torch.equal(run_program(again, model, [x])["output"], model[0](x).relu())
+    assert rewrite_bodies(program, lambda body: body).subprograms.keys() == program.subprograms.keys()
+
+
+def test_equal_bodies_of_two_graphs_are_kept_once():
+    def captured(name, function):
+        return outline(capture(Calls(function), name=name, inputs={"x": spec(2)}))
+
+    joined = merge([captured("a", torch.sin), captured("b", torch.sin), captured("c", torch.cos)])
+    assert list(joined.graphs) == ["a", "b", "c"] and len(joined.subprograms) == 2
+    names = [graph.calls[0].subprogram for graph in verify(joined, after="merge").graphs.values()]
+    assert names[0] == names[1] != names[2]
+    assert operators(joined.subprograms[names[2]].body) == ["aten.cos.default"]

@@ -1,0 +1,151 @@
+"""A captured graph as calls of subprograms, one for each layer."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import nn
+
+from optimum_neuron.compiler.capture import capture
+from optimum_neuron.compiler.compile import compile_graphs
+from optimum_neuron.compiler.passes.outline import outline
+from optimum_neuron.compiler.passes.verify import verify
+from optimum_neuron.hardware import TARGETS
+from tests.programs import Calls, capture_entry, operators, run_program, spec
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + torch.relu(self.linear(x))
+
+
+class Model(nn.Module):
+    def __init__(self, num_layers=2):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.layers = nn.ModuleList(Layer() for _ in range(num_layers))
+        self.head = nn.Linear(4, 8)
+
+    def forward(self, x):
+        x = self.first(x).tanh()
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x[-1:])
+
+
+def outlined(module, *inputs, outputs=("output",), **options):
+    names = {f"in{index}": item for index, item in enumerate(inputs)}
+    return verify(outline(capture(module, name="graph", inputs=names, outputs=outputs, **options)), after="outline")
+
+
+def all_operators(program):
+    return [op for subprogram in program.subprograms.values() for op in operators(subprogram.body)]
+
+
+def test_equal_layers_become_calls_of_one_body():
+    model = Model()
+    program = outlined(model, spec(3, 4))
+    calls = program.graphs["graph"].calls
+    assert [call.module_path for call in calls] == ["", "layers.0", "layers.1", ""]
+    assert calls[1].subprogram == calls[2].subprogram and len(program.subprograms) == 3
+    assert calls[2].inputs == ("tmp:1", "weight:layers.1.linear.weight", "weight:layers.1.linear.bias")
+    x = torch.randn(3, 4)
+    assert torch.equal(run_program(program, model, [x])["output"], model(x))
+
+
+def test_a_cut_is_one_body_that_graphs_of_other_lengths_share():
+    model = Model()
+    lengths = {"prefill": 3, "decode": 2}
+
+    def compiled(cuts):
+        recaptures = [
+            functools.partial(capture_entry, model, name=name, inputs={"x": spec(length, 4)}, cuts=cuts)
+            for name, length in lengths.items()
+        ]
+        return compile_graphs(recaptures, target=TARGETS["inf2"]).program
+
+    def names(program):
+        return [{call.subprogram for call in graph.calls} for graph in program.graphs.values()]
+
+    program = compiled(("head",))
+    prefill, decode = names(program)
+    (shared,) = prefill & decode
+    assert operators(program.subprograms[shared].body) == ["aten.linear.default"]
+    assert program.graphs["decode"].calls[-1].module_path == "head"
+    for name, length in lengths.items():
+        x = torch.randn(length, 4)
+        assert torch.equal(run_program(program, model, [x], graph=name)["output"], model(x))
+    assert not set.intersection(*names(compiled(())))
+
+
+def test_results_that_are_inputs_or_computed_early_are_kept():
+    def function(x, y):
+        early = x * 2
+        return early + y, x, early
+
+    program = outlined(Calls(function), spec(2), spec(2), outputs=("sum", "same", "early"))
+    x, y = torch.randn(2), torch.randn(2)
+    results = run_program(program, Calls(function), [x, y])
+    assert list(results) == ["sum", "same", "early"]
+    assert all(torch.equal(a, b) for a, b in zip(results.values(), function(x, y), strict=True))
+    assert program.graphs["graph"].outputs["same"] == "input:in0"
+
+
+def test_an_input_that_nothing_uses_stays_an_input():
+    program = outlined(Calls(lambda x, y: y + 1), spec(2), spec(3))
+    assert list(program.graphs["graph"].inputs.values()) == [spec(2), spec(3)]
+    results = run_program(program, nn.Module(), [torch.zeros(2), torch.zeros(3)])
+    assert results["output"].tolist() == [1, 1, 1]
+
+
+class Regions(nn.Module):
+    """Grad and autocast regions, nested, as rotary embeddings write them."""
+
+    def forward(self, x):
+        with torch.autocast("cpu", enabled=False):
+            y = x.to(torch.bfloat16)
+            with torch.set_grad_enabled(True):
+                z = y.float() * 3
+        return z + x, y
+
+
+def test_regions_are_inlined_and_the_checks_of_export_dropped():
+    program = outlined(Regions(), spec(2, 2), outputs=("sum", "narrow"))
+    assert all(op.startswith("aten.") and "_assert" not in op for op in all_operators(program))
+    x = torch.randn(2, 2)
+    found = run_program(program, Regions(), [x])
+    assert all(torch.equal(a, b) for a, b in zip(found.values(), Regions()(x), strict=True))
+
+
+def test_dead_code_goes_and_writes_to_state_stay():
+    def function(x, states):
+        torch.exp(x)
+        states[0][1:].copy_(x[1:])
+        return x + 1
+
+    program = outlined(Calls(function), spec(3), states={"cache.0": spec(3)})
+    assert "aten.exp.default" not in all_operators(program)
+    (subprogram,) = program.subprograms.values()
+    assert subprogram.mutated and program.states == {"cache.0": spec(3)}
+    state = torch.zeros(3)
+    run_program(program, nn.Module(), [torch.tensor([1.0, 2.0, 3.0])], [state])
+    assert state.tolist() == [0, 2, 3]
+
+
+def test_states_that_a_graph_does_not_touch_are_still_declared():
+    program = outlined(Calls(lambda x, states: x + states[1]), spec(2), states={"a.0": spec(2), "b.0": spec(2)})
+    assert list(program.states) == ["a.0", "b.0"]
+    found = run_program(program, nn.Module(), [torch.ones(2)], [torch.full((2,), 5.0), torch.ones(2)])
+    assert found["output"].tolist() == [2, 2]
+
+
+def test_a_tensor_made_in_forward_is_a_constant():
+    program = outlined(Calls(lambda x: x * torch.tensor([1.0, 2.0])), spec(2))
+    (value,) = program.constants.values()
+    assert value.tolist() == [1, 2]
+    assert run_program(program, nn.Module(), [torch.ones(2)])["output"].tolist() == [1, 2]

@@ -1,0 +1,188 @@
+"""Tracing a module without its weights."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import warnings
+
+import pytest
+import torch
+from accelerate import init_empty_weights
+from torch import nn
+
+from optimum_neuron.compiler.capture import capture
+from optimum_neuron.compiler.compile import compile_graphs
+from optimum_neuron.compiler.passes.outline import outline
+from optimum_neuron.errors import CaptureError, UnsupportedOperatorError
+from optimum_neuron.hardware import TARGETS
+from tests.programs import Calls, capture_entry, compile_module, run_program, spec
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(10, 4)
+        self.head = nn.Linear(4, 10, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("table", torch.arange(4.0), persistent=False)
+        self.register_buffer("stored", torch.ones(4))
+
+    def forward(self, ids):
+        return self.head(self.embed(ids) * self.table + self.stored)
+
+
+IDS = {"ids": spec(1, 3, dtype="int64")}
+
+
+def test_meta_parameters_are_enough_and_stay_on_meta():
+    with init_empty_weights():
+        model = nn.Sequential(nn.Linear(4, 4096), nn.Linear(4096, 4))
+    before = dict(model.named_parameters())
+    program = outline(capture(model, name="g", inputs={"x": spec(1, 4)}))
+    assert program.weights["0.weight"] == spec(4096, 4) and len(program.weights) == 4
+    after = dict(model.named_parameters())
+    assert all(after[name] is before[name] and after[name].device.type == "meta" for name in before)
+
+
+def test_the_module_is_as_it_was_after_a_capture_and_after_a_failed_one():
+    model = Tied()
+    before = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+    values = {name: tensor.clone() for name, tensor in before.items()}
+    capture(model, name="g", inputs=IDS)
+    with pytest.raises(CaptureError):
+        capture(model, name="g", inputs={"ids": spec(1, 3)})
+    after = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+    assert all(after[name] is before[name] and torch.equal(after[name], values[name]) for name in before)
+    assert model.head.weight is model.embed.weight and model.head.weight.requires_grad
+
+
+def test_ties_are_one_weight_and_only_computed_buffers_are_constants():
+    model = Tied()
+    captured = capture(model, name="g", inputs=IDS)
+    assert captured.tied == {"head.weight": "embed.weight"}
+    program = outline(captured)
+    assert set(program.weights) == {"embed.weight", "stored"}
+    assert {name: tensor.tolist() for name, tensor in program.constants.items()} == {"table": [0, 1, 2, 3]}
+    ids = torch.tensor([[1, 2, 9]])
+    assert torch.equal(run_program(program, model, [ids], graph="g")["output"], model(ids))
+
+
+def test_a_constant_is_a_copy():
+    model = Tied()
+    program = outline(capture(model, name="g", inputs=IDS))
+    model.table.zero_()
+    assert program.constants["table"].tolist() == [0, 1, 2, 3]
+
+
+def test_weights_that_nothing_uses_are_not_asked_for():
+    model = Tied()
+    model.unused = nn.Linear(4, 4)
+    assert set(outline(capture(model, name="g", inputs=IDS)).weights) == {"embed.weight", "stored"}
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        if y.sum() > 0:
+            return y
+        return x
+
+
+class Lengths(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        return y[: int(y[0].item())]
+
+
+@pytest.mark.parametrize("module", [Branches(), Lengths()], ids=["branch", "length"])
+def test_what_depends_on_values_is_an_error_that_names_the_users_line(module, capfd):
+    with pytest.raises(CaptureError) as refused:
+        capture(module, name="decode", inputs={"x": spec(4)})
+    line = inspect.getsourcelines(type(module).forward)[1] + 2
+    assert refused.value.details["source_line"].startswith(f"{__file__}:{line}: ")
+    assert f"{__file__}:{line}: " in str(refused.value) and "graph 'decode'" in str(refused.value)
+    assert capfd.readouterr().err == "", "torch's own dump of the graph is not shown"
+
+
+def test_an_error_of_the_users_own_code_passes_through_and_does_not_hide_behind_ours():
+    def function(x):
+        return {}["missing"] + x
+
+    with pytest.raises(KeyError, match="missing"):
+        capture(Calls(function), name="g", inputs={"x": spec(2)})
+
+
+def test_shapes_that_values_decide_are_refused_by_the_check():
+    with pytest.raises(UnsupportedOperatorError, match="nonzero"):
+        compile_module(Calls(lambda x: x.nonzero()), {"x": spec(4)})
+    with pytest.raises(UnsupportedOperatorError, match=r"aten\.index"):
+        compile_module(Calls(lambda x: x[x > 0]), {"x": spec(4)})
+
+
+def test_a_model_may_warn_and_print_and_loggers_keep_their_levels(capfd):
+    def function(x):
+        print("note", file=sys.stderr)
+        warnings.warn("traced", stacklevel=1)
+        return x + 1
+
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    before = logger.level
+    capture(Calls(function), name="g", inputs={"x": spec(2)})
+    assert capfd.readouterr().err == "note\n" and logger.level == before
+
+
+class Counter(nn.Module):
+    """Layers that add to a state each."""
+
+    class Layer(nn.Module):
+        def forward(self, x, state):
+            state.add_(x)
+            return x + state
+
+    def __init__(self, num_layers):
+        super().__init__()
+        self.layers = nn.ModuleList(self.Layer() for _ in range(num_layers))
+
+    def forward(self, x, states):
+        for layer, state in zip(self.layers, states, strict=True):
+            x = layer(x, state)
+        return x
+
+
+def test_only_the_states_of_captured_layers_are_traced():
+    states = {f"sum.{index}": spec(2) for index in range(5)}
+    captured = capture(Counter(5), name="g", inputs={"x": spec(2)}, states=states)
+    assert captured.states == ("sum.0", "sum.1")
+    whole = capture(Counter(5), name="g", inputs={"x": spec(2)}, states=states, shorten=False)
+    assert whole.states == tuple(states) and whole.stacks[0].captured.reason == "captured whole"
+
+
+class Numbered(Counter):
+    """Counts its layers itself."""
+
+    def forward(self, x, states):
+        for index in range(4):
+            x = self.layers[index](x, states[index])
+        return x
+
+
+def test_code_that_cannot_run_short_is_captured_whole_and_says_so():
+    model, states = Numbered(4), {f"sum.{index}": spec(2) for index in range(4)}
+    compiled = compile_module(model, {"x": spec(2)}, states=states)
+    assert compiled.stacks["layers"].value == 4
+    assert "shortened, it fails (IndexError" in compiled.stacks["layers"].reason
+    state = [torch.ones(2) for _ in states]
+    found = run_program(compiled.program, model, [torch.ones(2)], state)["output"]
+    assert found.tolist() == [31, 31] and [int(tensor[0]) for tensor in state] == [2, 4, 8, 16]
+
+
+def test_progress_is_told_for_each_entry_point():
+    told, module = [], Calls(lambda x: x + 1)
+    recaptures = [
+        lambda shorten, name=name: capture_entry(module, shorten, name=name, inputs={"x": spec(2)}) for name in "ab"
+    ]
+    compiled = compile_graphs(recaptures, target=TARGETS["inf2"], on_done=told.append)
+    assert told == ["a", "b"] == list(compiled.program.graphs) and len(compiled.program.subprograms) == 1
+    assert len(compiled.reports) == 2

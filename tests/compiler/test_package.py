@@ -1,0 +1,160 @@
+"""Programs in NEFFs: the same program comes back, and a broken or forged one does not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from optimum_neuron.compiler.ir import IR_VERSION
+from optimum_neuron.compiler.neff import open_neff, write_neff
+from optimum_neuron.compiler.package import read_program, write_program
+from optimum_neuron.errors import ArtifactError, FormatVersionError
+from optimum_neuron.hardware import TARGETS
+from tests.programs import compile_module, run_program, spec
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, cache, table):
+        cache[1:].copy_(x[:1] * table)
+        return torch.tanh(self.linear(x) + cache)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(3))
+        self.register_buffer("table", torch.rand(4), persistent=False)
+
+    def forward(self, x, states):
+        for layer, state in zip(self.layers, states, strict=True):
+            x = layer(x, state, self.table)
+        return x
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Model()
+
+
+@pytest.fixture(scope="module")
+def program(model):
+    states = {f"cache.{index}": spec(2, 4) for index in range(3)}
+    return compile_module(model, {"x": spec(2, 4)}, states=states).program
+
+
+@pytest.fixture
+def written(program, tmp_path):
+    write_program(tmp_path / "m.neff", program, name="m", target=TARGETS["inf2"], metadata={"family": "x"})
+    return tmp_path / "m.neff"
+
+
+def members(path):
+    with open_neff(path) as neff:
+        return {name: bytes(neff.read(name)) for name in neff.names}
+
+
+def forged(path, changes):
+    """The NEFF with other members, valid as a container."""
+    content = {name: data for name, data in (members(path) | changes).items() if data is not None}
+    target = path.with_name("forged.neff")
+    write_neff(target, content, name="m", target="inf2", core_version=2, compiler_version="1", metadata={})
+    return target
+
+
+def read(path):
+    with open_neff(path) as neff:
+        return read_program(neff)
+
+
+def test_a_program_comes_back_with_hash_and_results(model, program, written):
+    again = read(written)
+    assert again.content_hash() == program.content_hash()
+    assert again.structure() == program.structure()
+    assert torch.equal(again.constants["table"], model.table)
+    x = torch.randn(2, 4)
+    states = [torch.zeros(2, 4) for _ in range(3)]
+    mine, theirs = [state.clone() for state in states], [state.clone() for state in states]
+    found = run_program(again, model, [x], mine)["output"]
+    assert torch.equal(found, run_program(program, model, [x], theirs)["output"])
+    assert all(torch.equal(a, b) and a.any() for a, b in zip(mine, theirs, strict=True))
+    assert torch.equal(found, model(x, states))
+
+
+def test_the_container_tells_target_and_metadata_and_equal_programs_are_equal_bytes(program, written, tmp_path):
+    with open_neff(written) as neff:
+        assert (neff.document.target, neff.document.core_version) == ("inf2", 2)
+        assert dict(neff.metadata) == {"family": "x"}
+        assert "weights.safetensors" not in neff.names
+    write_program(tmp_path / "again.neff", read(written), name="m", target=TARGETS["inf2"], metadata={"family": "x"})
+    assert (tmp_path / "again.neff").read_bytes() == written.read_bytes()
+
+
+def test_weights_are_inlined_when_asked_for(model, program, tmp_path):
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    write_program(
+        tmp_path / "m.neff",
+        program,
+        name="m",
+        target=TARGETS["trn2"],
+        metadata={},
+        weights=tmp_path / "weights.safetensors",
+    )
+    content = members(tmp_path / "m.neff")
+    assert content["weights.safetensors"] == (tmp_path / "weights.safetensors").read_bytes()
+
+
+def test_a_newer_ir_is_refused_before_anything_else_is_read(written):
+    data = json.dumps({"ir_version": IR_VERSION + 1, "graphs": "of another kind"}).encode()
+    with pytest.raises(FormatVersionError, match=f"IR version {IR_VERSION + 1}, this version reads {IR_VERSION}"):
+        read(forged(written, {"program.json": data}))
+
+
+def test_a_body_under_the_name_of_another_is_refused(program, written):
+    name = next(iter(program.subprograms))
+    body = json.loads(members(written)[f"bodies/{name}.json"])
+    body["nodes"][-1]["op"] = "aten.relu.default"
+    path = forged(written, {f"bodies/{name}.json": json.dumps(body).encode()})
+    with pytest.raises(ArtifactError, match=f"body {name} .*its content is sub_"):
+        read(path)
+
+
+def change_program(written, change):
+    data = json.loads(members(written)["program.json"])
+    change(data)
+    return {"program.json": json.dumps(data).encode()}
+
+
+BROKEN = {
+    "no bodies": (lambda data: data.update(subprograms={}), "no subprogram"),
+    "undeclared weight": (lambda data: data["weights"].pop("layers.1.linear.weight"), "is not defined"),
+    "other shape": (lambda data: data["states"]["cache.0"].update(shape=[3, 4]), "the body takes"),
+    "no graphs": (lambda data: data.pop("graphs"), "KeyError"),
+    "no calls": (lambda data: data["graphs"]["graph"].pop("calls"), "KeyError"),
+    "shape of text": (lambda data: data["weights"].update(x={"shape": 3, "dtype": "float32"}), "TypeError"),
+    "no version": (lambda data: data.pop("ir_version"), "KeyError"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_program_that_does_not_fit_together_is_refused(written, change, message):
+    with pytest.raises(ArtifactError, match=message) as refused:
+        read(forged(written, change_program(written, change)))
+    assert "forged.neff" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"program.json": b"{"}, {"program.json": b"\xff"}, {"constants.safetensors": b"junk"}, {"program.json": None}],
+    ids=["json", "text", "constants", "missing"],
+)
+def test_members_that_cannot_be_read_are_refused(written, changes):
+    with pytest.raises(ArtifactError):
+        read(forged(written, changes))

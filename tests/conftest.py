@@ -1,0 +1,123 @@
+"""What all tests share: no network, none of the developer's settings, one tiny Llama, and `optimum-cli` in-process.
+
+The Llama is written, exported and loaded once for a whole run. Tests must not change these objects: one that damages
+a folder copies it first, and one that changes a model loads its own (`NeuronModelForCausalLM.from_pretrained` of the
+exported folder takes a tenth of a second).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from optimum_neuron import env
+from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny, save_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from optimum_neuron import NeuronModelForCausalLM
+
+# The Hub's library reads these once, when it is imported.
+os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
+
+_DEVELOPERS_HOME = os.environ.get("OPTIMUM_NEURON_HOME")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Caches and core claims of this run are in a folder of their own; no variable of a shell decides a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in env.VARIABLES:
+            patch.delenv(name, raising=False)
+        patch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        patch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def quiet_trace() -> None:
+    """pytest listens to every logger that does not propagate, and torch traces for whoever listens: slow and long."""
+    trace = logging.getLogger("torch.__trace")
+    trace.propagate = True
+    trace.handlers.clear()
+
+
+@pytest.fixture(autouse=True)
+def fetched_checkpoints(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of real checkpoints use the developer's own caches, so that 93 MB are fetched once."""
+    if request.node.get_closest_marker("checkpoint"):
+        monkeypatch.delenv("OPTIMUM_NEURON_HOME")
+        if _DEVELOPERS_HOME is not None:
+            monkeypatch.setenv("OPTIMUM_NEURON_HOME", _DEVELOPERS_HOME)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama of three layers with a byte-level tokenizer."""
+    folder = tmp_path_factory.mktemp("checkpoint") / "llama"
+    return save_tokenizer(save_tiny(folder, "llama", vocab_size=NUM_BYTE_TOKENS))
+
+
+@pytest.fixture(scope="session")
+def original(checkpoint: Path) -> PreTrainedModel:
+    """The Llama as transformers runs it, in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="session")
+def model(checkpoint: Path, environment: None) -> NeuronModelForCausalLM:
+    """The Llama, exported with `SHAPES` and loaded."""
+    from optimum_neuron import NeuronModelForCausalLM
+
+    return NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **SHAPES)
+
+
+@pytest.fixture(scope="session")
+def exported(model: NeuronModelForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported folder of that model."""
+    folder = tmp_path_factory.mktemp("exported") / "llama_neuron"
+    model.save_pretrained(folder)
+    return folder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Return a function that runs `optimum-cli` with the given words in this process, with the real registration."""
+    from optimum.commands.optimum_cli import main
+
+    def run(*words: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["optimum-cli", *words])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+        captured = capfd.readouterr()
+        return Ran(code=code, stdout=captured.out, stderr=captured.err)
+
+    return run

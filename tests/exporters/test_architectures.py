@@ -1,0 +1,121 @@
+"""Every architecture, exported in float32, answers token for token as transformers does, padded rows included.
+
+Each checkpoint is exported once; the tests of one architecture share it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.compiler.lower.choose import probe_compiler
+from optimum_neuron.exporters.validate import compare
+from tests.tiny import CONFIGS, VOCABULARY, save_tiny
+
+LENGTH, NUM_NEW = 160, 128
+SHAPES = {"batch_size": 2, "sequence_length": LENGTH, "prefill_buckets": (16,), "torch_dtype": "float32"}
+PROMPT_COLUMNS, NUM_PADDING = 10, 4
+"""The second row is padded on the left, so that its positions differ from its columns."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A compiled model and what it was compiled from."""
+
+    folder: Path
+    compiled: NeuronModelForCausalLM
+    original: Any
+
+
+def export(folder: Path, model_type: str, **options: Any) -> Pair:
+    save_tiny(folder, model_type, max_position_embeddings=LENGTH)
+    compiled = NeuronModelForCausalLM.from_pretrained(folder, export=True, **{**SHAPES, "optlevel": "1", **options})
+    return Pair(folder, compiled, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval())
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return export(tmp_path_factory.mktemp(request.param) / "checkpoint", request.param)
+
+
+def prompt() -> dict[str, torch.Tensor]:
+    ids = torch.randint(3, VOCABULARY, (2, PROMPT_COLUMNS), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    mask[1, :NUM_PADDING] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def check_greedy(pair: Pair) -> None:
+    """128 greedy tokens are equal; where they are not, say from where on and how far the logits are apart."""
+    options = {**prompt(), "max_new_tokens": NUM_NEW, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    options |= {"return_dict_in_generate": True, "output_logits": True}
+    found, wanted = pair.compiled.generate(**options), pair.original.generate(**options)
+    assert wanted.sequences.shape == (2, PROMPT_COLUMNS + NUM_NEW)
+    assert len(set(wanted.sequences[:, PROMPT_COLUMNS:].flatten().tolist())) > 8, "too monotonous to tell a difference"
+    if torch.equal(found.sequences, wanted.sequences):
+        return
+    lines = []
+    for row in range(2):
+        unequal = (found.sequences[row] != wanted.sequences[row]).nonzero().flatten().tolist()
+        num_equal = (unequal[0] if unequal else wanted.sequences.shape[1]) - PROMPT_COLUMNS
+        logits = [torch.stack([step[row] for step in run.logits[: num_equal + 1]]) for run in (found, wanted)]
+        error = compare(f"row {row}", *logits, tolerance=0.0)
+        lines.append(
+            f"{error.output}: {num_equal} equal tokens, logits until then: max {error.max_abs_error:.3g}, "
+            f"mean {error.mean_abs_error:.3g}, SQNR {error.sqnr_db:.1f} dB, top-1 {error.top1_agreement:.1%}"
+        )
+    pytest.fail("\n".join(lines))
+
+
+def test_greedy_tokens_equal_those_of_transformers(pair):
+    check_greedy(pair)
+
+
+def test_the_report_says_what_was_compiled_and_from_which_tensors(pair):
+    model_type, told = pair.original.config.model_type, pair.compiled.describe()
+    family = "llama" if model_type in ("llama", "mistral") else "generic"
+    assert told["family"]["value"] == family and model_type in told["family"]["reason"]
+    converted = model_type in ("gpt_neox", "mixtral")
+    assert ("loaded by transformers" if converted else "mapped from") in told["weights"]["reason"]
+    (layers,) = [choice for path, choice in told["layers"].items() if path.endswith(("layers", ".h"))]
+    assert layers["value"] <= pair.original.config.num_hidden_layers and layers["reason"]
+    assert all(row["ok"] for row in told["validation"])
+
+
+def test_the_cache_has_the_bytes_that_transformers_caches(pair):
+    with torch.no_grad():
+        cached = pair.original(prompt()["input_ids"]).past_key_values.layers
+    bytes_per_slot = sum(t.nbytes // t.shape[2] for layer in cached for t in (layer.keys, layer.values))
+    assert pair.compiled.describe()["hbm_bytes"]["kv_cache"] == bytes_per_slot * LENGTH
+
+
+def test_the_folder_round_trips_and_is_a_checkpoint_for_transformers(pair, tmp_path):
+    pair.compiled.save_pretrained(tmp_path)
+    ids = prompt()["input_ids"]
+    loaded = NeuronModelForCausalLM.from_pretrained(tmp_path)(ids).logits
+    assert torch.equal(loaded, pair.compiled(ids).logits)
+    plain, told = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not told["missing_keys"] and not told["unexpected_keys"]
+    with torch.no_grad():
+        assert torch.equal(plain(ids).logits, pair.original(ids).logits)
+
+
+def test_llama_through_transformers_own_code_too(tmp_path):
+    pair = export(tmp_path, "llama", family="generic")
+    assert pair.compiled.describe()["family"]["reason"] == "asked for by name"
+    check_greedy(pair)
+
+
+@pytest.mark.skipif(probe_compiler() is None, reason="-O2 needs a C++ compiler (apt-get install g++)")
+def test_llama_with_ahead_of_time_compiled_layers_o2(tmp_path):
+    """The slowest test of this file: Inductor and the C++ compiler make three bodies, half a minute on one core."""
+    pair = export(tmp_path, "llama", optlevel="2", extend_length=1)
+    assert "inductor" in {choice.value for choice in pair.compiled.prepared.host.choices.values()}
+    assert pair.compiled.prepared.host.num_compiled == 3
+    check_greedy(pair)

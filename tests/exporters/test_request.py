@@ -1,0 +1,173 @@
+"""What decides a program, and what does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from transformers import AutoConfig
+
+from optimum_neuron.compiler.cache import CompileCache
+from optimum_neuron.errors import ConfigError, ModelError, UnsupportedDtypeError
+from optimum_neuron.exporters.request import (
+    COMPILE_OPTIONS,
+    SOURCE_OPTIONS,
+    cache_request,
+    neuron_config,
+    request_fields,
+    split_options,
+    structure_differences,
+    structure_of,
+)
+from optimum_neuron.exporters.source import ModelSource, load_source
+from tests.tiny import SHAPES, tiny_config
+
+
+@pytest.fixture
+def source(checkpoint):
+    return load_source(checkpoint)
+
+
+def of_config(config, folder) -> ModelSource:
+    return ModelSource(name="m", folder=folder, config=config, revision=None)
+
+
+def test_the_configuration_is_complete(source):
+    config, target = neuron_config(source, {})
+    assert (config.task, config.batch_size, config.target, config.instance_type) == (
+        "text-generation",
+        1,
+        "inf2",
+        "inf2.xlarge",
+    )
+    assert (config.sequence_length, config.prefill_buckets, config.torch_dtype) == (64, (64,), "float32")
+    assert target.value.name == "inf2" and target.reason.startswith("default")
+
+
+def test_none_means_not_given(source):
+    assert neuron_config(source, dict.fromkeys(COMPILE_OPTIONS)) == neuron_config(source, {})
+
+
+def test_dtypes_and_levels_may_be_written_as_transformers_does(source):
+    config, _ = neuron_config(source, {"torch_dtype": torch.bfloat16, "optlevel": 1, "prefill_buckets": [8, 16]})
+    assert (config.torch_dtype, config.optlevel, config.prefill_buckets) == ("bfloat16", "1", (8, 16))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "chosen"),
+    [
+        ("bfloat16", {}, "bfloat16"),
+        ("float64", {}, "float32"),
+        ("bfloat16", {"auto_cast": "matmul"}, "float32"),
+        ("bfloat16", {"torch_dtype": "float16"}, "float16"),
+    ],
+)
+def test_the_dtype_is_the_checkpoints_own_unless_auto_cast_rounds_float32(tmp_path, dtype, options, chosen):
+    source = of_config(tiny_config("llama", architectures=["LlamaForCausalLM"], dtype=dtype), tmp_path)
+    assert neuron_config(source, options)[0].torch_dtype == chosen
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"sequence_length": 65}, ConfigError, "the model has 64 positions.*sequence_length=64 or less"),
+        ({"batch_size": 0}, ConfigError, "batch_size=0: not a whole number of at least 1"),
+        ({"prefill_buckets": 16}, ConfigError, "prefill_buckets=16: not a rising list"),
+        ({"prefill_buckets": (16, 64), "sequence_length": 32}, ConfigError, "the largest bucket is longer by 32"),
+        ({"auto_cast": "all", "torch_dtype": "bfloat16"}, ConfigError, "two settings for the same arithmetic"),
+        ({"auto_cast": "all", "auto_cast_type": "fp8_e4m3"}, UnsupportedDtypeError, "compile for trn2"),
+        ({"torch_dtype": "int8"}, ConfigError, "torch_dtype='int8': not one of float32, bfloat16, float16"),
+        ({"instance_type": "inf1"}, ConfigError, "known, but it cannot be compiled for"),
+        ({"instance_type": "inf2.xlrge"}, ConfigError, "did you mean 'inf2.xlarge'"),
+        ({"batchsize": 2}, ConfigError, "'batchsize', did you mean 'batch_size'"),
+        ({"task": "fill-mask"}, ModelError, "not a task that can be exported"),
+    ],
+)
+def test_refusals(source, options, error, message):
+    with pytest.raises(error, match=message):
+        neuron_config(source, options)
+
+
+def test_fp8_is_a_matter_of_the_target(source):
+    options = {"auto_cast": "all", "auto_cast_type": "fp8_e4m3", "instance_type": "trn2"}
+    assert neuron_config(source, options)[0].auto_cast_type == "fp8_e4m3"
+
+
+@pytest.mark.parametrize("model_type", ["bloom", "mamba"])
+def test_an_architecture_that_counts_no_positions_is_refused(model_type, tmp_path):
+    config = AutoConfig.for_model(model_type, architectures=["XForCausalLM"])
+    with pytest.raises(ModelError, match=f"{model_type} model: its configuration has no max_position_embeddings"):
+        neuron_config(of_config(config, tmp_path), {})
+
+
+def test_the_target_comes_from_the_environment_where_nothing_is_asked(source, monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    config, target = neuron_config(source, {})
+    assert config.target == "trn2" and "NEURON_PLATFORM_TARGET_OVERRIDE" in target.reason
+
+
+# What is in the key of the cache.
+
+
+def test_a_request_holds_no_path_and_no_weights(checkpoint, source):
+    text = json.dumps(request_fields(source, neuron_config(source, SHAPES)[0]))
+    assert str(checkpoint) not in text and "weight" not in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"use_cache": False},
+        {"attention_dropout": 0.5},
+        {"initializer_range": 1.0},
+        {"dtype": "bfloat16"},
+        {"bos_token_id": 5, "eos_token_id": [3, 4], "pad_token_id": 7},
+        {"architectures": ["Other"]},
+        {"transformers_version": "9.9"},
+    ],
+)
+def test_what_training_changes_does_not_change_a_request(changes):
+    assert structure_differences(tiny_config("llama", **changes), tiny_config("llama")) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_hidden_layers": 2},
+        {"rms_norm_eps": 0.1},
+        {"tie_word_embeddings": True},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}},
+        {"hidden_act": "gelu"},
+    ],
+)
+def test_what_shapes_the_graph_changes_a_request(changes):
+    (name,) = changes
+    (text,) = structure_differences(tiny_config("llama", **changes), tiny_config("llama"))
+    assert text.startswith(f"{name}=") and ", compiled with " in text
+    assert structure_of(tiny_config("llama", **changes)) != structure_of(tiny_config("llama"))
+
+
+def test_instance_size_and_place_of_the_weights_share_a_program(source):
+    config, _ = neuron_config(source, SHAPES)
+    for change in ({"instance_type": "inf2.24xlarge"}, {"inline_weights_to_neff": True}):
+        assert request_fields(source, config) == request_fields(source, dataclasses.replace(config, **change))
+    for change in ({"sequence_length": 40, "prefill_buckets": (40,)}, {"batch_size": 1}, {"target": "trn1"}):
+        assert request_fields(source, config) != request_fields(source, dataclasses.replace(config, **change))
+
+
+def test_keywords_are_split_into_where_and_what():
+    where, what = split_options({"revision": "v1", "batch_size": 2})
+    assert (where, what) == ({"revision": "v1"}, {"batch_size": 2})
+    assert not set(SOURCE_OPTIONS) & set(COMPILE_OPTIONS)
+    with pytest.raises(ConfigError, match="'revison', did you mean 'revision'"):
+        split_options({"revison": "v1"})
+
+
+def test_the_cache_can_be_asked_about_an_export_before_and_after(checkpoint, model, tmp_path):
+    cache, fields = cache_request(checkpoint, **SHAPES)
+    assert isinstance(cache, CompileCache) and cache.lookup(fields).value is not None
+    assert fields["model_type"] == "llama" and fields["ir_hash"] == model.prepared.program.content_hash()
+    empty, _ = cache_request(checkpoint, cache_url=str(tmp_path), **SHAPES)
+    assert empty.lookup(fields).value is None

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+from transformers import CONFIG_MAPPING, AutoConfig
+
+from optimum_neuron.errors import ModelError
+from optimum_neuron.exporters.source import TASKS, find_folder, infer_task, load_source, read_config
+from tests.tiny import tiny_config, write_config
+
+
+@pytest.fixture
+def refused():
+    """Call something and return the message of its `ModelError`."""
+
+    def message(function, *arguments, **options) -> str:
+        with pytest.raises(ModelError) as error:
+            function(*arguments, **options)
+        return str(error.value)
+
+    return message
+
+
+def test_a_folder_is_found_and_read_without_its_weights(checkpoint):
+    source = load_source(checkpoint)
+    assert (source.name, source.folder, source.revision) == (str(checkpoint), checkpoint, None)
+    assert source.config.model_type == "llama" and source.has_weights
+    assert load_source(checkpoint.parent, subfolder="llama").folder == checkpoint
+
+
+def test_a_configuration_alone_is_a_source_without_weights(tmp_path):
+    tiny_config("llama").save_pretrained(tmp_path)
+    assert not load_source(tmp_path).has_weights
+
+
+def test_a_home_folder_is_expanded(checkpoint, monkeypatch):
+    monkeypatch.setenv("HOME", str(checkpoint.parent))
+    assert find_folder("~/llama") == checkpoint
+
+
+def test_a_missing_folder_names_the_nearest_one(tmp_path, refused):
+    (tmp_path / "my-llama").mkdir()
+    assert "no such folder, did you mean 'my-llama'?" in refused(find_folder, tmp_path / "my-lama")
+    for name in ("./nowhere", "/nowhere/at/all", "a/b/c"):
+        assert "no such folder" in refused(find_folder, name)
+
+
+def test_a_file_is_no_model(tmp_path, refused):
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    assert "a file. A model is a folder with a config.json" in refused(find_folder, tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "acme/no-such-model", "bad name!", "--"])
+def test_a_name_that_is_neither_a_folder_nor_on_the_hub(name, refused):
+    message = refused(find_folder, name)
+    assert f"model {name!r}: neither a folder here nor to be had from the Hub" in message and "smollm2" in message
+
+
+def test_a_folder_without_a_configuration(tmp_path, refused):
+    assert "an empty folder" in refused(read_config, tmp_path)
+    (tmp_path / "readme").touch()
+    assert "no config.json in it" in refused(read_config, tmp_path)
+    assert "no such folder" in refused(read_config, tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"{not json", "JSONDecodeError"),
+        (b"[1, 2]", "a JSON list instead of an object"),
+        (b"null", "a JSON NoneType instead of an object"),
+        (b"\xff\xfe\x00", "UnicodeDecodeError"),
+        (b"{}", "model_type=None"),
+        (b'{"model_type": "lama"}', "did you mean 'llama'?"),
+        (b'{"model_type": "llama", "hidden_size": "large"}', "hidden_size"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used(tmp_path, content, found, refused):
+    (tmp_path / "config.json").write_bytes(content)
+    assert found in refused(read_config, tmp_path)
+
+
+def test_code_of_a_checkpoint_is_not_run_unasked(tmp_path, refused):
+    folder = write_config(tmp_path, model_type="own", auto_map={"AutoConfig": "own.OwnConfig"})
+    (folder / "own.py").write_text("raise SystemExit('the code of a checkpoint ran')")
+    assert "trust_remote_code=True" in refused(read_config, folder)
+
+
+@pytest.mark.parametrize(
+    ("architectures", "reason"),
+    [(["LlamaForCausalLM"], "LlamaForCausalLM"), (["Other", "GPT2LMHeadModel"], "GPT2LMHeadModel")],
+)
+def test_the_task_comes_from_the_architectures(architectures, reason):
+    choice = infer_task(tiny_config("llama", architectures=architectures))
+    assert choice.value == "text-generation" and choice.reason == f"config.architectures has {reason}"
+
+
+def test_the_task_can_be_named_for_a_configuration_without_architectures(refused):
+    config = tiny_config("llama")
+    assert infer_task(config, "text-generation").reason == "asked for by name"
+    assert "architectures not given in config.json" in refused(infer_task, config)
+
+
+def test_an_unknown_task_names_the_nearest_and_all(refused):
+    message = refused(infer_task, tiny_config("llama"), "text-generatoin")
+    assert "did you mean 'text-generation'?" in message and all(task in message for task in TASKS)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "architecture", "found"),
+    [
+        ("bert", "BertModel", "the checkpoint is a BertModel, which encodes its input"),
+        ("bart", "BartForConditionalGeneration", "which encodes its input"),
+        ("vit", "ViTForImageClassification", "transformers has no causal language model of this architecture"),
+        ("t5", "T5ForConditionalGeneration", "transformers has no causal language model of this architecture"),
+    ],
+)
+def test_what_generates_no_text_is_refused_however_it_is_asked_for(model_type, architecture, found, refused):
+    config = CONFIG_MAPPING[model_type](architectures=[architecture])
+    assert found in refused(infer_task, config, "text-generation")
+    assert f"architectures {architecture}" in refused(infer_task, config)
+
+
+def test_an_encoder_that_was_turned_into_a_decoder_is_one():
+    config = CONFIG_MAPPING["bert"](architectures=["BertLMHeadModel"], is_decoder=True)
+    assert infer_task(config).value == infer_task(config, "text-generation").value == "text-generation"
+
+
+def test_the_configuration_is_transformers_own(checkpoint):
+    assert read_config(checkpoint).to_dict() == AutoConfig.from_pretrained(checkpoint).to_dict()

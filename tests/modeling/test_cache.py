@@ -1,0 +1,124 @@
+"""The device-resident cache as `generate` and users handle it."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.errors import ConfigError, ShapeError
+from optimum_neuron.modeling.cache import NeuronCache
+from optimum_neuron.runtime.hbm import ledger
+from tests.tiny import NUM_BYTE_TOKENS
+
+IDS = torch.randint(3, NUM_BYTE_TOKENS, (5, 9), generator=torch.Generator().manual_seed(3))
+
+
+@pytest.fixture
+def fill(model):
+    """Run a prompt and return its cache."""
+
+    def run(ids: torch.Tensor) -> NeuronCache:
+        return model(ids, use_cache=True).past_key_values
+
+    return run
+
+
+def following(model, ids, cache=None):
+    """Logits of the last token, after what is in the cache."""
+    return model(ids, past_key_values=cache, logits_to_keep=1).logits[:, 0]
+
+
+def same(found, wanted):
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+
+
+def test_columns_and_length(model, fill, original):
+    cache = fill(IDS[:2])
+    assert (cache.get_seq_length(), cache.columns, cache.num_rows) == (9, 9, 2)
+    assert len(cache) == original.config.num_hidden_layers
+    following(model, IDS[:2, :1], cache)
+    assert cache.get_seq_length() == 10
+    cache.reset()
+    assert cache.get_seq_length() == 0
+
+
+def test_crop_forgets_the_newest_columns(model, fill):
+    cache = fill(IDS[:1])
+    cache.crop(-4)
+    assert cache.is_croppable and cache.get_seq_length() == 5
+    same(following(model, IDS[1:2, :3], cache), following(model, torch.cat([IDS[:1, :5], IDS[1:2, :3]], 1)))
+
+
+def test_rows_can_be_exchanged_across_sets_of_state(model, fill):
+    cache = fill(IDS)
+    assert len(cache.states) == 3, "five rows of a model compiled for two"
+    order = torch.tensor([4, 4, 0, 3, 1])
+    cache.reorder_cache(order)
+    same(following(model, IDS[:, :1], cache), following(model, torch.cat([IDS[order], IDS[:, :1]], 1)))
+
+
+def test_rows_can_be_repeated_and_selected(model, fill):
+    cache = fill(IDS[:3])
+    cache.batch_repeat_interleave(2)
+    wanted = IDS[:3].repeat_interleave(2, 0)
+    assert cache.num_rows == 6
+    same(following(model, wanted[:, :1], cache), following(model, torch.cat([wanted, wanted[:, :1]], 1)))
+    cache.batch_select_indices(torch.tensor([5, 0]))
+    ids = torch.cat([wanted[[5, 0]], wanted[[5, 0], :1], IDS[3:5, :1]], 1)
+    same(following(model, IDS[3:5, :1], cache), following(model, ids))
+
+
+def test_another_number_of_rows_is_refused(model, fill):
+    cache = fill(IDS[:2])
+    with pytest.raises(ShapeError, match="3 rows with past_key_values: the cache holds 2 rows"):
+        model(IDS[:3, :1], past_key_values=cache)
+    same(following(model, IDS[:2, :1], cache), following(model, torch.cat([IDS[:2], IDS[:2, :1]], 1)))
+
+
+def test_the_cache_of_another_model_is_refused(model, exported, fill):
+    other = NeuronModelForCausalLM.from_pretrained(exported)
+    with pytest.raises(
+        ConfigError, match=f"another compiled model: the cache was filled by {model.loaded.claim.model}"
+    ):
+        other(IDS[:2, :1], past_key_values=fill(IDS[:2]))
+
+
+def test_it_cannot_be_written_from_outside(fill):
+    with pytest.raises(TypeError, match="writes its cache inside the graph"):
+        fill(IDS[:1]).update(torch.zeros(1), torch.zeros(1), 0)
+
+
+def test_state_is_charged_once_and_reused(exported):
+    model = NeuronModelForCausalLM.from_pretrained(exported)
+    core = ledger(model.loaded.claim.instance, model.loaded.claim.core_ids[0])
+    before, need = core.used_bytes, model.loaded.need.kv_cache
+    cache = model(IDS, use_cache=True).past_key_values
+    assert core.used_bytes == before + 2 * need, "one set was charged at load"
+    states = {id(state[0]) for state in cache.states}
+    del cache
+    gc.collect()
+    again = model(IDS, use_cache=True).past_key_values
+    assert {id(state[0]) for state in again.states} == states
+    assert core.used_bytes == before + 2 * need
+
+
+def test_what_is_no_number_does_not_outlive_its_request(checkpoint, exported, tmp_path):
+    """A masked slot counts 0 times its value, and 0 times NaN is NaN: used state must not go to the next request."""
+    folder = shutil.copytree(checkpoint, tmp_path / "spoilt")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.embed_tokens.weight"][5] = torch.nan
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    model = NeuronModelForCausalLM.from_pretrained(exported)
+    model.replace_weights(folder)
+    short, spoilt = IDS[:2, :5], IDS[:2].repeat(1, 3)
+    spoilt[:, -1] = 5  # at a slot beyond the bucket that the short prompt fills
+    options = {"attention_mask": torch.ones_like(short), "do_sample": False, "max_new_tokens": 6, "pad_token_id": 0}
+    wanted = model.generate(short, **options)
+    assert model(spoilt).logits[:, -1].isnan().all()
+    gc.collect()
+    assert torch.equal(model.generate(short, **options), wanted)

@@ -1,0 +1,264 @@
+"""Every way to generate gives what transformers gives, and what a compiled graph cannot do is refused."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoTokenizer,
+    DynamicCache,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    TextIteratorStreamer,
+    set_seed,
+)
+
+from optimum_neuron.errors import ConfigError, ShapeError
+from optimum_neuron.modeling.cache import NeuronCache
+from tests.tiny import NUM_BYTE_TOKENS, SHAPES
+
+NUM_NEW = 20
+LENGTH = SHAPES["sequence_length"]
+
+
+def ids_of(rows: int, columns: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(3, NUM_BYTE_TOKENS, (rows, columns), generator=torch.Generator().manual_seed(seed))
+
+
+def inputs_of(rows: int, columns: int = 7, padding: int = 0) -> dict[str, torch.Tensor]:
+    """Random prompts; the last row is padded on the left."""
+    ids, mask = ids_of(rows, columns), torch.ones(rows, columns, dtype=torch.long)
+    mask[-1, :padding] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+@pytest.fixture
+def both(model, original):
+    """Generate with the compiled model and with the original, and return both results."""
+
+    def generate(rows: int = 1, columns: int = 7, padding: int = 0, **options: Any) -> tuple[Any, Any]:
+        options = {"max_new_tokens": NUM_NEW, "pad_token_id": 0, "eos_token_id": None, "do_sample": False, **options}
+        results = []
+        for runner in (model, original):
+            set_seed(0)
+            results.append(runner.generate(**inputs_of(rows, columns, padding), **options))
+        return results[0], results[1]
+
+    return generate
+
+
+@pytest.fixture
+def equal(both):
+    """Generate with both and require the same tokens."""
+
+    def check(**options: Any) -> torch.Tensor:
+        found, wanted = both(**options)
+        assert found.tolist() == wanted.tolist()
+        return found
+
+    return check
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5], ids="{}_rows".format)
+def test_rows_fewer_and_more_than_compiled(equal, rows):
+    assert equal(rows=rows).shape == (rows, 7 + NUM_NEW)
+
+
+@pytest.mark.parametrize("columns", [1, 15, 16, 17], ids="{}_tokens".format)
+def test_prompts_around_a_bucket(equal, columns):
+    equal(rows=2, columns=columns)
+
+
+@pytest.mark.parametrize("padding", [1, 6], ids="{}_padding".format)
+def test_left_padding(equal, padding):
+    equal(rows=2, padding=padding)
+
+
+def test_padding_costs_no_slot(equal):
+    """20 columns and 40 new tokens are 60 columns; the longest row has 8 real ones, so 48 slots do."""
+    equal(rows=1, columns=20, padding=12, max_new_tokens=40)
+
+
+def test_right_padding_generates_as_without_padding(model):
+    padded = inputs_of(1, 10)
+    padded["attention_mask"][:, 6:] = 0
+    options = {"do_sample": False, "max_new_tokens": NUM_NEW, "pad_token_id": 0, "eos_token_id": None}
+    found = model.generate(**padded, **options)[:, 10:]
+    ids = padded["input_ids"][:, :6]
+    wanted = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[:, 6:]
+    assert torch.equal(found, wanted)
+
+
+SAMPLING: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.7, "top_k": 10, "top_p": 0.9},
+    {"repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
+    {"typical_p": 0.8, "min_p": 0.01, "epsilon_cutoff": 1e-4},
+    {"min_new_tokens": 5, "bad_words_ids": [[7], [8]], "suppress_tokens": [9]},
+    {"num_return_sequences": 3},
+]
+
+
+@pytest.mark.parametrize("options", SAMPLING, ids=lambda options: "+".join(options) or "plain")
+def test_sampling_draws_the_same_tokens_from_the_same_seed(equal, options):
+    equal(rows=2, padding=2, do_sample=True, **options)
+
+
+def test_sampling_depends_on_the_seed(model):
+    inputs, drawn = inputs_of(1), []
+    for seed in (0, 1):
+        set_seed(seed)
+        drawn.append(model.generate(**inputs, do_sample=True, max_new_tokens=NUM_NEW, pad_token_id=0).tolist())
+    assert drawn[0] != drawn[1]
+
+
+BEAMS: list[dict[str, Any]] = [
+    {"num_beams": 2},
+    {"rows": 2, "num_beams": 3, "num_return_sequences": 2},
+    {"num_beams": 4, "length_penalty": 2.0, "early_stopping": True, "eos_token_id": 5},
+    {"num_beams": 2, "do_sample": True},
+]
+
+
+@pytest.mark.parametrize("options", BEAMS, ids=lambda options: "+".join(options))
+def test_beams(equal, options):
+    equal(**options)
+
+
+def test_prompt_lookup(equal):
+    equal(prompt_lookup_num_tokens=3)
+
+
+def test_the_compiled_model_checks_the_drafts_of_another(model, original, equal):
+    for assistant in (original, model):
+        assert equal(assistant_model=assistant).shape == (1, 7 + NUM_NEW)
+
+
+def test_the_compiled_model_drafts_for_another(model, original):
+    options = {"do_sample": False, "max_new_tokens": NUM_NEW, "pad_token_id": 0, "eos_token_id": None}
+    found = original.generate(**inputs_of(1), assistant_model=model, **options)
+    assert torch.equal(found, original.generate(**inputs_of(1), **options))
+
+
+def test_without_a_cache(equal):
+    equal(rows=2, padding=3, use_cache=False)
+
+
+def test_scores_and_logits(both):
+    options = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True, "repetition_penalty": 1.2}
+    found, wanted = both(rows=3, **options)
+    assert type(found) is type(wanted) and isinstance(found.past_key_values, NeuronCache)
+    assert torch.equal(found.sequences, wanted.sequences)
+    for kind in ("scores", "logits"):
+        assert len(found[kind]) == NUM_NEW
+        for step, expected in zip(found[kind], wanted[kind], strict=True):
+            assert step.shape == (3, NUM_BYTE_TOKENS)
+            torch.testing.assert_close(step, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("num_more", [1, 5, 12], ids="{}_more".format)
+def test_going_on_from_the_cache_of_an_earlier_call(model, original, num_more):
+    """Fewer tokens than a compiled chunk, and more than one chunk."""
+    options = {"do_sample": False, "max_new_tokens": 6, "pad_token_id": 0, "eos_token_id": None}
+    first = model.generate(**inputs_of(2, padding=2), return_dict_in_generate=True, **options)
+    ids = torch.cat([first.sequences, ids_of(2, num_more, seed=1)], 1)
+    mask = torch.ones_like(ids)
+    mask[1, :2] = 0
+    found = model.generate(ids, attention_mask=mask, past_key_values=first.past_key_values, **options)
+    assert torch.equal(found, original.generate(ids, attention_mask=mask, **options))
+
+
+class EndAfter(StoppingCriteria):
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        return torch.full((len(input_ids),), input_ids.shape[1] >= self.length)
+
+
+class Only(LogitsProcessor):
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        kept = torch.full_like(scores, -torch.inf)
+        kept[:, 40:50] = scores[:, 40:50]
+        return kept
+
+
+def test_stopping_criteria_and_processors_of_the_user(equal):
+    stops = StoppingCriteriaList([EndAfter(12)])
+    assert equal(rows=2, stopping_criteria=stops).shape == (2, 12)
+    new = equal(rows=2, logits_processor=LogitsProcessorList([Only()]))[:, 7:]
+    assert ((new >= 40) & (new < 50)).all()
+
+
+def test_rows_end_at_their_own_end_token(both, equal):
+    free, _ = both(rows=2)
+    end = free[0, 12].item()
+    found = equal(rows=2, eos_token_id=end)
+    first = found[0, 7:].tolist().index(end)
+    assert first <= 5 and set(found[0, 8 + first :].tolist()) <= {0}
+
+
+def test_stop_strings(both, equal, checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    free, _ = both()
+    text = tokenizer.decode(free[0, 12:13])
+    assert equal(stop_strings=[text], tokenizer=tokenizer).shape[1] <= 13
+
+
+def test_streaming_from_another_thread(model, original, checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    inputs = tokenizer("stream this", return_tensors="pt")
+    told = []
+    for runner in (model, original):
+        streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, timeout=60)
+        options = {**inputs, "max_new_tokens": NUM_NEW, "do_sample": False, "eos_token_id": None, "streamer": streamer}
+        thread = threading.Thread(target=runner.generate, kwargs=options)
+        thread.start()
+        told.append(list(streamer))
+        thread.join()
+    assert told[0] == told[1] and len(told[0]) > 1
+
+
+def test_a_generation_config_as_an_object(equal):
+    equal(generation_config=GenerationConfig(num_beams=2, repetition_penalty=1.1))
+
+
+def test_generation_ends_where_the_cache_ends_and_says_so(model, original, caplog):
+    options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    inputs = inputs_of(2, 10, padding=3)
+    with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
+        found = model.generate(**inputs, max_new_tokens=1000, **options)
+    assert f"limited to {LENGTH - 10} new tokens instead of 1000" in caplog.text
+    assert torch.equal(found, original.generate(**inputs, max_new_tokens=LENGTH - 10, **options))
+
+
+def test_a_prompt_that_fills_the_cache_is_refused(model):
+    ids = ids_of(1, LENGTH)
+    mask, options = torch.ones_like(ids), {"pad_token_id": 0, "max_new_tokens": 4}
+    with pytest.raises(ShapeError, match=f"compiled for {LENGTH}, prompt and answer together.*larger sequence_length"):
+        model.generate(ids, attention_mask=mask, **options)
+    assert model.generate(ids[:, 1:], attention_mask=mask[:, 1:], **options).shape == (1, LENGTH)
+
+
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"output_attentions": True, "return_dict_in_generate": True}, ConfigError, "output_attentions=True: the graph"),
+    ({"output_hidden_states": True, "return_dict_in_generate": True}, ConfigError, "output_hidden_states=True: the gr"),
+    ({"cache_implementation": "static"}, ConfigError, "cache_implementation='static': the cache is part of"),
+    ({"past_key_values": DynamicCache()}, ConfigError, "past_key_values of type DynamicCache"),
+    ({"attention_mask": torch.ones(1, 1, 7, 7)}, ValueError, "must be 2D"),
+    ({"inputs_embeds": torch.zeros(1, 7, 32)}, ValueError, "not used by the model: .'inputs_embeds'"),
+    ({"no_such_option": 1}, ValueError, "not used by the model: .'no_such_option'"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), REFUSED, ids=lambda value: None)
+def test_what_a_compiled_graph_cannot_do_is_refused(model, options, error, message):
+    with pytest.raises(error, match=message):
+        model.generate(**{**inputs_of(1), "max_new_tokens": 4, "pad_token_id": 0, **options})

@@ -1,0 +1,329 @@
+"""`from_pretrained`, `save_pretrained`, `push_to_hub`, `replace_weights`, on checkpoints and on exported folders."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, WeightsError
+from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny
+
+IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
+load = NeuronModelForCausalLM.from_pretrained
+
+
+@pytest.fixture
+def copy(exported, tmp_path) -> Path:
+    """An exported folder that a test may damage."""
+    return shutil.copytree(exported, tmp_path / "copy")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory) -> Path:
+    """A checkpoint of the same configuration with other weights."""
+    return save_tiny(tmp_path_factory.mktemp("other"), "llama", seed=7, vocab_size=NUM_BYTE_TOKENS)
+
+
+def reference(folder: Path) -> torch.Tensor:
+    with torch.no_grad():
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(IDS).logits
+
+
+def same(found, wanted):
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+
+
+def edit_json(path: Path, **changes) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+# What is loaded: a checkpoint or an export.
+
+
+def test_a_checkpoint_is_exported_and_says_so_when_nobody_asked(checkpoint, caplog):
+    with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
+        load(checkpoint, **SHAPES)
+    assert f"{checkpoint} is a plain checkpoint: it is exported now. Pass export=True to say so" in caplog.text
+    caplog.clear()
+    assert load(checkpoint, export=True, **SHAPES).describe()["cache"]["value"] == "hit"
+    assert caplog.text == ""
+
+
+def test_an_export_is_loaded_without_a_word(exported, model, caplog):
+    with caplog.at_level(logging.WARNING):
+        loaded = load(exported)
+    assert caplog.text == ""
+    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+    told = loaded.describe()
+    assert told["cache"] == {"value": "hit", "reason": "loaded from the exported folder", "rejected": []}
+    assert told["model"] == str(exported) and told["validation"] == model.describe()["validation"]
+    assert torch.equal(load(exported, export=False)(IDS).logits, model(IDS).logits)
+
+
+def test_export_true_and_false_must_fit_the_folder(checkpoint, exported):
+    with pytest.raises(ConfigError, match="export=True for .*: it has already been exported"):
+        load(exported, export=True)
+    with pytest.raises(ConfigError, match="export=False for .*: a plain checkpoint.*pass export=True"):
+        load(checkpoint, export=False)
+
+
+@pytest.mark.parametrize("missing", ["neuron_config.json", "model.neuron"])
+def test_half_an_export_is_not_taken_for_a_checkpoint(copy, missing):
+    """It holds a whole checkpoint, which would be compiled for minutes with other shapes than those asked for."""
+    (copy / missing).unlink()
+    for export in (None, False):
+        with pytest.raises(ArtifactError, match=f"{missing} missing.*export the model again"):
+            load(copy, export=export)
+
+
+def test_all_options_that_differ_from_the_export_are_listed(exported):
+    with pytest.raises(ConfigError) as refused:
+        load(exported, batch_size=4, sequence_length=64, prefill_buckets=(16,), torch_dtype=torch.bfloat16)
+    for difference in (
+        "batch_size=4, compiled with 2",
+        "sequence_length=64, compiled with 48",
+        "prefill_buckets=(16,), compiled with [16, 48]",
+        "torch_dtype='bfloat16', compiled with 'float32'",
+    ):
+        assert difference in str(refused.value)
+
+
+def test_options_that_agree_with_the_export_are_fine(exported):
+    options = {**SHAPES, "torch_dtype": torch.float32, "prefill_buckets": [16, 48], "optlevel": 1, "task": None}
+    assert load(exported, **options).batch_size == 2
+
+
+def test_the_hosts_effort_and_the_instance_size_can_change(exported):
+    told = load(exported, optlevel="1", instance_type="trn1.2xlarge").describe()
+    assert told["target"]["value"] == "trn1" and told["config"]["instance_type"] == "trn1.2xlarge"
+    with pytest.raises(ConfigError, match="optlevel='4'"):
+        load(exported, optlevel=4)
+
+
+@pytest.mark.parametrize("folder", ["checkpoint", "exported"])
+def test_an_unknown_keyword_names_the_nearest(request, folder):
+    with pytest.raises(ConfigError, match="unknown: 'bacth_size', did you mean 'batch_size'.; 'sequence_lenght', did"):
+        load(request.getfixturevalue(folder), bacth_size=2, sequence_lenght=48)
+
+
+def test_a_configuration_of_the_user_replaces_that_of_a_checkpoint(checkpoint, model):
+    config = AutoConfig.from_pretrained(checkpoint)
+    config.rope_parameters = {**config.rope_parameters, "rope_theta": 77.0}
+    changed = load(checkpoint, config=config, export=True, **SHAPES)
+    plain = AutoModelForCausalLM.from_pretrained(checkpoint, config=config)
+    with torch.no_grad():
+        same(changed(IDS).logits, plain(IDS).logits)
+    assert (changed(IDS).logits - model(IDS).logits).abs().max() > 0.01
+
+
+def test_a_configuration_of_the_user_must_be_that_of_an_export(checkpoint, exported):
+    config = AutoConfig.from_pretrained(checkpoint)
+    config.use_cache, config.attention_dropout = False, 0.5
+    load(exported, config=config)  # training options do not change the graph
+    config.num_hidden_layers = 2
+    with pytest.raises(ConfigError, match="num_hidden_layers=2, compiled with 3"):
+        load(exported, config=config)
+
+
+def test_a_changed_neuron_config_is_found_out(copy):
+    saved = json.loads((copy / "neuron_config.json").read_text())["neuron"]
+    edit_json(copy / "neuron_config.json", neuron={**saved, "batch_size": 3, "sequence_length": 50})
+    with pytest.raises(ArtifactError, match="2 rows instead of batch_size=3; its cache has not sequence_length=50"):
+        load(copy)
+    edit_json(copy / "neuron_config.json", neuron={**saved, "prefill_buckets": [16]})
+    with pytest.raises(ArtifactError, match="its graphs are .*score_48 instead of"):
+        load(copy)
+
+
+# What is saved.
+
+
+def test_transformers_reads_an_exported_folder(exported, original, checkpoint):
+    plain = AutoModelForCausalLM.from_pretrained(exported)
+    with torch.no_grad():
+        assert torch.equal(plain(IDS).logits, original(IDS).logits)
+    assert {path.name for path in checkpoint.iterdir()} <= {path.name for path in exported.iterdir()}
+
+
+def test_the_saved_configuration_has_the_dtype_of_the_saved_weights(checkpoint, tmp_path):
+    half = tmp_path / "half"
+    AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.bfloat16).save_pretrained(half)
+    load(half, export=True, **SHAPES).save_pretrained(tmp_path / "out")
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert plain.dtype == torch.float32
+    with torch.no_grad():
+        same(load(tmp_path / "out")(IDS).logits, plain(IDS).logits)
+
+
+def test_weights_inside_the_neff(checkpoint, model, tmp_path, recwarn):
+    load(checkpoint, export=True, inline_weights_to_neff=True, **SHAPES).save_pretrained(tmp_path / "a")
+    assert not list((tmp_path / "a").glob("*.safetensors"))
+    loaded = load(tmp_path / "a")
+    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+    assert loaded.describe()["weights"]["reason"] == "mapped from inside the NEFF"
+    loaded.save_pretrained(tmp_path / "b")
+    assert torch.equal(load(tmp_path / "b")(IDS).logits, model(IDS).logits)
+    assert [str(w.message) for w in recwarn if "not writable" in str(w.message)] == []
+
+
+def test_a_loaded_export_can_be_saved_elsewhere_but_not_over_itself(exported, model, tmp_path):
+    loaded = load(exported)
+    loaded.save_pretrained(tmp_path)
+    assert torch.equal(load(tmp_path)(IDS).logits, model(IDS).logits)
+    with pytest.raises(ConfigError, match="the folder of the checkpoint itself"):
+        loaded.save_pretrained(exported)
+
+
+def test_an_unknown_keyword_of_save_pretrained_writes_nothing(model, tmp_path):
+    with pytest.raises(ConfigError, match="unknown: 'push_to_hubb', did you mean 'push_to_hub'"):
+        model.save_pretrained(tmp_path / "out", push_to_hubb=True)
+    assert not (tmp_path / "out").exists()
+
+
+# Other weights for the same program.
+
+
+def test_replaced_weights_give_the_results_of_their_checkpoint(exported, other, model, tmp_path):
+    loaded = load(exported)
+    loaded.replace_weights(other)
+    same(loaded(IDS).logits, reference(other))
+    assert (loaded(IDS).logits - model(IDS).logits).abs().max() > 0.1
+    assert loaded.source_folder == other and loaded.describe()["validation"] == []
+    loaded.save_pretrained(tmp_path)
+    same(load(tmp_path)(IDS).logits, reference(other))
+    same(reference(tmp_path), reference(other))
+
+
+def test_weights_inside_the_neff_can_be_replaced(checkpoint, other, tmp_path):
+    inlined = load(checkpoint, export=True, inline_weights_to_neff=True, **SHAPES)
+    inlined.replace_weights(other)
+    inlined.save_pretrained(tmp_path)
+    same(load(tmp_path)(IDS).logits, reference(other))
+
+
+def test_weights_without_a_configuration_are_taken_by_name_and_shape(exported, other, tmp_path):
+    shutil.copy(other / "model.safetensors", tmp_path)
+    loaded = load(exported)
+    loaded.replace_weights(tmp_path)
+    same(loaded(IDS).logits, reference(other))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "message"),
+    [
+        ("qwen2", {}, "model_type='qwen2', compiled with 'llama'"),
+        ("llama", {"num_hidden_layers": 2}, "num_hidden_layers=2, compiled with 3"),
+        # Equal names and shapes: nothing but the configuration tells that the numbers mean something else.
+        ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}, "rope_parameters="),
+        ("llama", {"rms_norm_eps": 0.1}, "rms_norm_eps=0.1, compiled with 1e-06"),
+    ],
+)
+def test_weights_of_another_architecture_are_refused_and_the_model_still_works(
+    exported, model, tmp_path, model_type, changes, message
+):
+    wrong = save_tiny(tmp_path, model_type, vocab_size=NUM_BYTE_TOKENS, **changes)
+    loaded = load(exported)
+    with pytest.raises(WeightsError, match=message):
+        loaded.replace_weights(wrong)
+    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+
+
+def test_incomplete_weights_are_refused_and_the_model_still_works(exported, model, other, tmp_path):
+    folder = shutil.copytree(other, tmp_path / "other")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    tensors["model.norm.weight"] = torch.ones(31)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    loaded = load(exported)
+    with pytest.raises(WeightsError, match="layers.1.mlp.up_proj.weight is missing.*model.norm.weight has shape .31."):
+        loaded.replace_weights(folder)
+    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+
+
+# The Hub.
+
+
+@pytest.fixture
+def hub_cache(tmp_path, monkeypatch):
+    """Put a folder into a Hub cache under a name, as a download leaves it."""
+    cache = tmp_path / "hub"
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cache))
+
+    def put(folder: Path, name: str) -> Path:
+        repository, commit = cache / f"models--{name.replace('/', '--')}", "0123456789abcdef" * 2 + "01234567"
+        (repository / "refs").mkdir(parents=True)
+        (repository / "refs" / "main").write_text(commit)
+        shutil.copytree(folder, repository / "snapshots" / commit)
+        return cache
+
+    return put
+
+
+def test_a_name_of_the_hub_is_found_in_its_cache(hub_cache, checkpoint, exported, model):
+    hub_cache(checkpoint, "acme/llama")
+    hub_cache(exported, "acme/llama-neuron")
+    assert torch.equal(load("acme/llama", export=True, **SHAPES)(IDS).logits, model(IDS).logits)
+    loaded = load("acme/llama-neuron")
+    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+    assert loaded.describe()["model"] == loaded.loaded.claim.model == "acme/llama-neuron"
+
+
+def test_a_cache_folder_and_a_subfolder_can_be_named(hub_cache, checkpoint, monkeypatch, tmp_path):
+    cache = hub_cache(checkpoint.parent, "acme/models")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "elsewhere"))
+    with pytest.raises(ModelError, match="'acme/models': neither a folder here nor to be had from the Hub"):
+        load("acme/models", export=True, subfolder="llama", **SHAPES)
+    assert load("acme/models", export=True, subfolder="llama", cache_dir=cache, **SHAPES).batch_size == 2
+
+
+def test_a_revision_that_is_not_there_is_refused(hub_cache, exported):
+    hub_cache(exported, "acme/llama-neuron")
+    with pytest.raises(ModelError, match="neither a folder here nor to be had from the Hub"):
+        load("acme/llama-neuron", revision="v2")
+
+
+@pytest.fixture
+def uploads(monkeypatch):
+    """What is sent to the Hub."""
+    sent = []
+
+    def create_repo(self, repo_id, **options):
+        sent.append(("create", repo_id, options))
+
+    def upload_folder(self, *, folder_path, **options):
+        sent.append(
+            ("upload", sorted(path.name for path in Path(folder_path).iterdir()), {**options, "token": self.token})
+        )
+        return f"https://huggingface.co/{options['repo_id']}/commit/1"
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
+    return sent
+
+
+def test_an_exported_folder_is_pushed_whole(model, tmp_path, uploads):
+    address = model.push_to_hub(tmp_path / "out", "acme/pushed", private=True, token="secret", revision="dev")
+    assert address == "https://huggingface.co/acme/pushed/commit/1"
+    (create, upload) = uploads
+    assert create == ("create", "acme/pushed", {"private": True, "exist_ok": True})
+    assert upload[1] == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert {"model.neuron", "neuron_config.json", "model.safetensors", "config.json", "tokenizer.json"} <= set(
+        upload[1]
+    )
+    assert upload[2]["revision"] == "dev" and upload[2]["token"] == "secret"
+    assert not any(name.startswith(".") for name in upload[1]), "nothing half-written goes up"
+
+
+def test_saving_can_push(model, tmp_path, uploads):
+    model.save_pretrained(tmp_path / "out", push_to_hub=True, repository_id="acme/pushed")
+    assert [kind for kind, *_ in uploads] == ["create", "upload"]
+    assert load(tmp_path / "out").batch_size == 2

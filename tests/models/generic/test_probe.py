@@ -1,0 +1,20 @@
+import pytest
+
+from optimum_neuron.errors import CaptureError
+from optimum_neuron.models.generic import build, probe_states
+from tests.tiny import tiny_config
+
+
+def test_heads_and_widths_of_every_layer():
+    assert probe_states(build(tiny_config("qwen3"))) == [(2, 8, 8)] * 3
+
+
+def test_code_that_depends_on_values_is_refused_with_its_line(monkeypatch):
+    decoder = build(tiny_config("qwen2"))
+
+    def forward(input_ids, **kwargs):
+        return None if input_ids.sum().item() else 1 / input_ids.max().item()
+
+    monkeypatch.setattr(decoder.model, "forward", forward)
+    with pytest.raises(CaptureError, match=r"test_probe\.py:\d+: return None if input_ids"):
+        probe_states(decoder)

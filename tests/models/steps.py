@@ -1,0 +1,84 @@
+"""Run a decoder as the runtime does (prompt, one more token, several more) and compare with transformers in float32.
+
+The two rows have prompts of different lengths; the shorter one is padded on the right.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import torch
+from torch.func import functional_call
+
+from optimum_neuron.configuration import NeuronConfig
+from optimum_neuron.exporters.decoder import state_specs
+from optimum_neuron.models import Family, build_decoder
+from tests.tiny import VOCABULARY, tiny_config
+
+LENGTHS, NUM_COLUMNS, NUM_TOKENS = (9, 6), 10, 16
+"""Prompt length of each row, width of the padded prompt, tokens in all."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A decoder and the transformers model with the same weights."""
+
+    family: Family
+    original: Any
+
+    @functools.cached_property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The decoder's parameters, joined from the original's tensors as the weight map says."""
+        tensors = self.original.state_dict()
+        sources = self.family.weight_sources
+        return {name: torch.cat([tensors[s] for s in names]) for name, names in sources.items()}
+
+    def new_states(self) -> list[torch.Tensor]:
+        config = NeuronConfig(batch_size=2, sequence_length=NUM_TOKENS, prefill_buckets=(NUM_COLUMNS,))
+        return [torch.zeros(spec.shape) for spec in state_specs(self.family, config).values()]
+
+    def run(self, ids_BT: torch.Tensor, positions_BT: torch.Tensor, states: list[torch.Tensor], **options: Any) -> Any:
+        with torch.no_grad():
+            return functional_call(self.family.module, self.weights, (ids_BT, positions_BT, states), options)
+
+
+def pair(model_type: str, *, family: str | None = None, **overrides: Any) -> Pair:
+    """Build both from one configuration, with random weights."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    config = tiny_config(model_type, **overrides)
+    original = AutoModelForCausalLM.from_config(config).float().eval()
+    with torch.no_grad():
+        for parameter in original.parameters():
+            # Norms and biases differ from 1 and 0, so that leaving one out is noticed.
+            parameter.normal_(0, 0.15) if parameter.ndim > 1 else parameter.add_(0.2 * torch.randn_like(parameter))
+    return Pair(family=build_decoder(config, dtype="float32", family=family), original=original)
+
+
+def check_steps(models: Pair, *, atol: float = 2e-5) -> None:
+    """A prompt, one token, three tokens: the logits are those of transformers for the whole sequence."""
+    ids = torch.randint(3, VOCABULARY, (2, NUM_TOKENS), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        wanted = models.original(ids).logits
+    assert wanted.std() > 0.05, "logits that hardly differ prove nothing"
+    states, lengths = models.new_states(), torch.tensor(LENGTHS)
+    columns = torch.arange(NUM_COLUMNS).expand(2, -1)
+    prompt = torch.where(columns < lengths[:, None], ids[:, :NUM_COLUMNS], 0)
+
+    last = models.run(prompt, columns, states, cached=False, last_index_B=lengths - 1)
+    assert last.shape == (2, 1, VOCABULARY)
+    every = models.run(prompt, columns, models.new_states(), cached=False)
+    for row, length in enumerate(LENGTHS):
+        torch.testing.assert_close(every[row, :length], wanted[row, :length], atol=atol, rtol=1e-4)
+        torch.testing.assert_close(last[row, 0], wanted[row, length - 1], atol=atol, rtol=1e-4)
+
+    done = lengths
+    for num_new in (1, 3, 1):
+        positions = done[:, None] + torch.arange(num_new)
+        logits = models.run(ids.gather(1, positions), positions, states, cached=True)
+        for row in range(2):
+            torch.testing.assert_close(logits[row], wanted[row, positions[row]], atol=atol, rtol=1e-4)
+        done = done + num_new

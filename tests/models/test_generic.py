@@ -1,0 +1,137 @@
+"""Any architecture through transformers' own code: what it caches, what it masks, which token it answers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from optimum_neuron.models import build_decoder
+from optimum_neuron.models.generic import build, probe_states
+from tests.models.steps import NUM_COLUMNS, check_steps, pair
+from tests.tiny import VOCABULARY, tiny_config
+
+LATENT = {
+    "num_key_value_heads": 4,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 6,
+    "kv_lora_rank": 8,
+    "q_lora_rank": 8,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "moe_intermediate_size": 16,
+    "first_k_dense_replace": 3,
+}
+"""Multi-head latent attention: a latent of kv_lora_rank and one rotated key are cached."""
+
+CACHES = {
+    "every head its own": ("gpt2", {}, (4, 8, 8)),
+    "grouped": ("llama", {}, (2, 8, 8)),
+    "one key head": ("gpt_bigcode", {"n_embd": 32, "n_layer": 3, "n_head": 4, "multi_query": True}, (1, 8, 8)),
+    "head width of its own": ("qwen3", {"head_dim": 16}, (2, 16, 16)),
+    "experts": ("mixtral", {}, (2, 8, 8)),
+    "fused projections": ("phi3", {}, (2, 8, 8)),
+    "values of another width": ("deepseek_v3", LATENT, (1, 8, 4)),
+}
+
+
+@pytest.mark.parametrize(("model_type", "overrides", "wanted"), CACHES.values(), ids=CACHES)
+def test_the_cache_of_every_layer_is_found_without_weights(model_type, overrides, wanted):
+    decoder = build(tiny_config(model_type, **overrides))
+    before = dict(decoder.named_parameters())
+    assert probe_states(decoder) == [wanted] * 3
+    after = dict(decoder.named_parameters())
+    assert after.keys() == before.keys() and all(after[name] is before[name] for name in before)
+    assert {parameter.device.type for parameter in before.values()} == {"meta"}
+
+
+def test_layers_that_are_not_alike_are_probed_one_by_one():
+    decoder = build(tiny_config("gemma3_text"))
+    assert probe_states(decoder) == [(2, 8, 8)] * 4
+
+
+def masks(model_type, positions, num_keys, **overrides):
+    return build(tiny_config(model_type, **overrides)).masks(torch.tensor(positions), num_keys)
+
+
+def test_a_query_sees_the_slots_up_to_its_own_position():
+    mask = masks("llama", [[0, 2], [3, 1]], 4)
+    assert mask.shape == (2, 1, 2, 4)
+    assert mask[:, 0].int().tolist() == [[[1, 0, 0, 0], [1, 1, 1, 0]], [[1, 1, 1, 1], [1, 1, 0, 0]]]
+
+
+def test_a_window_cuts_what_is_too_far_back():
+    mask = masks("mistral", [[0, 3]], 5, sliding_window=2)
+    assert mask[0, 0].int().tolist() == [[1, 0, 0, 0, 0], [0, 0, 1, 1, 0]]
+
+
+def test_mixed_layers_get_a_mask_for_each_kind():
+    found = masks("gemma3_text", [[3]], 5, sliding_window=2)
+    assert found.keys() == {"full_attention", "sliding_attention"}
+    assert found["full_attention"].flatten().tolist() == [True] * 4 + [False]
+    assert found["sliding_attention"].flatten().tolist() == [False, False, True, True, False]
+
+
+@pytest.mark.parametrize(("kind", "num_seen"), [("full_attention", 4), ("sliding_attention", 2)])
+def test_layers_of_one_kind_get_one_mask(kind, num_seen):
+    found = masks("gemma3_text", [[3]], 5, sliding_window=2, layer_types=[kind] * 4)
+    assert int(found.sum()) == num_seen
+
+
+ARCHITECTURES = {
+    "gpt2": {},
+    "gpt_neox": {},
+    "opt": {},
+    "llama": {},
+    "phi3": {},
+    "qwen3": {},
+    "gemma3_text": {"sliding_window": 4},
+    "granite": {},
+    "gpt_bigcode": {"n_embd": 32, "n_layer": 3, "n_head": 4, "multi_query": True},
+    "deepseek_v3": LATENT,
+}
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_prompt_decode_and_extend_give_the_logits_of_transformers(model_type):
+    models = pair(model_type, family="generic", **ARCHITECTURES[model_type])
+    assert models.family.choice.value == "generic"
+    check_steps(models)
+
+
+def test_the_head_answers_the_asked_token_of_each_row_and_works_on_one_token_only():
+    models = pair("gpt2", family="generic")
+    ids, positions = torch.randint(3, VOCABULARY, (2, NUM_COLUMNS)), torch.arange(NUM_COLUMNS).expand(2, -1)
+    head, shapes = models.family.module.model.get_output_embeddings(), []
+    handle = head.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
+    picked = models.run(ids, positions, models.new_states(), cached=False, last_index_B=torch.tensor([4, 7]))
+    every = models.run(ids, positions, models.new_states(), cached=False)
+    handle.remove()
+    assert shapes == [(2, 1, VOCABULARY), (2, NUM_COLUMNS, VOCABULARY)]
+    torch.testing.assert_close(picked[:, 0], torch.stack([every[0, 4], every[1, 7]]))
+    assert not head._forward_pre_hooks and not head._forward_hooks, "hooks do not stay"
+
+
+def test_hooks_do_not_stay_after_an_error():
+    models = pair("gpt2", family="generic")
+    head = models.family.module.model.get_output_embeddings()
+    with pytest.raises((IndexError, RuntimeError)):
+        models.run(torch.tensor([[VOCABULARY + 5]] * 2), torch.tensor([[0]] * 2), models.new_states(), cached=False)
+    assert not head._forward_pre_hooks and not head._forward_hooks
+
+
+def test_cuts_name_the_head_and_sources_the_checkpoints_tensors():
+    family = build_decoder(tiny_config("gpt2"), dtype="bfloat16", family="generic")
+    (cut,) = family.module.cuts
+    assert family.module.get_submodule(cut) is family.module.model.get_output_embeddings()
+    assert family.weight_sources["model.transformer.h.0.attn.c_attn.weight"] == ("transformer.h.0.attn.c_attn.weight",)
+    assert {parameter.dtype for parameter in family.module.parameters()} == {torch.bfloat16}
+
+
+def test_the_configuration_that_is_passed_is_not_changed():
+    config = tiny_config("mixtral")
+    before = config.to_json_string()
+    build(config)
+    assert config.to_json_string() == before

@@ -1,0 +1,102 @@
+"""The Llama family against transformers in float32, and its map of weights."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import torch
+
+from optimum_neuron.models import build_decoder
+from optimum_neuron.models.llama import decoder_config
+from tests.models.steps import NUM_COLUMNS, check_steps, pair
+from tests.tiny import tiny_config
+
+ROPE = {"rope_theta": 10_000.0, "factor": 4.0}
+LLAMA3 = ROPE | {
+    "rope_type": "llama3",
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+YARN = ROPE | {"rope_type": "yarn", "original_max_position_embeddings": 16}
+
+VARIANTS = {
+    "llama": ("llama", {}),
+    "tied": ("llama", {"tie_word_embeddings": True}),
+    "every bias": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "every head its own": ("llama", {"num_key_value_heads": 4}),
+    "one key head": ("llama", {"num_key_value_heads": 1}),
+    "wide heads": ("llama", {"head_dim": 16}),
+    "large epsilon": ("llama", {"rms_norm_eps": 0.1}),
+    "theta": ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}),
+    "linear scaling": ("llama", {"rope_parameters": ROPE | {"rope_type": "linear"}}),
+    "llama3 scaling": ("llama", {"rope_parameters": LLAMA3}),
+    "yarn scaling": ("llama", {"rope_parameters": YARN}),
+    "mistral": ("mistral", {"sliding_window": None}),
+    "sliding window": ("mistral", {"sliding_window": 4}),
+    "window of one": ("mistral", {"sliding_window": 1}),
+    "wide window": ("mistral", {"sliding_window": 64}),
+}
+
+
+@pytest.mark.parametrize(("model_type", "overrides"), VARIANTS.values(), ids=VARIANTS)
+def test_prompt_decode_and_extend_give_the_logits_of_transformers(model_type, overrides):
+    models = pair(model_type, **overrides)
+    assert models.family.choice.value == "llama"
+    check_steps(models)
+
+
+@pytest.mark.parametrize(("model_type", "overrides"), VARIANTS.values(), ids=VARIANTS)
+def test_every_tensor_is_used_once_and_every_parameter_has_a_source(model_type, overrides):
+    models = pair(model_type, **overrides)
+    tied = models.original.config.tie_word_embeddings
+    tensors = {name for name in models.original.state_dict() if not (tied and name == "lm_head.weight")}
+    used = collections.Counter(source for sources in models.family.weight_sources.values() for source in sources)
+    assert used == dict.fromkeys(tensors, 1)
+    parameters = dict(models.family.module.named_parameters())
+    assert models.family.weight_sources.keys() == parameters.keys()
+    assert all(models.weights[name].shape == parameter.shape for name, parameter in parameters.items())
+    assert (models.family.module.head.weight is models.family.module.embed.weight) == tied
+
+
+def test_what_lies_beyond_the_window_has_no_influence_and_what_lies_in_it_has():
+    models = pair("mistral", sliding_window=4, num_hidden_layers=1)
+    ids = torch.randint(3, 90, (2, NUM_COLUMNS))
+    positions = torch.arange(NUM_COLUMNS).expand(2, -1)
+
+    def last_logits(ids):
+        return models.run(ids, positions, models.new_states(), cached=False)[0, -1]
+
+    far, near = ids.clone(), ids.clone()
+    far[:, NUM_COLUMNS - 5] += 1
+    near[:, NUM_COLUMNS - 4] += 1
+    assert torch.equal(last_logits(far), last_logits(ids))
+    assert not torch.equal(last_logits(near), last_logits(ids))
+
+
+def test_slots_of_padding_and_of_later_tokens_are_not_seen():
+    models = pair("llama")
+    ids, positions = torch.randint(3, 90, (2, 1)), torch.tensor([[5], [5]])
+    clean, dirty = models.new_states(), models.new_states()
+    filled = torch.randint(3, 90, (2, NUM_COLUMNS)), torch.arange(NUM_COLUMNS).expand(2, -1)
+    models.run(*filled, dirty, cached=False)
+    models.run(filled[0][:, :5], filled[1][:, :5], clean, cached=False)
+    found = [models.run(ids, positions, states, cached=True) for states in (clean, dirty)]
+    torch.testing.assert_close(*found)
+
+
+def test_logits_are_float32_and_the_cache_takes_the_weights_dtype():
+    family = build_decoder(tiny_config("llama"), dtype="bfloat16")
+    assert {parameter.dtype for parameter in family.module.parameters()} == {torch.bfloat16}
+    assert {parameter.device.type for parameter in family.module.parameters()} == {"meta"}
+    assert family.module.inv_freq.dtype == torch.float32 and family.module.inv_freq.device.type == "cpu"
+    assert [(s.num_heads, s.key_width, s.value_width) for s in family.state_shapes] == [(2, 8, 8)] * 3
+    assert family.module.head(torch.ones(1, 32, dtype=torch.bfloat16, device="meta")).dtype == torch.float32
+
+
+def test_the_configuration_in_plain_numbers():
+    found = decoder_config(tiny_config("mistral", sliding_window=4, head_dim=8))
+    assert (found.num_heads, found.num_kv_heads, found.head_dim, found.sliding_window) == (4, 2, 8, 4)
+    assert found.inv_freq == pytest.approx([10_000 ** (-i / 4) for i in range(4)])
+    assert decoder_config(tiny_config("llama", rope_parameters=YARN)).rope_scale == pytest.approx(1.1386294)

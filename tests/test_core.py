@@ -1,0 +1,93 @@
+"""The vocabulary."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from typing import get_args
+
+import pytest
+import torch
+
+from optimum_neuron.core import (
+    DTYPE_SIZE_BYTES,
+    AutoCast,
+    AutoCastType,
+    Choice,
+    Rejected,
+    Ruling,
+    TensorSpec,
+    TorchDtype,
+    Verdict,
+)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "num_elements", "size_bytes"),
+    [
+        ((1, 128), "int64", 128, 1024),
+        ((), "float32", 1, 4),
+        ((0, 5), "bfloat16", 0, 0),
+        ((3,), "float8_e4m3fn", 3, 3),
+        ((2**20, 2**20), "bool", 2**40, 2**40),
+    ],
+)
+def test_sizes(shape, dtype, num_elements, size_bytes):
+    spec = TensorSpec(shape=shape, dtype=dtype)
+    assert (spec.num_elements, spec.size_bytes) == (num_elements, size_bytes)
+
+
+@pytest.mark.parametrize("name", DTYPE_SIZE_BYTES)
+def test_element_sizes_are_torchs(name):
+    assert getattr(torch, name).itemsize == DTYPE_SIZE_BYTES[name]
+
+
+def test_a_spec_reads_like_a_shape_and_compares_by_value():
+    spec = TensorSpec(shape=(1, 2), dtype="bfloat16")
+    assert str(spec) == "bfloat16[1, 2]" and str(TensorSpec(shape=(), dtype="bool")) == "bool[]"
+    assert spec == TensorSpec(shape=(1, 2), dtype="bfloat16") and hash(spec) == hash(dataclasses.replace(spec))
+    assert spec != dataclasses.replace(spec, dtype="float16")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        spec.dtype = "float32"
+
+
+def test_every_type_of_weights_has_a_size_and_the_choices_are_the_compilers():
+    assert set(get_args(TorchDtype)) <= DTYPE_SIZE_BYTES.keys()
+    assert get_args(AutoCast) == ("none", "matmul", "all")
+    assert set(get_args(AutoCastType)) == {"bf16", "fp16", "tf32", "fp8_e4m3"}
+
+
+def test_a_choice_tells_what_lost_and_why():
+    choice = Choice(
+        value=128,
+        reason="smallest that holds 90",
+        rejected=(Rejected(candidate="64", reason="too short"), Rejected(candidate="512", reason="longer")),
+    )
+    assert str(choice).splitlines() == ["128 (smallest that holds 90)", "  not 64: too short", "  not 512: longer"]
+    assert json.loads(json.dumps(choice.to_dict())) == {
+        "value": 128,
+        "reason": "smallest that holds 90",
+        "rejected": [{"candidate": "64", "reason": "too short"}, {"candidate": "512", "reason": "longer"}],
+    }
+
+
+@pytest.mark.parametrize("value", ["inf2", 3, 1.5, True, None])
+def test_plain_values_of_a_choice_stay_and_others_become_text(value):
+    assert Choice(value=value, reason="r").to_dict()["value"] is value
+    spec = TensorSpec(shape=(2,), dtype="int8")
+    assert Choice(value=spec, reason="r").to_dict()["value"] == "int8[2]"
+
+
+def test_a_verdict_is_its_text_and_a_ruling_needs_its_reason_and_source():
+    assert [str(verdict) for verdict in Verdict] == ["native", "decomposed", "host", "unsupported"]
+    assert json.dumps(Verdict.HOST) == '"host"'
+    with pytest.raises(TypeError, match="source"):
+        Ruling(verdict=Verdict.NATIVE, op="aten.mm.default", rule="matmul", reason="TensorE")
+    ruling = Ruling(verdict=Verdict.NATIVE, op="aten.mm.default", rule="matmul", reason="TensorE", source="docs")
+    assert (ruling.code, ruling.remedy, ruling.module_path, ruling.source_line) == (None,) * 4
+
+
+def test_the_vocabulary_survives_copying_between_processes():
+    choice = Choice(value=TensorSpec(shape=(1,), dtype="int8"), reason="r")
+    assert pickle.loads(pickle.dumps(choice)) == choice

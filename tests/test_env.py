@@ -1,0 +1,109 @@
+"""Environment variables: read in one place, refused when they cannot be used."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import optimum_neuron
+from optimum_neuron import env
+from optimum_neuron.errors import ConfigError
+
+FLAGS = {
+    "OPTIMUM_NEURON_DEBUG": (env.debug, False),
+    "NEURON_RT_VALIDATE_HASH": (env.validate_hash, True),
+    "HF_HUB_DISABLE_PROGRESS_BARS": (env.progress_disabled, False),
+}
+
+
+@pytest.mark.parametrize(("name", "read", "default"), [(n, *v) for n, v in FLAGS.items()], ids=FLAGS)
+def test_switches(name, read, default):
+    assert read({}) is default
+    for text in ("1", "true", "YES", " on "):
+        assert read({name: text}) is True
+    for text in ("0", "False", "no", "off", ""):
+        assert read({name: text}) is False
+    for text in ("2", "y es", "enable"):
+        with pytest.raises(ConfigError, match=f"{name}={text}: not a yes-or-no value"):
+            read({name: text})
+
+
+def test_folders():
+    assert env.home({"OPTIMUM_NEURON_HOME": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
+    assert env.home({"XDG_CACHE_HOME": "/b"}) == Path("/b/optimum_neuron")
+    assert env.home({"OPTIMUM_NEURON_HOME": ""}) == Path.home() / ".cache" / "optimum_neuron"
+    assert env.compile_cache_url({"OPTIMUM_NEURON_HOME": "/a"}) == "/a/neff"
+    assert env.compile_cache_url({"NEURON_COMPILE_CACHE_URL": "s3://bucket/x"}) == "s3://bucket/x"
+
+
+def test_names_are_passed_on_unchecked_and_empty_is_unset():
+    for read, name in [
+        (env.platform_target, "NEURON_PLATFORM_TARGET_OVERRIDE"),
+        (env.instance_type, "OPTIMUM_NEURON_INSTANCE"),
+    ]:
+        assert read({name: "anything"}) == "anything"
+        assert read({name: ""}) is None and read({}) is None
+
+
+def test_number_of_cores():
+    assert [env.num_cores({"NEURON_RT_NUM_CORES": text}) for text in ("0", "8", "", "064")] == [0, 8, None, 64]
+    assert env.num_cores({}) is None
+    for text in ("-1", "1.5", "two", " ", "\u00b2"):
+        with pytest.raises(ConfigError, match="NEURON_RT_NUM_CORES=.*not a whole number"):
+            env.num_cores({"NEURON_RT_NUM_CORES": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [("0", (0,)), ("0-3", (0, 1, 2, 3)), ("0-1,6", (0, 1, 6)), ("6, 0-1", (6, 0, 1)), ("4-4", (4,)), (" ", None)],
+)
+def test_visible_cores(text, cores):
+    assert env.visible_cores({"NEURON_RT_VISIBLE_CORES": text}) == cores
+
+
+def test_visible_cores_are_all_by_default():
+    assert env.visible_cores({}) is None
+
+
+@pytest.mark.parametrize("text", ["a", "0,", "-1", "3-1", "0-", "0--2", "1.5", "0-1-2", "0;1", "\u00b2", "0-\u00b2"])
+def test_what_is_no_list_of_cores_is_refused(text):
+    with pytest.raises(ConfigError, match="is no core or range"):
+        env.visible_cores({"NEURON_RT_VISIBLE_CORES": text})
+
+
+@pytest.mark.parametrize("text", ["0,0", "0-3,2"])
+def test_a_core_named_twice_is_refused(text):
+    with pytest.raises(ConfigError, match="a core is named twice"):
+        env.visible_cores({"NEURON_RT_VISIBLE_CORES": text})
+
+
+def test_the_environment_of_the_process_is_read_when_asked(monkeypatch):
+    monkeypatch.setenv("NEURON_RT_NUM_CORES", "2")
+    assert env.num_cores() == 2
+    monkeypatch.setenv("NEURON_RT_NUM_CORES", "3")
+    assert env.num_cores() == 3
+
+
+def test_every_variable_that_is_read_is_listed_and_the_other_way_round():
+    text = Path(env.__file__).read_text()
+    read = text.split("_TRUE, _FALSE", 1)[1]
+    assert {name for name in env.VARIABLES if name in read} == env.VARIABLES.keys()
+    assert list(env.VARIABLES) == sorted(env.VARIABLES)
+
+
+def named(node, attribute):
+    """Whether a node is `os.<attribute>`."""
+    return isinstance(node, ast.Attribute) and node.attr == attribute and getattr(node.value, "id", "") == "os"
+
+
+def test_nothing_else_in_the_package_reads_the_environment():
+    root, found = Path(optimum_neuron.__file__).parent, []
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            reads = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and named(node.value, "environ")
+            reads |= isinstance(node, ast.Attribute) and named(node.value, "environ") and node.attr == "get"
+            if reads and path.name != "env.py" or named(node, "getenv"):
+                found.append(f"{path.relative_to(root)}:{node.lineno}")
+    assert found == []

@@ -1,0 +1,77 @@
+"""The exception tree and the form of a refusal."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from optimum_neuron import errors
+from optimum_neuron.errors import NeuronError, nearest, refusal
+
+CLASSES = [getattr(errors, name) for name in errors.__all__ if isinstance(getattr(errors, name), type)]
+
+
+def test_the_tree_in_the_documentation_is_the_tree():
+    drawn, path = {}, []
+    for line in inspect.getdoc(errors).splitlines():
+        name = line.lstrip(" |+-").split()
+        if not name or not name[0].endswith("Error") or not line.startswith("    "):
+            continue
+        depth = (len(line) - len(line.lstrip(" |+-")) - 4) // 4
+        path[depth:] = [name[0]]
+        drawn[name[0]] = (path[depth - 1] if depth else "Exception", name[1].strip("()") if len(name) > 1 else "")
+    assert drawn.keys() == {cls.__name__ for cls in CLASSES}
+    for cls in CLASSES:
+        parent, builtin = drawn[cls.__name__]
+        bases = [base.__name__ for base in cls.__bases__]
+        assert bases == [parent, builtin] if builtin.endswith("Error") else bases == [parent]
+
+
+def test_every_error_is_listed_and_the_list_is_sorted():
+    defined = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert defined == {cls.__name__ for cls in CLASSES}
+    assert list(errors.__all__) == sorted(errors.__all__, key=lambda name: (name.islower(), name))
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_details_are_a_dictionary_of_their_own(cls):
+    facts = {"needed": 3}
+    error = cls("message", details=facts)
+    facts["needed"] = 4
+    assert str(error) == "message" and error.details == {"needed": 3} and cls("other").details == {}
+    assert isinstance(error, NeuronError)
+
+
+def test_errors_are_what_users_of_the_builtins_catch():
+    for cls, builtin in [
+        (errors.ConfigError, ValueError),
+        (errors.WeightsError, ValueError),
+        (errors.FormatVersionError, ValueError),
+        (errors.DeviceMemoryError, MemoryError),
+        (errors.CoreBusyError, RuntimeError),
+        (errors.CacheError, OSError),
+        (errors.LoweringError, RuntimeError),
+    ]:
+        with pytest.raises(builtin):
+            raise cls("message")
+
+
+def test_a_refusal_has_its_four_parts_in_order():
+    message = refusal(asked="batch_size=0", found="no rows", why="graphs are static", do="pass 1")
+    assert message == "batch_size=0: no rows. Graphs are static. To fix it: pass 1."
+    assert "IR is new" in refusal(asked="a", found="b", why="IR is new", do="c"), "capitals stay"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("batchsize", ", did you mean 'batch_size'?"),
+        ("Task", ", did you mean 'task'?"),
+        ("completely different", ""),
+        ("", ""),
+    ],
+)
+def test_the_nearest_name_is_offered_only_when_it_is_near(name, hint):
+    assert nearest(name, iter(["batch_size", "task", "sequence_length"])) == hint
+    assert nearest(name, []) == ""

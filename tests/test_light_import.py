@@ -1,0 +1,88 @@
+"""Imports: the package is light, and every module can be the first one that is imported.
+
+A fresh interpreter imports what modules need from others once; then each module of ours is imported in a fork of it, so
+that every one is tried alone without paying for torch each time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = ["accelerate", "huggingface_hub", "numpy", "optimum", "rich", "safetensors", "torch", "transformers"]
+
+LIGHT = [
+    "optimum_neuron",
+    "optimum_neuron.checkpoints",
+    "optimum_neuron.compiler.cache",
+    "optimum_neuron.compiler.neff",
+    "optimum_neuron.configuration",
+    "optimum_neuron.core",
+    "optimum_neuron.env",
+    "optimum_neuron.errors",
+    "optimum_neuron.exporters",
+    "optimum_neuron.hardware",
+    "optimum_neuron.modeling",
+    "optimum_neuron.pipelines",
+]
+"""Modules that nobody should wait for; those of the command line are tested by `tests/cli/test_surface.py`."""
+
+FORKS = """
+import importlib, json, os, sys, traceback
+preloaded, modules, heavy = json.loads(sys.argv[1])
+for name in preloaded:
+    importlib.import_module(name)
+assert not any(name.partition(".")[0] == "optimum_neuron" for name in sys.modules)
+for module in modules:
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.close(reader)
+        try:
+            importlib.import_module(module)
+            said = {"heavy": [name for name in heavy if name in sys.modules and name not in preloaded]}
+        except BaseException:
+            said = {"error": traceback.format_exc()}
+        os.write(writer, json.dumps(said).encode()[:60_000])
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        print(json.dumps([module, json.loads(pipe.read() or "null")]), flush=True)
+    os.wait()
+"""
+
+
+def import_each(modules: list[str], *, preloaded: list[str]) -> dict[str, dict]:
+    """Import each module in a fork of one fresh interpreter; tell what it brought, or the traceback."""
+    words = json.dumps([preloaded, modules, HEAVY])
+    done = subprocess.run([sys.executable, "-c", FORKS, words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(line) for line in done.stdout.splitlines())
+
+
+def all_modules() -> list[str]:
+    paths = sorted((ROOT / "optimum_neuron").rglob("*.py"))
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    return [name for name in names if not name.endswith("__main__")]
+
+
+def test_every_module_can_be_imported_first():
+    modules = all_modules()
+    assert len(modules) > 80
+    found = import_each(modules, preloaded=["torch", "transformers", "optimum.commands.base"])
+    assert {name: said["error"] for name, said in found.items() if "error" in said} == {}
+    assert list(found) == modules
+
+
+def test_light_modules_bring_nothing_heavy():
+    found = import_each(LIGHT, preloaded=[])
+    assert found == {name: {"heavy": []} for name in LIGHT}
+
+
+@pytest.mark.parametrize("module", ["optimum_neuron.modeling.causal_lm"])
+def test_the_check_sees_what_is_heavy(module):
+    assert {"torch", "transformers"} <= set(import_each([module], preloaded=[])[module]["heavy"])

@@ -1,0 +1,62 @@
+"""The public names cannot change by accident, and each of them can be imported."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import optimum_neuron
+
+PUBLIC = ["NeuronConfig", "NeuronModelForCausalLM", "__version__", "main_export", "pipeline"]
+
+EXPORTING = [
+    "optimum_neuron",
+    "optimum_neuron.checkpoints",
+    "optimum_neuron.compiler.cache",
+    "optimum_neuron.compiler.neff",
+    "optimum_neuron.errors",
+    "optimum_neuron.exporters",
+    "optimum_neuron.hardware",
+    "optimum_neuron.modeling",
+    "optimum_neuron.models",
+    "optimum_neuron.weights",
+]
+"""Modules with an `__all__` that users import from."""
+
+
+def order(name):
+    """Constants, then classes, then the rest, each by name: the order that ruff gives an `__all__`."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+def test_the_names_are_pinned_and_sorted():
+    assert sorted(optimum_neuron.__all__) == optimum_neuron.__all__ == PUBLIC
+
+
+def test_dir_lists_them():
+    assert set(PUBLIC) <= set(dir(optimum_neuron))
+    assert dir(optimum_neuron) == sorted(dir(optimum_neuron))
+
+
+@pytest.mark.parametrize("module", EXPORTING)
+def test_every_listed_name_exists_and_the_list_is_sorted(module):
+    found = importlib.import_module(module)
+    assert list(found.__all__) == sorted(found.__all__, key=order)
+    assert len(set(found.__all__)) == len(found.__all__)
+    for name in found.__all__:
+        assert getattr(found, name) is not None
+
+
+@pytest.mark.parametrize("module", ["optimum_neuron", "optimum_neuron.exporters", "optimum_neuron.modeling"])
+def test_an_unknown_name_is_an_attribute_error(module):
+    with pytest.raises(AttributeError, match="NoSuchName"):
+        importlib.import_module(module).NoSuchName  # noqa: B018
+
+
+def test_star_import_brings_every_name():
+    program = "from optimum_neuron import *; print(sorted(n for n in dir() if not n.startswith('__')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([name for name in PUBLIC if not name.startswith("__")])

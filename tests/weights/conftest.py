@@ -1,0 +1,41 @@
+"""Small safetensors files, written by the library or by hand."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DISK_BYTES = 64 * 1024
+
+
+@pytest.fixture
+def raw_file(tmp_path: Path) -> Callable[..., Path]:
+    """Write a file with a given header (plain data, padded, or bytes as they are) and data part."""
+
+    def write(header: Any, data: bytes = b"", size: int | None = None) -> Path:
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        if not isinstance(header, bytes):
+            text += b" " * (-(len(text) + 8) % 64)
+        path = tmp_path / "raw.safetensors"
+        path.write_bytes(struct.pack("<Q", len(text) if size is None else size) + text + data)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("this process may not mount")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)

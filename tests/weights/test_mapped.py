@@ -1,0 +1,155 @@
+"""Tensors as views of one safetensors file; a file that is not whole is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import struct
+
+import pytest
+import torch
+from safetensors.torch import save, save_file
+
+from optimum_neuron.core import TensorSpec
+from optimum_neuron.errors import WeightsError
+from optimum_neuron.weights.mapped import DTYPES, MAX_HEADER_BYTES, MappedFile
+
+
+def address(file: MappedFile) -> range:
+    """Where the file is in memory."""
+    start = ctypes.addressof(ctypes.c_char.from_buffer(file._buffer))
+    return range(start, start + len(file._buffer))
+
+
+def entry(shape, begin, end, dtype="F32"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+TWO = {"a": entry([2, 2], 0, 16), "b": entry([1, 2], 16, 24)}
+DATA = torch.arange(6.0).numpy().tobytes()
+
+
+def test_a_tensor_is_a_view_of_the_file(tmp_path):
+    tensors = {"x": torch.randn(3, 5), "y": torch.arange(4)}
+    save_file(tensors, tmp_path / "m.safetensors")
+    file = MappedFile.open(tmp_path / "m.safetensors")
+    assert file.entries["x"].spec == TensorSpec(shape=(3, 5), dtype="float32")
+    for name, wanted in tensors.items():
+        found, copied = file.get([name])
+        assert torch.equal(found, wanted) and found.dtype == wanted.dtype and not copied
+        assert found.data_ptr() in address(file)
+        assert found.data_ptr() == file.get([name])[0].data_ptr()
+
+
+def test_views_outlive_the_file_object_and_writes_stay_private(tmp_path):
+    save_file({"x": torch.ones(4)}, tmp_path / "m.safetensors")
+    before = (tmp_path / "m.safetensors").read_bytes()
+    view, _ = MappedFile.open(tmp_path / "m.safetensors").get(["x"])
+    view.add_(1)
+    assert view.tolist() == [2, 2, 2, 2]
+    assert (tmp_path / "m.safetensors").read_bytes() == before
+    assert MappedFile.open(tmp_path / "m.safetensors").get(["x"])[0].tolist() == [1, 1, 1, 1]
+
+
+def test_neighbours_are_one_view(raw_file):
+    file = MappedFile.open(raw_file(TWO, DATA))
+    joined, copied = file.get(["a", "b"])
+    assert joined.tolist() == [[0, 1], [2, 3], [4, 5]] and not copied
+    assert joined.data_ptr() == file.get(["a"])[0].data_ptr()
+
+
+def test_what_is_apart_in_another_order_or_of_another_dtype_is_no_view(raw_file):
+    apart = {"a": entry([1, 2], 0, 8), "b": entry([1, 2], 16, 24), "c": entry([1, 4], 8, 16, "F16")}
+    file = MappedFile.open(raw_file(apart, DATA))
+    assert file.get(["a", "b"]) is None
+    assert file.get(["b", "a"]) is None
+    assert file.get(["a", "c"]) is None, "neighbours that are not of one dtype"
+
+
+def test_what_is_not_aligned_is_copied_and_says_so(raw_file):
+    header = {"a": entry([1], 0, 1, "U8"), "b": entry([2], 1, 9)}
+    file = MappedFile.open(raw_file(json.dumps(header).encode().ljust(128), b"\x07" + DATA[8:16]))
+    found, copied = file.get(["b"])
+    assert found.tolist() == [2, 3] and copied and found.data_ptr() not in address(file)
+
+
+def test_empty_tensors_and_scalars(tmp_path):
+    save_file({"none": torch.zeros(0, 3), "one": torch.tensor(2.5)}, tmp_path / "m.safetensors")
+    file = MappedFile.open(tmp_path / "m.safetensors")
+    assert file.get(["none"])[0].shape == (0, 3)
+    assert file.get(["one"])[0].item() == 2.5 and file.get(["one"])[0].shape == ()
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES.values()))
+def test_every_dtype_of_the_library(name, tmp_path):
+    wanted = torch.tensor([0.0, 1.0, 2.0]).to(getattr(torch, name))
+    save_file({"x": wanted}, tmp_path / "m.safetensors")
+    found, _ = MappedFile.open(tmp_path / "m.safetensors").get(["x"])
+    assert found.dtype == wanted.dtype and torch.equal(found.double(), wanted.double())
+
+
+def test_a_buffer_in_memory_is_read_like_a_file():
+    file = MappedFile(memoryview(bytearray(save({"x": torch.ones(2)}))), "inlined weights")
+    assert file.get(["x"])[0].tolist() == [1, 1]
+
+
+HEADERS = {
+    "no json": b"{",
+    "no text": b"\xff\xfe{}",
+    "a list": [],
+    "a number": 7,
+    "nested": b"[" * 200_000,
+    "entry is text": {"a": "F32"},
+    "no shape": {"a": {"dtype": "F32", "data_offsets": [0, 24]}},
+    "no dtype": {"a": {"shape": [6], "data_offsets": [0, 24]}},
+    "unknown dtype": {"a": entry([6], 0, 24, "Q8_0")},
+    "negative shape": {"a": entry([-2, -3], 0, 24)},
+    "fraction": {"a": entry([6.5], 0, 26)},
+    "text in shape": {"a": entry(["6"], 0, 24)},
+    "shape is text": {"a": entry("6", 0, 24)},
+    "three offsets": {"a": {"dtype": "F32", "shape": [6], "data_offsets": [0, 24, 24]}},
+    "past the end": {"a": entry([6], 4, 28)},
+    "far past the end": {"a": entry([2**40], 0, 2**42)},
+    "backwards": {"a": entry([0], 8, 4)},
+    "negative offset": {"a": entry([6], -24, 0)},
+    "other size": {"a": entry([5], 0, 24)},
+    "second is broken": {"a": entry([6], 0, 24), "b": entry([1], 0, 3)},
+}
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+def test_a_broken_header_is_refused(header, raw_file):
+    path = raw_file(header, DATA)
+    with pytest.raises(WeightsError) as refused:
+        MappedFile.open(path)
+    assert str(refused.value).startswith(f"weights in {path}: ")
+    assert "not a whole safetensors file" in str(refused.value)
+
+
+@pytest.mark.parametrize("size", [MAX_HEADER_BYTES + 1, 2**63, 3000])
+def test_an_overlong_header_is_refused_unread(size, raw_file):
+    with pytest.raises(WeightsError, match=f"a header of {size} bytes in a file of"):
+        MappedFile.open(raw_file(TWO, DATA, size=size))
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 20, -1])
+def test_a_truncated_file_is_refused(length, raw_file):
+    path = raw_file(TWO, DATA)
+    content = path.read_bytes()
+    path.write_bytes(content[:length])
+    with pytest.raises(WeightsError):
+        MappedFile.open(path)
+
+
+def test_what_cannot_be_mapped_is_refused(tmp_path):
+    (tmp_path / "empty").touch()
+    for path in (tmp_path / "missing", tmp_path, tmp_path / "empty"):
+        with pytest.raises(WeightsError, match="cannot be mapped"):
+            MappedFile.open(path)
+
+
+def test_the_librarys_own_metadata_is_no_tensor(tmp_path):
+    save_file({"x": torch.ones(1)}, tmp_path / "m.safetensors", metadata={"format": "pt"})
+    assert list(MappedFile.open(tmp_path / "m.safetensors").entries) == ["x"]
+    (size,) = struct.unpack("<Q", (tmp_path / "m.safetensors").read_bytes()[:8])
+    assert b"__metadata__" in (tmp_path / "m.safetensors").read_bytes()[: 8 + size]
