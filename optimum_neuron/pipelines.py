@@ -79,7 +79,7 @@ def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         raise ModelError(
             refusal(
                 asked=f"the tokenizer of {folder}",
-                found=str(error).strip().splitlines()[0],
+                found=" ".join(str(error).split())[:300],
                 why="a text pipeline needs one",
                 do="pass tokenizer=",
             )

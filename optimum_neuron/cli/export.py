@@ -86,6 +86,13 @@ def show_report(out: Out, report: Mapping[str, Any]) -> None:
     if graphs:
         out.text()
         out.table(graphs, tuple(dict.fromkeys(key for graph in graphs for key in graph)), title="graphs")
+    memory = report.get("hbm_bytes")
+    if memory:
+        out.text()
+        rows = [{"category": name, "size": size(value)} for name, value in memory.items()]
+        out.table(rows, ("category", "size"), title="HBM of one core, simulated")
+        if not report.get("fits_one_core", True):
+            out.warning("the model does not fit one core: it can be compiled, but not loaded")
     out.text()
     if report.get("validation"):
         out.table(report["validation"], _VALIDATION, title="compared with the original model")

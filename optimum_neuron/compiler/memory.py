@@ -54,13 +54,14 @@ class MemoryNeed:
         return "\n".join(f"  {name:<10} {size / 1024**3:9.3f} GiB {size / available:7.1%}" for name, size in rows)
 
 
-def memory_need(program: Program) -> MemoryNeed:
-    """Count what a program needs."""
+def memory_need(program: Program, *, lnc: int = 1) -> MemoryNeed:
+    """Count what a program needs on a logical core that is made of `lnc` physical ones."""
     constants = sum(t.numel() * t.element_size() for t in program.constants.values())
     return MemoryNeed(
         weights=sum(spec.size_bytes for spec in program.weights.values()) + constants,
         kv_cache=sum(spec.size_bytes for spec in program.states.values()),
         scratch=max((_peak_bytes(sub) for sub in program.subprograms.values()), default=0),
+        code=MICROCODE_BYTES * lnc,
     )
 
 

@@ -11,7 +11,7 @@ from .folder import is_export
 from .prepare import Prepared, open_cache, prepare
 from .request import neuron_config, split_options
 from .save import check_output, save_folder
-from .source import infer_task, load_source
+from .source import infer_task, load_source, served_task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
     outcome, _, why = prepared.cache.reason.partition(": ")
     return {
         "model": prepared.source.name,
-        "task": infer_task(prepared.source.config, config.task).to_dict(),
+        "task": (served_task(prepared.source.config) or infer_task(prepared.source.config, config.task)).to_dict(),
         "family": prepared.metadata["family"],
         "target": prepared.target.to_dict(),
         "cache": {**prepared.cache.to_dict(), "value": outcome, "reason": why},

@@ -25,8 +25,9 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         verify_weights(folder, info.artifact)
     with open_neff(folder / NEFF_FILE) as neff:
         program, header, metadata = read_program(neff), neff.to_dict(), neff.metadata
-    need = memory_need(program)
-    available = resolve_target(info.config.target).value.hbm_bytes_per_core()
+    target = resolve_target(info.config.target).value
+    need = memory_need(program, lnc=target.chip.default_lnc)
+    available = target.hbm_bytes_per_core()
     weights = info.artifact.get("weights") or {"file": None, "size_bytes": 0, "sha256": None}
     return {
         "folder": str(folder),

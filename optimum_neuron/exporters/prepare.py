@@ -122,7 +122,7 @@ def prepare(
             cache=cached,
             program=program,
             metadata=metadata,
-            need=memory_need(program),
+            need=memory_need(program, lnc=target.value.chip.default_lnc),
             timings_s=timings,
             workdir=workdir,
         )

@@ -50,7 +50,7 @@ def save_folder(prepared: Prepared, output: Path) -> int:
     """Write an exported folder; return its size in bytes. Files appear whole, the marker last.
 
     Raises:
-        ConfigError: the output is the checkpoint's own folder, or a file.
+        ConfigError: the output is a checkpoint or a file.
         CacheError: the disk is full or the folder cannot be written; a previous export there is gone only if its
             replacement was complete.
     """
@@ -95,7 +95,7 @@ def check_output(source: ModelSource, output: Path) -> None:
     """Refuse to write over something that is no export.
 
     Raises:
-        ConfigError: the output is the checkpoint's own folder, or a file.
+        ConfigError: the output is the checkpoint's own folder, another checkpoint, or a file.
     """
     if output.resolve() == source.folder.resolve():
         raise ConfigError(
@@ -113,6 +113,16 @@ def check_output(source: ModelSource, output: Path) -> None:
                 found="a file of that name",
                 why="an export is a folder",
                 do="choose another output folder",
+            )
+        )
+    weights = sorted(path.name for pattern in ("*.safetensors", "*.bin") for path in output.glob(pattern))
+    if weights and not (output / NEFF_FILE).exists():
+        raise ConfigError(
+            refusal(
+                asked=f"export into {output}",
+                found=f"{weights[0]} of something that is no export",
+                why="weights there would be replaced",
+                do="choose another output folder, or empty this one",
             )
         )
 
@@ -178,5 +188,6 @@ def _publish(work: Path, output: Path) -> None:
     if not (work / SINGLE_FILE).exists():
         (output / SINGLE_FILE).unlink(missing_ok=True)
     files = [path for path in work.iterdir() if path.name != _LOCK]
-    for path in sorted(files, key=lambda path: path.name == CONFIG_FILE):
+    # The NEFF first: a folder with it is known as ours, see `check_output`.
+    for path in sorted(files, key=lambda path: (path.name == CONFIG_FILE, path.name != NEFF_FILE)):
         os.replace(path, output / path.name)

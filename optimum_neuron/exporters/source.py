@@ -169,7 +169,6 @@ def infer_task(config: Any, task: str = "auto") -> Choice[str]:
     Raises:
         ModelError: the task is unknown, or the architecture serves none that can be exported.
     """
-    architectures = list(config.architectures or ())
     if task != "auto":
         if task not in TASKS:
             raise ModelError(
@@ -182,14 +181,12 @@ def infer_task(config: Any, task: str = "auto") -> Choice[str]:
             )
         _require_decoder(config)
         return Choice(value=task, reason="asked for by name")
-    for architecture in architectures:
-        for suffix, served in TASK_OF_SUFFIX.items():
-            if architecture.endswith(suffix):
-                return Choice(value=served, reason=f"config.architectures has {architecture}")
+    if (served := served_task(config)) is not None:
+        return served
     raise ModelError(
         refusal(
             asked=f"the task of a {config.model_type} model",
-            found=f"architectures {', '.join(architectures) or 'not given in config.json'}",
+            found=f"architectures {', '.join(config.architectures or ()) or 'not given in config.json'}",
             why=f"only {', '.join(TASKS)} can be exported",
             do="pass task='text-generation' if the model generates text",
         )
@@ -221,3 +218,12 @@ def _require_decoder(config: Any) -> None:
             do="pass a checkpoint whose config.architectures ends in ForCausalLM or LMHeadModel",
         )
     )
+
+
+def served_task(config: Any) -> Choice[str] | None:
+    """The task that `config.architectures` says the model is for, or None where it says nothing known."""
+    for architecture in config.architectures or ():
+        for suffix, served in TASK_OF_SUFFIX.items():
+            if architecture.endswith(suffix):
+                return Choice(value=served, reason=f"config.architectures has {architecture}")
+    return None

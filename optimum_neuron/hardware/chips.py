@@ -125,8 +125,8 @@ _TRAINIUM2 = ChipSpec(
     default_lnc=2,
     sources=cite(
         {
-            doc.TRAINIUM2: "num_cores tflops sparse_tflops memory hbm_bytes hbm_bytes_per_s dma_bytes_per_s num_cc_cores "
-            "link_name link_bytes_per_s",
+            doc.TRAINIUM2: "num_cores tflops sparse_tflops memory hbm_bytes hbm_bytes_per_s dma_bytes_per_s "
+            "num_cc_cores link_name link_bytes_per_s",
             doc.NKI_V3: "num_hbm_stacks num_dma_engines num_links",
             doc.TRN2: "topology",
             doc.LNC: "lncs default_lnc",
@@ -155,8 +155,8 @@ _TRAINIUM3 = ChipSpec(
     default_lnc=2,
     sources=cite(
         {
-            doc.TRAINIUM3: "num_cores tflops sparse_tflops memory hbm_bytes hbm_bytes_per_s dma_bytes_per_s num_cc_cores "
-            "link_name link_bytes_per_s lncs",
+            doc.TRAINIUM3: "num_cores tflops sparse_tflops memory hbm_bytes hbm_bytes_per_s dma_bytes_per_s "
+            "num_cc_cores link_name link_bytes_per_s lncs",
             doc.NKI_V4: "num_hbm_stacks num_dma_engines num_links",
             doc.TRN3: "topology",
             f"{doc.LNC}, which gives 2 for Trainium2 and later": "default_lnc",

@@ -143,8 +143,8 @@ _V1 = CoreSpec(
             doc.NC_V1: "generation dtypes accumulate_dtypes",
             doc.ROUNDING: "rounding",
             f"{doc.INF1_COMPILER_CLI}, --fast-math": "auto_cast_types",
-            doc.NOT_PUBLISHED: "tensor_array matmul_tiles sbuf_bytes sbuf_partitions psum_bytes psum_partitions psum_banks "
-            "num_dma_engines dma_engine_bytes_per_s port_conflicts",
+            doc.NOT_PUBLISHED: "tensor_array matmul_tiles sbuf_bytes sbuf_partitions psum_bytes psum_partitions "
+            "psum_banks num_dma_engines dma_engine_bytes_per_s port_conflicts",
         }
     ),
 )
@@ -180,8 +180,8 @@ _V2 = CoreSpec(
     sources=cite(
         {
             doc.NC_V2: "generation rounding",
-            doc.NKI_V2: "tensor_array matmul_tiles accumulate_dtypes sbuf_bytes sbuf_partitions psum_bytes psum_partitions "
-            "psum_banks num_dma_engines port_conflicts",
+            doc.NKI_V2: "tensor_array matmul_tiles accumulate_dtypes sbuf_bytes sbuf_partitions psum_bytes "
+            "psum_partitions psum_banks num_dma_engines port_conflicts",
             doc.NKI_DMA: "dma_engine_bytes_per_s",
             doc.COMPILER_CLI: "auto_cast_types",
             f"{doc.DATA_TYPES}; {doc.NKI_DTYPES}": "dtypes",

@@ -77,7 +77,7 @@ def load_exported(
         cache=Choice(value=folder / NEFF_FILE, reason="hit: loaded from the exported folder"),
         program=program,
         metadata=metadata,
-        need=memory_need(program),
+        need=memory_need(program, lnc=target.value.chip.default_lnc),
         validation=info.validation,
     )
     if inlined is None:

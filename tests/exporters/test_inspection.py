@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from optimum_neuron.errors import ArtifactError, WeightsError
+from optimum_neuron.exporters import inspect_export, main_export
+from tests.tiny import SHAPES, tiny_config
+
+
+def test_the_facts_of_a_folder(exported, checkpoint, model):
+    facts = inspect_export(exported)
+    assert facts["folder"] == str(exported) and facts["simulated"] is True
+    assert facts["config"] == model.neuron_config.to_dict()
+    assert facts["family"]["value"] == "llama"
+    assert (facts["neff"]["target"], facts["neff"]["core_version"]) == ("inf2", 2)
+    assert facts["produced_by"]["checkpoint"] == str(checkpoint)
+    assert facts["weights"]["file"] == "model.safetensors"
+    assert facts["weights"]["tensors"] == len(model.loaded.program.weights)
+    assert [row["output"] for row in facts["validation"]] == [error.output for error in model.prepared.validation]
+
+
+def test_graphs_and_bodies(exported):
+    facts = inspect_export(exported)
+    graphs = {graph["name"]: graph for graph in facts["graphs"]}
+    assert set(graphs) == {"prefill_16", "score_16", "prefill_48", "score_48", "decode", "extend_8"}
+    assert graphs["decode"]["inputs"] == "input_ids int64[2, 1], position_ids int64[2, 1]"
+    assert graphs["decode"]["outputs"] == "logits float32[2, 1, 259]"
+    assert graphs["decode"]["calls"] > graphs["decode"]["distinct"], "three equal layers are one body"
+    assert {body["called"] for body in facts["subprograms"]} >= {1, 3}
+    assert all(body["operators"] > 0 for body in facts["subprograms"])
+
+
+def test_memory_adds_up(exported, model):
+    memory = inspect_export(exported)["hbm_bytes"]
+    assert memory["total"] == sum(memory[name] for name in ("weights", "kv_cache", "scratch", "code"))
+    assert memory["total"] == model.loaded.need.total
+    assert memory["available"] == 16 * 2**30
+
+
+def test_weights_inside_the_neff(checkpoint, tmp_path):
+    main_export(checkpoint, tmp_path, inline_weights_to_neff=True, disable_validation=True, **SHAPES)
+    facts = inspect_export(tmp_path)
+    assert facts["weights"]["file"] is None and facts["weights"]["size_bytes"] > 0
+    assert "weights.safetensors" in {member["name"] for member in facts["neff"]["members"]}
+
+
+def test_a_program_without_weights(tmp_path):
+    tiny_config("llama", vocab_size=259, architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path / "config")
+    main_export(tmp_path / "config", tmp_path / "out", **SHAPES)
+    facts = inspect_export(tmp_path / "out")
+    assert facts["weights"] == {"file": None, "size_bytes": 0, "sha256": None, "tensors": 21}
+    assert facts["validation"] == []
+
+
+def test_damage_is_refused(exported, tmp_path):
+    folder = shutil.copytree(exported, tmp_path / "copy")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(WeightsError, match="model.safetensors is missing"):
+        inspect_export(folder)
+    (folder / "neuron_config.json").unlink()
+    with pytest.raises(ArtifactError, match="neuron_config.json missing"):
+        inspect_export(folder)

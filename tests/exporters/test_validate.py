@@ -1,0 +1,174 @@
+"""The comparison with the original: what passes, what does not, and which layer is blamed."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.configuration import NeuronConfig
+from optimum_neuron.errors import ConfigError, ValidationError
+from optimum_neuron.exporters import main_export
+from optimum_neuron.exporters import prepare as prepare_module
+from optimum_neuron.exporters.validate import OutputError, compare, default_tolerance, validate_decoder
+from optimum_neuron.runtime.executor import Executor
+from tests.tiny import SHAPES, save_tiny
+
+LOGITS = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]])
+
+
+def test_statistics():
+    error = compare("x", LOGITS + torch.tensor([0.0, 0.5, -1.0]), LOGITS, tolerance=0.75)
+    assert (error.max_abs_error, error.mean_abs_error, error.top1_agreement, error.ok) == (1.0, 0.5, 0.5, False)
+    assert error.sqnr_db == pytest.approx(10 * math.log10(14 / 2.5))
+    assert compare("x", LOGITS, LOGITS, tolerance=0.0).sqnr_db == math.inf
+    assert compare("x", LOGITS, LOGITS, tolerance=0.0).ok
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_never_passes(value):
+    broken = LOGITS.clone()
+    broken[0, 0, 0] = value
+    assert not compare("x", broken, LOGITS, tolerance=1e30).ok
+
+
+def test_plain_data_and_back():
+    error = compare("x", LOGITS, LOGITS, tolerance=0.5)
+    assert OutputError.from_dict(error.to_dict()) == error
+    assert OutputError.from_dict(json.loads(json.dumps({**error.to_dict(), "sqnr_db": "inf"}))) == error
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"torch_dtype": "float32"}, 1e-3),
+        ({"torch_dtype": "bfloat16"}, 8 * 2**-8 * 10),
+        ({"torch_dtype": "float16"}, 8 * 2**-11 * 10),
+        ({"auto_cast": "matmul", "auto_cast_type": "fp8_e4m3"}, 8 * 2**-4 * 10),
+        ({"auto_cast": "none", "auto_cast_type": "fp8_e4m3"}, 1e-3),
+    ],
+)
+def test_the_tolerance_follows_the_arithmetic(options, expected):
+    assert default_tolerance(NeuronConfig(**options), largest_logit=10.0) == expected
+
+
+def test_every_kind_of_entry_point_is_compared(model):
+    outputs = [error.output for error in model.prepared.validation]
+    assert outputs == [
+        *("score_16.logits", "prefill_16.logits", "score_48.logits", "prefill_48.logits"),
+        *(f"decode.logits[{step}]" for step in range(4)),
+        "extend_8.logits",
+    ]
+    assert all(
+        error.ok and error.tolerance == 1e-3 and error.top1_agreement == 1 for error in model.prepared.validation
+    )
+
+
+# Damage, as a wrong kernel or a wrong weight map would do it.
+
+
+def damaged(folder, name, monkeypatch, **options):
+    """Export with one weight negated after it was bound; return the error."""
+    real = prepare_module.bind_weights
+
+    def bind(specs, sources, checkpoint):
+        bound = real(specs, sources, checkpoint)
+        bound.tensors[name] = -bound.tensors[name]
+        return bound
+
+    monkeypatch.setattr(prepare_module, "bind_weights", bind)
+    with pytest.raises(ValidationError) as refused:
+        NeuronModelForCausalLM.from_pretrained(folder, export=True, **{**SHAPES, **options})
+    return refused.value
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_the_damaged_layer_is_named(checkpoint, monkeypatch, layer):
+    error = damaged(checkpoint, f"model.layers.{layer}.mlp.down.weight", monkeypatch)
+    assert f"the first diverging module is model.layers.{layer} (SQNR " in str(error)
+    assert "9 outputs are past the tolerance" in str(error)
+    for row in error.details["validation"]:
+        assert f"{row['output']}: max {row['max_abs_error']:.3g}" in str(error)
+        assert "top-1" in str(error) and row["max_abs_error"] > 0.01
+
+
+@pytest.mark.parametrize(
+    ("weight", "found"),
+    [
+        ("model.embed.weight", "the embedding diverges (SQNR "),
+        ("model.layers.2.mlp.down.weight", "the last layer, the norm or the head diverges"),
+        ("model.head.weight", "the last layer, the norm or the head diverges"),
+    ],
+)
+def test_damage_around_the_layers_is_told_too(checkpoint, monkeypatch, weight, found):
+    assert found in str(damaged(checkpoint, weight, monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "weight", "found"),
+    [
+        ("gpt2", "model.model.transformer.h.1.mlp.c_proj.weight", "model.model.transformer.h.1 "),
+        ("gemma3_text", "model.model.model.layers.2.mlp.down_proj.weight", "model.model.model.layers.2 "),
+        ("opt", "model.model.model.decoder.embed_positions.weight", "the embedding diverges"),
+    ],
+)
+def test_layers_of_other_architectures_are_named_as_transformers_names_them(
+    tmp_path, monkeypatch, model_type, weight, found
+):
+    folder = save_tiny(tmp_path, model_type)
+    assert found in str(damaged(folder, weight, monkeypatch, prefill_buckets=(16,), extend_length=1))
+
+
+def test_a_damaged_cache_is_found_by_the_decode_steps(model, original, monkeypatch):
+    """Prompts do not read the cache, so only decoding tells that it is wrong."""
+    run = Executor.run
+
+    def forget(self, graph, inputs, state=()):
+        if graph == "decode":
+            state[1].zero_()
+        return run(self, graph, inputs, state)
+
+    monkeypatch.setattr(Executor, "run", forget)
+    with pytest.raises(ValidationError) as refused:
+        validate_decoder(model.loaded, original, model.neuron_config)
+    failed = [row["output"] for row in refused.value.details["validation"] if not row["ok"]]
+    assert failed and all(output.startswith(("decode", "extend")) for output in failed)
+
+
+# What an export does with it.
+
+
+def test_a_tolerance_of_zero_refuses_rounding(checkpoint, tmp_path):
+    with pytest.raises(ValidationError, match="(?s)pass a larger --atol.*tolerance 0") as refused:
+        main_export(checkpoint, tmp_path / "out", atol=0.0, **SHAPES)
+    assert "every layer agrees to 20 dB or drifts slowly" in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_validation_frees_the_core_and_leaves_an_older_export(checkpoint, exported, tmp_path):
+    before = (exported / "neuron_config.json").read_bytes()
+    with pytest.raises(ValidationError):
+        main_export(checkpoint, exported, atol=0.0, **SHAPES)
+    assert (exported / "neuron_config.json").read_bytes() == before
+    main_export(checkpoint, tmp_path, atol=0.01, **SHAPES)
+
+
+def test_validation_can_be_switched_off(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("the original was loaded"))
+    report = main_export(checkpoint, tmp_path, disable_validation=True, **SHAPES).to_dict()
+    assert report["validation"] == [] and "validate" not in report["timings_s"]
+
+
+@pytest.mark.parametrize("atol", [-1.0, math.nan, math.inf])
+def test_a_tolerance_that_is_none_is_refused(checkpoint, tmp_path, atol):
+    with pytest.raises(ConfigError, match="not a number of at least 0"):
+        main_export(checkpoint, tmp_path, atol=atol, **SHAPES)
+
+
+def test_a_tolerance_for_a_comparison_that_is_switched_off_is_refused(checkpoint, tmp_path):
+    with pytest.raises(ConfigError, match="atol=0.1 with disable_validation: both"):
+        main_export(checkpoint, tmp_path, atol=0.1, disable_validation=True, **SHAPES)

@@ -1,0 +1,123 @@
+"""Programs run: values, state in place, refusals of other shapes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from optimum_neuron.compiler.lower.aten import aten_function
+from optimum_neuron.errors import ShapeError
+from optimum_neuron.runtime.executor import Executor, check_inputs
+from tests.programs import compile_module, spec, weights_of
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        total.add_(x)
+        return torch.tanh(self.linear(x) + total)
+
+
+class Stack(nn.Module):
+    """Equal layers, each with a state, and a constant of the graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(3))
+        self.register_buffer("shift", torch.arange(4.0), persistent=False)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, totals: list[torch.Tensor]) -> torch.Tensor:
+        x = x + y + self.shift
+        for layer, total in zip(self.layers, totals, strict=True):
+            x = layer(x, total)
+        return x
+
+
+@pytest.fixture(scope="module")
+def stack():
+    torch.manual_seed(0)
+    return Stack()
+
+
+@pytest.fixture(scope="module")
+def executor(stack):
+    inputs = {"x": spec(2, 4), "y": spec(1, 4)}
+    program = compile_module(stack, inputs, states={f"total.{i}": spec(2, 4) for i in range(3)}).program
+    functions = {name: aten_function(subprogram.body) for name, subprogram in program.subprograms.items()}
+    return Executor(program, functions, weights_of(program, stack))
+
+
+def inputs(seed: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(2, 4, generator=generator), torch.randn(1, 4, generator=generator)]
+
+
+def same(found, wanted):
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
+
+
+def test_calls_change_state_in_place_as_the_module_does(executor, stack):
+    state, totals = executor.new_state(), [torch.zeros(2, 4) for _ in range(3)]
+    places = [tensor.data_ptr() for tensor in state]
+    for seed in range(3):
+        with torch.no_grad():
+            wanted = stack(*inputs(seed), totals)
+        same(executor.run("graph", inputs(seed), state)["output"], wanted)
+        for tensor, total in zip(state, totals, strict=True):
+            same(tensor, total)
+    assert [tensor.data_ptr() for tensor in state] == places
+
+
+def test_new_state_is_zero_and_as_the_program_says(executor):
+    state = executor.new_state()
+    assert [(tuple(t.shape), t.dtype, t.abs().max().item()) for t in state] == [((2, 4), torch.float32, 0.0)] * 3
+
+
+def test_one_program_serves_several_sets_of_state(executor):
+    one, other = executor.new_state(), executor.new_state()
+    first = executor.run("graph", inputs(0), one)["output"]
+    executor.run("graph", inputs(1), one)
+    same(executor.run("graph", inputs(0), other)["output"], first)
+
+
+def test_a_trace_has_the_results_of_every_call_with_its_place(executor):
+    trace = executor.trace("graph", inputs(0), executor.new_state())
+    paths = [path for path, _ in trace]
+    assert [path for path in paths if path.startswith("layers.")] == ["layers.0", "layers.1", "layers.2"]
+    same(dict(trace)["layers.2"][0], executor.run("graph", inputs(0), executor.new_state())["output"])
+
+
+def test_all_inputs_that_differ_are_named_at_once(executor):
+    with pytest.raises(ShapeError) as refused:
+        executor.run("graph", [torch.zeros(3, 4), torch.zeros(1, 4, dtype=torch.int64)], executor.new_state())
+    assert "x is float32[3, 4], compiled for float32[2, 4]" in str(refused.value)
+    assert "y is int64[1, 4], compiled for float32[1, 4]" in str(refused.value)
+    assert "pad or cast the inputs" in str(refused.value)
+
+
+def test_the_number_of_inputs_is_checked(executor):
+    with pytest.raises(ShapeError, match=r"1 inputs, compiled for 2 \(x, y\)"):
+        executor.run("graph", inputs(0)[:1], executor.new_state())
+    check_inputs(executor.program.graphs["graph"], inputs(0))
+
+
+def test_a_refused_call_leaves_the_state(executor):
+    state = executor.new_state()
+    with pytest.raises(ShapeError):
+        executor.run("graph", [torch.zeros(9, 4), torch.zeros(1, 4)], state)
+    assert all(not tensor.any() for tensor in state)
+
+
+def test_weights_are_used_where_they_are(stack):
+    """Nothing is copied at load: a change of the bound tensor is seen, as with a mapped file."""
+    program = compile_module(nn.Linear(4, 2), {"x": spec(3, 4)}).program
+    functions = {name: aten_function(subprogram.body) for name, subprogram in program.subprograms.items()}
+    weights = {name: torch.zeros(s.shape) for name, s in program.weights.items()}
+    executor = Executor(program, functions, weights)
+    assert not executor.run("graph", [torch.ones(3, 4)])["output"].any()
+    weights["bias"].fill_(7)
+    assert (executor.run("graph", [torch.ones(3, 4)])["output"] == 7).all()

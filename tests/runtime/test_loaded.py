@@ -1,0 +1,203 @@
+"""A loaded program: its core, its memory, its state, and what is said when it does not fit."""
+
+from __future__ import annotations
+
+import gc
+import re
+
+import pytest
+import torch
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.compiler.lower.lower import lower
+from optimum_neuron.compiler.memory import MICROCODE_BYTES, MemoryNeed
+from optimum_neuron.errors import CoreBusyError, DeviceMemoryError
+from optimum_neuron.exporters import main_export
+from optimum_neuron.hardware import INSTANCES, TARGETS
+from optimum_neuron.runtime.cores import held_cores
+from optimum_neuron.runtime.hbm import ledger
+from optimum_neuron.runtime.loaded import load_program, require_fit
+from tests.programs import compile_module, spec, weights_of
+from tests.tiny import save_tiny, tiny_config
+
+GIB = 2**30
+INSTANCE, TARGET = INSTANCES["trn1.2xlarge"], TARGETS["trn1"]
+
+
+class Counter(torch.nn.Module):
+    """Adds its input to a state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((256, 256), 2.0))
+
+    def forward(self, x: torch.Tensor, totals: list[torch.Tensor]) -> torch.Tensor:
+        totals[0].add_(x @ self.weight)
+        return totals[0] + 1
+
+
+@pytest.fixture
+def load(monkeypatch, tmp_path):
+    """Load a small program on an instance that no other test uses."""
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+    module = Counter()
+    program = compile_module(module, {"x": spec(8, 256)}, states={"total.0": spec(8, 256)}).program
+
+    def run(name="counter"):
+        weights = weights_of(program, module)
+        host = lower(program, optlevel="1")
+        return load_program(program, weights, host, instance=INSTANCE, target=TARGET, model_name=name)
+
+    return run
+
+
+def used(loaded):
+    return ledger(INSTANCE, loaded.claim.core_ids[0]).used_by_category()
+
+
+def test_it_holds_a_core_and_charges_what_it_needs(load):
+    loaded = load()
+    (row,) = held_cores(INSTANCE)
+    assert row["model"] == "counter" and row["core_id"] == loaded.claim.core_ids[0]
+    assert used(loaded) == {
+        "weights": 256 * 256 * 4,
+        "kv_cache": 8 * 256 * 4,
+        "scratch": loaded.need.scratch,
+        "code": MICROCODE_BYTES,
+    }
+    assert loaded.need.scratch >= 8 * 256 * 4
+    loaded.close()
+    assert held_cores(INSTANCE) == [] and sum(used(loaded).values()) == MICROCODE_BYTES
+
+
+def test_closing_twice_is_fine_and_running_after_it_is_not(load):
+    loaded = load()
+    state = loaded.take_state()
+    loaded.run("graph", [torch.ones(8, 256)], state)
+    loaded.close()
+    loaded.close()
+    with pytest.raises(CoreBusyError, match="running graph 'graph' of counter: the model was closed"):
+        loaded.run("graph", [torch.ones(8, 256)], state)
+
+
+def test_the_last_reference_frees_core_and_memory(load):
+    loaded = load()
+    core = ledger(INSTANCE, loaded.claim.core_ids[0])
+    del loaded
+    gc.collect()
+    assert held_cores(INSTANCE) == [] and core.used_bytes == MICROCODE_BYTES
+
+
+def test_two_models_of_one_process_take_cores_in_turn(load):
+    first, second = load("a"), load("b")
+    assert first.claim.core_ids != second.claim.core_ids
+    third = load("c")
+    assert third.claim.core_ids in (first.claim.core_ids, second.claim.core_ids)
+    for loaded in (first, second, third):
+        loaded.close()
+
+
+def test_the_first_state_is_charged_at_load_and_more_when_taken(load):
+    loaded = load()
+    one = loaded.take_state()
+    assert used(loaded)["kv_cache"] == loaded.need.kv_cache
+    other = loaded.take_state()
+    assert used(loaded)["kv_cache"] == 2 * loaded.need.kv_cache
+    loaded.give_back(one)
+    assert loaded.take_state() is one and other is not one
+    assert used(loaded)["kv_cache"] == 2 * loaded.need.kv_cache
+    loaded.close()
+
+
+def test_more_state_than_the_core_has_is_refused_with_the_table(load):
+    loaded = load()
+    core = ledger(INSTANCE, loaded.claim.core_ids[0])
+    hog = core.charge("weights", core.available_bytes - loaded.need.kv_cache, "hog")
+    states = [loaded.take_state(), loaded.take_state()]
+    with pytest.raises(DeviceMemoryError, match="hog"):
+        loaded.take_state()
+    assert len(states) == 2
+    hog.release()
+    loaded.close()
+
+
+def test_a_load_that_fails_frees_what_it_took(load, monkeypatch):
+    loaded = load()
+    core = ledger(INSTANCE, loaded.claim.core_ids[0])
+    other = ledger(INSTANCE, 1 - loaded.claim.core_ids[0])
+    before = (core.used_bytes, other.used_bytes, held_cores(INSTANCE))
+    hogs = [c.charge("weights", c.available_bytes - 1, "hog") for c in (core, other)]
+    with pytest.raises(DeviceMemoryError):
+        load("late")
+    for hog in hogs:
+        hog.release()
+    assert (core.used_bytes, other.used_bytes, held_cores(INSTANCE)) == before
+    loaded.close()
+
+
+# What does not fit, and the advice.
+
+
+def accepted(need):
+    require_fit(need, instance=TARGETS["inf2"].instances[0], target=TARGETS["inf2"], model_name="big")
+
+
+def refused(need):
+    with pytest.raises(DeviceMemoryError) as error:
+        accepted(need)
+    return error.value
+
+
+def test_the_message_has_the_table_and_says_that_it_is_simulated():
+    need = MemoryNeed(weights=15 * GIB, kv_cache=3 * GIB, scratch=GIB // 2)
+    error = refused(need)
+    assert "big on one core of inf2.xlarge: it needs 18.59 GiB, a core has 16.00 GiB" in str(error)
+    for row in ("weights       15.000 GiB   93.8%", "kv_cache       3.000 GiB", "code           0.094 GiB"):
+        assert row in str(error)
+    assert str(error).endswith("(simulated)")
+    assert error.details["total"] == need.total and error.details["available"] == 16 * GIB
+    assert error.details["simulated"] is True
+
+
+@pytest.mark.parametrize("cache", [17, 33, 100, 1000])
+def test_dividing_the_cache_as_advised_fits_and_half_of_that_would_not(cache):
+    def divided(by):
+        return MemoryNeed(weights=2 * GIB, kv_cache=cache * GIB // by, scratch=GIB)
+
+    factor = int(re.search(r"divide batch_size or sequence_length by (\d+)", str(refused(divided(1))))[1])
+    refused(divided(factor // 2))
+    accepted(divided(factor))
+
+
+@pytest.mark.parametrize(
+    ("need", "advice"),
+    [
+        (MemoryNeed(weights=20 * GIB, kv_cache=0, scratch=0), "pass torch_dtype=bfloat16 where the model is float32"),
+        (MemoryNeed(weights=1 * GIB, kv_cache=0, scratch=20 * GIB), "pass instance_type=trn2: its cores have 24 GiB"),
+        (
+            MemoryNeed(weights=1 * GIB, kv_cache=0, scratch=900 * GIB),
+            "lower batch_size, sequence_length or prefill_buck",
+        ),
+        (MemoryNeed(weights=300 * GIB, kv_cache=0, scratch=0), "it takes 19 cores of inf2 or more"),
+    ],
+)
+def test_the_smallest_change_that_fits(need, advice):
+    assert advice in str(refused(need))
+
+
+def test_what_fits_is_accepted():
+    accepted(MemoryNeed(weights=16 * GIB - MICROCODE_BYTES, kv_cache=0, scratch=0))
+
+
+def test_the_advice_for_a_real_model_works(tmp_path):
+    """A cache of 24 GiB: refused before anything of that size exists, and what is advised fits."""
+    sizes = {"max_position_embeddings": 4096, "num_key_value_heads": 4, "head_dim": 64, "tie_word_embeddings": True}
+    shapes = {"sequence_length": 4096, "prefill_buckets": (1,), "extend_length": 1, "optlevel": "1"}
+    checkpoint = save_tiny(tmp_path / "with_weights", "llama", **sizes)
+    with pytest.raises(DeviceMemoryError, match="kv_cache      24.000 GiB") as error:
+        NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, batch_size=1024, **shapes)
+    factor = int(re.search(r"by (\d+): the cache then takes ([\d.]+) GiB", str(error.value))[1])
+    config = tiny_config("llama", architectures=["LlamaForCausalLM"], **sizes)
+    config.save_pretrained(tmp_path / "config")
+    told = main_export(tmp_path / "config", tmp_path / "out", batch_size=1024 // factor, **shapes).to_dict()
+    assert told["fits_one_core"] and told["hbm_bytes"]["kv_cache"] == 24 * GIB // factor

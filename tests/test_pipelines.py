@@ -1,0 +1,89 @@
+"""transformers' pipelines over compiled models, made by transformers and by `optimum_neuron.pipeline`."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import transformers
+
+from optimum_neuron import pipeline
+from optimum_neuron.errors import ConfigError, ModelError
+from tests.tiny import SHAPES
+
+OPTIONS = {"do_sample": False, "max_new_tokens": 12}
+CHAT = [{"role": "user", "content": "hi"}]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(checkpoint):
+    return transformers.AutoTokenizer.from_pretrained(checkpoint)
+
+
+@pytest.fixture
+def quiet(caplog, monkeypatch):
+    """Nothing is logged at warning or above, by transformers least of all, which keeps its logs to itself."""
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        yield
+    assert [record.getMessage() for record in caplog.get_records("call")] == []
+
+
+@pytest.fixture
+def answers(original, tokenizer):
+    """What the original answers in transformers' own pipeline."""
+    return transformers.pipeline("text-generation", model=original, tokenizer=tokenizer)
+
+
+def test_transformers_takes_a_compiled_model_without_a_warning(model, tokenizer, answers, quiet):
+    run = transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)
+    for text in ("Hello", "a longer prompt", CHAT):
+        assert run(text, **OPTIONS) == answers(text, **OPTIONS)
+
+
+def test_batches_are_padded_and_answered_alike(model, tokenizer, answers, quiet):
+    run = transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)
+    texts = ["a", "a few words", "three"]
+    assert run(texts, batch_size=2, **OPTIONS) == answers(texts, batch_size=2, **OPTIONS)
+
+
+def test_options_of_a_pipeline_are_those_of_transformers(model, tokenizer, answers, quiet):
+    run = transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)
+    options = {**OPTIONS, "return_full_text": False, "num_return_sequences": 2, "num_beams": 2}
+    assert run("Hello", **options) == answers("Hello", **options)
+
+
+def test_a_folder_or_a_model_is_enough(exported, model, answers, quiet):
+    wanted = answers("Hello", **OPTIONS)
+    for given in (exported, str(exported), model):
+        assert pipeline("text-generation", given)("Hello", **OPTIONS) == wanted
+    assert pipeline("text-generation", exported, export=False)(CHAT, **OPTIONS) == answers(CHAT, **OPTIONS)
+
+
+def test_a_checkpoint_is_exported_on_the_way(checkpoint, answers, quiet):
+    run = pipeline("text-generation", checkpoint, export=True, **SHAPES)
+    assert run.model.neuron_config.batch_size == 2
+    assert run("Hello", **OPTIONS) == answers("Hello", **OPTIONS)
+
+
+def test_the_tokenizer_can_be_named(exported, checkpoint, tokenizer, answers):
+    for given in (checkpoint, str(checkpoint), tokenizer):
+        assert pipeline("text-generation", exported, given)("Hello", **OPTIONS) == answers("Hello", **OPTIONS)
+
+
+def test_a_pipelines_default_length_ends_at_the_compiled_one(exported, caplog):
+    """transformers' default of 256 new tokens is more than this model was compiled for."""
+    (answer,) = pipeline("text-generation", exported)("Hello", return_full_text=False, do_sample=False)
+    assert answer["generated_text"]
+    assert "generation is limited to 43 new tokens instead of 256" in caplog.text
+
+
+def test_refusals(exported, tmp_path):
+    with pytest.raises(ModelError, match="did you mean 'text-generation'"):
+        pipeline("text-generaton", exported)
+    with pytest.raises(ConfigError, match="batch_size=4, compiled with 2"):
+        pipeline("text-generation", exported, batch_size=4)
+    with pytest.raises(ModelError, match="the tokenizer of .*A text pipeline needs one.*pass tokenizer="):
+        pipeline("text-generation", exported, tmp_path)
+    with pytest.raises(ModelError, match="no such folder"):
+        pipeline("text-generation", tmp_path / "missing")
