@@ -128,7 +128,9 @@ def check_output(source: ModelSource, output: Path) -> None:
 
 
 def _write_files(prepared: Prepared, work: Path) -> None:
-    for pattern in _COPIED:
+    # Code of the checkpoint, where its configuration needs it; nobody runs it without trust_remote_code.
+    code = ("*.py",) if hasattr(prepared.source.config, "auto_map") else ()
+    for pattern in (*_COPIED, *code):
         for path in prepared.source.folder.glob(pattern):
             if path.is_file():
                 shutil.copyfile(path, work / path.name)

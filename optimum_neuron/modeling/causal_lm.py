@@ -8,7 +8,6 @@ does that.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,10 @@ from ..errors import ConfigError, ShapeError, refusal
 from ..exporters.prepare import Prepared
 from ..runtime.loaded import State
 from .cache import NeuronCache
+from .checks import check_length, checked_mask, limit_length, refuse_outputs
 from .loading import NeuronModel
 from .packing import Packing, check_positions, plan_packing
 from .registration import register
-
-logger = logging.getLogger(__name__)
 
 
 @register
@@ -89,7 +87,7 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
                 the running count.
             ConfigError: something was asked for that the graph does not compute.
         """
-        self._refuse_outputs(output_attentions, output_hidden_states)
+        refuse_outputs(output_attentions, output_hidden_states)
         cache = past_key_values if past_key_values is not None else NeuronCache(self.loaded, self.batch_size)
         if not isinstance(cache, NeuronCache):
             raise ConfigError(
@@ -100,10 +98,10 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
                     do="pass what an earlier call returned",
                 )
             )
-        mask = self._checked_mask(input_ids, attention_mask, cache.columns)
+        mask = checked_mask(input_ids, attention_mask, num_past=cache.columns, vocabulary=self._vocabulary)
         packing = plan_packing(mask, cache.columns)
         check_positions(position_ids, packing)
-        self._check_length(packing)
+        check_length(packing, self.sequence_length)
         cache.reserve(input_ids.shape[0], self.loaded)
         wanted = 0 if labels is not None else logits_to_keep
         groups = [
@@ -204,81 +202,6 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
             if begin < num_rows:
                 yield slice(begin, min(begin + self.batch_size, num_rows)), state
 
-    def _checked_mask(self, input_ids: torch.Tensor, mask: torch.Tensor | None, num_past: int) -> torch.Tensor:
-        if input_ids.ndim != 2 or input_ids.shape[0] == 0 or input_ids.shape[1] == 0:
-            raise ShapeError(
-                refusal(
-                    asked=f"input_ids of shape {list(input_ids.shape)}",
-                    found="no batch of tokens",
-                    why="the model takes [rows, tokens], at least one of each",
-                    do="pass token ids of one or more rows",
-                )
-            )
-        lowest, highest = int(input_ids.min()), int(input_ids.max())
-        if lowest < 0 or highest >= self._vocabulary:
-            raise ShapeError(
-                refusal(
-                    asked=f"token id {lowest if lowest < 0 else highest}",
-                    found=f"the vocabulary has ids 0 to {self._vocabulary - 1}",
-                    why="the embedding has no row for it",
-                    do="use the tokenizer of this checkpoint",
-                )
-            )
-        wanted = (input_ids.shape[0], num_past + input_ids.shape[1])
-        if mask is None:
-            return torch.ones(wanted, dtype=torch.long)
-        if mask.ndim != 2:
-            raise ShapeError(
-                refusal(
-                    asked=f"attention_mask of shape {list(mask.shape)}",
-                    found=f"{mask.ndim} dimensions",
-                    why="the compiled graph lets each token see all real tokens before it and no others",
-                    do=f"pass 1 for real tokens and 0 for padding, in the shape {list(wanted)}",
-                )
-            )
-        if tuple(mask.shape) != wanted:
-            raise ShapeError(
-                refusal(
-                    asked=f"attention_mask of shape {list(mask.shape)}",
-                    found=f"{num_past} columns are cached and {input_ids.shape[1]} are new",
-                    why="the mask covers every column once",
-                    do=f"pass a mask of shape {list(wanted)}",
-                )
-            )
-        return mask
-
-    def _check_length(self, packing: Packing) -> None:
-        needed = int(packing.positions_RT.max()) + 1
-        if needed > self.sequence_length:
-            raise ShapeError(
-                refusal(
-                    asked=f"a sequence of {needed} tokens",
-                    found=f"compiled for {self.sequence_length}",
-                    why="the cache has one slot for each token of sequence_length",
-                    do="lower max_new_tokens, shorten the prompt, or export with a larger sequence_length",
-                )
-            )
-
-    @staticmethod
-    def _refuse_outputs(output_attentions: bool | None, output_hidden_states: bool | None) -> None:
-        asked = [
-            name
-            for name, value in (
-                ("output_attentions", output_attentions),
-                ("output_hidden_states", output_hidden_states),
-            )
-            if value
-        ]
-        if asked:
-            raise ConfigError(
-                refusal(
-                    asked=f"{' and '.join(asked)}=True",
-                    found="the graph returns logits only",
-                    why="what a compiled graph returns is fixed at export",
-                    do="run the original transformers model for intermediate results",
-                )
-            )
-
     # What GenerationMixin asks of a model.
 
     def _prepare_cache_for_generation(
@@ -293,39 +216,9 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
                     do="leave cache_implementation out",
                 )
             )
-        self._limit_length(generation_config, model_kwargs)
+        limit_length(generation_config, model_kwargs.get("attention_mask"), self.sequence_length)
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)
-
-    def _limit_length(self, generation_config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
-        """End generation where the cache ends, and say so, instead of failing after all the work.
-
-        Raises:
-            ShapeError: the prompt leaves no room for a token.
-        """
-        mask = model_kwargs.get("attention_mask")
-        # `generate` drops a mask of ones and keeps its length.
-        columns = generation_config._mask_length if mask is None else mask.shape[1]
-        longest = columns if mask is None else int(mask.sum(1).max())
-        if longest >= self.sequence_length:
-            raise ShapeError(
-                refusal(
-                    asked=f"generating after a prompt of {longest} tokens",
-                    found=f"compiled for {self.sequence_length}, prompt and answer together",
-                    why="the cache has one slot for each token of sequence_length",
-                    do="shorten the prompt, or export with a larger sequence_length",
-                )
-            )
-        # Columns of padding take no slot.
-        limit = self.sequence_length + columns - longest
-        if generation_config.max_length > limit:
-            logger.warning(
-                "generation is limited to %d new tokens instead of %d: the model was compiled for sequence_length=%d",
-                limit - columns,
-                generation_config.max_length - columns,
-                self.sequence_length,
-            )
-            generation_config.max_length = limit
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.Tensor, *args: Any, is_first_iteration: bool | None = False, **kwargs: Any
@@ -385,6 +278,8 @@ def _loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def _generation_config(folder: Path, config: Any) -> GenerationConfig:
-    if (folder / "generation_config.json").is_file():
-        return GenerationConfig.from_pretrained(folder)
-    return GenerationConfig.from_model_config(config)
+    if not (folder / "generation_config.json").is_file():
+        return GenerationConfig.from_model_config(config)
+    saved = GenerationConfig.from_pretrained(folder)
+    saved.cache_implementation = None  # a wish of the checkpoint, which the compiled cache takes the place of
+    return saved

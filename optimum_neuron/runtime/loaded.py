@@ -7,6 +7,7 @@ logits = model.run("decode", [input_ids, position_ids], state)["logits"]
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import weakref
 from collections.abc import Mapping, Sequence
@@ -71,7 +72,7 @@ class LoadedProgram:
         Raises:
             DeviceMemoryError: another set does not fit in the core's HBM.
         """
-        if self._idle_states:
+        with contextlib.suppress(IndexError):  # not asked first: another thread may take the last one in between
             return self._idle_states.pop()
         state = self.executor.new_state()
         core = ledger(self.claim.instance, self.claim.core_ids[0])

@@ -226,6 +226,25 @@ def test_streaming_from_another_thread(model, original, checkpoint):
     assert told[0] == told[1] and len(told[0]) > 1
 
 
+def test_several_threads_at_once(model, original):
+    """Each call has its own state on the device."""
+    options = {"do_sample": False, "max_new_tokens": NUM_NEW, "pad_token_id": 0, "eos_token_id": None}
+    prompts = [ids_of(rows, 8, seed=rows) for rows in (1, 2, 3, 4)]
+    found: dict[int, torch.Tensor] = {}
+
+    def run(index: int) -> None:
+        ids = prompts[index]
+        found[index] = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index, ids in enumerate(prompts):
+        assert torch.equal(found[index], original.generate(ids, attention_mask=torch.ones_like(ids), **options))
+
+
 def test_a_generation_config_as_an_object(equal):
     equal(generation_config=GenerationConfig(num_beams=2, repetition_penalty=1.1))
 

@@ -144,6 +144,44 @@ def test_a_changed_neuron_config_is_found_out(copy):
         load(copy)
 
 
+def test_a_checkpoint_in_several_files(checkpoint, model, tmp_path):
+    AutoModelForCausalLM.from_pretrained(checkpoint).save_pretrained(tmp_path / "shards", max_shard_size="40KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
+    assert torch.equal(load(tmp_path / "shards", export=True, **SHAPES)(IDS).logits, model(IDS).logits)
+
+
+CODE = """
+from transformers import LlamaConfig, LlamaForCausalLM
+
+class OwnConfig(LlamaConfig):
+    model_type = "own"
+
+class OwnForCausalLM(LlamaForCausalLM):
+    config_class = OwnConfig
+"""
+
+
+def test_code_of_a_checkpoint_travels_with_it_and_runs_only_where_trusted(checkpoint, original, tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = shutil.copytree(checkpoint, tmp_path / "own")
+    classes = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"}
+    edit_json(folder / "config.json", model_type="own", architectures=["OwnForCausalLM"], auto_map=classes)
+    (folder / "own.py").write_text(CODE)
+    with pytest.raises(ModelError, match="trust_remote_code=True"):
+        load(folder, export=True, **SHAPES)
+    load(folder, export=True, trust_remote_code=True, **SHAPES).save_pretrained(tmp_path / "out")
+    with pytest.raises(ModelError, match="trust_remote_code=True"):
+        load(tmp_path / "out")
+    with torch.no_grad():
+        same(load(tmp_path / "out", trust_remote_code=True)(IDS).logits, original(IDS).logits)
+
+
+def test_a_checkpoint_that_wishes_for_another_cache_can_generate(copy):
+    edit_json(copy / "generation_config.json", cache_implementation="static")
+    ids = torch.ones(1, 3, dtype=torch.long)
+    assert load(copy).generate(ids, attention_mask=ids, max_new_tokens=2, pad_token_id=0).shape[1] <= 5
+
+
 # What is saved.
 
 

@@ -1,0 +1,140 @@
+"""What a compiled decoder cannot take, said before anything runs: tokens, masks, lengths, results.
+
+It knows nothing of graphs or cores.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from transformers import GenerationConfig
+
+from ..errors import ConfigError, ShapeError, refusal
+from .packing import Packing
+
+logger = logging.getLogger(__name__)
+
+
+def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past: int, vocabulary: int) -> torch.Tensor:
+    """Return the mask over all columns, after checking tokens and mask.
+
+    Raises:
+        ShapeError: there are no tokens, one is not in the vocabulary, or the mask is of another shape.
+    """
+    if input_ids.ndim != 2 or input_ids.shape[0] == 0 or input_ids.shape[1] == 0:
+        raise ShapeError(
+            refusal(
+                asked=f"input_ids of shape {list(input_ids.shape)}",
+                found="no batch of tokens",
+                why="the model takes [rows, tokens], at least one of each",
+                do="pass token ids of one or more rows",
+            )
+        )
+    lowest, highest = int(input_ids.min()), int(input_ids.max())
+    if lowest < 0 or highest >= vocabulary:
+        raise ShapeError(
+            refusal(
+                asked=f"token id {lowest if lowest < 0 else highest}",
+                found=f"the vocabulary has ids 0 to {vocabulary - 1}",
+                why="the embedding has no row for it",
+                do="use the tokenizer of this checkpoint",
+            )
+        )
+    wanted = (input_ids.shape[0], num_past + input_ids.shape[1])
+    if mask is None:
+        return torch.ones(wanted, dtype=torch.long)
+    if mask.ndim != 2:
+        raise ShapeError(
+            refusal(
+                asked=f"attention_mask of shape {list(mask.shape)}",
+                found=f"{mask.ndim} dimensions",
+                why="the compiled graph lets each token see all real tokens before it and no others",
+                do=f"pass 1 for real tokens and 0 for padding, in the shape {list(wanted)}",
+            )
+        )
+    if tuple(mask.shape) != wanted:
+        raise ShapeError(
+            refusal(
+                asked=f"attention_mask of shape {list(mask.shape)}",
+                found=f"{num_past} columns are cached and {input_ids.shape[1]} are new",
+                why="the mask covers every column once",
+                do=f"pass a mask of shape {list(wanted)}",
+            )
+        )
+    return mask
+
+
+def check_length(packing: Packing, sequence_length: int) -> None:
+    """Refuse what does not fit into the cache.
+
+    Raises:
+        ShapeError: a row has more tokens than slots.
+    """
+    needed = int(packing.positions_RT.max()) + 1
+    if needed > sequence_length:
+        raise ShapeError(
+            refusal(
+                asked=f"a sequence of {needed} tokens",
+                found=f"compiled for {sequence_length}",
+                why="the cache has one slot for each token of sequence_length",
+                do="lower max_new_tokens, shorten the prompt, or export with a larger sequence_length",
+            )
+        )
+
+
+def refuse_outputs(output_attentions: bool | None, output_hidden_states: bool | None) -> None:
+    """Refuse results that the graph does not have.
+
+    Raises:
+        ConfigError: one was asked for.
+    """
+    asked = [
+        name
+        for name, value in (
+            ("output_attentions", output_attentions),
+            ("output_hidden_states", output_hidden_states),
+        )
+        if value
+    ]
+    if asked:
+        raise ConfigError(
+            refusal(
+                asked=f"{' and '.join(asked)}=True",
+                found="the graph returns logits only",
+                why="what a compiled graph returns is fixed at export",
+                do="run the original transformers model for intermediate results",
+            )
+        )
+
+
+def limit_length(
+    generation_config: GenerationConfig, attention_mask: torch.Tensor | None, sequence_length: int
+) -> None:
+    """End generation where the cache ends, and say so, instead of failing after all the work.
+
+    Raises:
+        ShapeError: the prompt leaves no room for a token.
+    """
+    # `generate` drops a mask of ones and keeps its length.
+    columns = generation_config._mask_length if attention_mask is None else attention_mask.shape[1]
+    longest = columns if attention_mask is None else int(attention_mask.sum(1).max())
+    if longest >= sequence_length:
+        raise ShapeError(
+            refusal(
+                asked=f"generating after a prompt of {longest} tokens",
+                found=f"compiled for {sequence_length}, prompt and answer together",
+                why="the cache has one slot for each token of sequence_length",
+                do="shorten the prompt, or export with a larger sequence_length",
+            )
+        )
+    # Columns of padding take no slot.
+    limit = sequence_length + columns - longest
+    if generation_config.max_length > limit:
+        logger.warning(
+            "generation is limited to %d new tokens instead of %d: the model was compiled for sequence_length=%d",
+            limit - columns,
+            generation_config.max_length - columns,
+            sequence_length,
+        )
+        generation_config.max_length = limit
