@@ -171,7 +171,8 @@ def test_threads_never_exceed_the_capacity():
 @pytest.mark.parametrize(
     ("instance", "core_id", "name", "capacity", "microcode"),
     [
-        ("inf2.xlarge", 1, "ND 0:NC 1", 16 * GIB, 96 * 2**20),
+        # Cores that no other test of the same process loads a model on.
+        ("inf2.48xlarge", 23, "ND 11:NC 1", 16 * GIB, 96 * 2**20),
         ("trn1.32xlarge", 31, "ND 15:NC 1", 16 * GIB, 96 * 2**20),
         ("trn2.48xlarge", 5, "ND 1:NC 1", 24 * GIB, 192 * 2**20),
     ],
