@@ -70,10 +70,10 @@ def _shortened(model: str, num_layers: int, folder: Path) -> Path:
 
 def _without_weights(config: Path) -> list[Row]:
     program = (
-        "import resource, sys\n"
+        "import sys\n"
         "from optimum_neuron import main_export\n"
         "main_export(sys.argv[1], sys.argv[2], instance_type='trn2', sequence_length=4096)\n"
-        "print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "print('peak', open('/proc/self/status').read().split('VmHWM:')[1].split()[0])\n"
     )
     with tempfile.TemporaryDirectory() as home:
         variables = {"OPTIMUM_NEURON_HOME": home, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}

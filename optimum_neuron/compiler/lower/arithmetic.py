@@ -90,6 +90,12 @@ def _streamed_product(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
     return torch.cat([(row * block.float()).sum(-1) for block in weight_OI.chunk(num_blocks)], -1)
 
 
+def streams_weights(body: fx.GraphModule) -> bool:
+    """Whether a body has products of so few rows that they are bound by reading the weights."""
+    inputs = [node.args[0].meta["val"] for node in body.graph.nodes if node.target is torch.ops.aten.linear.default]
+    return any(x.numel() // x.shape[-1] <= MAX_STREAMED_ROWS for x in inputs)
+
+
 class HostBody(fx.Interpreter):
     """Run a body with its matmuls replaced by `HostArithmetic`."""
 
