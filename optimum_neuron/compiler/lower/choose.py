@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import subprocess
 from typing import Literal
 
@@ -105,15 +106,8 @@ def _library_bound(subprogram: Subprogram) -> str | None:
     if not products:
         return "no matrix product in it"
     left = [node.args[PRODUCT_OPERANDS[str(node.target)][0]] for node in products]
-    rows = min(_num_rows(node.meta["val"].shape) for node in left)
-    num_layers_worth = sum(str(node.target) == "aten.scaled_dot_product_attention.default" for node in products)
-    if rows >= LIBRARY_ROWS and len(products) == 1 and not num_layers_worth:
+    rows = min(math.prod(node.meta["val"].shape[:-1]) for node in left)
+    has_attention = any(str(node.target) == "aten.scaled_dot_product_attention.default" for node in products)
+    if rows >= LIBRARY_ROWS and len(products) == 1 and not has_attention:
         return f"one matrix product of {rows} rows, which the vendor library does best"
     return None
-
-
-def _num_rows(shape: tuple[int, ...]) -> int:
-    rows = 1
-    for size in shape[:-1]:
-        rows *= int(size)
-    return rows
