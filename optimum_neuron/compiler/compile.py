@@ -42,6 +42,7 @@ def compile_graphs(
     auto_cast: AutoCast = "none",
     auto_cast_type: AutoCastType = "bf16",
     allow_host_ops: Collection[str] = (),
+    implicit_integer_downcast: Collection[str] = (),
     on_done: Callable[[str], None] = lambda name: None,
 ) -> Compiled:
     """Compile entry points of one model into one program.
@@ -52,6 +53,7 @@ def compile_graphs(
         auto_cast: which float32 operations are rounded.
         auto_cast_type: what they are rounded to.
         allow_host_ops: refused operators that may run on the host.
+        implicit_integer_downcast: kinds of integer operators that may lose digits, see `check_graph`.
         on_done: called with the name of each entry point, for progress.
 
     Raises:
@@ -61,7 +63,12 @@ def compile_graphs(
     programs, reports, stacks = [], [], {}
     for recapture in captures:
         captured = _captured(recapture)
-        report = check_graph(captured.exported, target, allow_host_ops=allow_host_ops)
+        report = check_graph(
+            captured.exported,
+            target,
+            allow_host_ops=allow_host_ops,
+            implicit_integer_downcast=implicit_integer_downcast,
+        )
         report.raise_for_refusals()
         reports.append(report)
         program, chosen = _outlined(captured, recapture)

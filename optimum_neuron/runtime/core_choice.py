@@ -85,6 +85,37 @@ def allowed_cores(instance: InstanceSpec, environ: Mapping[str, str]) -> Allowed
     )
 
 
+def starting_at(instance: InstanceSpec, allowed: Allowed, start: int, num_cores: int) -> Allowed:
+    """The cores that a job takes whose first core was named, counted from 0 as the process sees them.
+
+    Raises:
+        ConfigError: the process has no such cores.
+    """
+    cores = allowed.core_ids[max(start, 0) : max(start, 0) + num_cores]
+    if start < 0 or len(cores) < num_cores:
+        asked = f"core {start}" if num_cores == 1 else f"cores {start} to {start + num_cores - 1}"
+        raise ConfigError(
+            refusal(
+                asked=f"{asked} of {instance.name}",
+                found=f"this process may use {len(allowed.core_ids)} cores, {allowed.origin}",
+                why="a process counts its cores from 0",
+                do=f"use 0 to {len(allowed.core_ids) - num_cores}",
+            ),
+            details={"num_cores": len(allowed.core_ids)},
+        )
+    return Allowed(core_ids=cores, origin=f"that the caller named, of those {allowed.origin}")
+
+
+def num_usable(instance: InstanceSpec, environ: Mapping[str, str]) -> int:
+    """How many cores the environment leaves to this process.
+
+    Raises:
+        ConfigError: a variable names cores that the instance does not have.
+    """
+    allowed = allowed_cores(instance, environ)
+    return len(allowed.core_ids) if allowed.num_reserved is None else allowed.num_reserved
+
+
 def placements(instance: InstanceSpec, core_ids: Iterable[int], num_cores: int) -> list[Cores]:
     """Runs of neighbouring cores that a job may take; a count that is no legal job may start anywhere."""
     legal = legal_core_counts(instance)

@@ -25,7 +25,7 @@ from ..core import Choice
 from ..errors import ConfigError, CoreBusyError, refusal
 from ..hardware import TARGETS, InstanceSpec, require_core_count
 from . import core_files
-from .core_choice import Allowed, Cores, allowed_cores, explained, no_place, placements, ranges, ranked
+from .core_choice import Allowed, Cores, allowed_cores, explained, no_place, placements, ranges, ranked, starting_at
 from .core_process import PROCESS
 
 
@@ -76,7 +76,12 @@ class CoreClaim:
 
 
 def claim_cores(
-    instance: InstanceSpec, *, model: str, num_cores: int = 1, environ: Mapping[str, str] = os.environ
+    instance: InstanceSpec,
+    *,
+    model: str,
+    num_cores: int = 1,
+    start: int | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> CoreClaim:
     """Claim cores of the simulated instance for one model: the least loaded ones, in turn where several are.
 
@@ -86,6 +91,7 @@ def claim_cores(
         instance: the simulated instance.
         model: name of the model, told to processes that find the cores taken.
         num_cores: logical cores that the model runs on together.
+        start: the first of them, counted from 0 among the cores that the process may use; None chooses.
         environ: environment variables; NEURON_RT_VISIBLE_CORES and NEURON_RT_NUM_CORES limit the choice.
 
     Raises:
@@ -111,6 +117,8 @@ def claim_cores(
         if allowed.num_reserved is not None:
             allowed = _reserve(instance, folder, allowed, allowed.num_reserved, num_cores)
         loads = PROCESS.loads(folder)
+        if start is not None:
+            allowed = starting_at(instance, allowed, start, num_cores)
         order = ranked(placements(instance, allowed.core_ids, num_cores), loads, PROCESS.last.get(folder, -1))
         if not order:
             raise no_place(instance, allowed, num_cores)

@@ -97,8 +97,18 @@ def load_program(
     instance: InstanceSpec,
     target: Target,
     model_name: str,
+    core: int | None = None,
 ) -> LoadedProgram:
     """Claim a core, charge its HBM and bind the weights.
+
+    Args:
+        program: what shall run.
+        weights: tensors by the program's names.
+        host: its host code.
+        instance: the simulated instance.
+        target: what the program was compiled for.
+        model_name: for messages.
+        core: counted from 0 among the cores that the process may use; None takes the least loaded.
 
     Raises:
         CoreBusyError: every allowed core is held by another process.
@@ -106,7 +116,7 @@ def load_program(
     """
     need = memory_need(program, lnc=target.chip.default_lnc)
     require_fit(need, instance=instance, target=target, model_name=model_name)
-    claim = claim_cores(instance, model=model_name)
+    claim = claim_cores(instance, model=model_name, start=core)
     core = ledger(instance, claim.core_ids[0])
     charges: list[Charge] = []
     try:

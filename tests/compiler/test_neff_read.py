@@ -11,7 +11,7 @@ import tarfile
 
 import pytest
 
-from optimum_neuron.compiler.neff import NeffDocument, open_neff, unpack, write_neff
+from optimum_neuron.compiler.neff import NeffDocument, neff_from_bytes, open_neff, unpack, write_neff
 from optimum_neuron.errors import ArtifactError, FormatVersionError
 
 FACTS = dict(name="bert", target="inf2", core_version=2, compiler_version="2.21.5", metadata={"task": "fill-mask"})
@@ -55,6 +55,23 @@ def test_members_are_views_of_the_mapped_file(path):
     assert view[1] == 1, "a view outlives the NEFF"
     with pytest.raises(ArtifactError, match="closed"):
         neff.read("tensors/w")
+
+
+def test_bytes_in_memory_are_opened_like_a_file(path):
+    content = path.read_bytes()
+    with open_neff(path) as neff:
+        assert bytes(neff.content) == content and neff.content.readonly
+    with pytest.raises(ArtifactError, match="the whole file .*closed"):
+        neff.content  # noqa: B018
+    again = neff_from_bytes(memoryview(content), "model.pt")
+    assert again.names == neff.names and bytes(again.read("tensors/w")) == bytes(range(256)) * 16
+    for position in (5, 40, 1500, len(content) - 1):
+        damaged = bytearray(content)
+        damaged[position] ^= 1
+        with pytest.raises(ArtifactError, match="open model.pt"):
+            neff_from_bytes(memoryview(damaged), "model.pt")
+    with pytest.raises(ArtifactError, match="too short"):
+        neff_from_bytes(memoryview(b""), "model.pt")
 
 
 def test_a_member_offset_is_aligned_for_tensors(path):

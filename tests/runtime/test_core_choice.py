@@ -9,6 +9,7 @@ import pytest
 from optimum_neuron.errors import ConfigError, CoreBusyError
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import core_choice
+from optimum_neuron.runtime.core_choice import num_usable
 from optimum_neuron.runtime.core_process import PROCESS
 from optimum_neuron.runtime.cores import claim_cores, held_cores
 
@@ -153,3 +154,25 @@ def test_sessions_in_docstrings_run(text):
     test = doctest.DocTestParser().get_doctest(text, vars(core_choice).copy(), "docstring", None, 0)
     outcome = doctest.DocTestRunner().run(test)
     assert outcome.attempted and not outcome.failed
+
+
+def test_a_core_that_is_named_is_counted_among_those_of_the_process(environ):
+    environ["NEURON_RT_VISIBLE_CORES"] = "3,5,6"
+    assert num_usable(MEDIUM, environ) == 3
+    with claim_cores(MEDIUM, model="bert", start=1, environ=environ) as claim:
+        assert claim.core_ids == (5,)
+        assert "the caller named" in claim.choice.reason
+    with claim_cores(MEDIUM, model="bert", start=1, num_cores=2, environ=environ) as claim:
+        assert claim.core_ids == (5, 6)
+    for start, num_cores in ((3, 1), (-1, 1), (2, 2)):
+        with pytest.raises(ConfigError, match="may use 3 cores, allowed by NEURON_RT_VISIBLE_CORES=3,5-6"):
+            claim_cores(MEDIUM, model="bert", start=start, num_cores=num_cores, environ=environ)
+
+
+def test_reserved_cores_are_counted_from_0_too(environ):
+    environ["NEURON_RT_NUM_CORES"] = "2"
+    assert num_usable(MEDIUM, environ) == 2
+    with claim_cores(MEDIUM, model="bert", start=1, environ=environ) as claim:
+        assert claim.core_ids == (1,)
+    with pytest.raises(ConfigError, match="core 2 .*may use 2 cores"):
+        claim_cores(MEDIUM, model="bert", start=2, environ=environ)

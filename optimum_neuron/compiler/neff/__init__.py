@@ -15,7 +15,7 @@ was compiled. Equal content gives equal bytes. The layout is in `docs/neff-forma
 
 from .document import DOCUMENT_NAME, FORMAT_VERSION, NeffDocument
 from .header import HEADER_SIZE_BYTES, NeffHeader
-from .reader import Neff, open_neff
+from .reader import Neff, neff_from_bytes, open_neff
 from .target import check_target
 from .unpack import unpack
 from .writer import write_neff
@@ -28,6 +28,7 @@ __all__ = [
     "NeffDocument",
     "NeffHeader",
     "check_target",
+    "neff_from_bytes",
     "open_neff",
     "unpack",
     "write_neff",

@@ -41,6 +41,17 @@ class Neff:
         return self.document.metadata
 
     @property
+    def content(self) -> memoryview:
+        """The whole file, header included, as a read-only view of the mapping.
+
+        Raises:
+            ArtifactError: The NEFF is closed.
+        """
+        if self._view is None:
+            raise _closed(self.path, "the whole file")
+        return self._view
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Members in order, without the container's own `neff.json`."""
         return tuple(sorted(name for name in self._spans if name != DOCUMENT_NAME))
@@ -52,14 +63,7 @@ class Neff:
             ArtifactError: There is no such member, or the NEFF is closed.
         """
         if self._view is None:
-            raise ArtifactError(
-                refusal(
-                    asked=f"read {name!r} of {self.path}",
-                    found="the NEFF is closed",
-                    why="its mapping was given back",
-                    do="read members before closing it",
-                )
-            )
+            raise _closed(self.path, repr(name))
         if name not in self._spans:
             raise ArtifactError(
                 refusal(
@@ -104,6 +108,23 @@ class Neff:
         }
 
 
+def neff_from_bytes(data: memoryview, origin: str) -> Neff:
+    """Open a NEFF that is in memory, after the same checks as `open_neff`; its bytes are copied once.
+
+    Args:
+        data: The whole NEFF.
+        origin: Where it comes from, for messages.
+
+    Raises:
+        ArtifactError: It is no NEFF, cut short, altered, or holds unsafe members.
+        FormatVersionError: A newer version of the format.
+    """
+    header = _checked_header(Path(origin), bytes(data[:HEADER_SIZE_BYTES]), len(data))
+    mapping = mmap.mmap(-1, len(data))
+    mapping[:] = data
+    return _checked_neff(Path(origin), header, mapping, verify=True)
+
+
 def open_neff(path: str | Path, *, verify: bool = True) -> Neff:
     """Open a NEFF after checking it; also a context manager.
 
@@ -138,7 +159,12 @@ def open_neff(path: str | Path, *, verify: bool = True) -> Neff:
                 do="check its permissions and its disk",
             )
         ) from error
-    view = memoryview(mapping)
+    return _checked_neff(path, header, mapping, verify=verify)
+
+
+def _checked_neff(path: Path, header: NeffHeader, mapping: mmap.mmap, *, verify: bool) -> Neff:
+    view = memoryview(mapping).toreadonly()
+    raw, size_bytes = bytes(view[:HEADER_SIZE_BYTES]), len(view)
     if verify and hashlib.sha256(view[HEADER_SIZE_BYTES:]).digest() != header.hash:
         raise _damaged(path, "the content does not have the hash that the header tells")
     try:
@@ -156,6 +182,17 @@ def open_neff(path: str | Path, *, verify: bool = True) -> Neff:
     if document.header(data_size=header.data_size, digest=header.hash).pack() != raw:
         raise _damaged(path, f"the header does not agree with {DOCUMENT_NAME}")
     return Neff(path, header, document, spans, view)
+
+
+def _closed(path: Path, what: str) -> ArtifactError:
+    return ArtifactError(
+        refusal(
+            asked=f"read {what} of {path}",
+            found="the NEFF is closed",
+            why="its mapping was given back",
+            do="read members before closing it",
+        )
+    )
 
 
 def _damaged(path: Path, found: str) -> ArtifactError:

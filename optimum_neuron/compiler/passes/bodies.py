@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..ir import Program
 from ..serial import make_subprogram
 
 if TYPE_CHECKING:
+    import torch
     from torch.fx import GraphModule
 
 
@@ -30,10 +31,14 @@ def rewrite_bodies(program: Program, rewrite: Callable[[GraphModule], GraphModul
 
 
 def merge(programs: list[Program]) -> Program:
-    """Join programs of one model into one; equal bodies, weights and constants are kept once."""
+    """Join programs of one model into one; equal bodies, weights and constants are kept once.
+
+    Constants that differ under one name, such as those that tracing numbers in each graph, are renamed.
+    """
     first = programs[0]
     merged = dataclasses.replace(first, graphs={}, subprograms={}, weights={}, states={}, constants={})
     for program in programs:
+        program = _apart(program, merged.constants)
         assert not program.states or not merged.states or program.states == merged.states, "one set of states"
         merged.graphs.update(program.graphs)
         for name, subprogram in program.subprograms.items():
@@ -42,3 +47,32 @@ def merge(programs: list[Program]) -> Program:
         merged.states.update(program.states)
         merged.constants.update(program.constants)
     return merged
+
+
+def _apart(program: Program, taken: Mapping[str, torch.Tensor]) -> Program:
+    """Rename constants whose name stands for another tensor already; the program has one graph."""
+    (graph,) = program.graphs.values()
+    renamed = {
+        name: f"{name}@{graph.name}"
+        for name, tensor in program.constants.items()
+        if name in taken and not _same(tensor, taken[name])
+    }
+    if not renamed:
+        return program
+    values = {f"const:{name}": f"const:{new}" for name, new in renamed.items()}
+    calls = tuple(
+        dataclasses.replace(call, inputs=tuple(values.get(value, value) for value in call.inputs))
+        for call in graph.calls
+    )
+    outputs = {name: values.get(value, value) for name, value in graph.outputs.items()}
+    return dataclasses.replace(
+        program,
+        graphs={graph.name: dataclasses.replace(graph, calls=calls, outputs=outputs)},
+        constants={renamed.get(name, name): tensor for name, tensor in program.constants.items()},
+    )
+
+
+def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    import torch
+
+    return left.dtype == right.dtype and torch.equal(left, right)

@@ -41,3 +41,21 @@ def test_equal_bodies_of_two_graphs_are_kept_once():
     names = [graph.calls[0].subprogram for graph in verify(joined, after="merge").graphs.values()]
     assert names[0] == names[1] != names[2]
     assert operators(joined.subprograms[names[2]].body) == ["aten.cos.default"]
+
+
+def test_different_constants_of_one_name_stay_apart_and_equal_ones_are_one():
+    class Scaled(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.register_buffer("factor", torch.full((2,), factor), persistent=False)
+
+        def forward(self, x):
+            return x * self.factor
+
+    programs = [
+        outline(capture(Scaled(f), name=n, inputs={"x": spec(2)})) for n, f in [("a", 2.0), ("b", 3.0), ("c", 2.0)]
+    ]
+    joined = verify(merge(programs), after="merge")
+    assert list(joined.constants) == ["factor", "factor@b"]
+    results = [run_program(joined, Scaled(0.0), [torch.ones(2)], graph=name)["output"][0].item() for name in "abc"]
+    assert results == [2.0, 3.0, 2.0]

@@ -1,0 +1,161 @@
+"""Flags of the Neuron compiler's command line, as `compiler_args=` brings them: read, checked, and said what they do.
+
+A flag has one of three fates: it decides the program, it has no effect here and a warning says so, or it is unknown and
+refused with the nearest one. Of flags that contradict each other the last one counts, as in the compiler. Source of
+names, values and defaults: Neuron docs, Neuron Compiler CLI Reference Guide.
+
+    >>> from optimum_neuron.compiler.flags import parse_flags
+    >>> parse_flags("--target trn2 --auto-cast=matmult -O1")
+    CompilerFlags(target='trn2', auto_cast='matmul', auto_cast_type='bf16', optlevel='1', ..., ineffective=())
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..core import AutoCast, AutoCastType, OptLevel
+from ..errors import ConfigError, nearest, refusal
+
+DOWNCASTS = ("default", "all", "none", "dot", "scatter", "all_reduce", "reduce_scatter", "pow")
+"""Values of --implicit-integer-downcast."""
+
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    "--target": (),
+    "--auto-cast": ("none", "matmult", "all"),
+    "--auto-cast-type": ("bf16", "fp16", "tf32", "fp8_e4m3"),
+    "--optlevel": ("1", "2", "3"),
+    "--logical-nc-config": ("1", "2"),
+    "--implicit-integer-downcast": DOWNCASTS,
+    "--framework": ("XLA",),
+    "--model-type": ("generic", "transformer", "unet-inference"),
+    "--distribution-strategy": ("llm-training",),
+    "--native-int64": ("default", "enabled", "disabled"),
+    "--verbose": ("info", "warning", "error", "critical", "debug"),
+    "--logfile": (),
+    "--output": (),
+}
+"""Flags that take a value, with the values allowed; an empty list allows any."""
+
+_SWITCHES = (
+    "--enable-mixed-precision-accumulation",
+    "--disable-mixed-precision-accumulation",
+    "--enable-saturate-infinity",
+    "--enable-fast-context-switch",
+    "--enable-fast-loading-neuron-binaries",
+)
+_ALIASES = {"-O": "--optlevel", "-lnc": "--logical-nc-config", "--lnc": "--logical-nc-config"}
+
+_INEFFECTIVE: Mapping[str, str] = {
+    "--model-type": "fusions are found in the graph, whatever it is called",
+    "--distribution-strategy": "a traced model runs on one core",
+    "--native-int64": "64-bit integers are computed as such on the host",
+    "--verbose": "what a compile decided is in the NEFF's metadata",
+    "--logfile": "there is no log file; what a compile decided is in the NEFF's metadata",
+    "--output": "the NEFF is compiler_workdir/graph.neff",
+    "--disable-mixed-precision-accumulation": "products accumulate in float32",
+    "--enable-saturate-infinity": "infinities stay infinite",
+    "--enable-fast-context-switch": "switching between simulated models costs nothing",
+    "--enable-fast-loading-neuron-binaries": "NEFFs are never compressed",
+}
+"""Accepted flags that change nothing here, and why; `--framework XLA` and float32 accumulation are the only way anyway."""
+
+KNOWN_FLAGS = (*_VALUES, *_SWITCHES, *_ALIASES)
+"""Every flag that is read."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompilerFlags:
+    """What the flags of one compile say."""
+
+    target: str | None = None
+    """--target; None leaves it to the environment."""
+    auto_cast: AutoCast = "none"
+    """--auto-cast, where the compiler writes "matmult"."""
+    auto_cast_type: AutoCastType = "bf16"
+    """--auto-cast-type."""
+    optlevel: OptLevel = "2"
+    """--optlevel or -O: effort spent on host code."""
+    lnc: int | None = None
+    """--logical-nc-config, --lnc or -lnc: physical cores in a logical one; None is the target's default."""
+    implicit_integer_downcast: tuple[str, ...] = ()
+    """--implicit-integer-downcast."""
+    ineffective: tuple[str, ...] = ()
+    """Flags without an effect here, each with its reason."""
+
+    def warn_ineffective(self, *, stacklevel: int = 2) -> None:
+        """Say in one warning which flags change nothing; `stacklevel` is that of `warnings.warn`."""
+        if self.ineffective:
+            text = f"compiler_args without an effect here: {'; '.join(self.ineffective)}"
+            warnings.warn(text, stacklevel=stacklevel)
+
+
+def parse_flags(arguments: str | Sequence[str] | None) -> CompilerFlags:
+    """Read flags from one text or from a list of words.
+
+    Raises:
+        ConfigError: flags are unknown, lack their value, or have one that is not allowed; all of them are named.
+    """
+    words = shlex.split(arguments) if isinstance(arguments, str) else [str(word) for word in arguments or ()]
+    given: dict[str, str] = {}
+    problems: list[str] = []
+    for flag, value, problem in _flags(words):
+        if problem is None:
+            given[flag] = value
+        else:
+            problems.append(problem)
+    if problems:
+        raise ConfigError(
+            refusal(
+                asked=f"compiler_args {shlex.join(words)!r}",
+                found="; ".join(problems),
+                why="they are the flags of neuronx-cc compile",
+                do=f"use {', '.join(KNOWN_FLAGS)}",
+            ),
+            details={"problems": problems},
+        )
+    lnc = given.get("--logical-nc-config")
+    values = {
+        "target": given.get("--target"),
+        "auto_cast": given.get("--auto-cast", "none").replace("matmult", "matmul"),
+        "auto_cast_type": given.get("--auto-cast-type", "bf16"),
+        "optlevel": given.get("--optlevel", "2"),
+        "lnc": None if lnc is None else int(lnc),
+    }
+    downcasts = given.get("--implicit-integer-downcast", "default").split(",")
+    ineffective = [
+        f"{f'{flag} {value}'.strip()} ({_INEFFECTIVE[flag]})" for flag, value in given.items() if flag in _INEFFECTIVE
+    ]
+    return CompilerFlags(
+        **values,  # type: ignore[arg-type]
+        implicit_integer_downcast=tuple(kind for kind in downcasts if kind != "default"),
+        ineffective=tuple(ineffective),
+    )
+
+
+def _flags(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
+    """Flags with their values ("" for switches), or with a problem in the third place."""
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if word[:2] == "-O" and not equals and len(word) > 2:
+            name, value, equals = "-O", word[2:], "="
+        flag = _ALIASES.get(name, name)
+        if flag in _SWITCHES:
+            yield flag, "", f"{name} takes no value" if equals else None
+        elif flag in _VALUES:
+            found = value if equals else next(rest, "")
+            yield flag, found, _value_problem(name, found, _VALUES[flag])
+        else:
+            yield name, "", f"{word!r} is unknown{nearest(name, KNOWN_FLAGS)}"
+
+
+def _value_problem(name: str, value: str, allowed: tuple[str, ...]) -> str | None:
+    if not value or value.startswith("-"):
+        return f"{name} lacks its value"
+    wrong = [part for part in value.split(",") if allowed and part not in allowed]
+    if wrong or (allowed and "," in value and allowed is not DOWNCASTS):
+        return f"{name} is {value!r}{nearest((wrong or [value])[0], allowed)}, allowed are {', '.join(allowed)}"
+    return None

@@ -1,0 +1,72 @@
+"""Flags of the compiler's command line: what they decide, what has no effect, what is refused."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from optimum_neuron.compiler.flags import KNOWN_FLAGS, CompilerFlags, parse_flags
+from optimum_neuron.errors import ConfigError
+
+
+@pytest.mark.parametrize("nothing", [None, "", [], ()])
+def test_without_flags_the_compilers_defaults_hold(nothing):
+    assert parse_flags(nothing) == CompilerFlags()
+    flags = CompilerFlags()
+    assert (flags.auto_cast, flags.auto_cast_type, flags.optlevel, flags.target) == ("none", "bf16", "2", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("--target trn1", {"target": "trn1"}),
+        ("--target=trn2 --lnc 2", {"target": "trn2", "lnc": 2}),
+        (["--auto-cast", "matmult", "--auto-cast-type", "fp16"], {"auto_cast": "matmul", "auto_cast_type": "fp16"}),
+        (["--auto-cast=all"], {"auto_cast": "all"}),
+        ("-O1", {"optlevel": "1"}),
+        ("-O 3", {"optlevel": "3"}),
+        ("--optlevel=1", {"optlevel": "1"}),
+        ("-lnc=1", {"lnc": 1}),
+        ("--logical-nc-config 2", {"lnc": 2}),
+        ("--implicit-integer-downcast dot,pow", {"implicit_integer_downcast": ("dot", "pow")}),
+        ("--implicit-integer-downcast default", {}),
+        ("--framework XLA --enable-mixed-precision-accumulation", {}),
+        ("-O1 --optlevel 3 --auto-cast all --auto-cast none", {"optlevel": "3"}),
+    ],
+)
+def test_flags_decide_and_the_last_one_counts(arguments, expected):
+    assert parse_flags(arguments) == CompilerFlags(**expected)
+
+
+def test_what_has_no_effect_is_said_in_one_warning():
+    flags = parse_flags("--model-type=transformer --verbose info --enable-saturate-infinity")
+    with pytest.warns(UserWarning) as told:
+        flags.warn_ineffective()
+    (message,) = [str(warning.message) for warning in told]
+    assert "--model-type transformer (fusions" in message and "--enable-saturate-infinity (inf" in message
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parse_flags("--target inf2 -O1").warn_ineffective()
+
+
+def test_all_problems_are_told_at_once_with_the_nearest_flag():
+    with pytest.raises(ConfigError) as error:
+        parse_flags("--auto-cats all --optlevel 9 --auto-cast-type --enable-saturate-infinity=1 model.hlo --lnc 1,2")
+    text = str(error.value)
+    assert "'--auto-cats' is unknown, did you mean '--auto-cast'?" in text
+    assert "--optlevel is '9', allowed are 1, 2, 3" in text
+    assert "--auto-cast-type lacks its value" in text or "--auto-cast-type is" in text
+    assert "'model.hlo' is unknown" in text
+    assert "--lnc is '1,2'" in text
+    assert "--target" in text.rpartition("To fix it")[2]
+
+
+def test_every_flag_is_accepted_with_a_value_of_its_own():
+    values = {"--target": "trn1", "--auto-cast": "none", "--auto-cast-type": "tf32", "--native-int64": "enabled"}
+    values |= {"--optlevel": "2", "-O": "2", "-lnc": "1", "--lnc": "1", "--logical-nc-config": "1"}
+    values |= {"--framework": "XLA", "--model-type": "generic", "--distribution-strategy": "llm-training"}
+    values |= {"--implicit-integer-downcast": "none", "--verbose": "debug", "--logfile": "a.txt", "--output": "b.neff"}
+    for flag in KNOWN_FLAGS:
+        assert parse_flags([flag, values[flag]] if flag in values else [flag])
