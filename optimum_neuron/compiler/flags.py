@@ -60,7 +60,7 @@ _INEFFECTIVE: Mapping[str, str] = {
     "--enable-fast-context-switch": "switching between simulated models costs nothing",
     "--enable-fast-loading-neuron-binaries": "NEFFs are never compressed",
 }
-"""Accepted flags that change nothing here, and why; `--framework XLA` and float32 accumulation are the only way anyway."""
+"""Accepted flags that change nothing here, and why."""
 
 KNOWN_FLAGS = (*_VALUES, *_SWITCHES, *_ALIASES)
 """Every flag that is read."""
