@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import logging
 import sys
@@ -18,15 +19,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core import Choice, TensorSpec
+from ..core import TensorSpec
 from ..errors import CaptureError, refusal
-from .stacks import Stack, find_stacks, shortened
+from .stacks import Stack, find_stacks, repeating, shortened
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.export import ExportedProgram
+
+    from .record import Segment
 
 _NOISY_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
 
@@ -86,21 +89,17 @@ def capture(
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    stacks = find_stacks(module)
-    if not shorten:
-        stacks = tuple(
-            dataclasses.replace(stack, captured=Choice(value=stack.num_layers, reason="captured whole"))
-            for stack in stacks
-        )
-    num_captured = min((stack.captured.value for stack in stacks), default=None)
-    kept = {n: s for n, s in (states or {}).items() if num_captured is None or _layer_of(n) < num_captured}
+    stacks, states = find_stacks(module), states or {}
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with mode:
-        tensors = [_empty(spec) for spec in inputs.values()]
-        arguments = (*tensors, [_empty(spec) for spec in kept.values()]) if states else tuple(tensors)
-    with shortened(module, stacks), fake_parameters(module, mode), torch.no_grad(), _quiet():
+    with fake_parameters(module, mode), torch.no_grad(), _quiet():
         try:
-            exported = torch.export.export(module, arguments, strict=False)
+            if shorten:
+                stacks = repeating(stacks, functools.partial(_recorded, module, inputs, states, mode))
+            kept = _kept_states(states, stacks)
+            with shortened(module, stacks):
+                tensors, state_tensors = _empty(inputs, mode), _empty(kept, mode)
+                arguments = (*tensors.values(), list(state_tensors.values())) if states else tuple(tensors.values())
+                exported = torch.export.export(module, arguments, strict=False)
         except RuntimeError as error:
             raise capture_error(module, name, error) from error
     return Captured(
@@ -114,6 +113,27 @@ def capture(
         cuts=cuts,
         rare=rare,
     )
+
+
+def _recorded(
+    module: nn.Module,
+    inputs: Mapping[str, TensorSpec],
+    states: Mapping[str, TensorSpec],
+    mode: FakeTensorMode,
+    stacks: tuple[Stack, ...],
+) -> list[Segment]:
+    """What the module does with the captured layers of its stacks."""
+    from .record import record
+
+    layers = [path for stack in stacks for path in stack.layers[: stack.captured.value]]
+    with shortened(module, stacks), mode:
+        return record(module, _empty(inputs, mode), _empty(_kept_states(states, stacks), mode), layers)
+
+
+def _kept_states(states: Mapping[str, TensorSpec], stacks: tuple[Stack, ...]) -> dict[str, TensorSpec]:
+    """States of the captured layers."""
+    short = [stack.captured.value for stack in stacks if stack.captured.value < stack.num_layers]
+    return {name: spec for name, spec in states.items() if not short or int(name.rpartition(".")[2]) < min(short)}
 
 
 def _tied_names(module: nn.Module) -> dict[str, str]:
@@ -153,14 +173,11 @@ def fake_parameters(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
             store[name] = tensor
 
 
-def _empty(spec: TensorSpec) -> torch.Tensor:
+def _empty(specs: Mapping[str, TensorSpec], mode: FakeTensorMode) -> dict[str, torch.Tensor]:
     import torch
 
-    return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype))
-
-
-def _layer_of(state: str) -> int:
-    return int(state.rpartition(".")[2])
+    with mode:
+        return {name: torch.empty(spec.shape, dtype=getattr(torch, spec.dtype)) for name, spec in specs.items()}
 
 
 @contextlib.contextmanager

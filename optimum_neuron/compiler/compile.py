@@ -83,11 +83,11 @@ def compile_graphs(
 
 
 def _captured(recapture: Recapture) -> Captured:
-    """Capture with short stacks; code that counts its layers itself fails then and is captured whole."""
+    """Capture with short stacks; code that fails then, as it does if it counts its layers, is captured whole."""
     try:
         return recapture(True)
     except Exception as error:
-        found = f"captured whole: shortened, it fails ({type(error).__name__}: {str(error).splitlines()[0][:200]})"
+        found = f"captured whole: to capture less fails ({type(error).__name__}: {str(error).splitlines()[0][:200]})"
     whole = recapture(False)
     stacks = [dataclasses.replace(s, captured=Choice(value=s.num_layers, reason=found)) for s in whole.stacks]
     return dataclasses.replace(whole, stacks=tuple(stacks))

@@ -1,31 +1,29 @@
-"""Stacks of equal layers: find them, and shorten them while a model is captured.
+"""Stacks of layers: find them, see how they repeat, and shorten them while a model is captured.
 
-A decoder of 80 equal layers needs 2 of them captured: the second proves that the first repeats. `find_stacks`
-looks at module structure only; whether the captured bodies are equal too is proved later, by
-`passes/outline.py`, on the graph. A stack whose layers differ in any attribute, or share weights in another way
-than all of them alike, is captured whole. What a late layer does only because of its position (`if index == 3`)
-is in no attribute and not in the first two graphs: it goes unseen here, and validation has to find it.
+A decoder of 80 equal layers needs 2 of them captured, one with five sliding windows before each full attention
+needs one period more than its first layer. How a stack repeats is decided on what its layers do, not on how they
+are made: `record.py` runs the whole model once on fakes and the shortened one after it, and the whole must be the
+short one with layers added, operator by operator. A layer that does something else because of its position, an
+attribute, or the number of layers is seen there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import types
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ..core import Choice
 
 if TYPE_CHECKING:
     from torch import nn
 
-NUM_CAPTURED_LAYERS = 2
-"""Layers kept of an equal stack: one to repeat, one to prove that it repeats."""
+    from .record import Segment
 
-_OWN_INDEX = ("layer_idx", "layer_index", "layer_id")
-"""Attributes in which equal layers may differ: their own position."""
+Recording = Callable[[tuple["Stack", ...]], list["Segment"]]
+"""Runs the module with the captured layers of these stacks, and returns its record."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,11 +35,22 @@ class Stack:
     num_layers: int
     """Layers in the full model."""
     captured: Choice[int]
-    """Layers to capture, and why that many."""
+    """Layers to capture, from the first on, and why that many."""
+    period: int = 1
+    """The last `period` of the captured layers are the ones that the rest of the stack repeats."""
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Paths of all layers."""
+        return tuple(f"{self.path}.{index}" for index in range(self.num_layers))
+
+    def whole(self, reason: str) -> Stack:
+        """The same stack, captured with all its layers."""
+        return dataclasses.replace(self, captured=Choice(value=self.num_layers, reason=f"captured whole: {reason}"))
 
 
 def find_stacks(module: nn.Module) -> tuple[Stack, ...]:
-    """Return the outermost `ModuleList`s of one layer class, with the number of layers to capture.
+    """Return the outermost `ModuleList`s of one layer class, to be captured whole.
 
     Example:
         ```python
@@ -50,7 +59,7 @@ def find_stacks(module: nn.Module) -> tuple[Stack, ...]:
 
         model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(8))})
         (stack,) = find_stacks(model)
-        assert (stack.path, stack.num_layers, stack.captured.value) == ("layers", 8, 2)
+        assert (stack.path, stack.num_layers, stack.captured.value) == ("layers", 8, 8)
         ```
     """
     from torch import nn
@@ -61,78 +70,70 @@ def find_stacks(module: nn.Module) -> tuple[Stack, ...]:
         if inside or not isinstance(child, nn.ModuleList) or len(child) < 2:
             continue
         if len({type(layer) for layer in child}) == 1:
-            stacks.append(Stack(path=path, num_layers=len(child), captured=_num_to_capture(child)))
+            whole = Choice(value=len(child), reason="captured whole")
+            stacks.append(Stack(path=path, num_layers=len(child), captured=whole))
     return tuple(stacks)
 
 
-def _num_to_capture(layers: nn.ModuleList) -> Choice[int]:
-    total = len(layers)
-    if total <= NUM_CAPTURED_LAYERS:
-        return Choice(value=total, reason=f"{total} layers are captured whole")
-    first = _signature(layers[0])
-    for index in range(1, total):
-        other = _signature(layers[index])
-        if other != first:
-            name = next(name for name in sorted({*first, *other}) if first.get(name) != other.get(name))
-            name = name.removeprefix(".")
-            return Choice(value=total, reason=f"layers 0 and {index} differ in {name}: captured whole")
-    if shared := _unevenly_shared(layers):
-        return Choice(value=total, reason=f"some layers share {shared} and others do not: captured whole")
-    return Choice(value=NUM_CAPTURED_LAYERS, reason=f"{total} layers have equal attributes and shapes")
+def repeating(stacks: tuple[Stack, ...], recording: Recording) -> tuple[Stack, ...]:
+    """Return the stacks with the fewest layers to capture, proved on records of the whole and of the short model."""
+    if all(stack.num_layers <= 2 for stack in stacks):
+        return stacks
+    whole = recording(stacks)
+    short = tuple(_fewest(stack, whole) for stack in stacks)
+    left_out = {path for stack in short for path in stack.layers[stack.captured.value :]}
+    if left_out:
+        expected = [segment for segment in whole if segment.place not in left_out]
+        if change := _difference(expected, recording(short)):
+            return tuple(stack.whole(f"with fewer layers the model does something else: {change}") for stack in stacks)
+    return short
 
 
-def _signature(layer: nn.Module) -> dict[str, Any]:
-    """Everything of a layer that can shape its graph, by dotted name."""
-    from torch import nn
+def _fewest(stack: Stack, whole: Sequence[Segment]) -> Stack:
+    """The shortest beginning of a stack that ends with `period` layers which all later ones repeat.
 
-    internal = vars(nn.Module()).keys() - {"training"}
-    facts: dict[str, Any] = {}
-    first_names: dict[int, str] = {}
-    for path, module in layer.named_modules():
-        facts[f"{path}.class"] = type(module)
-        tensors = (
-            *module.named_parameters(recurse=False, remove_duplicate=False),
-            *module.named_buffers(recurse=False),
-        )
-        for name, tensor in tensors:
-            facts[f"{path}.{name}"] = (_fact(tensor), first_names.setdefault(id(tensor), f"{path}.{name}"))
-        for name, value in vars(module).items():
-            if name not in internal and name not in _OWN_INDEX:
-                facts[f"{path}.{name}"] = _fact(value)
-    return facts
-
-
-def _fact(value: Any) -> Any:
-    """What of an attribute can be compared between layers; objects compare by their own equality."""
-    import torch
-    from torch import nn
-
-    if isinstance(value, torch.Tensor):
-        return (tuple(value.shape), value.dtype)
-    if isinstance(value, nn.Module):
-        return type(value)
-    if isinstance(value, (list, tuple)):
-        return [_fact(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _fact(item) for key, item in value.items()}
-    if isinstance(value, functools.partial):
-        return [value.func, _fact(value.args), _fact(value.keywords)]
-    if isinstance(value, types.MethodType):
-        return value.__func__
-    return value.tolist() if hasattr(value, "tolist") else value
+    At least one layer comes before these: it shows what a layer reads from the one before it. The beginning ends
+    with the same kind of layer as the whole stack, since the code after the stack reads that one's results.
+    """
+    total, layers, places = stack.num_layers, stack.layers, tuple(segment.place for segment in whole)
+    if total <= 2:
+        return stack
+    if tuple(place for place in places if place in layers) != layers:
+        return stack.whole("the layers are not called once each, in order")
+    start = places.index(layers[0])
+    if places[start : start + total] != layers:
+        return stack.whole("operators run between the layers")
+    texts = [segment.operators for segment in whole[start : start + total]]
+    kinds = [texts.index(text) for text in texts]
+    for captured in range(2, total):
+        for period in range(1, captured):
+            first = captured - period
+            if (total - captured) % period == 0 and kinds[first:-period] == kinds[first + period :]:
+                reason = f"{_span(captured, total)}: as {_span(first, captured)}, operator by operator"
+                return dataclasses.replace(stack, captured=Choice(value=captured, reason=reason), period=period)
+    other = next(index for index in range(2, total) if kinds[index] != kinds[1])
+    operator = _first_difference(texts[1], texts[other])
+    return stack.whole(f"layers 1 and {other} differ in {operator}")
 
 
-def _unevenly_shared(layers: nn.ModuleList) -> str | None:
-    """Name of a parameter that several layers share, but not all of them under the same names."""
-    users: dict[int, list[tuple[int, str]]] = {}
-    for index, layer in enumerate(layers):
-        for name, parameter in layer.named_parameters(remove_duplicate=False):
-            users.setdefault(id(parameter), []).append((index, name))
-    for found in users.values():
-        indices, names = {index for index, _ in found}, {name for _, name in found}
-        if len(indices) > 1 and (len(indices) < len(layers) or len(found) != len(indices) * len(names)):
-            return min(names)
+def _span(start: int, end: int) -> str:
+    return f"layer {start}" if end - start == 1 else f"layers {start} to {end - 1}"
+
+
+def _difference(expected: Sequence[Segment], found: Sequence[Segment]) -> str | None:
+    """Where two records differ, or None."""
+    for left, right in itertools.zip_longest(expected, found):
+        if left is None or right is None or left.place != right.place:
+            return "its layers are called in another order"
+        if left.operators != right.operators:
+            return f"{_first_difference(left.operators, right.operators)} in {left.place}"
     return None
+
+
+def _first_difference(left: Sequence[str], right: Sequence[str]) -> str:
+    """The first line of `right` that is not the same in `left`."""
+    pairs = itertools.zip_longest(left, right, fillvalue="nothing")
+    return next(b for a, b in pairs if a != b)
 
 
 @contextlib.contextmanager

@@ -159,6 +159,26 @@ def test_only_the_states_of_captured_layers_are_traced():
     assert whole.states == tuple(states) and whole.stacks[0].captured.reason == "captured whole"
 
 
+class TwoLists(Counter):
+    """Its states belong to layers that are no stack; beside them is a list of two."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.first, self.second, self.third = (self.Layer() for _ in range(3))
+        self.factors = nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
+
+    def forward(self, x, states):
+        for layer, state in zip((self.first, self.second, self.third), states, strict=True):
+            x = layer(x, state)
+        return self.factors[1](self.factors[0](x))
+
+
+def test_a_list_that_is_captured_whole_leaves_all_states():
+    states = {f"sum.{index}": spec(2) for index in range(3)}
+    captured = capture(TwoLists(), name="g", inputs={"x": spec(2)}, states=states)
+    assert captured.states == tuple(states) and captured.stacks[0].captured.value == 2
+
+
 class Numbered(Counter):
     """Counts its layers itself."""
 
@@ -172,7 +192,7 @@ def test_code_that_cannot_run_short_is_captured_whole_and_says_so():
     model, states = Numbered(4), {f"sum.{index}": spec(2) for index in range(4)}
     compiled = compile_module(model, {"x": spec(2)}, states=states)
     assert compiled.stacks["layers"].value == 4
-    assert "shortened, it fails (IndexError" in compiled.stacks["layers"].reason
+    assert "to capture less fails (IndexError" in compiled.stacks["layers"].reason
     state = [torch.ones(2) for _ in states]
     found = run_program(compiled.program, model, [torch.ones(2)], state)["output"]
     assert found.tolist() == [31, 31] and [int(tensor[0]) for tensor in state] == [2, 4, 8, 16]

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 
 import pytest
-import torch
 from torch import nn
-from torch.nn import functional as F
 
-from optimum_neuron.compiler.stacks import find_stacks, shortened
-
-
-class Layer(nn.Module):
-    def __init__(self, index=0, size=4, **attributes):
-        super().__init__()
-        self.linear = nn.Linear(size, size)
-        self.layer_idx = index
-        vars(self).update(attributes)
-
-    def method(self):
-        return self
+from optimum_neuron.compiler.record import Segment
+from optimum_neuron.compiler.stacks import Stack, find_stacks, repeating, shortened
+from optimum_neuron.core import Choice
 
 
 class Model(nn.Module):
@@ -29,152 +18,173 @@ class Model(nn.Module):
         self.layers = nn.ModuleList(layers)
 
 
-def only_stack(layers):
-    (stack,) = find_stacks(Model(layers))
-    return stack
+def linears(count):
+    return Model(nn.Linear(4, 4) for _ in range(count))
 
 
-def test_equal_layers_are_shortened_whatever_their_own_index():
-    stack = only_stack(Layer(index) for index in range(5))
-    assert (stack.path, stack.num_layers, stack.captured.value) == ("layers", 5, 2)
-    assert stack.captured.reason == "5 layers have equal attributes and shapes"
+def test_a_list_of_one_class_is_a_stack_to_be_captured_whole():
+    (stack,) = find_stacks(linears(5))
+    assert (stack.path, stack.num_layers, stack.captured.value, stack.period) == ("layers", 5, 5, 1)
+    assert stack.layers == ("layers.0", "layers.1", "layers.2", "layers.3", "layers.4")
 
 
 @pytest.mark.parametrize("num_layers", [0, 1])
 def test_less_than_two_layers_are_no_stack(num_layers):
-    assert find_stacks(Model([Layer() for _ in range(num_layers)])) == ()
-
-
-def test_two_layers_are_captured_whole():
-    assert only_stack([Layer(), Layer()]).captured.value == 2
+    assert find_stacks(linears(num_layers)) == ()
 
 
 def test_layers_of_several_classes_are_no_stack():
-    assert find_stacks(Model([Layer(), Layer(), nn.Linear(4, 4)])) == ()
-
-
-DIFFERENCES = {
-    "number": ("scale", 1.0, 2.0),
-    "text": ("kind", "full", "sliding"),
-    "none": ("window", None, 8),
-    "type of number": ("dtype", torch.float32, torch.bfloat16),
-    "private": ("_window", 4, 8),
-    "tuple": ("heads", (1, 2), (1, 3)),
-    "list": ("heads", [1, 2], [1, 3]),
-    "dictionary": ("options", {"a": [1]}, {"a": [2]}),
-    "function": ("act", F.relu, F.gelu),
-    "partial": ("act", functools.partial(F.softmax, dim=0), functools.partial(F.softmax, dim=1)),
-    "array": ("table", torch.arange(3).numpy(), torch.zeros(3).numpy()),
-    "plain tensor": ("table", torch.zeros(2), torch.zeros(3)),
-    "training": ("training", True, False),
-}
-
-
-@pytest.mark.parametrize(("name", "usual", "other"), DIFFERENCES.values(), ids=DIFFERENCES)
-def test_a_different_attribute_of_a_late_layer_is_found_and_named(name, usual, other):
-    stack = only_stack(Layer(index, **{name: usual if index < 3 else other}) for index in range(4))
-    assert stack.captured.value == 4
-    assert stack.captured.reason == f"layers 0 and 3 differ in {name}: captured whole"
-    assert only_stack(Layer(index, **{name: usual}) for index in range(4)).captured.value == 2
-
-
-def with_extra_parameter(index):
-    layer = Layer(index)
-    if index == 2:
-        layer.linear.register_parameter("extra", nn.Parameter(torch.zeros(1)))
-    return layer
-
-
-def with_buffer(index):
-    layer = Layer(index)
-    layer.register_buffer("table", torch.zeros(2 if index < 2 else 3))
-    return layer
-
-
-def with_other_child(index):
-    layer = Layer(index)
-    layer.norm = nn.LayerNorm(4) if index < 2 else nn.RMSNorm(4)
-    return layer
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (lambda index: Layer(index, size=4 if index < 2 else 8), "linear.bias"),
-        (lambda index: Layer(index).to(torch.float16 if index == 2 else torch.float32), "linear.bias"),
-        (with_extra_parameter, "linear.extra"),
-        (with_buffer, "table"),
-        (with_other_child, "norm.bias"),
-    ],
-    ids=["size", "dtype", "parameter", "buffer", "class"],
-)
-def test_a_difference_inside_a_layer_is_found_and_named(make, name):
-    stack = only_stack(make(index) for index in range(3))
-    assert stack.captured.value == 3
-    assert stack.captured.reason == f"layers 0 and 2 differ in {name}: captured whole"
-
-
-def test_objects_that_layers_share_and_their_own_methods_are_no_difference():
-    config, layers = object(), [Layer(index) for index in range(3)]
-    for layer in layers:
-        layer.config, layer.run = config, layer.method
-    assert only_stack(layers).captured.value == 2
-    layers[2].config = object()
-    assert only_stack(layers).captured.value == 3
-
-
-def test_a_weight_that_all_layers_share_is_fine_and_one_that_some_share_is_not():
-    layers = [Layer(index) for index in range(4)]
-    for layer in layers:
-        layer.linear = layers[0].linear
-    assert only_stack(layers).captured.value == 2
-    layers[2].linear = layers[3].linear = nn.Linear(4, 4)
-    stack = only_stack(layers)
-    assert (stack.captured.value, stack.captured.reason) == (
-        4,
-        "some layers share linear.weight and others do not: captured whole",
-    )
-
-
-def test_a_tie_inside_a_late_layer_is_found():
-    layers = [Layer(index) for index in range(3)]
-    for layer in layers:
-        layer.second = nn.Linear(4, 4)
-    assert only_stack(layers).captured.value == 2
-    layers[2].second.weight = layers[2].linear.weight
-    assert "layers 0 and 2 differ in second.weight" in only_stack(layers).captured.reason
+    assert find_stacks(Model([nn.Linear(4, 4), nn.Linear(4, 4), nn.LayerNorm(4)])) == ()
 
 
 def test_the_outermost_of_nested_lists_counts_and_lists_side_by_side_all_do():
-    def expert_layer(index, experts=3):
-        layer = Layer(index)
-        layer.experts = nn.ModuleList(nn.Linear(2, 2) for _ in range(experts))
-        return layer
-
-    model = Model(expert_layer(index) for index in range(4))
+    model = Model(linears(2) for _ in range(4))
     model.layers_after = nn.ModuleList(nn.LayerNorm(2) for _ in range(3))
-    found = {stack.path: stack.captured.value for stack in find_stacks(model)}
-    assert found == {"layers": 2, "layers_after": 2}
-    model.layers[3] = expert_layer(3, experts=4)
-    assert find_stacks(model)[0].captured.value == 4
+    assert {stack.path: stack.num_layers for stack in find_stacks(model)} == {"layers": 4, "layers_after": 3}
+
+
+# How a stack repeats, on records that are written by hand: one letter is what one layer does.
+
+
+def stack_of(num_layers, path="layers"):
+    return Stack(path=path, num_layers=num_layers, captured=Choice(value=num_layers, reason="not looked at"))
+
+
+def segments(kinds, path="layers"):
+    return [Segment(place=f"{path}.{index}", operators=[f"aten.{kind}(here:0)"]) for index, kind in enumerate(kinds)]
+
+
+HEAD, TAIL = Segment(place="between 0", operators=["head()"]), Segment(place="between 1", operators=["tail()"])
+
+
+def chosen(kinds):
+    """The stack of a model whose layers are of these kinds, with the records of the whole and the short model."""
+
+    def recording(stacks):
+        return [HEAD, *segments(kinds[: stacks[0].captured.value]), TAIL]
+
+    (stack,) = repeating((stack_of(len(kinds)),), recording)
+    return stack
+
+
+@pytest.mark.parametrize(
+    ("kinds", "captured", "period", "reason"),
+    [
+        ("abbb", 2, 1, "layers 2 to 3: as layer 1"),
+        ("abb", 2, 1, "layer 2: as layer 1"),
+        ("a" + 79 * "b", 2, 1, "layers 2 to 79: as layer 1"),
+        ("aabbbbb", 3, 1, "layers 3 to 6: as layer 2"),
+        ("abcbcbc", 3, 2, "layers 3 to 6: as layers 1 to 2"),
+        ("abcbcb", 4, 2, "layers 4 to 5: as layers 2 to 3"),
+        ("a" + 4 * "sssssf" + "s", 8, 6, "layers 8 to 25: as layers 2 to 7"),
+        ("abbbcbbbb", 6, 1, "layers 6 to 8: as layer 5"),
+    ],
+)
+def test_the_fewest_layers_that_the_others_repeat_are_captured(kinds, captured, period, reason):
+    stack = chosen(kinds)
+    assert (stack.captured.value, stack.period) == (captured, period)
+    assert stack.captured.reason == f"{reason}, operator by operator"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "reason"),
+    [
+        ("abbc", "captured whole: layers 1 and 3 differ in aten.c(here:0)"),
+        ("abcd", "captured whole: layers 1 and 2 differ in aten.c(here:0)"),
+        ("abcb", "captured whole: layers 1 and 2 differ in aten.c(here:0)"),
+        ("ab", "not looked at"),
+    ],
+)
+def test_layers_that_nothing_repeats_are_captured_whole(kinds, reason):
+    stack = chosen(kinds)
+    assert (stack.captured.value, stack.captured.reason) == (len(kinds), reason)
+
+
+ORDER = "captured whole: the layers are not called once each, in order"
+LAYERS = segments("abbb")
+
+
+@pytest.mark.parametrize(
+    ("whole", "reason"),
+    [
+        ([HEAD, TAIL], ORDER),
+        ([HEAD, *LAYERS[:2], LAYERS[3], TAIL], ORDER),
+        ([HEAD, *LAYERS[:3], TAIL], ORDER),
+        ([HEAD, *LAYERS, LAYERS[3], TAIL], ORDER),
+        ([HEAD, *LAYERS[::-1], TAIL], ORDER),
+        ([HEAD, *LAYERS[:3], TAIL, LAYERS[3]], "captured whole: operators run between the layers"),
+    ],
+    ids=["none", "skipped", "last skipped", "repeated", "backwards", "between"],
+)
+def test_layers_that_are_not_called_in_a_row_are_captured_whole(whole, reason):
+    (stack,) = repeating((stack_of(4),), lambda stacks: whole)
+    assert (stack.captured.value, stack.captured.reason) == (4, reason)
+
+
+def changed(segment, *operators):
+    return dataclasses.replace(segment, operators=list(operators))
+
+
+@pytest.mark.parametrize(
+    ("short", "where"),
+    [
+        ([changed(HEAD, "other()"), *LAYERS[:2], TAIL], "other() in between 0"),
+        ([HEAD, LAYERS[0], changed(LAYERS[1], "other()"), TAIL], "other() in layers.1"),
+        ([HEAD, *LAYERS[:2], changed(TAIL, "tail()", "more()")], "more() in between 1"),
+        ([HEAD, *LAYERS[:2], changed(TAIL)], "nothing in between 1"),
+        ([HEAD, *LAYERS[:2]], "its layers are called in another order"),
+        ([HEAD, LAYERS[0], TAIL, LAYERS[1]], "its layers are called in another order"),
+    ],
+)
+def test_a_model_that_does_something_else_with_fewer_layers_is_captured_whole(short, where):
+    def recording(stacks):
+        return short if stacks[0].captured.value == 2 else [HEAD, *LAYERS, TAIL]
+
+    (stack,) = repeating((stack_of(4),), recording)
+    reason = f"captured whole: with fewer layers the model does something else: {where}"
+    assert (stack.captured.value, stack.captured.reason) == (4, reason)
+
+
+def test_each_of_two_stacks_has_its_own_number():
+    left, right = segments("abbb", "left"), segments("acdcd", "right")
+
+    def recording(stacks):
+        return [HEAD, *left[: stacks[0].captured.value], TAIL, *right[: stacks[1].captured.value]]
+
+    stacks = repeating((stack_of(4, "left"), stack_of(5, "right")), recording)
+    assert [(stack.captured.value, stack.period) for stack in stacks] == [(2, 1), (3, 2)]
+
+
+def test_nothing_runs_when_no_stack_could_be_shorter():
+    stacks = (stack_of(2), stack_of(2, "other"))
+    assert repeating(stacks, recording=None) == stacks and repeating((), recording=None) == ()
+
+
+# Shortening.
+
+
+def short_stacks(model, captured=2):
+    return tuple(
+        dataclasses.replace(stack, captured=Choice(value=captured, reason="test")) for stack in find_stacks(model)
+    )
 
 
 def test_shortened_cuts_and_restores_in_order():
-    model = Model(Layer(index) for index in range(12))
+    model = linears(12)
     before = list(model.layers)
-    with shortened(model, find_stacks(model)):
+    with shortened(model, short_stacks(model)):
         assert list(model.layers) == before[:2]
-        assert [name for name, _ in model.named_parameters()][-1] == "layers.1.linear.bias"
+        assert [name for name, _ in model.named_parameters()][-1] == "layers.1.bias"
     assert list(model.layers) == before and list(model.layers._modules) == [str(index) for index in range(12)]
 
 
 def test_shortened_restores_after_an_error_inside_and_after_a_stack_that_is_not_there():
-    model = Model(Layer(index) for index in range(4))
-    stacks, before = find_stacks(model), list(model.layers)
+    model = linears(4)
+    stacks, before = short_stacks(model), list(model.layers)
     with pytest.raises(ZeroDivisionError), shortened(model, stacks):
         raise ZeroDivisionError
     assert list(model.layers) == before
-    elsewhere = find_stacks(nn.ModuleDict({"other": nn.ModuleList(Layer() for _ in range(3))}))
+    elsewhere = short_stacks(nn.ModuleDict({"other": nn.ModuleList(nn.Linear(4, 4) for _ in range(3))}))
     with pytest.raises(AttributeError), shortened(model, (*stacks, *elsewhere)):
         pass
     assert list(model.layers) == before

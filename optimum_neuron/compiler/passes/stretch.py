@@ -1,16 +1,17 @@
 """Pass: give a stack that was captured short its full number of layers.
 
-Two captured layers with one body say how a layer takes part in the graph: which arguments are shared, which
-follow the layer's index (weights, state), which carry the previous layer's results. If anything does not fit
-that picture the pass declines with a reason, and the model is captured whole.
+`stacks.py` has proved, on records of the whole and of the short model, that the layers which are left out repeat
+the last `period` of the captured ones. Here that is written into the graph: a layer that is added calls what its
+model calls, with its own weights and state, with what the layer before it returns, and with all else as it is.
+Before: the layers of the stack are consecutive calls. After: so are all layers. If the graph does not fit that
+picture the pass declines with a reason, and the model is captured whole.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from ...core import TensorSpec
-from ..ir import Call, Graph, Program
+from ..ir import Call, Program
 from ..stacks import Stack
 
 
@@ -19,86 +20,51 @@ class NotUniformError(Exception):
 
 
 def stretch(program: Program, graph_name: str, stack: Stack) -> Program:
-    """Repeat the second captured layer of `stack` until the graph has all its layers.
+    """Repeat the last `stack.period` captured layers until the graph has all layers of the stack.
 
     Raises:
-        NotUniformError: the two captured layers are not one body in one chain.
+        NotUniformError: the captured layers are not the consecutive calls that repeat.
     """
-    graph = program.graphs[graph_name]
-    positions = [i for i, call in enumerate(graph.calls) if _index_in(call.module_path, stack.path) is not None]
-    if len(positions) != 2 or positions[1] != positions[0] + 1:
-        raise NotUniformError(f"{stack.path}: the layers are not two consecutive calls")
-    first, second = graph.calls[positions[0]], graph.calls[positions[1]]
-    if first.subprogram != second.subprogram:
-        raise NotUniformError(f"{stack.path}: layers 0 and 1 have different graphs")
-    head, tail = graph.calls[: positions[0]], graph.calls[positions[1] + 1 :]
-    _require_chain(graph, first, second, tail, stack)
-    middle = [first]
-    for index in range(1, stack.num_layers):
-        middle.append(_layer_call(first, second, middle[-1], index, stack))
-    final = dict(zip(second.outputs, middle[-1].outputs, strict=True))
+    graph, num_captured = program.graphs[graph_name], stack.captured.value
+    paths = tuple(call.module_path for call in graph.calls)
+    wanted = stack.layers[:num_captured]
+    start = paths.index(wanted[0]) if wanted[0] in paths else 0
+    captured, tail = graph.calls[start : start + num_captured], graph.calls[start + num_captured :]
+    if paths[start : start + num_captured] != wanted or set(wanted) & {call.module_path for call in tail}:
+        raise NotUniformError(f"{stack.path}: the layers are not consecutive calls")
+    before, last = num_captured - stack.period - 1, num_captured - 1
+    if captured[before].subprogram != captured[last].subprogram:
+        raise NotUniformError(f"{stack.path}: layers {before} and {last} have different graphs")
+    layers, weights, states = list(captured), dict(program.weights), dict(program.states)
+    for index in range(num_captured, stack.num_layers):
+        model = num_captured - stack.period + (index - num_captured) % stack.period
+        layers.append(_repeated(captured, model, layers[-1], index, stack))
+        for value, like in zip(layers[-1].inputs, captured[model].inputs, strict=True):
+            kind, _, name = value.partition(":")
+            if kind == "weight":
+                weights[name] = weights[like.partition(":")[2]]
+            elif kind == "state":
+                states[name] = states[like.partition(":")[2]]
+    final = dict(zip(captured[last].outputs, layers[-1].outputs, strict=True))
     renamed = tuple(dataclasses.replace(c, inputs=tuple(final.get(v, v) for v in c.inputs)) for c in tail)
     outputs = {name: final.get(value, value) for name, value in graph.outputs.items()}
-    longer = dataclasses.replace(graph, calls=(*head, *middle, *renamed), outputs=outputs)
-    weights, states = _all_layers(program, longer, second, stack)
+    longer = dataclasses.replace(graph, calls=(*graph.calls[:start], *layers, *renamed), outputs=outputs)
     return dataclasses.replace(program, graphs={**program.graphs, graph_name: longer}, weights=weights, states=states)
 
 
-def _index_in(path: str, stack_path: str) -> int | None:
-    head, _, rest = path.partition(stack_path + ".")
-    return int(rest) if head == "" and rest.isdigit() else None
+def _repeated(captured: tuple[Call, ...], model: int, previous: Call, index: int, stack: Stack) -> Call:
+    """The call of layer `index`, which does after `previous` what layer `model` does after the one before it."""
+    carried = dict(zip(captured[model - 1].outputs, previous.outputs, strict=True))
+    inputs = tuple(carried.get(value) or _reindexed(value, model, index, stack) for value in captured[model].inputs)
+    outputs = tuple(f"tmp:{stack.path}.{index}.{slot}" for slot in range(len(captured[model].outputs)))
+    return dataclasses.replace(captured[model], inputs=inputs, outputs=outputs, module_path=f"{stack.path}.{index}")
 
 
-def _require_chain(graph: Graph, first: Call, second: Call, tail: tuple[Call, ...], stack: Stack) -> None:
-    """The first layer's results may only feed the second; the tail may only read carried results."""
-    carried = {second.inputs[p] for p in range(len(second.inputs)) if second.inputs[p] in first.outputs}
-    later = {value for call in tail for value in call.inputs} | set(graph.outputs.values())
-    if later & set(first.outputs):
-        raise NotUniformError(f"{stack.path}: the result of layer 0 is used after the stack")
-    slots = {first.outputs.index(value) for value in carried}
-    if any(second.outputs.index(v) not in slots for v in later & set(second.outputs)):
-        raise NotUniformError(f"{stack.path}: a result of the last layer is not passed from layer to layer")
-
-
-def _layer_call(first: Call, second: Call, previous: Call, index: int, stack: Stack) -> Call:
-    inputs = []
-    for value0, value1 in zip(first.inputs, second.inputs, strict=True):
-        if value1 in first.outputs:
-            inputs.append(previous.outputs[first.outputs.index(value1)])
-        elif value0 == value1:
-            inputs.append(value0)
-        else:
-            inputs.append(_reindexed(value0, value1, index, stack))
-    outputs = tuple(f"tmp:{stack.path}.{index}.{slot}" for slot in range(len(first.outputs)))
-    return Call(subprogram=first.subprogram, inputs=tuple(inputs), outputs=outputs, module_path=f"{stack.path}.{index}")
-
-
-def _reindexed(value0: str, value1: str, index: int, stack: Stack) -> str:
-    """Name the argument of layer `index`, given the names in layers 0 and 1."""
-    for before, after in ((f"{stack.path}.", "."), ("", "")):
-        pattern0, pattern1 = (f"{before}{i}{after}" for i in (0, 1))
-        if before and pattern0 in value0 and value0.replace(pattern0, pattern1, 1) == value1:
-            return value0.replace(pattern0, f"{before}{index}{after}", 1)
-        stem0, _, number0 = value0.rpartition(".")
-        stem1, _, number1 = value1.rpartition(".")
-        if not before and value0.startswith("state:") and stem0 == stem1 and (number0, number1) == ("0", "1"):
-            return f"{stem0}.{index}"
-    raise NotUniformError(f"{stack.path}: {value0} and {value1} do not follow the layer's index")
-
-
-def _all_layers(program: Program, graph: Graph, second: Call, stack: Stack):  # type: ignore[no-untyped-def]
-    """Declare weights and states of the added layers with the specs of layer 1."""
-    weights: dict[str, TensorSpec] = dict(program.weights)
-    states: dict[str, TensorSpec] = dict(program.states)
-    for call in graph.calls:
-        if _index_in(call.module_path, stack.path) is None:
-            continue
-        for value, model in zip(call.inputs, second.inputs, strict=True):
-            kind, _, name = value.partition(":")
-            if kind == "const" and name not in program.constants:
-                raise NotUniformError(f"{stack.path}: constant {name} differs from layer to layer")
-            if kind == "weight":
-                weights[name] = program.weights[model.partition(":")[2]]
-            if kind == "state":
-                states[name] = program.states[model.partition(":")[2]]
-    return weights, states
+def _reindexed(value: str, model: int, index: int, stack: Stack) -> str:
+    """Name what layer `index` uses where layer `model` uses `value`: its own weight or state, or the same."""
+    kind, _, name = value.partition(":")
+    own_weights = f"{stack.path}.{model}."
+    if kind == "weight" and name.startswith(own_weights):
+        return f"weight:{stack.path}.{index}.{name.removeprefix(own_weights)}"
+    what, _, number = name.rpartition(".")
+    return f"state:{what}.{index}" if kind == "state" and number == str(model) else value

@@ -12,7 +12,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ...compiler.capture import capture_error, fake_parameters
-from ...compiler.stacks import find_stacks, shortened
 from .model import GenericDecoder
 
 
@@ -46,10 +45,9 @@ def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
         CaptureError: the model's code depends on tensor values.
     """
     num_layers = decoder.text_config.num_hidden_layers
-    stacks = find_stacks(decoder)
     recorders = [_Recorder() for _ in range(num_layers)]
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with shortened(decoder, stacks), fake_parameters(decoder, mode), mode, torch.no_grad():
+    with fake_parameters(decoder, mode), mode, torch.no_grad():
         ids = torch.zeros(1, 1, dtype=torch.int64)
         model: Any = decoder.model
         cache, mask = Cache(layers=recorders), decoder.masks(ids, 1)

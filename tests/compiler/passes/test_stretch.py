@@ -1,6 +1,8 @@
-"""Stacks that were captured with two layers run like the whole model, or are captured whole."""
+"""Stacks that were captured short run like the whole model; what does not repeat is captured whole."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 from optimum_neuron.compiler.capture import capture
 from optimum_neuron.compiler.passes.outline import outline
 from optimum_neuron.compiler.passes.stretch import NotUniformError, stretch
+from optimum_neuron.core import Choice
 from tests.programs import compile_module, run_program, spec
 
 SIZE, SLOTS = 4, 5
@@ -36,10 +39,12 @@ class Model(nn.Module):
         self.norm = nn.LayerNorm(SIZE)
 
     def forward(self, x, slot, states):
-        x, table = x * 2, self.table + 1
-        for layer, keys, values in zip(self.layers, states[::2], states[1::2], strict=True):
+        return self.norm(self.run(x * 2, self.table + 1, slot, list(zip(states[::2], states[1::2], strict=True))))
+
+    def run(self, x, table, slot, states):
+        for layer, (keys, values) in zip(self.layers, states, strict=True):
             x = layer(x, table, slot, values, keys)
-        return self.norm(x)
+        return x
 
 
 INPUTS = {"x": spec(1, SIZE), "slot": spec(1, dtype="int64")}
@@ -61,7 +66,9 @@ def assert_runs_like(module, compiled, num_layers):
         with torch.no_grad():
             wanted = module(x, where, list(wanted_state.values()))
         assert torch.equal(found, wanted)
-    assert all(torch.equal(state[name], wanted_state[name]) and state[name].any() for name in wanted_state)
+    assert all(torch.equal(state[name], wanted_state[name]) for name in wanted_state)
+    unused = {name for name in state if not state[name].any()}
+    assert {name.rpartition(".")[2] for name in unused} <= {str(getattr(module, "skipped", ""))}
 
 
 @pytest.mark.parametrize("num_layers", [2, 3, 12])
@@ -78,18 +85,107 @@ def test_a_stretched_program_gives_the_results_of_the_whole_model(num_layers):
     assert_runs_like(model, compiled, num_layers)
 
 
-class UsesIndex(Layer):
+# What a layer does because of its place. Each model has a number of layers, the number to capture, and the reason.
+
+
+class LateIndex(Layer):
+    """Layer 3 is another one, and only its index tells."""
+
+    def forward(self, x, *rest):
+        return super().forward(x * 2 if self.layer_idx == 3 else x, *rest)
+
+
+class EveryIndex(Layer):
     def forward(self, x, *rest):
         return super().forward(x * (1 + self.layer_idx), *rest)
 
 
-class OwnBuffer(Layer):
-    def __init__(self, index):
+class OddIndex(Layer):
+    def forward(self, x, *rest):
+        return super().forward(x.sin() if self.layer_idx % 2 else x, *rest)
+
+
+class FirstIndex(Layer):
+    def forward(self, x, *rest):
+        return super().forward(x.sin().sin() if self.layer_idx == 0 else x.sin(), *rest)
+
+
+class Buffered(Layer):
+    """Every layer has a constant of its own."""
+
+    def __init__(self, index, value=1.0):
         super().__init__(index)
-        self.register_buffer("own", torch.full((SIZE,), float(index)), persistent=False)
+        self.register_buffer("own", torch.full((SIZE,), value), persistent=False)
 
     def forward(self, x, *rest):
-        return super().forward(x + self.own, *rest)
+        return super().forward(x + self.own + torch.tensor([0.5]), *rest)
+
+
+class LateMask(Model):
+    """The parent gives odd layers another table: two kinds of call of one body."""
+
+    def run(self, x, table, slot, states):
+        other = table.cos()
+        for index, (layer, (keys, values)) in enumerate(zip(self.layers, states, strict=True)):
+            x = layer(x, other if index % 2 else table, slot, values, keys)
+        return x
+
+
+class Windows(Model):
+    """Every sixth layer gets another table."""
+
+    def run(self, x, table, slot, states):
+        other = table.cos()
+        for index, (layer, (keys, values)) in enumerate(zip(self.layers, states, strict=True)):
+            x = layer(x, table if (index + 1) % 6 else other, slot, values, keys)
+        return x
+
+
+class OddInput(Model):
+    """The parent works between some of the layers."""
+
+    def run(self, x, table, slot, states):
+        for index, (layer, (keys, values)) in enumerate(zip(self.layers, states, strict=True)):
+            x = layer(x * 2 if index % 2 else x, table, slot, values, keys)
+        return x
+
+
+class WorksBetween(Model):
+    def run(self, x, table, slot, states):
+        for layer, (keys, values) in zip(self.layers, states, strict=True):
+            x = layer(x, table, slot, values, keys).tanh()
+        return x
+
+
+class Skips(Model):
+    skipped = 3
+
+    def run(self, x, table, slot, states):
+        for index, (layer, (keys, values)) in enumerate(zip(self.layers, states, strict=True)):
+            x = layer(x, table, slot, values, keys) if index != self.skipped else x
+        return x
+
+
+class Repeats(Model):
+    repeated = 2
+
+    def run(self, x, table, slot, states):
+        x = super().run(x, table, slot, states)
+        return self.layers[self.repeated](x, table, slot, *states[self.repeated][::-1])
+
+
+class CountsLayers(Model):
+    """What is done after the layers depends on their number."""
+
+    def run(self, x, table, slot, states):
+        return super().run(x, table, slot, states) * len(self.layers)
+
+
+class Backwards(Model):
+    """Layers use each other's state."""
+
+    def run(self, x, table, slot, states):
+        return super().run(x, table, slot, states[::-1])
 
 
 class TwoResults(Layer):
@@ -103,66 +199,110 @@ class KeepsLastDetail(Model):
     def __init__(self, num_layers):
         super().__init__(num_layers, TwoResults)
 
-    def forward(self, x, slot, states):
-        for layer, keys, values in zip(self.layers, states[::2], states[1::2], strict=True):
-            x, detail = layer(x, self.table, slot, values, keys)
+    def run(self, x, table, slot, states):
+        for layer, (keys, values) in zip(self.layers, states, strict=True):
+            x, detail = layer(x, table, slot, values, keys)
         return x + detail
 
 
-class SkipsToTheEnd(Model):
-    """The result of the first layer is used after the stack."""
+class Collects(Model):
+    """One result of a layer is used after the stack."""
 
-    def forward(self, x, slot, states):
+    def __init__(self, num_layers, which):
+        super().__init__(num_layers)
+        self.which = which
+
+    def run(self, x, table, slot, states):
         results = []
-        for layer, keys, values in zip(self.layers, states[::2], states[1::2], strict=True):
-            x = layer(x, self.table, slot, values, keys)
+        for layer, (keys, values) in zip(self.layers, states, strict=True):
+            x = layer(x, table, slot, values, keys)
             results.append(x)
-        return x + results[0]
+        return x + results[self.which]
 
 
-class WorksBetween(Model):
-    """Something happens between the layers that is no part of them."""
+class SeesTheInputBefore(Model):
+    """Every layer also gets the input of the one before."""
 
-    def forward(self, x, slot, states):
-        for layer, keys, values in zip(self.layers, states[::2], states[1::2], strict=True):
-            x = layer(x, self.table, slot, values, keys).tanh()
-        return x
-
-
-class SeesTheFirstInput(Model):
-    """Every layer after the first also gets the input of the one before."""
-
-    def forward(self, x, slot, states):
-        before = x * 2
-        for layer, keys, values in zip(self.layers, states[::2], states[1::2], strict=True):
+    def run(self, x, table, slot, states):
+        before = table
+        for layer, (keys, values) in zip(self.layers, states, strict=True):
             x, before = layer(x, before, slot, values, keys), x
         return x
 
 
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (lambda n: Model(n, UsesIndex), "layers 0 and 1 have different graphs"),
-        (lambda n: Model(n, OwnBuffer), "constant layers.2.own differs from layer to layer"),
-        (KeepsLastDetail, "layers 0 and 1 have different graphs"),
-        (SkipsToTheEnd, "the result of layer 0 is used after the stack"),
-        (WorksBetween, "the layers are not two consecutive calls"),
-        (SeesTheFirstInput, "do not follow the layer's index"),
-    ],
-    ids=["index", "buffer", "last", "first", "between", "two back"],
-)
+class SharesTheFirstDetail(Model):
+    """Every layer after the first gets what the first one computed, as a bias of relative positions."""
+
+    def __init__(self, num_layers):
+        super().__init__(num_layers, TwoResults)
+
+    def run(self, x, table, slot, states):
+        first = None
+        for layer, (keys, values) in zip(self.layers, states, strict=True):
+            x, detail = layer(x, table if first is None else first, slot, values, keys)
+            first = detail if first is None else first
+        return x
+
+
+REPEATING = {
+    "late index": (lambda: Model(8, LateIndex), 6, "layers 6 to 7: as layer 5"),
+    "odd index": (lambda: Model(7, OddIndex), 3, "layers 3 to 6: as layers 1 to 2"),
+    "odd index, even number": (lambda: Model(8, OddIndex), 4, "layers 4 to 7: as layers 2 to 3"),
+    "first index": (lambda: Model(5, FirstIndex), 3, "layers 3 to 4: as layer 2"),
+    "equal buffers": (lambda: Model(5, Buffered), 2, "layers 2 to 4: as layer 1"),
+    "odd table": (lambda: LateMask(5), 3, "layers 3 to 4: as layers 1 to 2"),
+    "windows": (lambda: Windows(26), 8, "layers 8 to 25: as layers 2 to 7"),
+    "first detail": (lambda: SharesTheFirstDetail(6), 3, "layers 3 to 5: as layer 2"),
+    "first result after": (lambda: Collects(5, 0), 2, "layers 2 to 4: as layer 1"),
+}
+
+
+@pytest.mark.parametrize(("make", "num_captured", "reason"), REPEATING.values(), ids=REPEATING)
+def test_layers_that_repeat_in_another_way_are_stretched_and_right(make, num_captured, reason):
+    model = make()
+    num_layers = len(model.layers)
+    compiled = compile_module(model, INPUTS, states=state_specs(num_layers))
+    found = compiled.stacks["layers"]
+    assert (found.value, found.reason) == (num_captured, f"{reason}, operator by operator")
+    assert_runs_like(model, compiled, num_layers)
+
+
+ORDER = "the layers are not called once each, in order"
+FEWER = "with fewer layers the model does something else"
+WHOLE = {
+    "late index": (lambda: Model(4, LateIndex), "layers 1 and 3 differ in aten.mul.Tensor(before:"),
+    "every index": (lambda: Model(4, EveryIndex), "layers 1 and 2 differ in aten.mul.Tensor(before:"),
+    "other buffers": (lambda: Model(4, lambda i: Buffered(i, float(i))), "layers 1 and 2 differ in aten.add"),
+    "odd input": (lambda: OddInput(8), "operators run between the layers"),
+    "between": (lambda: WorksBetween(4), "operators run between the layers"),
+    "skips": (lambda: Skips(5), ORDER),
+    "skips the last": (lambda: Skips(4), ORDER),
+    "repeats": (lambda: Repeats(4), ORDER),
+    "repeats the last": (lambda: Repeats(3), "layers 1 and 2 differ in aten.index_copy_"),
+    "counts": (lambda: CountsLayers(4), f"{FEWER}: aten.mul.Tensor(before:"),
+    "backwards": (lambda: Backwards(4), "layers 1 and 2 differ in aten.index_copy_"),
+    "middle result": (lambda: Collects(5, 2), "to capture less fails (IndexError"),
+    "last but one": (lambda: Collects(5, -2), f"{FEWER}: aten.add.Tensor(before:"),
+    "two back": (lambda: SeesTheInputBefore(4), "layers 1 and 2 differ in aten.mul.Tensor"),
+    "last detail": (lambda: KeepsLastDetail(4), "layers 0 and 1 have different graphs"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), WHOLE.values(), ids=WHOLE)
 def test_what_does_not_repeat_is_captured_whole_and_still_right(make, reason):
-    model = make(4)
-    compiled = compile_module(model, INPUTS, states=state_specs(4))
-    assert compiled.stacks["layers"].value == 4
-    assert compiled.stacks["layers"].reason.startswith("layers: ") and reason in compiled.stacks["layers"].reason
-    assert_runs_like(model, compiled, 4)
+    model = make()
+    num_layers = len(model.layers)
+    compiled = compile_module(model, INPUTS, states=state_specs(num_layers))
+    assert compiled.stacks["layers"].value == num_layers
+    assert reason in compiled.stacks["layers"].reason
+    assert_runs_like(model, compiled, num_layers)
 
 
 def test_one_module_called_as_every_layer():
     layer = Layer(0)
     model = Model(4, lambda index: layer)
     compiled = compile_module(model, INPUTS, states=state_specs(4))
+    assert compiled.stacks["layers"].value == 4 and ORDER in compiled.stacks["layers"].reason
     assert {name for name in compiled.program.weights if "up" in name} == {"layers.0.up.weight", "layers.0.up.bias"}
     assert_runs_like(model, compiled, 4)
 
@@ -185,8 +325,16 @@ def test_two_stacks_of_other_lengths():
     assert torch.equal(run_program(compiled.program, model, [x, slot])["output"], model(x, slot))
 
 
-def test_a_program_without_the_two_layers_is_declined():
-    model = Model(4)
-    captured = capture(model, name="graph", inputs=INPUTS, states=state_specs(4), shorten=False)
-    with pytest.raises(NotUniformError, match="not two consecutive calls"):
-        stretch(outline(captured), "graph", captured.stacks[0])
+def short_program(num_layers, **changes):
+    """A program whose stack is captured short, and the stack as the pass is told."""
+    captured = capture(Model(num_layers), name="graph", inputs=INPUTS, states=state_specs(num_layers))
+    return outline(captured), dataclasses.replace(captured.stacks[0], **changes)
+
+
+def test_a_program_without_the_captured_layers_is_declined():
+    program, stack = short_program(6, captured=Choice(value=3, reason="test"))
+    with pytest.raises(NotUniformError, match="the layers are not consecutive calls"):
+        stretch(program, "graph", stack)
+    program, stack = short_program(6, path="elsewhere")
+    with pytest.raises(NotUniformError, match="the layers are not consecutive calls"):
+        stretch(program, "graph", stack)
