@@ -62,10 +62,11 @@ def _bandwidth(compiled, settings: Settings) -> list[Row]:  # type: ignore[no-un
 
     state = compiled.loaded.take_state()
     token, position = torch.tensor([[5]]), torch.tensor([[settings.sequence_length // 2]])
+    graph = f"decode_{compiled.neuron_config.decode_buckets[0]}"
     large = torch.ones(64 * 1024 * 1024)
     figures = in_turn(
         {
-            "step": lambda: seconds(lambda: compiled.loaded.run("decode", [token, position], state)),
+            "step": lambda: seconds(lambda: compiled.loaded.run(graph, [token, position], state)),
             "sum": lambda: seconds(large.sum),
         },
         settings.rounds * 5,

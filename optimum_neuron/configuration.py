@@ -22,6 +22,9 @@ MAX_DEFAULT_SEQUENCE_LENGTH = 4096
 FIRST_BUCKET = 128
 """Smallest default prompt bucket; the next ones are four times as long."""
 
+FIRST_DECODE_BUCKET = 1024
+"""Smallest default decode bucket: with fewer slots, attention is a small part of a step."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NeuronConfig:
@@ -44,6 +47,8 @@ class NeuronConfig:
     """Tokens of a sequence, prompt and answer together; None: what the model allows, at most 4096."""
     prefill_buckets: tuple[int, ...] | None = None
     """Prompt lengths to compile for; None: 128, then four times longer each, up to sequence_length."""
+    decode_buckets: tuple[int, ...] | None = None
+    """Cache slots that a decode step attends to; None: 1024, then four times as many, up to sequence_length."""
     extend_length: int = 8
     """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
     target: str = "inf2"
@@ -67,9 +72,10 @@ class NeuronConfig:
         problems = list(self._problems())
         if problems:
             raise ConfigError("\n".join(problems))
-        if self.prefill_buckets is not None:
-            # JSON and keyword arguments bring lists; a frozen configuration holds a tuple.
-            object.__setattr__(self, "prefill_buckets", tuple(self.prefill_buckets))
+        for name in _BUCKETS:
+            if (buckets := getattr(self, name)) is not None:
+                # JSON and keyword arguments bring lists; a frozen configuration holds a tuple.
+                object.__setattr__(self, name, tuple(buckets))
 
     def _problems(self):  # type: ignore[no-untyped-def]
         for name in ("batch_size", "sequence_length", "extend_length"):
@@ -103,24 +109,37 @@ class NeuronConfig:
                 why="auto-cast rounds float32 operations, and this model has none",
                 do="keep one of the two: torch_dtype for weights and cache, or auto_cast on float32 weights",
             )
-        buckets, length = self.prefill_buckets, self.sequence_length
-        if buckets is not None and (
+        for name in _BUCKETS:
+            yield from self._bucket_problems(name)
+
+    def _bucket_problems(self, name: str):  # type: ignore[no-untyped-def]
+        buckets, length = getattr(self, name), self.sequence_length
+        if buckets is None:
+            return
+        if (
             not isinstance(buckets, (list, tuple))
             or not buckets
             or not all(map(_is_count, buckets))
             or list(buckets) != sorted(set(buckets))
         ):
             yield refusal(
-                asked=f"prefill_buckets={buckets}",
+                asked=f"{name}={buckets}",
                 found="not a rising list of lengths",
-                why="a prompt goes to the smallest bucket that holds it",
+                why="a sequence goes to the smallest bucket that holds it",
                 do="pass for example (128, 512)",
             )
-        elif buckets is not None and isinstance(length, int) and buckets[-1] > length:
+        elif isinstance(length, int) and buckets[-1] > length:
             yield refusal(
-                asked=f"prefill_buckets={tuple(buckets)} with sequence_length={length}",
+                asked=f"{name}={tuple(buckets)} with sequence_length={length}",
                 found=f"the largest bucket is longer by {buckets[-1] - length}",
                 why="the cache has sequence_length slots",
+                do=f"end the buckets at {length}",
+            )
+        elif isinstance(length, int) and name == "decode_buckets" and buckets[-1] < length:
+            yield refusal(
+                asked=f"{name}={tuple(buckets)} with sequence_length={length}",
+                found=f"no step sees the last {length - buckets[-1]} slots",
+                why="a sequence of that length could not be continued",
                 do=f"end the buckets at {length}",
             )
 
@@ -140,21 +159,18 @@ class NeuronConfig:
                     do=f"pass sequence_length={max_position_embeddings} or less",
                 )
             )
-        buckets = self.prefill_buckets
-        if buckets is None:
-            rising, step = [], FIRST_BUCKET
-            while step < length:
-                rising.append(step)
-                step *= 4
-            buckets = (*rising, length)
         return dataclasses.replace(
-            self, sequence_length=length, prefill_buckets=tuple(buckets), extend_length=min(self.extend_length, length)
+            self,
+            sequence_length=length,
+            prefill_buckets=self.prefill_buckets or default_buckets(FIRST_BUCKET, length),
+            decode_buckets=self.decode_buckets or default_buckets(FIRST_DECODE_BUCKET, length),
+            extend_length=min(self.extend_length, length),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         data = dataclasses.asdict(self)
-        return data | {"prefill_buckets": None if self.prefill_buckets is None else list(self.prefill_buckets)}
+        return data | {name: list(data[name]) for name in _BUCKETS if data[name] is not None}
 
     def to_json(self) -> str:
         """JSON text, sorted."""
@@ -169,6 +185,17 @@ class NeuronConfig:
         """
         check_known(data, [field.name for field in dataclasses.fields(cls)], what="NeuronConfig")
         return cls(**data)
+
+
+_BUCKETS = ("prefill_buckets", "decode_buckets")
+
+
+def default_buckets(first: int, length: int) -> tuple[int, ...]:
+    """Return `first`, then four times as much each, and `length` at the end."""
+    rising = [first]
+    while rising[-1] < length:
+        rising.append(4 * rising[-1])
+    return (*rising[:-1], length)
 
 
 def _is_count(value: Any) -> bool:

@@ -38,6 +38,11 @@ REFUSED = {
     "a number": ({"prefill_buckets": 128}, "prefill_buckets=128: not a rising list"),
     "text buckets": ({"prefill_buckets": "128"}, "prefill_buckets=128: not a rising list"),
     "nested": ({"prefill_buckets": [[128]]}, "not a rising list"),
+    "falling decode buckets": ({"decode_buckets": (512, 128)}, "decode_buckets=(512, 128): not a rising list"),
+    "decode buckets that end early": (
+        {"decode_buckets": (128, 256), "sequence_length": 512},
+        "decode_buckets=(128, 256) with sequence_length=512: no step sees the last 256 slots",
+    ),
     "too long": (
         {"prefill_buckets": (128, 600), "sequence_length": 512},
         "prefill_buckets=(128, 600) with sequence_length=512: the largest bucket is longer by 88",
@@ -131,6 +136,25 @@ def test_open_ends_are_filled_in_for_a_model(options, positions, length, buckets
     resolved = NeuronConfig(**options).resolve(max_position_embeddings=positions)
     assert (resolved.sequence_length, resolved.prefill_buckets) == (length, buckets)
     assert resolved.resolve(max_position_embeddings=positions) == resolved
+
+
+@pytest.mark.parametrize(
+    ("options", "buckets"),
+    [
+        ({"sequence_length": 512}, (512,)),
+        ({"sequence_length": 1024}, (1024,)),
+        ({}, (1024, 4096)),
+        ({"sequence_length": 8192}, (1024, 4096, 8192)),
+        ({"sequence_length": 8192, "decode_buckets": [8192]}, (8192,)),
+    ],
+)
+def test_a_decode_step_sees_a_bucket_of_slots(options, buckets):
+    assert NeuronConfig(**options).resolve(max_position_embeddings=8192).decode_buckets == buckets
+
+
+def test_decode_buckets_that_end_before_the_length_of_the_model_are_refused():
+    with pytest.raises(ConfigError, match="no step sees the last 96 slots"):
+        NeuronConfig(decode_buckets=(4,)).resolve(max_position_embeddings=100)
 
 
 def test_a_short_sequence_shortens_what_one_call_adds():

@@ -15,6 +15,7 @@ SHAPES: dict[str, Any] = {
     "batch_size": 2,
     "sequence_length": 48,
     "prefill_buckets": (16, 48),
+    "decode_buckets": (20, 48),
     "torch_dtype": "float32",
     "optlevel": "1",
 }

@@ -17,6 +17,7 @@ _COMPILE_OPTIONS = (
     "batch_size",
     "sequence_length",
     "prefill_buckets",
+    "decode_buckets",
     "instance_type",
     "auto_cast",
     "auto_cast_type",
@@ -97,6 +98,12 @@ def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
     shapes.add_argument(
         "--prefill_buckets", type=positive_ints, metavar="N,N", help="prompt lengths to compile, for example 64,256"
     )
+    shapes.add_argument(
+        "--decode_buckets",
+        type=positive_ints,
+        metavar="N,N",
+        help="cache slots of a decode step, for example 1024,4096",
+    )
 
     compiler = parser.add_argument_group("compiler")
     compiler.add_argument(
@@ -117,7 +124,7 @@ def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
         "--inline-weights-neff",
         dest="inline_weights_to_neff",
         action="store_true",
-        help="put the weights into the NEFF; a fine-tuned checkpoint then needs a recompile",
+        help="put the weights into the NEFF; a fine-tuned checkpoint then needs its own export",
     )
 
 

@@ -1,7 +1,7 @@
 """The intermediate representation: a program is entry graphs, which call subprograms, which are FX graphs of ATen.
 
     Program
-      graphs       "prefill_128", "decode" ...: ordered calls with named values
+      graphs       "prefill_128", "decode_512" ...: ordered calls with named values
       subprograms  each distinct FX body once, named by its content
       weights      tensors that a checkpoint provides; states: tensors that live on the device
 

@@ -3,7 +3,7 @@
 prefill_<n>  a prompt of up to n tokens: fills the cache, logits of each row's last token
 score_<n>    the same with logits of every token
 extend_<n>   n more tokens of a sequence that is in the cache, logits of every one
-decode       one more token
+decode_<n>   one more token of a sequence of up to n
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ DECODER = "model"
 class Entry(nn.Module):
     """A decoder called the way one graph calls it."""
 
-    def __init__(self, decoder: nn.Module, *, cached: bool, last_only: bool) -> None:
+    def __init__(self, decoder: nn.Module, *, num_slots: int | None, last_only: bool) -> None:
         super().__init__()
         self.model = decoder
-        self.cached, self.last_only = cached, last_only
+        self.num_slots, self.last_only = num_slots, last_only
 
     def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> torch.Tensor:
         """Logits of the last or of all tokens; the last argument is the list of states."""
         last_index_B = rest[0] if self.last_only else None
-        return self.model(input_ids_BT, positions_BT, rest[-1], cached=self.cached, last_index_B=last_index_B)
+        return self.model(input_ids_BT, positions_BT, rest[-1], num_slots=self.num_slots, last_index_B=last_index_B)
 
 
 def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:
@@ -56,17 +56,26 @@ def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:
     return specs
 
 
+def graph_names(config: NeuronConfig) -> set[str]:
+    """Names of all entry points that a complete configuration is compiled into."""
+    assert config.prefill_buckets is not None and config.decode_buckets is not None, "resolved configuration"
+    names = {f"{kind}_{bucket}" for bucket in config.prefill_buckets for kind in ("prefill", "score")}
+    names |= {f"decode_{bucket}" for bucket in config.decode_buckets}
+    return names | ({f"extend_{config.extend_length}"} if config.extend_length > 1 else set())
+
+
 def decoder_captures(family: Family, config: NeuronConfig) -> list[Recapture]:
     """Functions that capture each entry point of a decoder."""
-    assert config.prefill_buckets is not None, "resolved configuration"
+    assert config.prefill_buckets is not None and config.decode_buckets is not None, "resolved configuration"
+    entry = functools.partial(_entry, family, config)
     captures = []
     for bucket in config.prefill_buckets:
-        captures.append(_entry(family, config, f"prefill_{bucket}", bucket, cached=False, last_only=True))
-        captures.append(_entry(family, config, f"score_{bucket}", bucket, cached=False, last_only=False))
-    captures.append(_entry(family, config, "decode", 1, cached=True, last_only=False))
+        captures.append(entry(f"prefill_{bucket}", bucket, num_slots=None, last_only=True))
+        captures.append(entry(f"score_{bucket}", bucket, num_slots=None))
+    captures += [entry(f"decode_{bucket}", 1, num_slots=bucket) for bucket in config.decode_buckets]
     if config.extend_length > 1:
         length = config.extend_length
-        captures.append(_entry(family, config, f"extend_{length}", length, cached=True, last_only=False, rare=True))
+        captures.append(entry(f"extend_{length}", length, num_slots=config.sequence_length, rare=True))
     return captures
 
 
@@ -76,15 +85,15 @@ def _entry(
     name: str,
     num_tokens: int,
     *,
-    cached: bool,
-    last_only: bool,
+    num_slots: int | None,
+    last_only: bool = False,
     rare: bool = False,
 ) -> Recapture:
     tokens = TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64")
     inputs = {"input_ids": tokens, "position_ids": tokens}
     if last_only:
         inputs["last_index"] = TensorSpec(shape=(config.batch_size,), dtype="int64")
-    entry = Entry(family.module, cached=cached, last_only=last_only)
+    entry = Entry(family.module, num_slots=num_slots, last_only=last_only)
     cuts = tuple(f"{DECODER}.{path}" for path in family.module.cuts)
     return functools.partial(_capture, entry, name, inputs, state_specs(family, config), cuts, rare)
 

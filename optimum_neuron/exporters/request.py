@@ -24,6 +24,7 @@ COMPILE_OPTIONS = (
     "batch_size",
     "sequence_length",
     "prefill_buckets",
+    "decode_buckets",
     "extend_length",
     "instance_type",
     "auto_cast",

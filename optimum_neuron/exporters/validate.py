@@ -146,7 +146,7 @@ def _run_all(loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, 
     """Yield (output, columns, logits) of every kind of entry point."""
     import torch
 
-    assert config.prefill_buckets is not None
+    assert config.prefill_buckets is not None and config.decode_buckets is not None
     state, batch = loaded.take_state(), ids_BT.shape[0]
     for bucket in config.prefill_buckets:
         padded = torch.nn.functional.pad(ids_BT[:, :num_prompt], (0, bucket - num_prompt))
@@ -158,11 +158,11 @@ def _run_all(loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, 
         yield f"prefill_{bucket}.logits", slice(num_prompt - 1, num_prompt), filled
     for column in range(num_prompt, ids_BT.shape[1]):
         inputs = [ids_BT[:, column : column + 1].contiguous(), torch.full((batch, 1), column)]
-        yield (
-            f"decode.logits[{column - num_prompt}]",
-            slice(column, column + 1),
-            loaded.run("decode", inputs, state)["logits"],
-        )
+        for bucket in config.decode_buckets:
+            if column < bucket:
+                # Every bucket writes the same key and value into the same slot.
+                stepped = loaded.run(f"decode_{bucket}", inputs, state)["logits"]
+                yield f"decode_{bucket}.logits[{column - num_prompt}]", slice(column, column + 1), stepped
     length = config.extend_length
     if 1 < length <= ids_BT.shape[1]:
         start = ids_BT.shape[1] - length

@@ -16,14 +16,15 @@ import torch
 from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from ..core import Choice, Rejected
-from ..errors import ConfigError, ShapeError, refusal
+from ..core import Choice
+from ..errors import ConfigError, refusal
 from ..exporters.prepare import Prepared
 from ..runtime.loaded import State
 from .cache import NeuronCache
+from .calls import DecoderCalls, choose_bucket
 from .checks import check_length, checked_mask, limit_length, refuse_outputs
 from .loading import NeuronModel
-from .packing import Packing, check_positions, plan_packing
+from .packing import check_positions, plan_packing
 from .registration import register
 
 
@@ -52,6 +53,7 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
+        self._calls = DecoderCalls(self.loaded, self.neuron_config)
         self._vocabulary: int = self.config.get_text_config(decoder=True).vocab_size
         self.generation_config = _generation_config(prepared.source.folder, self.config)
 
@@ -105,7 +107,7 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
         cache.reserve(input_ids.shape[0], self.loaded)
         wanted = 0 if labels is not None else logits_to_keep
         groups = [
-            self._run_rows(rows, input_ids, packing, cache.columns, wanted, state)
+            self._calls.run(input_ids[rows], packing.rows(rows), cache.columns, wanted, state)
             for rows, state in self._row_groups(input_ids.shape[0], cache)
         ]
         logits = groups[0] if len(groups) == 1 else torch.cat(groups)
@@ -118,83 +120,6 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
         keep = self.config.use_cache if use_cache is None else use_cache
         output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache if keep else None)
         return output.to_tuple() if return_dict is False else output
-
-    def choose_bucket(self, num_tokens: int) -> Choice[int]:
-        """Say which prompt bucket holds a prompt, and why.
-
-        Raises:
-            ShapeError: it is longer than the largest bucket.
-        """
-        buckets = self.buckets
-        for bucket in buckets:
-            if num_tokens <= bucket:
-                rejected = tuple(
-                    Rejected(candidate=str(b), reason=f"{num_tokens} tokens do not fit")
-                    for b in buckets
-                    if b < num_tokens
-                )
-                return Choice(value=bucket, reason=f"smallest bucket that holds {num_tokens} tokens", rejected=rejected)
-        raise ShapeError(
-            refusal(
-                asked=f"a prompt of {num_tokens} tokens",
-                found=f"the largest bucket holds {buckets[-1]}; buckets are " + ", ".join(map(str, buckets)),
-                why="prompts are padded up to a compiled bucket",
-                do="shorten the prompt or export with larger prefill_buckets or sequence_length",
-            )
-        )
-
-    def _run_rows(
-        self, rows: slice, input_ids: torch.Tensor, packing: Packing, num_past: int, wanted: int, state: State
-    ) -> torch.Tensor:
-        """Logits [rows, kept columns, V] of rows that share one set of state."""
-        ids = input_ids[rows]
-        part = Packing(
-            positions_RT=packing.positions_RT[rows], valid_RT=packing.valid_RT[rows], first_R=packing.first_R[rows]
-        )
-        num_rows, num_tokens = ids.shape
-        if num_tokens == 1 and num_past and bool(part.valid_RT.all()):
-            return self._call("decode", ids, part.positions_RT, state)[:num_rows]
-        longest = max(int(part.lengths_R.max()), 1)
-        if num_past:
-            packed = self._extend(part.pack(ids, longest), part.first_R, state)[:num_rows]
-        else:
-            bucket = self.choose_bucket(longest).value
-            positions = torch.arange(bucket).expand(num_rows, -1)
-            if wanted == 1:
-                last = (part.lengths_R - 1).clamp(min=0)
-                return self._call(f"prefill_{bucket}", part.pack(ids, bucket), positions, state, last)[:num_rows]
-            packed = self._call(f"score_{bucket}", part.pack(ids, bucket), positions, state)[:num_rows]
-        index = part.index_RT[:, -wanted:] if wanted else part.index_RT
-        return packed.gather(1, index[:, :, None].expand(-1, -1, packed.shape[-1]))
-
-    def _extend(self, ids: torch.Tensor, first_R: torch.Tensor, state: State) -> torch.Tensor:
-        """Add packed tokens to rows that are in the cache, a compiled chunk at a time."""
-        length, limit = self.neuron_config.extend_length, self.sequence_length
-        chunks = []
-        for start in range(0, ids.shape[1], length):
-            chunk = ids[:, start : start + length]
-            positions = first_R[:, None] + start + torch.arange(length)
-            num_over = int(positions.max()) - limit + 1
-            if num_over > 0:
-                # The compiled chunk would reach past the cache: the last tokens go one by one.
-                for column in range(chunk.shape[1]):
-                    at = (first_R[:, None] + start + column).clamp(max=limit - 1)
-                    chunks.append(self._call("decode", chunk[:, column : column + 1].contiguous(), at, state))
-            else:
-                padded = torch.nn.functional.pad(chunk, (0, length - chunk.shape[1]))
-                logits = self._call(f"extend_{length}", padded, positions, state)
-                chunks.append(logits[:, : chunk.shape[1]])
-        return torch.cat(chunks, 1)
-
-    def _call(
-        self, graph: str, ids: torch.Tensor, positions: torch.Tensor, state: State, *more: torch.Tensor
-    ) -> torch.Tensor:
-        """Pad rows to the compiled batch and run an entry point."""
-        inputs = [ids, positions, *more]
-        missing = self.batch_size - ids.shape[0]
-        if missing:
-            inputs = [torch.cat((tensor, tensor[:1].expand(missing, *tensor.shape[1:]))) for tensor in inputs]
-        return self.loaded.run(graph, [tensor.contiguous() for tensor in inputs], state)["logits"]
 
     def _row_groups(self, num_rows: int, cache: NeuronCache) -> Iterator[tuple[slice, State]]:
         for group, state in enumerate(cache.states):
@@ -249,6 +174,14 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
 
     def _valid_auto_compile_criteria(self, *args: Any, **kwargs: Any) -> bool:
         return False
+
+    def choose_bucket(self, num_tokens: int) -> Choice[int]:
+        """Say which prompt bucket holds a prompt, and why.
+
+        Raises:
+            ShapeError: it is longer than the largest bucket.
+        """
+        return choose_bucket(num_tokens, self.buckets)
 
     @property
     def buckets(self) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from ..compiler.package import WEIGHTS_MEMBER, read_program
 from ..configuration import NeuronConfig
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError, refusal
+from ..exporters.decoder import graph_names
 from ..exporters.folder import NEFF_FILE, FolderInfo, read_folder, verify_weights
 from ..exporters.prepare import Prepared
 from ..exporters.request import plain_options, structure_differences
@@ -129,16 +130,15 @@ def _check_config(asked: Any, saved: Any, folder: Path) -> None:
 
 def _check_program(program: Program, metadata: dict[str, Any], config: NeuronConfig, folder: Path) -> None:
     """A program that belongs to another `neuron_config.json` would fail in the middle of a generation."""
-    assert config.prefill_buckets is not None, "an export's configuration is complete"
-    graphs = {"decode", *(f"{kind}_{bucket}" for bucket in config.prefill_buckets for kind in ("prefill", "score"))}
-    graphs |= {f"extend_{config.extend_length}"} if config.extend_length > 1 else set()
+    graphs = graph_names(config)
     problems = [f"its metadata has no {key}" for key in _METADATA if key not in metadata]
     if set(program.graphs) != graphs:
         problems.append(f"its graphs are {', '.join(sorted(program.graphs))} instead of {', '.join(sorted(graphs))}")
     else:
-        rows = program.graphs["decode"].inputs["input_ids"].shape[0]
-        if rows != config.batch_size:
-            problems.append(f"its graphs have {rows} rows instead of batch_size={config.batch_size}")
+        rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values()}
+        if rows != {config.batch_size}:
+            found = ", ".join(map(str, sorted(rows)))
+            problems.append(f"its graphs have {found} rows instead of batch_size={config.batch_size}")
         if any(config.sequence_length not in spec.shape for spec in program.states.values()):
             problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
     if problems:

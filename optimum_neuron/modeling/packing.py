@@ -26,6 +26,10 @@ class Packing:
     first_R: torch.Tensor
     """Position of each row's first new token."""
 
+    def rows(self, rows: slice) -> Packing:
+        """The part of some rows."""
+        return Packing(positions_RT=self.positions_RT[rows], valid_RT=self.valid_RT[rows], first_R=self.first_R[rows])
+
     @property
     def lengths_R(self) -> torch.Tensor:
         """Real tokens in each row."""

@@ -13,8 +13,8 @@ from optimum_neuron.cli.neuron import NeuronCommand
 
 COMPILE = [
     "--auto_cast", "--auto_cast_type", "--batch_size", "--cache_dir", "--inline-weights-neff", "--instance_type",
-    "--prefill_buckets", "--revision", "--sequence_length", "--subfolder", "--task", "--torch_dtype",
-    "--trust-remote-code", "-O1", "-O2", "-O3",
+    "--decode_buckets", "--prefill_buckets", "--revision", "--sequence_length", "--subfolder", "--task",
+    "--torch_dtype", "--trust-remote-code", "-O1", "-O2", "-O3",
 ]  # fmt: skip
 OUTPUT = ["--help", "--json", "--quiet", "-h"]
 

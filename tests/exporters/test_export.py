@@ -53,7 +53,7 @@ def test_the_report_is_plain_data_with_a_reason_for_every_choice(checkpoint, tmp
     for name in ("task", "family", "target", "cache", "host_code", "weights"):
         assert told[name]["value"] and told[name]["reason"], name
     assert [graph["name"] for graph in told["graphs"]] == [
-        *("prefill_16", "score_16", "prefill_48", "score_48", "decode", "extend_8")
+        *("prefill_16", "score_16", "prefill_48", "score_48", "decode_20", "decode_48", "extend_8")
     ]
     assert told["fits_one_core"] and told["hbm_bytes"]["total"] < told["hbm_bytes"]["available"]
     assert set(told["timings_s"]) == {"compile", "host_code", "load", "validate"}
@@ -91,7 +91,7 @@ def test_a_second_export_hits_and_captures_nothing(checkpoint, captures, tmp_pat
     assert value == "hit" and "the request leads to neuronxcc-" in reason and len(captures) == 1
     assert (tmp_path / "a" / "model.neuron").read_bytes() == (tmp_path / "b" / "model.neuron").read_bytes()
 
-    shorter = {**SHAPES, "sequence_length": 40, "prefill_buckets": (16, 40)}
+    shorter = {**SHAPES, "sequence_length": 40, "prefill_buckets": (16, 40), "decode_buckets": (40,)}
     value, reason = cache_of(main_export(checkpoint, tmp_path / "c", cache_url=url, **shorter))
     assert value == "miss" and "sequence_length 40, cached 48" in reason and len(captures) == 2
 

@@ -153,7 +153,8 @@ def test_instance_size_and_place_of_the_weights_share_a_program(source):
     config, _ = neuron_config(source, SHAPES)
     for change in ({"instance_type": "inf2.24xlarge"}, {"inline_weights_to_neff": True}):
         assert request_fields(source, config) == request_fields(source, dataclasses.replace(config, **change))
-    for change in ({"sequence_length": 40, "prefill_buckets": (40,)}, {"batch_size": 1}, {"target": "trn1"}):
+    shorter = {"sequence_length": 40, "prefill_buckets": (40,), "decode_buckets": (40,)}
+    for change in (shorter, {"decode_buckets": (48,)}, {"batch_size": 1}, {"target": "trn1"}):
         assert request_fields(source, config) != request_fields(source, dataclasses.replace(config, **change))
 
 

@@ -60,7 +60,7 @@ def test_every_kind_of_entry_point_is_compared(model):
     outputs = [error.output for error in model.prepared.validation]
     assert outputs == [
         *("score_16.logits", "prefill_16.logits", "score_48.logits", "prefill_48.logits"),
-        *(f"decode.logits[{step}]" for step in range(4)),
+        *(f"decode_{bucket}.logits[{step}]" for step in range(4) for bucket in (20, 48) if 16 + step < bucket),
         "extend_8.logits",
     ]
     assert all(
@@ -90,7 +90,7 @@ def damaged(folder, name, monkeypatch, **options):
 def test_the_damaged_layer_is_named(checkpoint, monkeypatch, layer):
     error = damaged(checkpoint, f"model.layers.{layer}.mlp.down.weight", monkeypatch)
     assert f"the first diverging module is model.layers.{layer} (SQNR " in str(error)
-    assert "9 outputs are past the tolerance" in str(error)
+    assert "13 outputs are past the tolerance" in str(error)
     for row in error.details["validation"]:
         assert f"{row['output']}: max {row['max_abs_error']:.3g}" in str(error)
         assert "top-1" in str(error) and row["max_abs_error"] > 0.01
@@ -128,7 +128,7 @@ def test_a_damaged_cache_is_found_by_the_decode_steps(model, original, monkeypat
     run = Executor.run
 
     def forget(self, graph, inputs, state=()):
-        if graph == "decode":
+        if graph.startswith("decode"):
             state[1].zero_()
         return run(self, graph, inputs, state)
 

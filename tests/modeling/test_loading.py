@@ -136,8 +136,13 @@ def test_a_configuration_of_the_user_must_be_that_of_an_export(checkpoint, expor
 
 def test_a_changed_neuron_config_is_found_out(copy):
     saved = json.loads((copy / "neuron_config.json").read_text())["neuron"]
-    edit_json(copy / "neuron_config.json", neuron={**saved, "batch_size": 3, "sequence_length": 50})
-    with pytest.raises(ArtifactError, match="2 rows instead of batch_size=3; its cache has not sequence_length=50"):
+    edit_json(
+        copy / "neuron_config.json", neuron={**saved, "batch_size": 3, "sequence_length": 50, "decode_buckets": [50]}
+    )
+    with pytest.raises(ArtifactError, match="its graphs are .*decode_48.* instead of decode_50"):
+        load(copy)
+    edit_json(copy / "neuron_config.json", neuron={**saved, "batch_size": 3})
+    with pytest.raises(ArtifactError, match="2 rows instead of batch_size=3"):
         load(copy)
     edit_json(copy / "neuron_config.json", neuron={**saved, "prefill_buckets": [16]})
     with pytest.raises(ArtifactError, match="its graphs are .*score_48 instead of"):

@@ -68,9 +68,9 @@ def check_steps(models: Pair, *, atol: float = 2e-5) -> None:
     columns = torch.arange(NUM_COLUMNS).expand(2, -1)
     prompt = torch.where(columns < lengths[:, None], ids[:, :NUM_COLUMNS], 0)
 
-    last = models.run(prompt, columns, states, cached=False, last_index_B=lengths - 1)
+    last = models.run(prompt, columns, states, num_slots=None, last_index_B=lengths - 1)
     assert last.shape == (2, 1, VOCABULARY)
-    every = models.run(prompt, columns, models.new_states(), cached=False)
+    every = models.run(prompt, columns, models.new_states(), num_slots=None)
     for row, length in enumerate(LENGTHS):
         torch.testing.assert_close(every[row, :length], wanted[row, :length], atol=atol, rtol=1e-4)
         torch.testing.assert_close(last[row, 0], wanted[row, length - 1], atol=atol, rtol=1e-4)
@@ -78,7 +78,8 @@ def check_steps(models: Pair, *, atol: float = 2e-5) -> None:
     done = lengths
     for num_new in (1, 3, 1):
         positions = done[:, None] + torch.arange(num_new)
-        logits = models.run(ids.gather(1, positions), positions, states, cached=True)
+        num_slots = int(positions.max()) + 1 if num_new == 1 else NUM_TOKENS
+        logits = models.run(ids.gather(1, positions), positions, states, num_slots=num_slots)
         for row in range(2):
             torch.testing.assert_close(logits[row], wanted[row, positions[row]], atol=atol, rtol=1e-4)
         done = done + num_new

@@ -106,8 +106,8 @@ def test_the_head_answers_the_asked_token_of_each_row_and_works_on_one_token_onl
     ids, positions = torch.randint(3, VOCABULARY, (2, NUM_COLUMNS)), torch.arange(NUM_COLUMNS).expand(2, -1)
     head, shapes = models.family.module.model.get_output_embeddings(), []
     handle = head.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
-    picked = models.run(ids, positions, models.new_states(), cached=False, last_index_B=torch.tensor([4, 7]))
-    every = models.run(ids, positions, models.new_states(), cached=False)
+    picked = models.run(ids, positions, models.new_states(), num_slots=None, last_index_B=torch.tensor([4, 7]))
+    every = models.run(ids, positions, models.new_states(), num_slots=None)
     handle.remove()
     assert shapes == [(2, 1, VOCABULARY), (2, NUM_COLUMNS, VOCABULARY)]
     torch.testing.assert_close(picked[:, 0], torch.stack([every[0, 4], every[1, 7]]))
@@ -118,7 +118,7 @@ def test_hooks_do_not_stay_after_an_error():
     models = pair("gpt2", family="generic")
     head = models.family.module.model.get_output_embeddings()
     with pytest.raises((IndexError, RuntimeError)):
-        models.run(torch.tensor([[VOCABULARY + 5]] * 2), torch.tensor([[0]] * 2), models.new_states(), cached=False)
+        models.run(torch.tensor([[VOCABULARY + 5]] * 2), torch.tensor([[0]] * 2), models.new_states(), num_slots=None)
     assert not head._forward_pre_hooks and not head._forward_hooks
 
 

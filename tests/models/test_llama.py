@@ -9,7 +9,7 @@ import torch
 
 from optimum_neuron.models import build_decoder
 from optimum_neuron.models.llama import decoder_config
-from tests.models.steps import NUM_COLUMNS, check_steps, pair
+from tests.models.steps import NUM_COLUMNS, NUM_TOKENS, check_steps, pair
 from tests.tiny import tiny_config
 
 ROPE = {"rope_theta": 10_000.0, "factor": 4.0}
@@ -66,7 +66,7 @@ def test_what_lies_beyond_the_window_has_no_influence_and_what_lies_in_it_has():
     positions = torch.arange(NUM_COLUMNS).expand(2, -1)
 
     def last_logits(ids):
-        return models.run(ids, positions, models.new_states(), cached=False)[0, -1]
+        return models.run(ids, positions, models.new_states(), num_slots=None)[0, -1]
 
     far, near = ids.clone(), ids.clone()
     far[:, NUM_COLUMNS - 5] += 1
@@ -80,9 +80,9 @@ def test_slots_of_padding_and_of_later_tokens_are_not_seen():
     ids, positions = torch.randint(3, 90, (2, 1)), torch.tensor([[5], [5]])
     clean, dirty = models.new_states(), models.new_states()
     filled = torch.randint(3, 90, (2, NUM_COLUMNS)), torch.arange(NUM_COLUMNS).expand(2, -1)
-    models.run(*filled, dirty, cached=False)
-    models.run(filled[0][:, :5], filled[1][:, :5], clean, cached=False)
-    found = [models.run(ids, positions, states, cached=True) for states in (clean, dirty)]
+    models.run(*filled, dirty, num_slots=None)
+    models.run(filled[0][:, :5], filled[1][:, :5], clean, num_slots=None)
+    found = [models.run(ids, positions, states, num_slots=NUM_TOKENS) for states in (clean, dirty)]
     torch.testing.assert_close(*found)
 
 

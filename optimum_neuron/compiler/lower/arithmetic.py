@@ -38,7 +38,7 @@ class HostArithmetic:
         """`x @ weight.T + bias` in the dtype of `x`."""
         rows = x.numel() // x.shape[-1]
         if rows <= MAX_STREAMED_ROWS:
-            total = _streamed_product(x.float(), weight_OI)
+            total = _streamed_product(_computed_once(x.float()), weight_OI)
             total = total if bias_O is None else total + bias_O.float()
             return total.to(x.dtype)
         if x.dtype == torch.float32 or self.features.has_bf16_dot:
@@ -80,6 +80,11 @@ def _each_group(left: torch.Tensor, shared: torch.Tensor, dim: int) -> torch.Ten
     return torch.stack([(left[:, :, group] * shared).sum(dim) for group in range(left.shape[2])], 2)
 
 
+def _computed_once(x: torch.Tensor) -> torch.Tensor:
+    """Keep Inductor from computing `x` again inside the loops that read it; a fixed stride makes it a buffer."""
+    return torch.ops.prims.inductor_force_stride_order(x, x.stride())
+
+
 def _streamed_product(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
     """`x @ weight.T` as multiply-and-sum, over blocks of outputs that Inductor fuses into one loop.
 
@@ -88,12 +93,6 @@ def _streamed_product(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
     num_blocks = STREAMED_BLOCKS if weight_OI.shape[0] % STREAMED_BLOCKS == 0 else 1
     row = x.unsqueeze(-2)
     return torch.cat([(row * block.float()).sum(-1) for block in weight_OI.chunk(num_blocks)], -1)
-
-
-def streams_weights(body: fx.GraphModule) -> bool:
-    """Whether a body has products of so few rows that they are bound by reading the weights."""
-    inputs = [node.args[0].meta["val"] for node in body.graph.nodes if node.target is torch.ops.aten.linear.default]
-    return any(x.numel() // x.shape[-1] <= MAX_STREAMED_ROWS for x in inputs)
 
 
 class HostBody(fx.Interpreter):

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import LoweringError, refusal
 from ..serial import body_from_dict
-from .arithmetic import host_body, streams_weights
+from .arithmetic import host_body
 from .aten import HostFunction
 from .choose import HostLevel, probe_cpu
 
@@ -23,11 +23,6 @@ _OPTIONS: dict[str, Any] = {
     "cpp.enable_floating_point_contract_flag": "fast",
     # The CPU's own flags say which vector extensions it has; compiling a probe for each takes 6 s.
     "cpp.vec_isa_ok": True,
-}
-_STREAMED_OPTIONS: dict[str, Any] = {
-    # A product's left operand is computed once, not once for each output element. Bodies of many rows, whose
-    # products the library computes, would only write more intermediate results: 512 tokens took 1.4 times as long.
-    "realize_opcount_threshold": 4,
 }
 _MAX_OPTIONS: dict[str, Any] = {"max_autotune": True, "cpp.enable_grouped_gemm_template": True}
 
@@ -45,13 +40,8 @@ def compile_body(body: dict[str, Any], level: HostLevel, output: Path) -> None:
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            graph = body_from_dict(body)
-            program = host_body(graph, probe_cpu())
-            options = {
-                **_OPTIONS,
-                **(_STREAMED_OPTIONS if streams_weights(graph) else {}),
-                **(_MAX_OPTIONS if level == "inductor-max" else {}),
-            }
+            program = host_body(body_from_dict(body), probe_cpu())
+            options = {**_OPTIONS, **(_MAX_OPTIONS if level == "inductor-max" else {})}
             aoti_compile_and_package(program, package_path=str(partial), inductor_configs=options)
         os.replace(partial, output)
     except (RuntimeError, OSError) as error:

@@ -1,4 +1,4 @@
-"""A decoder built from the shared blocks: embedding, blocks, norm, head.
+"""A decoder built from the shared blocks: embedding, blocks, head.
 
 It takes token ids and positions, and a flat list of cache tensors that it writes in place. A row's tokens
 occupy the cache slots that equal their positions, so a query sees exactly the slots up to its own position
@@ -18,14 +18,18 @@ from .layers import Attention, AttentionView, GatedMLP, RMSNorm
 
 
 class Head(nn.Linear):
-    """The vocabulary projection, with logits in float32 as TensorE accumulates them.
+    """Final norm and vocabulary projection, with logits in float32 as TensorE accumulates them.
 
     Rounding logits to bfloat16 makes ties between close tokens, which changes the argmax for 1 token in 100.
     """
 
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__(config.hidden_size, config.vocab_size, bias=False)
+        self.norm = RMSNorm(config.hidden_size, config.norm_eps)
+
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
         """Return float32 logits [B, T, V]."""
-        return full_precision_linear(x_BTD, self)
+        return full_precision_linear(self.norm(x_BTD), self)
 
 
 def full_precision_linear(x_BTD: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
@@ -58,8 +62,7 @@ class Decoder(nn.Module):
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        self.norm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.head = Head(config.hidden_size, config.vocab_size, bias=False)
+        self.head = Head(config)
         if config.tie_embeddings:
             self.head.weight = self.embed.weight
         # A buffer of the graph, not of the checkpoint; built on the CPU even where parameters are on meta.
@@ -76,7 +79,7 @@ class Decoder(nn.Module):
         positions_BT: torch.Tensor,
         states: list[torch.Tensor],
         *,
-        cached: bool,
+        num_slots: int | None,
         last_index_B: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`.
@@ -85,22 +88,24 @@ class Decoder(nn.Module):
             input_ids_BT: token ids.
             positions_BT: position of each token, which is also its cache slot.
             states: key cache [B, K, H, S] and value cache [B, K, S, H] of each layer, alternating.
-            cached: attend to the cache (earlier tokens exist); False for a prompt that starts at 0.
+            num_slots: how many slots of the cache to attend to; None for a prompt that starts at 0, whose tokens
+                attend to each other.
             last_index_B: which token of each row to return logits for.
         """
         angles = positions_BT[:, None, :, None].float() * self.inv_freq
         half_cos, half_sin = angles.cos() * self.config.rope_scale, angles.sin() * self.config.rope_scale
         cos, sin = torch.cat((half_cos, half_cos), -1), torch.cat((-half_sin, half_sin), -1)
-        num_keys = states[0].shape[3] if cached else input_ids_BT.shape[1]
-        mask = self._mask(positions_BT, num_keys) if cached or self.config.sliding_window else None
-        view = AttentionView(positions_BT=positions_BT, cos=cos, sin=sin, mask=mask, cached=cached)
+        num_keys = input_ids_BT.shape[1] if num_slots is None else num_slots
+        needs_mask = num_slots is not None or self.config.sliding_window
+        mask = self._mask(positions_BT, num_keys) if needs_mask else None
+        view = AttentionView(positions_BT=positions_BT, cos=cos, sin=sin, mask=mask, num_slots=num_slots)
         x_BTD = self.embed(input_ids_BT).float()
         for layer, key_cache, value_cache in zip(self.layers, states[::2], states[1::2], strict=True):
             x_BTD = layer(x_BTD, view, key_cache, value_cache)
         if last_index_B is not None:
             last = last_index_B[:, None, None].expand(-1, 1, x_BTD.shape[-1])
             x_BTD = x_BTD.gather(1, last)
-        return self.head(self.norm(x_BTD))
+        return self.head(x_BTD)
 
     def _mask(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor:
         """Which slots each query sees: boolean [B, 1, T, num_keys]."""

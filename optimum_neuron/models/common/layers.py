@@ -55,8 +55,8 @@ class AttentionView:
     """Sine of the rotary angles, negated in the first half, [B, 1, T, H]."""
     mask: torch.Tensor | None
     """Which keys each query sees, boolean [B, 1, T, keys]; None: plain causal over the new tokens."""
-    cached: bool
-    """Attend to the whole cache instead of to the new tokens only."""
+    num_slots: int | None
+    """Attend to this many slots of the cache; None: to the new tokens only."""
 
 
 def write_slots(
@@ -73,6 +73,13 @@ def write_slots(
     rows = torch.arange(positions_BT.shape[0])[:, None]
     key_cache_BKHS[rows, :, :, positions_BT] = key_BKTH.transpose(1, 2).to(key_cache_BKHS.dtype)
     value_cache_BKSH[rows, :, positions_BT] = value_BKTH.transpose(1, 2).to(value_cache_BKSH.dtype)
+
+
+def first_slots(
+    key_cache_BKHS: torch.Tensor, value_cache_BKSH: torch.Tensor, num_slots: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values [B, K, num_slots, H] of the first slots, as views."""
+    return key_cache_BKHS[..., :num_slots].transpose(2, 3), value_cache_BKSH[:, :, :num_slots]
 
 
 class Attention(nn.Module):
@@ -96,8 +103,8 @@ class Attention(nn.Module):
         query, key, value = qkv.split(self.heads, 1)
         query, key = rotate(query, view.cos, view.sin), rotate(key, view.cos, view.sin)
         write_slots(key_cache_BKHS, value_cache_BKSH, view.positions_BT, key, value)
-        if view.cached:
-            key, value = key_cache_BKHS.transpose(2, 3), value_cache_BKSH
+        if view.num_slots is not None:
+            key, value = first_slots(key_cache_BKHS, value_cache_BKSH, view.num_slots)
         mixed = F.scaled_dot_product_attention(
             query, key, value, attn_mask=view.mask, is_causal=view.mask is None, enable_gqa=True
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from ..common.layers import write_slots
+from ..common.layers import first_slots, write_slots
 
 
 class SlotLayer(CacheLayerMixin):
@@ -17,10 +17,12 @@ class SlotLayer(CacheLayerMixin):
 
     is_sliding = False
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions_BT: torch.Tensor, *, cached: bool) -> None:
+    def __init__(
+        self, keys: torch.Tensor, values: torch.Tensor, positions_BT: torch.Tensor, *, num_slots: int | None
+    ) -> None:
         super().__init__()
         self.keys, self.values = keys, values
-        self.positions_BT, self.cached = positions_BT, cached
+        self.positions_BT, self.num_slots = positions_BT, num_slots
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
@@ -30,11 +32,12 @@ class SlotLayer(CacheLayerMixin):
         """Write in place; return what the queries attend to."""
         assert self.keys is not None and self.values is not None
         write_slots(self.keys, self.values, self.positions_BT, key_states, value_states)
-        return (self.keys.transpose(2, 3), self.values) if self.cached else (key_states, value_states)
+        if self.num_slots is None:
+            return key_states, value_states
+        return first_slots(self.keys, self.values, self.num_slots)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        assert self.keys is not None
-        return (self.keys.shape[3] if self.cached else query_length), 0
+        return (query_length if self.num_slots is None else self.num_slots), 0
 
     def get_seq_length(self) -> int:
         return 0
@@ -44,7 +47,7 @@ class SlotLayer(CacheLayerMixin):
         return int(self.keys.shape[3])
 
 
-def slot_cache(states: list[torch.Tensor], positions_BT: torch.Tensor, *, cached: bool) -> Cache:
+def slot_cache(states: list[torch.Tensor], positions_BT: torch.Tensor, *, num_slots: int | None) -> Cache:
     """Wrap a flat list of key and value tensors as a transformers cache."""
     pairs = zip(states[::2], states[1::2], strict=True)
-    return Cache(layers=[SlotLayer(keys, values, positions_BT, cached=cached) for keys, values in pairs])
+    return Cache(layers=[SlotLayer(keys, values, positions_BT, num_slots=num_slots) for keys, values in pairs])

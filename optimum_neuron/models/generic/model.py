@@ -40,11 +40,11 @@ class GenericDecoder(nn.Module):
         positions_BT: torch.Tensor,
         states: list[torch.Tensor],
         *,
-        cached: bool,
+        num_slots: int | None,
         last_index_B: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`; see `common.decoder.Decoder.forward`."""
-        num_keys = states[0].shape[3] if cached else input_ids_BT.shape[1]
+        num_keys = input_ids_BT.shape[1] if num_slots is None else num_slots
         head = self.model.get_output_embeddings()
         handles = [head.register_forward_hook(lambda module, inputs, _: full_precision_linear(inputs[0], module))]
         if last_index_B is not None:
@@ -54,7 +54,7 @@ class GenericDecoder(nn.Module):
                 input_ids=input_ids_BT,
                 position_ids=positions_BT,
                 attention_mask=self.masks(positions_BT, num_keys),
-                past_key_values=slot_cache(states, positions_BT, cached=cached),
+                past_key_values=slot_cache(states, positions_BT, num_slots=num_slots),
                 use_cache=True,
             )
         finally:

@@ -20,6 +20,6 @@ WEIGHT_MAP: dict[str, tuple[str, ...]] = {
         "model.layers.{}.mlp.up_proj.weight",
     ),
     "layers.{}.mlp.down.weight": ("model.layers.{}.mlp.down_proj.weight",),
-    "norm.weight": ("model.norm.weight",),
+    "head.norm.weight": ("model.norm.weight",),
     "head.weight": ("lm_head.weight",),
 }

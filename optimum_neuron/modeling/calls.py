@@ -1,0 +1,113 @@
+"""Which entry points of a compiled decoder a packed batch goes through, and in which pieces.
+
+It knows nothing of generation or of padded batches' masks: `causal_lm` packs rows, this module fills them up to
+compiled shapes and runs the graphs.
+
+    logits = DecoderCalls(loaded, config).run(input_ids, packing, num_past=0, wanted=1, state=state)
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..configuration import NeuronConfig
+from ..core import Choice, Rejected
+from ..errors import ShapeError, refusal
+from ..runtime.loaded import LoadedProgram, State
+from .packing import Packing
+
+
+def choose_bucket(num_tokens: int, buckets: tuple[int, ...]) -> Choice[int]:
+    """Say which bucket holds a prompt, and why.
+
+    Raises:
+        ShapeError: it is longer than the largest bucket.
+    """
+    for bucket in buckets:
+        if num_tokens <= bucket:
+            rejected = tuple(
+                Rejected(candidate=str(b), reason=f"{num_tokens} tokens do not fit") for b in buckets if b < num_tokens
+            )
+            return Choice(value=bucket, reason=f"smallest bucket that holds {num_tokens} tokens", rejected=rejected)
+    raise ShapeError(
+        refusal(
+            asked=f"a prompt of {num_tokens} tokens",
+            found=f"the largest bucket holds {buckets[-1]}; buckets are " + ", ".join(map(str, buckets)),
+            why="prompts are padded up to a compiled bucket",
+            do="shorten the prompt or export with larger prefill_buckets or sequence_length",
+        )
+    )
+
+
+class DecoderCalls:
+    """Runs packed rows through prefill, score, decode and extend graphs."""
+
+    def __init__(self, loaded: LoadedProgram, config: NeuronConfig) -> None:
+        assert config.prefill_buckets and config.decode_buckets and config.sequence_length, "resolved configuration"
+        self._loaded, self._batch_size = loaded, config.batch_size
+        self._prefill_buckets, self._decode_buckets = config.prefill_buckets, config.decode_buckets
+        self._extend_length, self._num_slots = config.extend_length, config.sequence_length
+
+    def run(
+        self, input_ids_RT: torch.Tensor, packing: Packing, num_past: int, wanted: int, state: State
+    ) -> torch.Tensor:
+        """Return logits [R, kept columns, V] of rows that share one set of state.
+
+        Args:
+            input_ids_RT: new columns of the padded batch.
+            packing: where they go.
+            num_past: columns of the padded batch that are in the cache.
+            wanted: how many of the last columns to keep; 0 for all.
+            state: the cache, written in place.
+        """
+        num_rows, num_tokens = input_ids_RT.shape
+        if num_tokens == 1 and num_past and bool(packing.valid_RT.all()):
+            return self._decode(input_ids_RT, packing.positions_RT, state)
+        longest = max(int(packing.lengths_R.max()), 1)
+        if num_past:
+            packed = self._extend(packing.pack(input_ids_RT, longest), packing.first_R, state)
+        else:
+            bucket = choose_bucket(longest, self._prefill_buckets).value
+            positions = torch.arange(bucket).expand(num_rows, -1)
+            ids = packing.pack(input_ids_RT, bucket)
+            if wanted == 1:
+                last = (packing.lengths_R - 1).clamp(min=0)
+                return self._call(f"prefill_{bucket}", ids, positions, state, last)
+            packed = self._call(f"score_{bucket}", ids, positions, state)
+        index = packing.index_RT[:, -wanted:] if wanted else packing.index_RT
+        return packed.gather(1, index[:, :, None].expand(-1, -1, packed.shape[-1]))
+
+    def _decode(self, ids_R1: torch.Tensor, positions_R1: torch.Tensor, state: State) -> torch.Tensor:
+        """One token of each row, through the smallest graph that sees all slots in use."""
+        num_used = int(positions_R1.max()) + 1
+        bucket = next(bucket for bucket in self._decode_buckets if num_used <= bucket)
+        return self._call(f"decode_{bucket}", ids_R1, positions_R1, state)
+
+    def _extend(self, ids: torch.Tensor, first_R: torch.Tensor, state: State) -> torch.Tensor:
+        """Add packed tokens to rows that are in the cache, a compiled chunk at a time."""
+        length, limit = self._extend_length, self._num_slots
+        chunks = []
+        for start in range(0, ids.shape[1], length):
+            chunk = ids[:, start : start + length]
+            positions = first_R[:, None] + start + torch.arange(length)
+            num_over = int(positions.max()) - limit + 1
+            if num_over > 0 or length == 1:
+                # A compiled chunk would reach past the cache: the last tokens go one by one.
+                for column in range(chunk.shape[1]):
+                    at = (first_R[:, None] + start + column).clamp(max=limit - 1)
+                    chunks.append(self._decode(chunk[:, column : column + 1], at, state))
+            else:
+                padded = torch.nn.functional.pad(chunk, (0, length - chunk.shape[1]))
+                logits = self._call(f"extend_{length}", padded, positions, state)
+                chunks.append(logits[:, : chunk.shape[1]])
+        return torch.cat(chunks, 1)
+
+    def _call(
+        self, graph: str, ids: torch.Tensor, positions: torch.Tensor, state: State, *more: torch.Tensor
+    ) -> torch.Tensor:
+        """Pad rows to the compiled batch, run an entry point, drop the padding again."""
+        inputs, num_rows = [ids, positions, *more], ids.shape[0]
+        missing = self._batch_size - num_rows
+        if missing:
+            inputs = [torch.cat((tensor, tensor[:1].expand(missing, *tensor.shape[1:]))) for tensor in inputs]
+        return self._loaded.run(graph, [tensor.contiguous() for tensor in inputs], state)["logits"][:num_rows]
