@@ -52,6 +52,15 @@ def test_layers_that_are_not_alike_are_probed_one_by_one():
     assert probe_states(decoder) == [(2, 8, 8)] * 4
 
 
+def test_each_layer_has_its_own_widths_and_one_without_a_cache_has_the_last():
+    kinds = ["sliding_attention", "sliding_attention", "full_attention"] * 2
+    gemma4 = {"num_hidden_layers": 6, "layer_types": kinds, "head_dim": 8, "global_head_dim": 16}
+    decoder = build(tiny_config("gemma4_text", **gemma4, num_kv_shared_layers=0, hidden_size_per_layer_input=0))
+    assert probe_states(decoder) == [(2, 8, 8), (2, 8, 8), (2, 16, 16)] * 2
+    decoder = build(tiny_config("gemma4_text", **gemma4, num_kv_shared_layers=2, hidden_size_per_layer_input=0))
+    assert probe_states(decoder) == [(2, 8, 8), (2, 8, 8), (2, 16, 16), (2, 8, 8), (2, 8, 8), (2, 8, 8)]
+
+
 def masks(model_type, positions, num_keys, **overrides):
     return build(tiny_config(model_type, **overrides)).masks(torch.tensor(positions), num_keys)
 

@@ -76,6 +76,20 @@ class GenericDecoder(nn.Module):
         return {"full_attention": full, "sliding_attention": sliding} if "full_attention" in kinds else sliding
 
 
+def _refuse_layer_types(config: Any) -> None:
+    found = sorted(set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ()) - set(LAYER_TYPES))
+    if found:
+        chunked = "; up to attention_chunk_size tokens chunked_attention is full_attention: write that into config.json"
+        raise CaptureError(
+            refusal(
+                asked=f"compiling a {config.model_type} model with layer_types {', '.join(found)}",
+                found=f"{len(found)} kind{'s' * (len(found) > 1)} of layer that this version does not implement",
+                why=f"it makes masks and caches for {' and '.join(LAYER_TYPES)} only",
+                do="compile a model of these" + chunked * ("chunked_attention" in found),
+            )
+        )
+
+
 def _refuse_length_dependent(config: Any) -> None:
     rotary = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
     # One setting, or one for each type of layer.
@@ -103,6 +117,9 @@ def _pick(last_index_B: torch.Tensor):  # type: ignore[no-untyped-def]
     return hook
 
 
+LAYER_TYPES = ("full_attention", "sliding_attention")
+"""Kinds of layer that `GenericDecoder.masks` and `SlotLayer` implement, of those that a configuration may name."""
+
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 """Rotary scalings whose frequencies transformers recomputes in `forward` (5.23, `modeling_rope_utils.py`)."""
 
@@ -111,8 +128,10 @@ def build(config: Any, *, trust_remote_code: bool = False) -> GenericDecoder:
     """Return the decoder of a transformers configuration, with parameters on the meta device.
 
     Raises:
-        CaptureError: rotary frequencies follow the length of the sequence.
+        CaptureError: layers are of a kind that is not implemented, or rotary frequencies follow the length of the
+            sequence.
     """
+    _refuse_layer_types(config)
     _refuse_length_dependent(config)
     from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM

@@ -39,13 +39,12 @@ class _Recorder(CacheLayerMixin):
 
 
 def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
-    """Return (heads, key width, value width) of every layer's cache, in order.
+    """Return (heads, key width, value width) of every layer's cache; of the last cache where a layer has none.
 
     Raises:
         CaptureError: the model's code depends on tensor values.
     """
-    num_layers = decoder.text_config.num_hidden_layers
-    recorders = [_Recorder() for _ in range(num_layers)]
+    recorders = [_Recorder() for _ in range(decoder.text_config.num_hidden_layers)]
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_parameters(decoder, mode), mode, torch.no_grad():
         ids = torch.zeros(1, 1, dtype=torch.int64)
@@ -56,4 +55,4 @@ def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
         except RuntimeError as error:
             raise capture_error(model, "one token", error) from error
     shapes = [recorder.shape for recorder in recorders if recorder.shape is not None]
-    return shapes + [shapes[-1]] * (num_layers - len(shapes))
+    return [recorder.shape or shapes[-1] for recorder in recorders]

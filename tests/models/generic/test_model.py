@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from optimum_neuron.errors import CaptureError
 from optimum_neuron.models.generic import build
@@ -17,3 +18,33 @@ def test_frequencies_that_follow_the_length_are_refused(kind):
 def test_fixed_frequencies_are_not():
     build(tiny_config("gemma3_text"))
     build(tiny_config("qwen2", rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}))
+
+
+CHUNKED = ["chunked_attention"] * 2 + ["full_attention"]
+OTHERS = {
+    "llama4_text": ({"layer_types": CHUNKED}, "layer_types chunked_attention: 1 kind of layer", True),
+    "qwen3_next": (
+        {"layer_types": ["linear_attention", "sliding_attention", "full_attention"], "head_dim": 8},
+        "layer_types linear_attention: 1 kind of layer",
+        False,
+    ),
+    "qwen2": (
+        {"layer_types": ["conv", "chunked_attention", "sliding_attention"]},
+        "layer_types chunked_attention, conv: 2 kinds of layer",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("model_type", OTHERS)
+def test_layers_that_have_no_mask_or_cache_here_are_refused_by_name(model_type):
+    overrides, message, chunked = OTHERS[model_type]
+    with pytest.raises(CaptureError) as refused:
+        build(tiny_config(model_type, **overrides))
+    assert f"compiling a {model_type} model with {message}" in str(refused.value)
+    assert ("attention_chunk_size" in str(refused.value)) is chunked
+
+
+def test_chunked_attention_that_is_declared_full_is_built():
+    decoder = build(tiny_config("llama4_text", layer_types=["full_attention"] * 3, num_local_experts=2))
+    assert decoder.masks(torch.zeros(1, 1, dtype=torch.int64), 4).shape == (1, 1, 1, 4)
