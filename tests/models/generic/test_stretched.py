@@ -39,6 +39,7 @@ def test_few_layers_are_captured_and_all_of_them_computed(model_type):
         batch_size=2,
         sequence_length=NUM_TOKENS,
         prefill_buckets=(NUM_COLUMNS,),
+        decode_buckets=(NUM_TOKENS,),
         extend_length=1,
         torch_dtype="float32",
     )
@@ -52,12 +53,12 @@ def test_few_layers_are_captured_and_all_of_them_computed(model_type):
     executor, ids = Executor(program, functions, weights), torch.randint(3, VOCABULARY, (2, NUM_COLUMNS))
     states, wanted_states = models.new_states(), models.new_states()
     columns, done = torch.arange(NUM_COLUMNS).expand(2, -1), torch.tensor(LENGTHS)[:, None]
-    for name, tokens, positions, cached in (
-        (f"score_{NUM_COLUMNS}", ids, columns, False),
-        ("decode", ids[:, :1], done, True),
+    for name, tokens, positions, num_slots in (
+        (f"score_{NUM_COLUMNS}", ids, columns, None),
+        (f"decode_{NUM_TOKENS}", ids[:, :1], done, NUM_TOKENS),
     ):
         logits = executor.run(name, [tokens, positions], states)["logits"]
-        wanted = models.run(tokens, positions, wanted_states, cached=cached)
+        wanted = models.run(tokens, positions, wanted_states, num_slots=num_slots)
         torch.testing.assert_close(logits, wanted, atol=1e-5, rtol=1e-4)
         for tensor, wanted_tensor in zip(states, wanted_states, strict=True):
             torch.testing.assert_close(tensor, wanted_tensor, atol=1e-5, rtol=1e-4)
