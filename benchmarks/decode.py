@@ -42,7 +42,9 @@ def run(settings: Settings) -> list[Row]:
 def _generate(model, ids) -> float:  # type: ignore[no-untyped-def]
     import torch
 
-    options = {"max_new_tokens": NUM_NEW, "min_new_tokens": NUM_NEW, "do_sample": False, "pad_token_id": 2}
+    # No end token: a lower limit on new tokens would add a pass over the logits to every step.
+    model.generation_config.eos_token_id = None
+    options = {"max_new_tokens": NUM_NEW, "do_sample": False, "pad_token_id": 2}
     with torch.no_grad():
         clock = TokenClock()
         model.generate(ids, attention_mask=torch.ones_like(ids), streamer=clock, **options)
