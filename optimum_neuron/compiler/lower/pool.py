@@ -51,6 +51,8 @@ class LoweringPool:
     def run(self, jobs: Sequence[Job], on_done: Callable[[Job], None] = lambda job: None) -> None:
         """Compile all jobs; `on_done` is called from a thread of this process as each one finishes.
 
+        What `on_done` raises ends the run: jobs that have begun are finished, and the first exception is raised.
+
         Raises:
             LoweringError: one or more bodies failed; all of them are named.
         """
@@ -58,14 +60,24 @@ class LoweringPool:
         for job in jobs:
             waiting.put(job)
         failures: list[str] = []
-        threads = [
-            threading.Thread(target=self._serve, args=(worker, waiting, failures, on_done), daemon=True)
-            for worker in self._workers[: len(jobs)]
-        ]
+        raised: list[BaseException] = []
+
+        def serve(worker: subprocess.Popen[str]) -> None:
+            try:
+                self._serve(worker, waiting, failures, on_done)
+            except BaseException as error:  # a thread would only print it
+                raised.append(error)
+                with contextlib.suppress(queue.Empty):
+                    while True:
+                        waiting.get_nowait()
+
+        threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in self._workers[: len(jobs)]]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        if raised:
+            raise raised[0]
         if failures:
             raise LoweringError("\n".join(failures))
 

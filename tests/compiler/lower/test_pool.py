@@ -39,6 +39,22 @@ def test_jobs_are_shared_out_and_one_that_fails_is_reported_with_the_others_done
             os.kill(pid, 0)
 
 
+def test_what_the_callback_raises_is_raised_and_ends_the_run(tmp_path):
+    done = []
+
+    def full_disk(finished):
+        done.append(finished.output.stem)
+        raise OSError("no space left")
+
+    jobs = [job(tmp_path, f"sub_{index}", float(index)) for index in range(3)]
+    with LoweringPool(1) as pool:
+        with pytest.raises(OSError, match="no space left"):
+            pool.run(jobs, full_disk)
+        assert done == ["sub_0"] and [path.stem for path in tmp_path.iterdir()] == ["sub_0"]
+        pool.run(jobs[2:], lambda finished: done.append(finished.output.stem))
+    assert done == ["sub_0", "sub_2"], "the pool goes on"
+
+
 @pytest.mark.parametrize("stopped", [True, False], ids=["while it works", "before it works"])
 def test_a_killed_worker_is_reported_with_advice(tmp_path, stopped):
     with pytest.raises(LoweringError) as refused, LoweringPool(1) as pool:
