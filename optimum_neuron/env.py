@@ -14,18 +14,23 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from .errors import ConfigError, refusal
+from .errors import ConfigError, nearest, refusal
 
 VARIABLES: dict[str, str] = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1 silences progress bars, as everywhere in the Hugging Face libraries",
+    "LOCAL_RANK": "number of this process on its machine, which torchrun sets: its simulated core",
     "NEURON_COMPILE_CACHE_URL": "where compiled NEFFs are kept: a folder or an fsspec URL such as s3://bucket/neffs",
     "NEURON_PLATFORM_TARGET_OVERRIDE": "target when none is given: inf2, trn1, trn1n, trn2, trn3",
     "NEURON_RT_NUM_CORES": "how many simulated cores this process claims (0: all)",
+    "NEURON_RT_STOCHASTIC_ROUNDING_EN": "1 rounds what the device writes to 16-bit floats stochastically",
+    "NEURON_RT_STOCHASTIC_ROUNDING_SEED": "seed of that rounding (default: 0)",
     "NEURON_RT_VALIDATE_HASH": "0 skips the check of weight hashes when an exported folder is loaded",
     "NEURON_RT_VISIBLE_CORES": 'which simulated cores this process may claim, for example "0" or "0-3,6"',
+    "OPTIMUM_NEURON_AUTO_CAST_TYPE": "matmul operands in emulated numerics: bf16, fp16, tf32, fp8_e4m3 or none",
     "OPTIMUM_NEURON_DEBUG": "1 shows tracebacks of known errors on the command line",
     "OPTIMUM_NEURON_HOME": "root of this package's own caches (default: ~/.cache/optimum_neuron)",
     "OPTIMUM_NEURON_INSTANCE": "instance type to simulate, for example inf2.xlarge",
+    "OPTIMUM_NEURON_NUMERICS": "arithmetic of the torch device: reference (the host's) or emulated (the chip's)",
 }
 """Every variable read, with its meaning."""
 
@@ -86,21 +91,60 @@ def instance_type(environ: Mapping[str, str] = os.environ) -> str | None:
     return environ.get("OPTIMUM_NEURON_INSTANCE") or None
 
 
-def num_cores(environ: Mapping[str, str] = os.environ) -> int | None:
-    """How many cores to claim; None when not set, 0 for all."""
-    text = environ.get("NEURON_RT_NUM_CORES")
+def _count(name: str, what: str, do: str, environ: Mapping[str, str]) -> int | None:
+    text = environ.get(name)
     if text is None or text == "":
         return None
     if not text.isdecimal():
+        raise ConfigError(refusal(asked=f"{name}={text}", found="not a whole number", why=what, do=do))
+    return int(text)
+
+
+def _name(name: str, names: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
+    text = environ.get(name)
+    if text is None or text == "":
+        return None
+    if text not in names:
         raise ConfigError(
             refusal(
-                asked=f"NEURON_RT_NUM_CORES={text}",
-                found="not a whole number",
-                why="it counts cores",
-                do="set it to 0 (all) or a number of cores",
+                asked=f"{name}={text}",
+                found=f"no such value{nearest(text, names)}",
+                why=VARIABLES[name],
+                do=f"set it to {' or '.join(names)}",
             )
         )
-    return int(text)
+    return text
+
+
+def num_cores(environ: Mapping[str, str] = os.environ) -> int | None:
+    """How many cores to claim; None when not set, 0 for all."""
+    return _count("NEURON_RT_NUM_CORES", "it counts cores", "set it to 0 (all) or a number of cores", environ)
+
+
+def local_rank(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Number of this process on its machine; None where no launcher set it."""
+    return _count("LOCAL_RANK", "it numbers processes from 0", "let torchrun set it", environ)
+
+
+def numerics(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Arithmetic of the torch device: "reference", "emulated", or None."""
+    return _name("OPTIMUM_NEURON_NUMERICS", ("reference", "emulated"), environ)
+
+
+def auto_cast_type(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Rounding of matmul operands in emulated numerics, or None."""
+    return _name("OPTIMUM_NEURON_AUTO_CAST_TYPE", ("bf16", "fp16", "tf32", "fp8_e4m3", "none"), environ)
+
+
+def stochastic_rounding(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether writes to 16-bit floats are rounded stochastically."""
+    return _flag("NEURON_RT_STOCHASTIC_ROUNDING_EN", False, environ)
+
+
+def stochastic_rounding_seed(environ: Mapping[str, str] = os.environ) -> int:
+    """Seed of stochastic rounding."""
+    name = "NEURON_RT_STOCHASTIC_ROUNDING_SEED"
+    return _count(name, "it is a seed", "set it to a whole number, or unset it", environ) or 0
 
 
 def visible_cores(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | None:

@@ -7,6 +7,7 @@ that every one is tried alone without paying for torch each time.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,7 +60,10 @@ for module in modules:
 def import_each(modules: list[str], *, preloaded: list[str]) -> dict[str, dict]:
     """Import each module in a fork of one fresh interpreter; tell what it brought, or the traceback."""
     words = json.dumps([preloaded, modules, HEAVY])
-    done = subprocess.run([sys.executable, "-c", FORKS, words], capture_output=True, text=True, check=False)
+    # torch itself would import the device.
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    command = [sys.executable, "-c", FORKS, words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(line) for line in done.stdout.splitlines())
 

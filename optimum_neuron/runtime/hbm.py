@@ -48,7 +48,9 @@ CATEGORIES: Mapping[str, Category] = {
     for category in (
         Category(name="weights", runtime_name="model constants", meaning="parameters and constants of a model"),
         Category(
-            name="kv_cache", runtime_name="tensors", meaning="state that stays on the device, such as the KV cache"
+            name="kv_cache",
+            runtime_name="tensors",
+            meaning="state that stays on the device: KV caches, and tensors of torch's device",
         ),
         Category(name="scratch", runtime_name="scratchpad", meaning="largest moment of intermediate results"),
         Category(name="code", runtime_name="model code", meaning="instructions, and the microcode of the core"),
@@ -62,6 +64,19 @@ class _Entry:
     category: str
     size_bytes: int
     owner: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Meter:
+    """An owner that counts its own bytes: charging each tensor of torch's device here would cost microseconds."""
+
+    category: str
+    owner: str
+    used_bytes: Callable[[], int]
+    set_limit: Callable[[int], None]
+
+    def entry(self) -> _Entry:
+        return _Entry(category=self.category, size_bytes=self.used_bytes(), owner=self.owner)
 
 
 class Charge:
@@ -101,6 +116,7 @@ class HbmLedger:
         """What the core belongs to."""
         # Releasing is one `pop`, without the lock: it may run in a finalizer while this thread holds the lock.
         self._entries: dict[int, _Entry] = {}
+        self._meters: dict[str, _Meter] = {}
         self._keys = itertools.count()
         self._lock = threading.Lock()
 
@@ -113,7 +129,7 @@ class HbmLedger:
     @property
     def used_bytes(self) -> int:
         """Sum of all charges."""
-        return sum(entry.size_bytes for entry in list(self._entries.values()))
+        return _total(self._all())
 
     @property
     def available_bytes(self) -> int:
@@ -122,7 +138,30 @@ class HbmLedger:
 
     def used_by_category(self) -> dict[str, int]:
         """Bytes by category, every category included."""
-        return _by_category(list(self._entries.values()))
+        return _by_category(self._all())
+
+    def attach(
+        self, owner: str, category: str, *, used_bytes: Callable[[], int], set_limit: Callable[[int], None]
+    ) -> None:
+        """Count an owner that keeps its own account and must not pass a limit; attaching it again replaces it.
+
+        Args:
+            owner: name in the table.
+            category: a name of `CATEGORIES`.
+            used_bytes: tells its bytes.
+            set_limit: is told how many bytes it may have, now and whenever others take more.
+        """
+        self._meters[owner] = _Meter(category=category, owner=owner, used_bytes=used_bytes, set_limit=set_limit)
+        set_limit(self.limit_of(owner))
+
+    def limit_of(self, owner: str) -> int:
+        """What an attached owner may have: everything that others leave."""
+        return self.capacity_bytes - _total([entry for entry in self._all() if entry.owner != owner])
+
+    def refused(self, owner: str, category: str, size_bytes: int) -> str:
+        """The message for an attached owner whose request passes its limit, with the table."""
+        entry = _Entry(category=category, size_bytes=size_bytes, owner=owner)
+        return str(self._refused(entry, size_bytes - self.available_bytes, None))
 
     def charge(
         self, category: str, size_bytes: int, owner: str, *, suggest: Callable[[int], str] | None = None
@@ -163,13 +202,15 @@ class HbmLedger:
             if missing <= 0:
                 key = next(self._keys)
                 self._entries[key] = entry
+                for meter in list(self._meters.values()):
+                    meter.set_limit(self.limit_of(meter.owner))
         if missing > 0:
             raise self._refused(entry, missing, suggest)
         return Charge(entry, lambda: self._entries.pop(key, None))
 
     def table(self) -> str:
         """Text table: a row for the core, one for each owner, largest first, and what is available; simulated."""
-        entries = list(self._entries.values())
+        entries = self._all()
         owners: dict[str, list[_Entry]] = {}
         for entry in entries:
             owners.setdefault(entry.owner, []).append(entry)
@@ -189,13 +230,16 @@ class HbmLedger:
             ]
         )
 
+    def _all(self) -> list[_Entry]:
+        return [*list(self._entries.values()), *(meter.entry() for meter in list(self._meters.values()))]
+
     def _refused(self, entry: _Entry, missing: int, suggest: Callable[[int], str] | None) -> DeviceMemoryError:
         message = refusal(
             asked=f"Failed to allocate {_size(entry.size_bytes)} "
             f"(usage: {CATEGORIES[entry.category].runtime_name}) on {self.name}",
             found=f"'{entry.owner}' needs {_size(missing)} more than is available",
             why="the models on a core share its HBM",
-            do=(suggest or self._advice)(missing),
+            do=suggest(missing) if suggest else self._advice(missing, entry.owner),
         )
         return DeviceMemoryError(
             f"{message}\n{self.table()}",
@@ -211,11 +255,12 @@ class HbmLedger:
             },
         )
 
-    def _advice(self, missing: int) -> str:
+    def _advice(self, missing: int, asker: str) -> str:
         sizes: dict[str, int] = {}
-        for entry in list(self._entries.values()):
+        for entry in self._all():
             sizes[entry.owner] = sizes.get(entry.owner, 0) + entry.size_bytes
-        enough = [(size, owner) for owner, size in sizes.items() if size >= missing and owner != MICROCODE_OWNER]
+        keeping = (MICROCODE_OWNER, asker if asker in self._meters else None)
+        enough = [(size, owner) for owner, size in sizes.items() if size >= missing and owner not in keeping]
         if enough:
             size, owner = min(enough)
             return f"release '{owner}', which has {_size(size)} of this core, or ask for {_size(missing)} less"

@@ -1,0 +1,16 @@
+"""The torch device "neuron": simulated NeuronCores as devices of PyTorch.
+
+torch loads it by itself (`autoload.py`, an entry point), so a user imports nothing of this package:
+
+    import torch
+    x = torch.randn(128, device="neuron", requires_grad=True)
+
+Tensors live in host memory that is charged to the HBM of a simulated core, and the CPU's kernels compute on it without
+copies (`csrc/`). `torch.neuron` is `module/`. It knows nothing of compiled programs; they share its cores and ledgers.
+"""
+
+from __future__ import annotations
+
+from .autoload import status
+
+__all__ = ["status"]

@@ -1,0 +1,37 @@
+"""bfloat16 as the default of `torch.autocast("neuron")`, in every thread.
+
+torch keeps the dtype for each thread, and a device of others starts with float16. TensorE's own is bfloat16.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+_thread = threading.local()
+
+
+def install() -> None:
+    """Give each thread the default before its first autocast."""
+    import torch
+
+    original = torch.autocast.__init__
+
+    @functools.wraps(original)
+    def initialize(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        if device_type == "neuron":
+            set_default_of_thread()
+        original(self, device_type, *args, **kwargs)
+
+    set_default_of_thread()
+    torch.autocast.__init__ = initialize
+
+
+def set_default_of_thread() -> None:
+    """Once for each thread: what the thread sets later is its own."""
+    import torch
+
+    if not getattr(_thread, "has_default", False):
+        _thread.has_default = True
+        torch.set_autocast_dtype("neuron", torch.bfloat16)

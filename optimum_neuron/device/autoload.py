@@ -1,0 +1,78 @@
+"""The entry point that torch calls at the end of `import torch`: it makes "neuron" a device, or says why not.
+
+It never raises, because torch would then fail to import for everybody. Where the shared object for this torch is in the
+cache it is loaded, which takes milliseconds; otherwise the first use of the device builds it (`first_use.py`).
+
+    >>> from optimum_neuron.device import status
+    >>> status().value
+    True
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+from ..core import Choice
+
+VENDOR = "torch-neuronx"
+"""Distribution of the vendor, which brings the real device."""
+
+_status: Choice[bool] = Choice(
+    value=False,
+    reason="torch has not asked for devices of others: TORCH_DEVICE_BACKEND_AUTOLOAD=0, or no torch",
+)
+
+
+def autoload() -> None:
+    """Register the device with torch. For torch's entry point group "torch.backends"."""
+    global _status
+    try:
+        _status = _registered()
+    # Whatever it is, `import torch` has to go on; `status` tells.
+    except Exception as error:
+        _status = Choice(value=False, reason=f"registering it failed: {type(error).__name__}: {error}")
+
+
+def status() -> Choice[bool]:
+    """Whether this package provides the device "neuron", and why or why not.
+
+    Example:
+        ```python
+        from optimum_neuron.device import status
+
+        print(status())
+        ```
+    """
+    import torch  # noqa: F401  (its import is what calls `autoload`)
+
+    return _status
+
+
+def _registered() -> Choice[bool]:
+    import torch
+
+    vendor = _version_of(VENDOR)
+    if vendor is not None:
+        return Choice(value=False, reason=f"the vendor's {VENDOR} {vendor} is installed: its device goes first")
+    name = torch._C._get_privateuse1_backend_name()
+    if name != "privateuseone":
+        return Choice(value=False, reason=f"torch has room for one device of others, and '{name}' has taken it")
+    from . import first_use, library, module
+
+    torch.utils.rename_privateuse1_backend("neuron")
+    torch._register_device_module("neuron", module)
+    options: dict[str, Any] = {"for_tensor": True, "for_module": True, "for_packed_sequence": True, "for_storage": True}
+    torch.utils.generate_methods_for_privateuse1_backend(**options)
+    if library.place().exists():
+        library.load()
+        return Choice(value=True, reason=f"loaded from {library.place()}")
+    first_use.stand_in()
+    return Choice(value=True, reason=f"the first use builds {library.place()}, once for this torch")
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,129 @@
+// The torch device "neuron": host memory behind the dispatch key PrivateUse1, computed by the CPU's kernels.
+//
+// One translation unit, compiled once for each torch on the user's machine (device/build.py). It includes no Python header
+// and is loaded with ctypes; Python reaches it through the C functions below and the operators of `python_ops.h`.
+//
+//   host.h        what is asked of Python: cores and limits    pinned.h      pinned host memory
+//   memory.h      storages, their CPU twins, HBM counted       generator.h   random numbers
+//   aliases.h     device tensors as CPU tensors and back       guard.h       devices, streams, events
+//   fallback.h    the one kernel for nearly every operator     hooks.h       torch's generic entry points
+//   kernels.h     operators with a kernel of their own         autocast.h    torch.autocast
+//   attention.h   which attention kernel runs                  cells.h       cells of LSTM and GRU
+//   rounding.h, emulation.h   the emulated numerics            python_ops.h  operators that Python calls
+#include "attention.h"
+#include "autocast.h"
+#include "cells.h"
+#include "hooks.h"
+#include "kernels.h"
+#include "python_ops.h"
+
+namespace neuron {
+namespace {
+
+using Kind = torch::Library::Kind;
+using Key = c10::DispatchKey;
+
+// Registrations last until the process ends: tensors of the device may be freed that late.
+torch::Library& library(Kind kind, const char* name, std::optional<Key> key) {
+  return *new torch::Library(kind, name, key, __FILE__, __LINE__);
+}
+
+// torch warns where a kernel replaces another one, which is the point here.
+struct Quiet final : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+void register_everything() {
+  Quiet quiet;
+  c10::WarningUtils::WarningHandlerGuard guard(&quiet);
+  c10::SetAllocator(kNeuron, &allocator);
+  static NeuronGuard neuron_guard;
+  c10::impl::DeviceGuardImplRegistrar registrar(kNeuron, &neuron_guard);
+  at::RegisterPrivateUse1HooksInterface(new NeuronHooks);
+  at::setHostAllocator(kNeuron, &pinned_allocator);
+  torch::profiler::impl::registerPrivateUse1Methods(new NeuronProfiler);
+
+  library(Kind::IMPL, "_", Key::PrivateUse1).fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  auto& aten = library(Kind::IMPL, "aten", Key::PrivateUse1);
+  register_kernels(aten);
+  register_cells(aten);
+  aten.impl("_fused_sdp_choice", &fused_sdp_choice);
+  register_operators(aten);
+  register_collectives(library(Kind::IMPL, "c10d", Key::PrivateUse1));
+
+  library(Kind::IMPL, "_", Key::AutocastPrivateUse1).fallback(torch::CppFunction::makeFallthrough());
+  register_autocast(library(Kind::IMPL, "aten", Key::AutocastPrivateUse1));
+  // Resolving these bits copies through `_copy_from`, which would resolve them again without end.
+  for (Key key : {Key::Conjugate, Key::Negative})
+    library(Kind::IMPL, "aten", key).impl("_copy_from", torch::CppFunction::makeFallthrough());
+
+  define_python_ops(library(Kind::DEF, "neuron_sim", std::nullopt));
+  implement_python_ops(library(Kind::IMPL, "neuron_sim", Key::CompositeExplicitAutograd));
+  for (Key key : {Key::Autograd, Key::ADInplaceOrView}) fall_through(library(Kind::IMPL, "neuron_sim", key));
+}
+
+// A forked child has none of its parent's cores: whatever it charges first claims, and claiming refuses.
+void forget_claims() {
+  for (Meter& meter : meters) meter.claimed = false;
+}
+
+} // namespace
+} // namespace neuron
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// Register the device; an empty string, or what went wrong. (An exception in a static initializer would end the process.)
+const char* neuron_load(const neuron::Host* host) {
+  try {
+    neuron::host = *host;
+    neuron::register_everything();
+    pthread_atfork(nullptr, nullptr, &neuron::forget_claims);
+    neuron::refusal.clear();
+  } catch (const std::exception& error) {
+    neuron::refusal = error.what();
+  }
+  return neuron::refusal.c_str();
+}
+
+void neuron_refuse(const char* reason) {
+  neuron::refusal = reason;
+}
+
+int64_t neuron_current_device() {
+  return neuron::current_device_of_thread; // -1: not chosen yet
+}
+
+void neuron_set_device(int64_t device) {
+  neuron::current_device_of_thread = static_cast<c10::DeviceIndex>(device);
+}
+
+// Bytes of device tensors on a core.
+int64_t neuron_used_bytes(int64_t device) {
+  return neuron::meters[device].used;
+}
+
+void neuron_set_limit(int64_t device, int64_t size_bytes) {
+  neuron::meters[device].limit = size_bytes;
+}
+
+void neuron_seed_all(uint64_t seed) {
+  for (int device = 0; device < neuron::kMaxDevices; device++)
+    neuron::default_generator(static_cast<c10::DeviceIndex>(device)).set_current_seed(seed);
+}
+
+// Milliseconds between two recorded events, given by their `event_id`.
+double neuron_elapsed_ms(int64_t start, int64_t end) {
+  return neuron::elapsed_ms(reinterpret_cast<neuron::Event*>(start), reinterpret_cast<neuron::Event*>(end));
+}
+
+void neuron_set_numerics(int emulated, int operand, int stochastic, uint64_t seed) {
+  neuron::numerics.operand = static_cast<neuron::Operand>(operand);
+  neuron::numerics.stochastic = stochastic != 0;
+  neuron::numerics.seed = seed;
+  neuron::numerics.draws = 0;
+  neuron::numerics.emulated = emulated != 0;
+}
+
+}
+#pragma GCC visibility pop

@@ -1,0 +1,91 @@
+"""torch.distributed's backend "neuron": gloo over the bytes of device tensors.
+
+Collectives of device tensors reach gloo through the dispatcher (csrc/fallback.h: `register_collectives`), so the
+backend is gloo itself, registered for both kinds of tensors. What gloo lacks is added here: groups of collectives that
+are waited for together (`_coalescing_manager`), and options that can be copied, which DeviceMesh does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+_COALESCED = ("allreduce_coalesced", "all_gather_single_coalesced", "reduce_scatter_single_coalesced", "send", "recv")
+"""Methods of a process group that may be called while a group of collectives is open."""
+
+
+def install() -> None:
+    """Register the backend, where this torch has torch.distributed with gloo."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_gloo_available():
+        return
+    dist.Backend.register_backend("neuron", _make_gloo, devices=["neuron", "cpu"])
+    dist.ProcessGroupGloo._Options.__deepcopy__ = _copy_options
+    _add_coalescing(dist.ProcessGroup)
+
+
+def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    import torch.distributed as dist
+
+    return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+
+
+def _copy_options(self: Any, memo: dict[int, Any]) -> Any:
+    options = type(self)()
+    options._devices, options._threads, options._timeout = self._devices, self._threads, self._timeout
+    return options
+
+
+def _add_coalescing(group_type: Any) -> None:
+    """Let collectives between `_start_coalescing` and `_end_coalescing` run as usual, and be waited for together."""
+    import torch
+    import torch.distributed as dist
+
+    class All(dist.Work):
+        """Several pieces of work as one."""
+
+        def __init__(self, parts: list[Any]) -> None:
+            super().__init__()
+            self.parts = parts
+
+        def wait(self, timeout: timedelta | None = None) -> bool:
+            for part in self.parts:
+                part.wait()
+            return True
+
+        def is_completed(self) -> bool:
+            return all(part.is_completed() for part in self.parts)
+
+    opened: dict[str, list[Any]] = {}
+    start, end = group_type._start_coalescing, group_type._end_coalescing
+
+    def is_ours(device: Any) -> bool:
+        return torch.device(device).type == "neuron"
+
+    @functools.wraps(start)
+    def start_coalescing(self: Any, device: Any) -> None:
+        if is_ours(device):
+            opened[self.group_name] = []
+        else:
+            start(self, device)
+
+    @functools.wraps(end)
+    def end_coalescing(self: Any, device: Any) -> Any:
+        return All(opened.pop(self.group_name)) if is_ours(device) else end(self, device)
+
+    def remembering(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            work = method(self, *args, **kwargs)
+            if opened and self.group_name in opened:
+                opened[self.group_name].append(work)
+            return work
+
+        return call
+
+    group_type._start_coalescing, group_type._end_coalescing = start_coalescing, end_coalescing
+    for name in _COALESCED:
+        setattr(group_type, name, remembering(getattr(group_type, name)))

@@ -1,0 +1,57 @@
+"""Where the shared object is not built yet: what stands in for it until the first use of the device.
+
+Kernels in Python for the operators that make a first tensor, and wrappers of torch's functions for accelerators. Each
+loads the device, which registers over the kernels and takes the wrappers away, and then calls what the caller asked
+for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from . import library
+
+_FACTORIES = ("empty.memory_format", "empty_strided")
+_ANSWERED_WITHOUT_DEVICE = ("_accelerator_getAccelerator",)
+_kept: list[Any] = []
+_wrapped: dict[str, Callable[..., Any]] = {}
+
+
+def stand_in() -> None:
+    """Wait for the first use."""
+    import torch
+
+    registrations = torch.library.Library("aten", "IMPL")
+    for name in _FACTORIES:
+        registrations.impl(name, _loading(functools.partial(_operator, name)), "PrivateUse1")
+    # A kernel may not be freed while it runs, and nothing reaches it once the device is loaded.
+    _kept.append(registrations)
+    for name in dir(torch._C):
+        if name.startswith("_accelerator_") and name not in _ANSWERED_WITHOUT_DEVICE:
+            _wrapped[name] = getattr(torch._C, name)
+            setattr(torch._C, name, _loading(functools.partial(_wrapped.__getitem__, name)))
+
+
+def stand_back() -> None:
+    """Take the wrappers away; the device is loaded."""
+    import torch
+
+    for name, function in _wrapped.items():
+        setattr(torch._C, name, function)
+
+
+def _operator(name: str) -> Any:
+    import torch
+
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def _loading(find: Callable[[], Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        library.load()
+        return find()(*args, **kwargs)
+
+    return call

@@ -1,0 +1,173 @@
+"""The shared object in this process: its C functions, what it calls back for, and when it is loaded.
+
+It is loaded in `import torch` where it is in the cache, otherwise at the first use of the device (`first_use.py`).
+
+    >>> from optimum_neuron.device import library
+    >>> library.load().neuron_used_bytes(0) >= 0
+    True
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from pathlib import Path
+from typing import Any
+
+from ..errors import LoweringError, NeuronError, refusal
+from . import build
+
+_REFUSED = -1
+_ASK = ctypes.CFUNCTYPE(ctypes.c_int64)
+_ASK_OF_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+_ASK_FOR_BYTES = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+_INT64 = ctypes.c_int64
+
+
+class _Host(ctypes.Structure):
+    """`struct Host` of csrc/host.h."""
+
+    _fields_ = (
+        ("device_count", _ASK),
+        ("default_device", _ASK),
+        ("claim", _ASK_OF_DEVICE),
+        ("limit", _ASK_OF_DEVICE),
+        ("out_of_memory", _ASK_FOR_BYTES),
+    )
+
+
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "neuron_load": (ctypes.c_char_p, [ctypes.POINTER(_Host)]),
+    "neuron_refuse": (None, [ctypes.c_char_p]),
+    "neuron_current_device": (_INT64, []),
+    "neuron_set_device": (None, [_INT64]),
+    "neuron_used_bytes": (_INT64, [_INT64]),
+    "neuron_set_limit": (None, [_INT64, _INT64]),
+    "neuron_elapsed_ms": (ctypes.c_double, [_INT64, _INT64]),
+    "neuron_seed_all": (None, [ctypes.c_uint64]),
+    "neuron_set_numerics": (None, [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]),
+}
+"""C functions of csrc/neuron.cpp: result and arguments."""
+
+_lock = threading.RLock()
+_library: ctypes.CDLL | None = None
+_host: _Host | None = None
+_path: Path | None = None
+
+
+def place() -> Path:
+    """Where the shared object is, or will be; a change of the environment after the first call moves nothing."""
+    global _path
+    if _path is None:
+        _path = build.cached_path()
+    return _path
+
+
+def is_loaded() -> bool:
+    """Whether the device is there, so that using it builds nothing."""
+    return _library is not None
+
+
+def load() -> ctypes.CDLL:
+    """Return the shared object; the first call builds it if need be, loads it, and completes the device.
+
+    Raises:
+        LoweringError: it cannot be built or loaded.
+    """
+    global _library, _host
+    if _library is not None:
+        return _library
+    with _lock:
+        if _library is None:
+            library = _opened(build.ensure_built(place()))
+            # C++ keeps the callbacks for as long as the process lives.
+            _host = _callbacks(library)
+            reason = library.neuron_load(ctypes.byref(_host)).decode()
+            if reason:
+                raise LoweringError(
+                    refusal(
+                        asked="load the neuron device",
+                        found=reason,
+                        why="torch did not take its registrations",
+                        do="load no other device in this process, or report it",
+                    )
+                )
+            _library = library
+            _complete()
+        return _library
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(path))
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        raise LoweringError(
+            refusal(
+                asked=f"load {path}",
+                found=str(error),
+                why="the file is not what is built for this torch",
+                do="remove it; the next use builds it again",
+            )
+        ) from error
+    return library
+
+
+def _complete() -> None:
+    """Add what is written in Python."""
+    from . import amp, distributed, first_use, safetensors_hook
+    from .module import random
+
+    first_use.stand_back()
+    random.seed_loaded_device()
+    amp.install()
+    distributed.install()
+    safetensors_hook.install()
+
+
+def _callbacks(library: ctypes.CDLL) -> _Host:
+    def guarded(kind: Any, function: Any) -> Any:
+        """An exception cannot cross the border: its text is left there, and C++ raises it again."""
+
+        @functools.wraps(function)
+        def call(*arguments: int) -> int:
+            try:
+                return function(*arguments)
+            except Exception as error:
+                text = str(error) if isinstance(error, NeuronError) else f"{type(error).__name__}: {error}"
+                library.neuron_refuse(text.encode())
+                return _REFUSED
+
+        return kind(call)
+
+    def placement() -> Any:
+        # Resolving the instance takes its time, so not before it is asked for.
+        from . import placement
+
+        return placement
+
+    def device_count() -> int:
+        return placement().device_count()
+
+    def default_device() -> int:
+        return placement().default_device()
+
+    def claim(device: int) -> int:
+        from . import numerics
+
+        numerics.begin()
+        placement().attach_meter(device, library.neuron_used_bytes, library.neuron_set_limit)
+        return placement().limit(device)
+
+    def limit(device: int) -> int:
+        return placement().limit(device)
+
+    def out_of_memory(device: int, size_bytes: int) -> int:
+        library.neuron_refuse(placement().out_of_memory(device, size_bytes).encode())
+        return 0
+
+    functions = (device_count, default_device, claim, limit, out_of_memory)
+    return _Host(*(guarded(kind, function) for (_, kind), function in zip(_Host._fields_, functions, strict=True)))

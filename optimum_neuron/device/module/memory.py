@@ -1,0 +1,100 @@
+"""HBM of device tensors: what they take, at most took, and who else is on the core. Bytes are simulated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import OutOfMemoryError as OutOfMemoryError
+
+from .. import library
+from .devices import Device, _require
+
+
+def memory_allocated(device: Device = None) -> int:
+    """Bytes of the tensors on a device."""
+    index = _require(device)
+    return library.load().neuron_used_bytes(index)
+
+
+def max_memory_allocated(device: Device = None) -> int:
+    """The most that `memory_allocated` was since the last `reset_peak_memory_stats`."""
+    return memory_stats(device)["allocated_bytes.all.peak"]
+
+
+def memory_reserved(device: Device = None) -> int:
+    """The same as `memory_allocated`: nothing is cached."""
+    return memory_allocated(device)
+
+
+def max_memory_reserved(device: Device = None) -> int:
+    """The same as `max_memory_allocated`: nothing is cached."""
+    return max_memory_allocated(device)
+
+
+def memory_stats(device: Device = None) -> dict[str, Any]:
+    """All counters, named as `torch.accelerator.memory_stats` names them."""
+    import torch
+
+    index = _require(device)
+    library.load()
+    return torch.accelerator.memory_stats(index)
+
+
+def reset_peak_memory_stats(device: Device = None) -> None:
+    """Let peaks begin anew."""
+    import torch
+
+    index = _require(device)
+    library.load()
+    torch.accelerator.reset_peak_memory_stats(index)
+
+
+reset_max_memory_allocated = reset_peak_memory_stats
+
+
+def reset_accumulated_memory_stats(device: Device = None) -> None:
+    """Let sums begin anew."""
+    import torch
+
+    index = _require(device)
+    library.load()
+    torch.accelerator.reset_accumulated_memory_stats(index)
+
+
+def mem_get_info(device: Device = None) -> tuple[int, int]:
+    """Bytes that are free on a device's core, and its HBM. Claims the core."""
+    from .. import placement
+
+    core = placement.claim(_require(device))
+    return core.available_bytes, core.capacity_bytes
+
+
+def memory_usage(device: Device = None) -> dict[str, int]:
+    """Bytes by category of a device's core: device tensors, and programs that are loaded on it. Claims the core."""
+    from .. import placement
+
+    return placement.claim(_require(device)).used_by_category()
+
+
+def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
+    """Table of a device's core: owners by category, and what is left. Claims the core.
+
+    Args:
+        device: the device.
+        abbreviated: without the row of peaks.
+    """
+    from .. import placement
+
+    index = _require(device)
+    table = placement.claim(index).table()
+    if abbreviated:
+        return table
+    return f"{table}\npeak of torch tensors on neuron:{index}: {max_memory_allocated(index) / 2**20:.3f}MB"
+
+
+def empty_cache() -> None:
+    """Nothing is cached."""
+
+
+def ipc_collect() -> None:
+    """Nothing is shared between processes."""

@@ -1,0 +1,139 @@
+"""The arithmetic of the torch device: `reference` is the host's, bit for bit; `emulated` rounds as the chip does.
+
+Emulated, float32 operands of matrix products are rounded to `auto_cast_type` and accumulated in float32. Products of
+16-bit floats are computed in float32 and rounded once. With `stochastic_rounding` everything that is written to 16-bit
+floats is rounded up or down at random, so that small updates survive on average. A mode holds for the whole process:
+backward passes run in other threads.
+
+    from optimum_neuron.device import numerics
+
+    with numerics.use("emulated", auto_cast_type="tf32"):
+        y = x @ w
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from .. import env
+from ..core import Choice
+from ..errors import ConfigError, nearest, refusal
+
+Mode = Literal["reference", "emulated"]
+Operand = Literal["none", "bf16", "fp16", "tf32", "fp8_e4m3"]
+
+OPERANDS: tuple[Operand, ...] = ("none", "bf16", "fp16", "tf32", "fp8_e4m3")
+"""Values of `auto_cast_type`, in the order of `enum class Operand` in csrc/rounding.h."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Numerics:
+    """One arithmetic of the device."""
+
+    mode: Mode = "reference"
+    """Whose arithmetic: the host's, or the chip's as far as docs/device.md says."""
+    auto_cast_type: Operand = "bf16"
+    """What float32 operands of matrix products are rounded to, in emulated mode."""
+    stochastic_rounding: bool = False
+    """Whether writes to bfloat16 and float16 are rounded stochastically, in emulated mode."""
+    seed: int = 0
+    """Seed of stochastic rounding."""
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("mode", self.mode, ("reference", "emulated")),
+            ("auto_cast_type", self.auto_cast_type, OPERANDS),
+        ):
+            if value not in known:
+                raise ConfigError(
+                    refusal(
+                        asked=f"{name}='{value}'",
+                        found=f"no such value{nearest(str(value), known)}",
+                        why="the device has these arithmetics",
+                        do=f"use one of {', '.join(known)}",
+                    )
+                )
+        if self.mode == "reference" and self.stochastic_rounding:
+            raise ConfigError(
+                refusal(
+                    asked="stochastic_rounding with mode='reference'",
+                    found="two arithmetics",
+                    why="the host rounds to the nearest",
+                    do="pass mode='emulated'",
+                )
+            )
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> Choice[Numerics]:
+    """The arithmetic that the environment asks for, and why.
+
+    Raises:
+        ConfigError: a variable has a value that cannot be used, or they contradict each other.
+    """
+    given = {} if environ is None else {"environ": environ}
+    mode, operand = env.numerics(**given), env.auto_cast_type(**given)
+    stochastic = env.stochastic_rounding(**given)
+    if mode is None and not stochastic:
+        return Choice(value=Numerics(), reason="default: OPTIMUM_NEURON_NUMERICS is not set")
+    # Rounding is what makes the host's arithmetic the chip's, so asking for it asks for emulation.
+    reason = "NEURON_RT_STOCHASTIC_ROUNDING_EN=1" if mode is None else f"OPTIMUM_NEURON_NUMERICS={mode}"
+    value = Numerics(
+        mode="emulated" if mode is None else mode,  # type: ignore[arg-type]
+        auto_cast_type="bf16" if operand is None else operand,  # type: ignore[arg-type]
+        stochastic_rounding=stochastic,
+        seed=env.stochastic_rounding_seed(**given),
+    )
+    return Choice(value=value, reason=reason)
+
+
+_current: Numerics | None = None
+
+
+def current() -> Numerics:
+    """The arithmetic in use."""
+    return begin()
+
+
+def begin() -> Numerics:
+    """Take what the environment asks for, once: at the first use of a core, which is where a wrong value is refused."""
+    if _current is None:
+        _set(from_environment().value)
+    assert _current is not None
+    return _current
+
+
+@contextlib.contextmanager
+def use(
+    mode: Mode, *, auto_cast_type: Operand = "bf16", stochastic_rounding: bool = False, seed: int = 0
+) -> Iterator[Numerics]:
+    """Compute with another arithmetic for the length of a block, in every thread of the process.
+
+    Args:
+        mode: "reference" or "emulated".
+        auto_cast_type: what float32 operands of matrix products are rounded to; "none" leaves them.
+        stochastic_rounding: round writes to 16-bit floats stochastically.
+        seed: seed of that rounding.
+
+    Raises:
+        ConfigError: an unknown value, or stochastic rounding of the host's arithmetic.
+    """
+    before = begin()
+    wanted = Numerics(mode=mode, auto_cast_type=auto_cast_type, stochastic_rounding=stochastic_rounding, seed=seed)
+    _set(wanted)
+    try:
+        yield wanted
+    finally:
+        _set(before)
+
+
+def _set(numerics: Numerics) -> None:
+    from . import library
+
+    global _current
+    emulated = numerics.mode == "emulated"
+    operand = OPERANDS.index(numerics.auto_cast_type)
+    library.load().neuron_set_numerics(emulated, operand, numerics.stochastic_rounding, numerics.seed)
+    _current = numerics

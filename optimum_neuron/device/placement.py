@@ -1,0 +1,167 @@
+"""Which simulated core "neuron:<i>" is: counted, claimed for this process, and bounded by its HBM ledger.
+
+Device i is the i-th core that the environment leaves to the process. A core is claimed at the first use of its device
+and kept until the process ends; loaded programs of the same process may share it, and count in the same ledger.
+
+    >>> from optimum_neuron.device.placement import device_count
+    >>> device_count() > 0
+    True
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from .. import env
+from ..errors import ConfigError, CoreBusyError, refusal
+from ..hardware import TARGETS, InstanceSpec, Target, resolve_instance
+from ..runtime.core_choice import num_usable
+from ..runtime.cores import CoreClaim, claim_cores
+from ..runtime.hbm import HbmLedger, ledger
+
+MAX_DEVICES = 127
+"""torch's device index is a signed byte."""
+
+OWNER = "torch tensors"
+"""Owner of device tensors, in claims and ledgers."""
+
+_claims: dict[int, CoreClaim] = {}
+_lock = threading.RLock()
+_forked = False
+
+
+def instance() -> InstanceSpec:
+    """The simulated instance.
+
+    Raises:
+        ConfigError: a variable names none.
+    """
+    return resolve_instance().value
+
+
+def target() -> Target:
+    """The simulated family."""
+    return TARGETS[instance().family]
+
+
+def device_count() -> int:
+    """Number of devices: the cores that NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES leave, or all of the instance.
+
+    Raises:
+        ConfigError: a variable names cores or an instance that do not exist.
+    """
+    return min(num_usable(instance(), os.environ), MAX_DEVICES)
+
+
+def default_device() -> int:
+    """The device a thread starts with: the local rank, so that each process of torchrun has a core of its own.
+
+    Where the process is left a single core, that one.
+
+    Raises:
+        ConfigError: there are more processes than cores.
+    """
+    rank, count = env.local_rank() or 0, device_count()
+    if rank < count:
+        return rank
+    if count == 1 and (env.visible_cores() is not None or env.num_cores() is not None):
+        return 0
+    raise ConfigError(
+        refusal(
+            asked=f"a core for the process with LOCAL_RANK={rank}",
+            found=f"{count} cores of {instance().name}",
+            why="each process has a core of its own",
+            do=f"start at most {count} processes, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE)",
+        )
+    )
+
+
+def claim(device: int) -> HbmLedger:
+    """Make the core of a device this process's, if it is not yet, and return its ledger.
+
+    Raises:
+        ConfigError: there is no such device.
+        CoreBusyError: another process holds the core, or this process is a fork of one that used the device.
+    """
+    with _lock:
+        if device not in _claims:
+            require_device(device)
+            _require_no_fork()
+            _claims[device] = claim_cores(instance(), model=OWNER, start=device)
+        held = _claims[device]
+        return ledger(held.instance, held.core_ids[0])
+
+
+def claimed() -> tuple[int, ...]:
+    """Devices whose cores this process has claimed."""
+    return tuple(sorted(_claims))
+
+
+def is_in_bad_fork() -> bool:
+    """Whether this process is a fork of one that used the device."""
+    return _forked
+
+
+def attach_meter(device: int, used_bytes: Callable[[int], int], set_limit: Callable[[int, int], None]) -> None:
+    """Claim the core of a device, and count in its ledger what the shared object allocates.
+
+    Raises:
+        ConfigError: there is no such device.
+        CoreBusyError: another process holds the core, or this process is a fork of one that used the device.
+    """
+    claim(device).attach(
+        OWNER, "kv_cache", used_bytes=lambda: used_bytes(device), set_limit=lambda limit: set_limit(device, limit)
+    )
+
+
+def limit(device: int) -> int:
+    """Bytes that device tensors may have: the HBM of the core, less what others have of it."""
+    return claim(device).limit_of(OWNER)
+
+
+def out_of_memory(device: int, size_bytes: int) -> str:
+    """The refusal of an allocation, with the table of the core."""
+    core = claim(device)
+    return core.refused(OWNER, "kv_cache", size_bytes)
+
+
+def require_device(device: int) -> None:
+    """Refuse an index that is no device of this process.
+
+    Raises:
+        ConfigError: there is no such device.
+    """
+    count = device_count()
+    if not 0 <= device < count:
+        raise ConfigError(
+            refusal(
+                asked=f"device neuron:{device}",
+                found=f"invalid device ordinal: this process has {count} of the {instance().num_logical_cores()} cores "
+                f"of {instance().name}",
+                why="a device is a core that the environment leaves to the process",
+                do=f"use neuron:0 to neuron:{count - 1}, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE)",
+            )
+        )
+
+
+def _require_no_fork() -> None:
+    if _forked:
+        raise CoreBusyError(
+            refusal(
+                asked="the neuron device in a forked process",
+                found="the parent process used it before the fork",
+                why="a NeuronCore belongs to one process, and this one is another",
+                do="start workers with the method 'spawn', or fork before the first use",
+            )
+        )
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = _forked or bool(_claims)
+    _claims.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,53 @@
+"""The device is built once for a machine; processes that tests start find it in the caches of the test run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from optimum_neuron.device import library
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Chosen before a test run has caches of its own, so that the developer's is used and nothing is built twice.
+library.place()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built(environment: None) -> Path:
+    """The shared object, loaded here and copied to where other processes of the tests look for it."""
+    library.load()
+    folder = Path(os.environ["OPTIMUM_NEURON_HOME"], "device")
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy2(library.place(), folder))
+
+
+@pytest.fixture(autouse=True)
+def default_state() -> Iterator[None]:
+    yield
+    # Not `set_device`: the test may have left an environment without devices.
+    library.load().neuron_set_device(0)
+
+
+@pytest.fixture
+def python(built: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs a program in a process of its own."""
+
+    def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            # An instance of its own: this process has cores of the default one.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", **environment},
+        )
+
+    return run

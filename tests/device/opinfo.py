@@ -1,0 +1,178 @@
+"""Compare an operator of torch's own database (`op_db`) on the device with the CPU: values, strides and gradients.
+
+python -m tests.device.opinfo [--samples N] [NAME ...]       # the whole sweep, as docs/device.md reports it
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_flatten, tree_map
+
+DTYPES = (torch.float32, torch.bfloat16)
+SEED = 7
+UNINITIALIZED = ("empty", "new_empty", "to_empty")
+Arguments = tuple[list[Any], dict[str, Any]]
+
+
+class Device:
+    """Arguments on the device: every layout, offset and shared storage of the original is kept."""
+
+    def __init__(self) -> None:
+        self.storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value)
+        if isinstance(value, torch.device) and value.type == "cpu":
+            return torch.device("neuron")
+        return torch.device("neuron") if isinstance(value, str) and value == "cpu" else value
+
+    def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.layout != torch.strided:
+            return tensor.to("neuron")
+        storage = tensor.untyped_storage()
+        # The original is kept too: an address is given out again.
+        _, copy = self.storages.setdefault(storage._cdata, (storage, storage.clone()))
+        plain = torch.empty(0, dtype=tensor.dtype).set_(copy, tensor.storage_offset(), tensor.shape, tensor.stride())
+        return torch.ops.neuron_sim.alias_neuron(plain, 0).requires_grad_(tensor.requires_grad)
+
+
+def entries() -> list[tuple[str, Any]]:
+    """All entries with a unique name."""
+    return [(f"{op.name}.{op.variant_test_name}".rstrip("."), op) for op in op_db]
+
+
+def dtype_of(op: Any, wanted: torch.dtype) -> torch.dtype | None:
+    """The dtype to test with; an operator without float32 is tested once, with what it has. None: nothing to test."""
+    supported = op.supported_dtypes("cpu")
+    if wanted in supported:
+        return wanted
+    if wanted is torch.bfloat16:
+        return None
+    return next((dtype for dtype in (torch.int64, torch.bool, torch.complex64) if dtype in supported), None)
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Real numbers without a history."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def difference(ours: Any, theirs: Any, *, values: bool) -> str | None:
+    """What differs between results, or None."""
+    ours, theirs = tree_flatten(ours)[0], tree_flatten(theirs)[0]
+    if len(ours) != len(theirs):
+        return f"{len(ours)} results instead of {len(theirs)}"
+    for a, b in zip(ours, theirs, strict=True):
+        if not isinstance(b, torch.Tensor):
+            if values and a != b and not (isinstance(b, float) and b != b) and not isinstance(b, torch.device):
+                return f"{a!r} instead of {b!r}"
+            continue
+        if b.device.type == "cpu" and a.device.type != "neuron":
+            return f"result on {a.device}"
+        if (a.shape, a.stride(), a.dtype) != (b.shape, b.stride(), b.dtype):
+            return f"{a.dtype} {tuple(a.shape)} {a.stride()} instead of {b.dtype} {tuple(b.shape)} {b.stride()}"
+        a, b = plain(a).cpu(), plain(b)
+        if values and not torch.equal(a.nan_to_num(3.0), b.nan_to_num(3.0)):
+            return f"values differ by {(a.double() - b.double()).abs().nan_to_num(0).max():.3g}"
+    return None
+
+
+def run(op: Any, arguments: Arguments, device: str) -> tuple[Any, list[Any]]:
+    """Results, and gradients for the inputs that ask for some."""
+    torch.manual_seed(SEED)
+    args, kwargs = arguments
+    # Factories of the database name no device.
+    with torch.device(device) if not tensors(arguments) else contextlib.nullcontext():
+        result = op(*args, **kwargs)
+    inputs = [t for t in tensors(arguments) if t.requires_grad]
+    outputs = [t for t in tensors(result) if t.requires_grad]
+    if not inputs or not outputs:
+        return result, []
+    generator = torch.Generator().manual_seed(SEED)
+    move = Device() if device == "neuron" else (lambda tensor: tensor)
+    weights = [move(torch.randn(o.shape, dtype=o.dtype, generator=generator)) for o in outputs]
+    grads = torch.autograd.grad(outputs, inputs, weights, allow_unused=True)
+    return result, [grad for grad in grads if grad is not None]
+
+
+def samples_of(op: Any, dtype: torch.dtype, count: int) -> Iterator[Any]:
+    grad = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    torch.manual_seed(SEED)
+    yield from itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=grad), count)
+
+
+def check(op: Any, dtype: torch.dtype, count: int) -> str | None:
+    """Why an entry fails, or None."""
+    for number, sample in enumerate(samples_of(op, dtype, count)):
+        arguments = ([sample.input, *sample.args], sample.kwargs)
+        try:
+            values = not is_random(op, arguments)
+            moved = tree_map(Device(), arguments)
+            expected = run(op, arguments, "cpu")
+        # The database has samples that raise on the CPU too.
+        except Exception:
+            continue
+        try:
+            problem = difference(run(op, moved, "neuron"), expected, values=values)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        if problem:
+            return f"sample {number}: {problem}"
+    return None
+
+
+def is_random(op: Any, arguments: Arguments) -> bool:
+    """Whether two seeds give two results, or memory is left as it was found."""
+    args, kwargs = arguments
+    results = []
+    with torch.no_grad():
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            results.append(
+                [plain(t).nan_to_num(3.0) for t in tensors(op(*args, **kwargs)) if t.layout == torch.strided]
+            )
+    return op.name.startswith(UNINITIALIZED) or any(not torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def failures(names: list[str], count: int) -> dict[tuple[str, str], str]:
+    """Reasons by entry and dtype."""
+    found = {}
+    for name, op in entries():
+        if names and name not in names:
+            continue
+        for wanted in DTYPES:
+            dtype = dtype_of(op, wanted)
+            if dtype is not None:
+                reason = check(op, dtype, count)
+                if reason:
+                    found[name, str(dtype).removeprefix("torch.")] = reason
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--samples", type=int, default=6)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    found = failures(args.names, args.samples)
+    for (name, dtype), reason in found.items():
+        print(f"{name} {dtype}: {reason}")
+    print(f"{len(entries()) - len({name for name, _ in found})} of {len(entries())} entries pass")
+
+
+if __name__ == "__main__":
+    main()

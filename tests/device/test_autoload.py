@@ -1,0 +1,151 @@
+"""How the device comes into a process: autoload, the first build, cores of other processes, forks."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from optimum_neuron.device import autoload, build, library
+from optimum_neuron.errors import LoweringError
+
+USE = "import torch; print(torch.ones(2, device='neuron').sum().item())"
+CORES_OF_TORCH = "import torch; x = torch.ones(2, device='neuron:0')"
+
+
+def test_a_program_without_an_import_of_ours(python):
+    done = python(USE)
+    assert (done.stdout, done.stderr) == ("2.0\n", "")
+
+
+def test_import_torch_goes_on_whatever_happens(python, tmp_path):
+    broken = tmp_path / "home" / "device"
+    broken.mkdir(parents=True)
+    (broken / library.place().name).write_bytes(b"of another torch")
+    program = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
+    done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
+    assert done.returncode == 0 and "tensor(2.)" in done.stdout
+    assert "False (registering it failed: LoweringError" in done.stdout and "remove it" in done.stdout
+
+
+def test_switched_off(python):
+    done = python("from optimum_neuron.device import status; print(status())", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert done.stdout.startswith("False (torch has not asked for devices")
+
+
+def test_another_device_of_others_has_precedence(python):
+    program = """
+import torch
+torch.utils.rename_privateuse1_backend("other")
+from optimum_neuron.device import autoload
+autoload.autoload()
+print(autoload.status())
+"""
+    done = python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert "'other' has taken it" in done.stdout
+
+
+def test_the_vendors_device_has_precedence(monkeypatch):
+    monkeypatch.setattr(autoload, "_version_of", lambda distribution: "2.9")
+    choice = autoload._registered()
+    assert not choice.value and "torch-neuronx 2.9 is installed" in choice.reason
+
+
+def test_without_a_compiler_torch_works_and_the_first_use_says_what_to_install(python, tmp_path):
+    program = """
+import torch
+from optimum_neuron.device import status
+torch.manual_seed(0)
+print(status().reason, torch.neuron.is_available(), torch.neuron.device_count(), torch.ones(1).item())
+for use in (lambda: torch.randn(2, device="neuron"), lambda: torch.ones(2).to("neuron"),
+            lambda: torch.accelerator.synchronize(), lambda: torch.neuron.current_stream()):
+    try:
+        use()
+    except RuntimeError as error:
+        print(error)
+"""
+    done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path), CXX="/nonexistent/c++")
+    lines = done.stdout.splitlines()
+    assert "the first use builds" in lines[0] and lines[0].endswith("True 12 1.0")
+    assert len([line for line in lines if "no C++ compiler" in line and "apt-get install g++" in line]) == 4, done
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_the_first_use_builds_once_and_says_so(python, tmp_path, monkeypatch):
+    program = "import torch; torch.manual_seed(5); x = torch.randn(2, device='neuron'); torch.manual_seed(5)\n"
+    program += "print(torch.equal(x.cpu(), torch.randn(2)))"
+    done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path))
+    assert done.stdout == "True\n" and done.stderr.count("building the neuron device") == 1
+    done = python(USE, OPTIMUM_NEURON_HOME=str(tmp_path))
+    assert (done.stdout, done.stderr) == ("2.0\n", "")
+
+
+def test_the_name_depends_on_torch_and_on_the_sources(monkeypatch, tmp_path):
+    import torch
+
+    name = build.cached_path().name
+    assert name == build.cached_path().name
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    assert build.cached_path().name != name
+    monkeypatch.undo()
+    shutil.copytree(build.SOURCES, tmp_path / "csrc")
+    (tmp_path / "csrc" / "host.h").write_text("// changed")
+    monkeypatch.setattr(build, "SOURCES", tmp_path / "csrc")
+    assert build.cached_path().name != name
+
+
+def test_a_failed_build_shows_the_compilers_last_words(monkeypatch, tmp_path):
+    (tmp_path / "csrc").mkdir()
+    (tmp_path / "csrc" / "neuron.cpp").write_text("#error told so\n")
+    monkeypatch.setattr(build, "SOURCES", tmp_path / "csrc")
+    with pytest.raises(LoweringError, match="(?s)ended with 1.*told so"):
+        build.ensure_built(tmp_path / "home" / "neuron.so")
+    assert [path.name for path in (tmp_path / "home").glob("*.so")] == []
+
+
+def test_a_core_of_another_process_is_refused_by_name(built):
+    program = f"{CORES_OF_TORCH}; print('up', flush=True); input()"
+    import os
+
+    environment = {**os.environ, "OPTIMUM_NEURON_INSTANCE": "inf2.8xlarge"}
+    first = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert first.stdout.readline() == "up\n"
+        second = subprocess.run(
+            [sys.executable, "-c", CORES_OF_TORCH], capture_output=True, text=True, check=False, env=environment
+        )
+        assert second.returncode == 1 and str(first.pid) in second.stderr and "torch tensors" in second.stderr
+        other = CORES_OF_TORCH.replace("neuron:0", "neuron:1")
+        subprocess.run([sys.executable, "-c", other], check=True, env=environment)
+    finally:
+        first.communicate("\n")
+
+
+def test_more_processes_than_cores_are_refused(python):
+    program = "import torch\ntry: torch.ones(1, device='neuron')\nexcept RuntimeError as error: print(error)"
+    assert "start at most 12 processes" in python(program, LOCAL_RANK="12").stdout
+    alone = "import torch; print(torch.ones(1, device='neuron').device)"
+    assert python(alone, LOCAL_RANK="2", NEURON_RT_VISIBLE_CORES="1").stdout == "neuron:0\n"
+    assert python(alone, LOCAL_RANK="1").stdout == "neuron:1\n"
+
+
+def test_a_forked_child_is_refused_and_its_parent_goes_on(python):
+    program = """
+import os, torch
+x = torch.ones(3, device="neuron")
+child = os.fork()
+if child == 0:
+    torch.manual_seed(1)
+    try:
+        torch.ones(3, device="neuron")
+    except RuntimeError as error:
+        os._exit(7 if "forked process" in str(error) and torch.neuron._is_in_bad_fork() else 1)
+    os._exit(2)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), (x + 1).sum().item())
+"""
+    done = python(program)
+    assert done.stdout == "7 6.0\n", done

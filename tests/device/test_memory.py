@@ -1,0 +1,69 @@
+"""HBM of device tensors: counted, limited, and shared with what programs take of the same core."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+
+from optimum_neuron.device import placement
+
+MIB = 2**20
+
+
+def test_allocations_are_counted_and_freed():
+    gc.collect()
+    neuron, before = torch.neuron, torch.neuron.memory_allocated()
+    x = torch.empty(1024, 1024, device="neuron")
+    assert neuron.memory_allocated() - before == 4 * MIB
+    y = x + 1
+    view = y.view(-1)[3:]
+    del y
+    assert neuron.memory_allocated() - before == 8 * MIB
+    del view
+    assert neuron.memory_allocated() - before == 4 * MIB
+    x.untyped_storage().resize_(0)
+    assert neuron.memory_allocated() == before == torch.accelerator.memory_allocated()
+    assert torch.neuron.memory_allocated(1) == 0
+
+
+def test_peaks():
+    torch.neuron.reset_peak_memory_stats()
+    before = torch.neuron.max_memory_allocated()
+    del_me = torch.empty(MIB, device="neuron")
+    del del_me
+    assert torch.neuron.max_memory_allocated() - before == 4 * MIB
+    torch.neuron.reset_peak_memory_stats()
+    assert torch.neuron.max_memory_allocated() == torch.neuron.memory_allocated()
+
+
+def test_what_does_not_fit_is_refused_with_the_table():
+    before = torch.neuron.memory_allocated()
+    with pytest.raises(torch.OutOfMemoryError, match="(?s)usage: tensors.*HBM of core 0 of inf2.*torch tensors"):
+        torch.empty(2**40, device="neuron")
+    assert torch.neuron.memory_allocated() == before
+    assert torch.neuron.memory_stats()["num_ooms"] > 0
+
+
+def test_programs_and_tensors_share_a_core():
+    torch.zeros(1, device="neuron:1")
+    core = placement.claim(1)
+    free, total = torch.neuron.mem_get_info(1)
+    weights = core.charge("weights", free - 3 * MIB, owner="model")
+    kept = torch.empty(2 * MIB, dtype=torch.uint8, device="neuron:1")
+    with pytest.raises(torch.OutOfMemoryError, match="(?s)release 'model'.*model"):
+        torch.empty(2 * MIB, dtype=torch.uint8, device="neuron:1")
+    with pytest.raises(MemoryError, match="torch tensors"):
+        core.charge("weights", 2 * MIB, owner="other")
+    assert torch.neuron.memory_usage(1)["weights"] == free - 3 * MIB
+    assert "torch tensors" in torch.neuron.memory_summary(1)
+    weights.release()
+    assert torch.empty(4 * MIB, dtype=torch.uint8, device="neuron:1").numel() == 4 * MIB
+    assert total == 16 * 2**30
+    del kept
+
+
+def test_summary_says_that_it_is_simulated():
+    assert "simulated" in torch.neuron.memory_summary() and "peak" in torch.neuron.memory_summary()
+    assert "peak" not in torch.neuron.memory_summary(abbreviated=True)
