@@ -117,11 +117,11 @@ def load_program(
     need = memory_need(program, lnc=target.chip.default_lnc)
     require_fit(need, instance=instance, target=target, model_name=model_name)
     claim = claim_cores(instance, model=model_name, start=core)
-    core = ledger(instance, claim.core_ids[0])
+    hbm = ledger(instance, claim.core_ids[0])
     charges: list[Charge] = []
     try:
         for category in ("weights", "kv_cache", "scratch"):
-            charges.append(core.charge(category, getattr(need, category), model_name))
+            charges.append(hbm.charge(category, getattr(need, category), model_name))
         executor = Executor(program, host.functions, weights)
     except BaseException:
         _release(charges, claim)

@@ -34,12 +34,14 @@ def module_path(node: Node) -> str | None:
 
 
 def source_line(node: Node) -> str | None:
-    """Return "file:line" of the innermost frame outside torch, None where the graph does not know it."""
+    """Return "file:line" of the innermost frame of the user, None where the graph does not know it."""
     frames = [(m["file"], m["line"]) for m in _FRAME.finditer(node.meta.get("stack_trace") or "")]
     if not frames:
         return None
-    outside = [frame for frame in frames if not Path(frame[0]).is_relative_to(_torch_folder())]
-    file, line = (outside or frames)[-1]
+    outside = [(file, line) for file, line in frames if not any(map(Path(file).is_relative_to, _callers_of_users()))]
+    if not outside:
+        return None
+    file, line = outside[-1]
     return f"{_short(file)}:{line}"
 
 
@@ -87,7 +89,8 @@ def _package_folders() -> tuple[Path, ...]:
 
 
 @functools.cache
-def _torch_folder() -> Path:
+def _callers_of_users() -> tuple[Path, ...]:
+    """Folders whose frames are not the user's: torch, and the part of this package that calls traced functions."""
     import torch
 
-    return Path(torch.__file__).parent
+    return Path(torch.__file__).parent, Path(__file__).resolve().parents[2] / "tracing"

@@ -9,34 +9,13 @@ both own this file and whichever was installed last has overwritten the other.
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Any
 
 import optimum_neuron
-from optimum_neuron.errors import nearest, refusal
+from optimum_neuron.errors import nearest
+from optimum_neuron.vendor import refuse_beside
 
-_VENDOR_DISTRIBUTION = "optimum-neuron"
-
-
-def _refuse_beside_vendor() -> None:
-    try:
-        version = importlib.metadata.version(_VENDOR_DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return
-    raise ImportError(
-        refusal(
-            asked="import optimum.neuron",
-            found=f"optimum-neuron-sim-sdk and the vendor's {_VENDOR_DISTRIBUTION} {version} are both installed",
-            why="both distributions own the files of optimum/neuron, so one has overwritten the other",
-            do="for the simulator, `pip uninstall optimum-neuron optimum-neuron-sim-sdk`, then `pip install "
-            "optimum-neuron-sim-sdk`; for the hardware, uninstall both, then `pip install optimum-neuron` (the "
-            "simulator stays importable as `optimum_neuron`)",
-        ),
-        name=__name__,
-    )
-
-
-_refuse_beside_vendor()
+refuse_beside("optimum-neuron", __name__)
 
 __all__ = list(optimum_neuron.__all__)
 

@@ -1,0 +1,217 @@
+"""Entries of one model become one NEFF: flags, capture, check, cache, weights.
+
+The program goes through the compile cache without its weights, so a fine-tuned model hits; weights are put into the
+artifact afterwards, where they are wanted there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..compiler.cache import CompileCache
+from ..compiler.compile import Compiled, compile_graphs
+from ..compiler.flags import CompilerFlags, parse_flags
+from ..compiler.neff import Neff, open_neff
+from ..compiler.package import write_program
+from ..compiler.version import COMPILER_VERSION
+from ..errors import ConfigError, refusal
+from ..hardware import Target, require_compilable, require_dtype, resolve_instance, resolve_target
+from ..hardware.specs import checked_lnc
+from .artifact import KIND
+from .entry import ROOT, Entry
+
+NEFF_FILE = "graph.neff"
+"""Name of the artifact in the compiler's work folder."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags:
+    """Checked flags and the target they lead to."""
+
+    flags: CompilerFlags
+    """As given."""
+    target: Target
+    """What to compile for."""
+
+
+def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: bool = False) -> Flags:
+    """Read `compiler_args`, and refuse what the target lacks or the simulated instance could not run.
+
+    Raises:
+        ConfigError: a flag is unknown or wrong, the target cannot be compiled for, or the instance has other cores.
+        UnsupportedDtypeError: the target cannot round to --auto-cast-type.
+    """
+    flags = parse_flags(compiler_args)
+    if cpu_backend and flags.target is None:
+        raise ConfigError(
+            refusal(
+                asked="cpu_backend=True",
+                found="compiler_args name no target",
+                why="without an instance nothing else tells what to compile for",
+                do='pass compiler_args="--target inf2", or another target',
+            )
+        )
+    target = require_compilable(resolve_target(flags.target).value)
+    _require_default_lnc(flags.lnc, target)
+    if flags.auto_cast != "none":
+        require_dtype(target, flags.auto_cast_type)
+    instance = resolve_instance().value
+    if not cpu_backend and instance.chip.core.generation != target.core.generation:
+        raise ConfigError(
+            refusal(
+                asked=f"tracing for {target.name}",
+                found=f"the simulated instance is {instance.name}",
+                why=f"its {instance.chip.core.name} cores cannot run what is compiled for {target.core.name}",
+                do=f"set OPTIMUM_NEURON_INSTANCE={target.instances[0].name}, or pass cpu_backend=True to compile only",
+            )
+        )
+    flags.warn_ineffective(stacklevel=4)
+    return Flags(flags=flags, target=target)
+
+
+def _require_default_lnc(lnc: int | None, target: Target) -> None:
+    if checked_lnc(target.chip, lnc) != target.chip.default_lnc:
+        raise ConfigError(
+            refusal(
+                asked=f"--lnc {lnc} on {target.name}",
+                found=f"cores of {target.chip.default_lnc} physical ones are simulated",
+                why="this version gives logical cores their default size",
+                do="leave --lnc out",
+            )
+        )
+
+
+@contextlib.contextmanager
+def work_folder(compiler_workdir: str | Path | None) -> Iterator[Path]:
+    """The folder that the artifact goes to: the user's, or one that is removed afterwards."""
+    if compiler_workdir is None:
+        with tempfile.TemporaryDirectory(prefix="optimum-neuron-trace-") as folder:
+            yield Path(folder)
+    else:
+        Path(compiler_workdir).mkdir(parents=True, exist_ok=True)
+        yield Path(compiler_workdir)
+
+
+def compile_entries(
+    entries: Mapping[str, Entry],
+    flags: Flags,
+    folder: Path,
+    *,
+    inline_weights: bool,
+    host_ops: Collection[str] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> tuple[Neff, list[torch.Tensor]]:
+    """Compile entries of one model.
+
+    Args:
+        entries: by the name of their graphs; the order is kept.
+        flags: see `checked_flags`.
+        folder: where `graph.neff` goes.
+        inline_weights: put weights into the NEFF.
+        host_ops: refused operators that run on the host.
+        facts: more metadata.
+
+    Returns:
+        The open NEFF, and the weights beside it: none where they are inlined.
+
+    Raises:
+        CaptureError: the code is not static.
+        UnsupportedOperatorError: the target refuses operators; all are listed.
+    """
+    options = flags.flags
+    compiled = compile_graphs(
+        [functools.partial(entry.capture, name) for name, entry in entries.items()],
+        target=flags.target,
+        auto_cast=options.auto_cast,
+        auto_cast_type=options.auto_cast_type,
+        allow_host_ops=host_ops,
+        implicit_integer_downcast=options.implicit_integer_downcast,
+    )
+    first = next(iter(entries.values()))
+    tensors = _tensors(entries, compiled)
+    metadata = {**_metadata(entries, compiled, flags, list(tensors)), **(facts or {})}
+    write = functools.partial(
+        write_program, program=compiled.program, name=type(first).__name__, target=flags.target, metadata=metadata
+    )
+    fields = {
+        "compiler_version": COMPILER_VERSION,
+        "ir_hash": compiled.program.content_hash(),
+        "model": type(first).__name__,
+        "target": flags.target.name,
+        "auto_cast": options.auto_cast,
+        "auto_cast_type": options.auto_cast_type,
+        "metadata": metadata,
+    }
+    cached = CompileCache().get_or_compile(fields, write)
+    path = folder / NEFF_FILE
+    if inline_weights and tensors:
+        with _weights_file(tensors, folder) as weights:
+            write(path, weights=weights)
+        return open_neff(path), []
+    shutil.copyfile(cached.path, path)
+    return open_neff(path), list(tensors.values())
+
+
+def _metadata(entries: Mapping[str, Entry], compiled: Compiled, flags: Flags, names: Sequence[str]) -> dict[str, Any]:
+    program = compiled.program
+    return {
+        "kind": KIND,
+        "entries": list(entries),
+        "optlevel": flags.flags.optlevel,
+        "weight_sources": {name: [name.removeprefix(f"{ROOT}.")] for name in program.weights},
+        "weights": list(names),
+        "states": [name.rpartition(".")[0] for name in program.states],
+        "operators": {name: report.to_dict() for name, report in zip(entries, compiled.reports, strict=True)},
+        "stacks": {path: choice.to_dict() for path, choice in compiled.stacks.items()},
+    }
+
+
+def _tensors(entries: Mapping[str, Entry], compiled: Compiled) -> dict[str, torch.Tensor]:
+    """Weights and first values of states, by their names in the user's module.
+
+    Raises:
+        ConfigError: entries disagree on the value of a tensor.
+    """
+    names = [name.removeprefix(f"{ROOT}.") for name in compiled.program.weights]
+    names += [name.rpartition(".")[0] for name in compiled.program.states]
+    found: dict[str, torch.Tensor] = {}
+    different: list[str] = []
+    for entry in entries.values():
+        tensors = entry.tensors()
+        for name in names:
+            value = tensors.get(name)
+            if value is None:
+                continue
+            known = found.setdefault(name, value.detach())
+            if known is not value and not (known.shape == value.shape and torch.equal(known, value)):
+                different.append(name)
+    if different:
+        raise ConfigError(
+            refusal(
+                asked=f"one model of {len(entries)} buckets",
+                found=f"the buckets have different values in {', '.join(dict.fromkeys(different))}",
+                why="buckets share their weights",
+                do="return modules with the same weights for every bucket",
+            )
+        )
+    return {name: found[name] for name in dict.fromkeys(names)}
+
+
+@contextlib.contextmanager
+def _weights_file(tensors: Mapping[str, torch.Tensor], folder: Path) -> Iterator[Path]:
+    from safetensors.torch import save_file
+
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".weights-") as scratch:
+        path = Path(scratch) / "weights.safetensors"
+        # Each tensor in memory of its own: the format has no views.
+        save_file({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}, path)
+        yield path

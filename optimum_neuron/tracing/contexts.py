@@ -1,0 +1,121 @@
+"""What is in force while models are traced or loaded: on which cores, and whether at all.
+
+The contexts hold for the thread that enters them. They know nothing of models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import os
+from collections.abc import Iterator
+
+from ..errors import ConfigError, refusal
+from ..hardware import InstanceSpec, resolve_instance
+from ..runtime.core_choice import allowed_cores, num_usable
+from ..runtime.cores import claim_cores
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a model is loaded."""
+
+    cores: tuple[int | None, ...] = (None,)
+    """One replica for each: a core, counted from 0 among those of the process, or None for the least loaded one."""
+
+
+_PLACEMENT: contextvars.ContextVar[Placement | None] = contextvars.ContextVar("placement", default=None)
+_DISABLED: contextvars.ContextVar[bool] = contextvars.ContextVar("disabled", default=False)
+
+
+def current_placement() -> Placement:
+    """Where a model goes that is traced or loaded now."""
+    return _PLACEMENT.get() or Placement()
+
+
+def loading_disabled() -> bool:
+    """Whether a model that is traced or loaded now waits for its first call."""
+    return _DISABLED.get()
+
+
+def make_placement(start_nc: int, nc_count: int) -> Placement:
+    """Cores in a row.
+
+    Args:
+        start_nc: first core, counted from 0 among those of the process; -1 is the least loaded one.
+        nc_count: how many; -1 is one. Each gets a replica.
+
+    Raises:
+        ConfigError: the process has no such cores.
+    """
+    instance = resolve_instance().value
+    total = num_usable(instance, os.environ)
+    count = 1 if nc_count == -1 else nc_count
+    if not 1 <= count <= total or not -1 <= start_nc <= total - (count if start_nc >= 0 else 0):
+        raise no_such_cores(f"start_nc={start_nc}, nc_count={nc_count}")
+    if start_nc < 0 and count == 1:
+        return Placement()
+    first = start_nc if start_nc >= 0 else _least_loaded(instance)
+    return Placement(cores=tuple((first + index) % total for index in range(count)))
+
+
+def no_such_cores(asked: str) -> ConfigError:
+    """The refusal of cores that this process does not have."""
+    instance = resolve_instance().value
+    total = num_usable(instance, os.environ)
+    return ConfigError(
+        refusal(
+            asked=asked,
+            found=f"this process may use {total} cores of {instance.name}",
+            why="a process counts its cores from 0, and each takes one replica",
+            do=f"name different cores from 0 to {total - 1}; -1 as start_nc or nc_count leaves the choice open",
+        ),
+        details={"num_cores": total},
+    )
+
+
+def _least_loaded(instance: InstanceSpec) -> int:
+    with claim_cores(instance, model="placement") as claim:
+        visible = allowed_cores(instance, os.environ)
+        return visible.core_ids.index(claim.core_ids[0]) if visible.num_reserved is None else 0
+
+
+@contextlib.contextmanager
+def neuron_cores_context(start_nc: int = -1, nc_count: int = -1) -> Iterator[None]:
+    """Load what is traced or loaded inside onto these cores, see `make_placement`.
+
+    Raises:
+        ConfigError: the process has no such cores.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.tracing import neuron_cores_context, trace
+
+        with neuron_cores_context(start_nc=1):
+            model = trace(torch.nn.ReLU(), torch.rand(2), compiler_args="-O1")
+        ```
+    """
+    token = _PLACEMENT.set(make_placement(start_nc, nc_count))
+    try:
+        yield
+    finally:
+        _PLACEMENT.reset(token)
+
+
+@contextlib.contextmanager
+def multicore_context() -> Iterator[None]:
+    """Load what is traced or loaded inside onto every core of the process."""
+    with neuron_cores_context(0, num_usable(resolve_instance().value, os.environ)):
+        yield
+
+
+@contextlib.contextmanager
+def disable_nrt_load() -> Iterator[None]:
+    """Claim no core for what is traced or loaded inside, until it is called."""
+    token = _DISABLED.set(True)
+    try:
+        yield
+    finally:
+        _DISABLED.reset(token)

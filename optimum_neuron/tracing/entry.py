@@ -1,0 +1,193 @@
+"""One entry point to trace: a function or module with example inputs, as a module of flat tensors that can be captured.
+
+Its parameters keep the names they have in the user's module, behind `ROOT`, the name that torch itself gives to the
+root of a graph; module paths in messages leave that name out. It knows nothing of targets, files or cores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..compiler.capture import Captured, capture, fake_parameters
+from ..compiler.serial import tensor_spec
+from ..core import TensorSpec
+from ..errors import CaptureError, ConfigError, refusal
+from .states import Aliases, SharedStates, find_states, output_of, replaced, without_states
+from .structure import Skeleton, flatten, rebuild
+
+ROOT = "L__self__"
+"""Attribute of the traced module; `rules/location.py` knows it as the root."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """What a call returns, without the states."""
+
+    skeleton: Skeleton
+    """How it is nested."""
+    specs: tuple[TensorSpec, ...]
+    """Shapes and dtypes; a size that depends on values is -1."""
+
+
+class _Last:
+    """Holds what export would undo: assignments to attributes of a module, also in its lists."""
+
+    outputs: Outputs | None = None
+
+
+class Entry(nn.Module):
+    """Takes flat tensors, and a list of states if there are any; returns a flat list.
+
+    Args:
+        function: what is traced.
+        example_inputs: positional arguments of it.
+        aliases: see `Aliases`.
+        shared: buffers that hold the states; None gives each state its own.
+
+    Raises:
+        ConfigError: an input is no tensor, or a state is not one of the module's.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        example_inputs: Sequence[Any],
+        aliases: Aliases,
+        shared: SharedStates | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(function, nn.Module):
+            self.add_module(ROOT, function)
+        self._function = [function]  # in a list, or it would be a second submodule
+        self.states = find_states(function, aliases)
+        self._shared = shared
+        self.inputs = flatten(tuple(example_inputs), "example_inputs")
+        self._last = _Last()
+
+    @property
+    def outputs(self) -> Outputs:
+        """What the last call returned."""
+        assert self._last.outputs is not None, "forward was called"
+        return self._last.outputs
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What is traced."""
+        return self._function[0]
+
+    @property
+    def input_specs(self) -> dict[str, TensorSpec]:
+        """Shapes and dtypes of the flat inputs under the names of the function's parameters."""
+        names = [_input_name(name, self.parameter_names) for name in self.inputs.names]
+        return dict(zip(names, map(tensor_spec, self.inputs.tensors), strict=True))
+
+    @functools.cached_property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the function's positional parameters, one for each example input."""
+        call = self.function.forward if isinstance(self.function, nn.Module) else self.function
+        try:
+            parameters = inspect.signature(call).parameters.values()
+        except ValueError:  # some functions of torch tell none
+            parameters = ()  # type: ignore[assignment]
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        count = len(self.inputs.skeleton)
+        return tuple([*names, *(f"input{index}" for index in range(len(names), count))][:count])
+
+    @property
+    def state_values(self) -> dict[str, torch.Tensor]:
+        """First values of what lives on the device."""
+        if self._shared is None:
+            return {state.name: state.value for state in self.states}
+        return {f"shared_state_{index}": tensor for index, tensor in enumerate(self._shared.buffers)}
+
+    @property
+    def state_specs(self) -> dict[str, TensorSpec]:
+        """Shapes and dtypes of the states; they belong to no layer of a stack, hence the 0 that `capture` reads."""
+        return {f"{name}.0": tensor_spec(value) for name, value in self.state_values.items()}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Parameters, buffers and first values of states by their names in the user's module."""
+        named = {name.removeprefix(f"{ROOT}."): value for name, value in self.state_dict(keep_vars=True).items()}
+        return {**named, **self.state_values}
+
+    def forward(self, *arguments: Any) -> list[torch.Tensor]:
+        """Call the function; aliased outputs go to the states."""
+        *flat, states = arguments if self.states else (*arguments, [])
+        states = states if self._shared is None else self._shared.parts(states)
+        with replaced(self.states, states):
+            result = self.function(*rebuild(self.inputs.skeleton, flat))
+        outputs = flatten(result, "output")
+        for state, tensor in zip(self.states, states, strict=True):
+            tensor.copy_(output_of(state, outputs, tensor))
+        kept = without_states(outputs, {state.output for state in self.states})
+        self._last.outputs = Outputs(skeleton=kept.skeleton, specs=tuple(map(_spec, kept.tensors)))
+        return list(kept.tensors)
+
+    def capture(self, name: str, shorten: bool) -> Captured:
+        """Trace as a graph of the given name, see `compiler.capture`.
+
+        Raises:
+            CaptureError: the function is not static, or returns another number of tensors when it has fewer layers.
+        """
+        captured = capture(
+            self,
+            name=name,
+            inputs=self.input_specs,
+            states=self.state_specs,
+            outputs=(),
+            shorten=shorten and not self.states,
+        )
+        found = self.outputs
+        if any(stack.captured.value < stack.num_layers for stack in captured.stacks) and found != self._measured():
+            raise CaptureError("its outputs depend on the number of layers")
+        return dataclasses.replace(captured, outputs=tuple(f"output_{index}" for index in range(len(found.specs))))
+
+    def _measured(self) -> Outputs:
+        """The outputs with all layers, without computing them."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        with fake_parameters(self, mode), torch.no_grad(), mode:
+            inputs = [torch.empty(s.shape, dtype=getattr(torch, s.dtype)) for s in self.input_specs.values()]
+            self(*inputs)
+        return self.outputs
+
+
+def make_entry(
+    function: Callable[..., Any], example_inputs: Any, aliases: Aliases, shared: SharedStates | None = None
+) -> Entry:
+    """An entry whose class has the name of what is traced, so that messages tell it.
+
+    Raises:
+        ConfigError: see `Entry`; a single tensor counts as one input.
+    """
+    if not callable(function):
+        raise ConfigError(
+            refusal(
+                asked=f"tracing {type(function).__name__}",
+                found="it cannot be called",
+                why="tracing calls it with the example inputs",
+                do="pass a torch.nn.Module or a function",
+            )
+        )
+    inputs = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
+    kind = type(function).__name__ if isinstance(function, nn.Module) else getattr(function, "__name__", "function")
+    return type(kind, (Entry,), {})(function, inputs, aliases, shared)
+
+
+def _spec(tensor: torch.Tensor) -> TensorSpec:
+    shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape)
+    return TensorSpec(shape=shape, dtype=str(tensor.dtype).removeprefix("torch."))
+
+
+def _input_name(name: str, parameters: Sequence[str]) -> str:
+    """ "example_inputs.0.mask" as "x.mask"."""
+    _, index, *rest = name.split(".")
+    return ".".join([parameters[int(index)], *rest])

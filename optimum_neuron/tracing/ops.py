@@ -1,0 +1,112 @@
+"""The operators of namespace `neuron` that a traced model's TorchScript calls, and the sessions behind them.
+
+Importing this module registers them; without it `torch.jit.load` says "Unknown builtin op: neuron::load". A session
+belongs to the tensor that holds the bytes of its NEFF, so it ends with the ScriptModule, and a copy has its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from .. import env
+from ..compiler.neff import Neff, neff_from_bytes
+from ..compiler.serial import tensor_spec
+from ..errors import ArtifactError, WeightsError, refusal
+from .contexts import current_placement, loading_disabled
+from .session import Session
+
+ORIGIN = "the traced model"
+"""What messages call a NEFF that came out of a TorchScript file."""
+
+_SCHEMAS = (
+    "load(Tensor neff, Tensor[] weights, str weights_hash, bool lazy, bool background) -> Tensor",
+    "forward(Tensor[] inputs, Tensor neff, int entry, bool batches) -> Tensor[]",
+    "weights_hash(Tensor[] weights) -> str",
+)
+
+_SESSIONS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def open_session(neff: Neff, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Make a session, and return the tensor that it belongs to: the bytes of the NEFF, not copied.
+
+    Raises:
+        ArtifactError: see `Session`.
+    """
+    session = Session(neff, weights, placement=current_placement())
+    with warnings.catch_warnings():
+        # The mapping is for reading only, and torch warns of that; nobody writes into it.
+        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+        tensor = torch.frombuffer(neff.content, dtype=torch.uint8)
+    _SESSIONS[tensor] = session
+    return tensor
+
+
+def session_of_bytes(neff: torch.Tensor) -> Session:
+    """The session of a tensor that `open_session` returned.
+
+    Raises:
+        ArtifactError: it is another tensor.
+    """
+    session = _SESSIONS.get(neff)
+    if session is None:
+        raise ArtifactError(
+            refusal(
+                asked=f"running {ORIGIN}",
+                found="its program was replaced by a plain tensor",
+                why="a program is checked and loaded when the model is",
+                do="load the file again with torch.jit.load",
+            )
+        )
+    return session
+
+
+def start(session: Session, *, lazy: bool, background: bool) -> None:
+    """Load now, in the background, or with the first call."""
+    if lazy or loading_disabled():
+        return
+    if background:
+        session.load_in_background()
+    else:
+        session.load()
+
+
+def weights_hash(weights: Sequence[torch.Tensor]) -> str:
+    """sha256 of dtypes, shapes and bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    for tensor in weights:
+        digest.update(str(tensor_spec(tensor)).encode())
+        digest.update(memoryview(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()))
+    return digest.hexdigest()
+
+
+def _load(neff: torch.Tensor, weights: list[torch.Tensor], expected: str, lazy: bool, background: bool) -> torch.Tensor:
+    opened = neff_from_bytes(memoryview(neff.contiguous().numpy()), ORIGIN)
+    if env.validate_hash() and weights_hash(weights) != expected:
+        raise WeightsError(
+            refusal(
+                asked=f"loading {ORIGIN} with {len(weights)} weights beside it",
+                found="they do not have the hash that was saved with them",
+                why="the file was altered after it was written",
+                do="copy the file again from its source, or set NEURON_RT_VALIDATE_HASH=0 if you changed it yourself",
+            )
+        )
+    tensor = open_session(opened, weights)
+    start(session_of_bytes(tensor), lazy=lazy, background=background)
+    return tensor
+
+
+def _forward(inputs: list[torch.Tensor], neff: torch.Tensor, entry: int, batches: bool) -> list[torch.Tensor]:
+    return session_of_bytes(neff).run(inputs, entry, batches=batches)
+
+
+_LIBRARY = torch.library.Library("neuron", "FRAGMENT")
+for _schema, _kernel in zip(_SCHEMAS, (_load, _forward, weights_hash), strict=True):
+    _LIBRARY.define(_schema)
+    # Implicit: gradients do not flow through a program, and outputs then say so.
+    _LIBRARY.impl(_schema.partition("(")[0], _kernel, "CompositeImplicitAutograd")

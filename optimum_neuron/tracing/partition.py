@@ -1,0 +1,168 @@
+"""Host fallback: operators that the target refuses run on the CPU, between parts that run on a core.
+
+Parts are runs of calls in the order of the graph that have the same place; together they are one program and one file.
+A user asks for this with a `PartitionerConfig`, whose limits are checked. What it decides goes to the logger "Neuron".
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..compiler.rules.shapes import MAKES, USES
+from ..configuration import check_known
+from ..errors import ConfigError, refusal
+from .compile import Flags
+from .entry import Entry
+from .survey import SurveyedCall, survey
+
+_LOGGER = logging.getLogger("Neuron")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartitionerConfig:
+    """How a model may be divided between a core and the host.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.tracing import PartitionerConfig, trace
+
+        class Sorted(torch.nn.Module):
+            def forward(self, x):
+                return torch.sort(torch.relu(x) + 1)[0]
+
+        config = PartitionerConfig(max_subgraph_count=2)
+        model = trace(Sorted(), torch.rand(4), partitioner_config=config, compiler_args="-O1")
+        assert torch.equal(model(torch.tensor([3.0, -1.0, 2.0, 1.0])), torch.tensor([1.0, 2.0, 3.0, 4.0]))
+        ```
+    """
+
+    trace_kwargs: Mapping[str, Any] | None = None
+    """`compiler_args` and `compiler_workdir` for the parts on a core; they take the place of those given to `trace`."""
+    model_support_percentage_threshold: float = 0.5
+    """Least share of operators that the target supports, 0 to 1."""
+    min_subgraph_size: int = -1
+    """Least number of operators in a part; -1: any."""
+    max_subgraph_count: int = -1
+    """Largest number of parts; -1: any."""
+    ops_to_partition: Collection[str] | None = None
+    """Operators that run on the host although the target supports them, such as "aten::log_softmax"."""
+    analyze_parameters: Mapping[str, Any] | None = None
+    """`additional_ignored_ops`: operators that count neither as supported nor as refused. `compiler_workdir` and
+    `max_workers` are accepted; the analysis writes nothing and needs no workers."""
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name}={getattr(self, name)!r}"
+            for name in ("min_subgraph_size", "max_subgraph_count")
+            if isinstance(getattr(self, name), bool) or not (getattr(self, name) == -1 or getattr(self, name) >= 1)
+        ]
+        if not 0 <= self.model_support_percentage_threshold <= 1:
+            problems.append(f"model_support_percentage_threshold={self.model_support_percentage_threshold!r}")
+        names = [name for name in self.ops_to_partition or () if "::" not in name]
+        if isinstance(self.ops_to_partition, str) or names:
+            problems.append(f"ops_to_partition={self.ops_to_partition!r}")
+        if problems:
+            raise ConfigError(
+                refusal(
+                    asked="PartitionerConfig",
+                    found=", ".join(problems),
+                    why="sizes and counts are at least 1 or -1, the threshold is 0 to 1, operators are a set of names",
+                    do='pass for example max_subgraph_count=2, ops_to_partition={"aten::sort"}',
+                )
+            )
+        check_known(dict(self.trace_kwargs or {}), ["compiler_args", "compiler_workdir"], what="trace_kwargs")
+        known = ["additional_ignored_ops", "compiler_workdir", "max_workers"]
+        check_known(dict(self.analyze_parameters or {}), known, what="analyze_parameters")
+
+    def trace_options(self) -> dict[str, Any]:
+        """`trace_kwargs`, or nothing."""
+        return dict(self.trace_kwargs or {})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Partition:
+    """Which operators run on the host, and the parts that this makes."""
+
+    host_ops: frozenset[str]
+    """Operators on the host."""
+    supported_share: float
+    """Share of the operators that the target supports, 0 to 1."""
+    subgraphs: tuple[tuple[str, tuple[str, ...]], ...]
+    """Place ("neuron" or "cpu") and operators of each part, in order."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for the artifact."""
+        return {
+            "host_ops": sorted(self.host_ops),
+            "supported_share": self.supported_share,
+            "subgraphs": [{"device": device, "operators": list(kinds)} for device, kinds in self.subgraphs],
+        }
+
+
+def partition(entry: Entry, flags: Flags, config: PartitionerConfig) -> Partition:
+    """Decide the parts, and check the limits.
+
+    Raises:
+        ConfigError: a limit is exceeded.
+        CaptureError: the code is not static.
+    """
+    ignored = set((config.analyze_parameters or {}).get("additional_ignored_ops", ()))
+    calls = survey(entry, flags.target, flags.flags)
+    # A size that depends on values stays refused: what uses it could not run on a core either.
+    refused = {c.kind for c in calls if not c.supported and c.ruling.rule not in (MAKES, USES)}
+    wanted = set(config.ops_to_partition or ())
+    counted = [call for call in calls if call.kind not in ignored]
+    share = sum(call.supported for call in counted) / len(counted) if counted else 1.0
+    hosted = frozenset(refused | wanted)
+    grouped = itertools.groupby(calls, key=lambda call: "cpu" if call.kind in hosted else "neuron")
+    subgraphs = tuple((device, tuple(call.kind for call in part)) for device, part in grouped)
+    found = Partition(host_ops=hosted, supported_share=share, subgraphs=subgraphs)
+    _log(found, counted)
+    _check(found, config)
+    return found
+
+
+def _check(found: Partition, config: PartitionerConfig) -> None:
+    smallest = min((len(kinds) for _, kinds in found.subgraphs), default=0)
+    count = len(found.subgraphs)
+    problems = []
+    if found.supported_share < config.model_support_percentage_threshold:
+        problems.append(
+            f"{found.supported_share:.2%} of the operators are supported, which is below the threshold of "
+            f"{config.model_support_percentage_threshold:.2%}"
+        )
+    if config.max_subgraph_count != -1 and count > config.max_subgraph_count:
+        problems.append(
+            f"the partitioner has found {count} subgraphs which exceeds the specified max subgraph count of "
+            f"{config.max_subgraph_count}"
+        )
+    if smallest < config.min_subgraph_size:
+        problems.append(
+            f"a subgraph has {smallest} operators, below the specified min subgraph size of {config.min_subgraph_size}"
+        )
+    if problems:
+        raise ConfigError(
+            refusal(
+                asked="partitioning between a core and the host",
+                found="; ".join(problems),
+                why="every change of place costs a transfer, and the configuration sets these limits",
+                do="relax the limits of the PartitionerConfig, or change the operators that it moves to the host: "
+                + ", ".join(sorted(found.host_ops)),
+            ),
+            details=found.to_dict(),
+        )
+
+
+def _log(found: Partition, counted: Sequence[SurveyedCall]) -> None:
+    supported = sum(call.supported for call in counted)
+    _LOGGER.info("%.2f%% of operations (%d of %d) are supported", 100 * found.supported_share, supported, len(counted))
+    _LOGGER.info("Num Partitions: %d", len(found.subgraphs))
+    for index, (device, kinds) in enumerate(found.subgraphs):
+        counts = ", ".join(f"{kind}: {count}" for kind, count in collections.Counter(kinds).items())
+        _LOGGER.info("Partition #%d for %s: %s", index + 1, device, counts)

@@ -1,0 +1,79 @@
+"""Move traced models between cores, and say when they are loaded.
+
+Placement and loading are properties of the model in this process; `lazy_load` and `async_load` are also saved with it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..hardware import resolve_instance
+from ..runtime.core_choice import num_usable
+from .contexts import make_placement
+from .script import neuron_models, session_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+def set_neuron_cores(trace: torch.jit.ScriptModule, start_nc: int = -1, nc_count: int = -1) -> None:
+    """Unload a traced model from its cores; its next call loads it on others. Each core gets a replica.
+
+    Calls go to the replicas in turn, so several threads keep several cores busy.
+
+    Args:
+        trace: what `trace` returned.
+        start_nc: first core, counted from 0 among those of the process; -1 is the least loaded one.
+        nc_count: how many; -1 is one.
+
+    Raises:
+        ConfigError: the process has no such cores.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.tracing import set_neuron_cores, trace
+
+        model = trace(torch.nn.ReLU(), torch.rand(2), compiler_args="-O1")
+        set_neuron_cores(model, start_nc=0, nc_count=2)
+        ```
+    """
+    placement = make_placement(start_nc, nc_count)
+    for model in neuron_models(trace):
+        session_of(model).place(placement)
+
+
+def set_multicore(trace: torch.jit.ScriptModule) -> None:
+    """Give every core of the process a replica of a traced model, see `set_neuron_cores`."""
+    set_neuron_cores(trace, 0, num_usable(resolve_instance().value, os.environ))
+
+
+def lazy_load(trace: torch.jit.ScriptModule, enable_lazy_load: bool = True) -> None:
+    """Load a traced model with its first call, instead of when it is traced or loaded from a file.
+
+    Called before `torch.jit.save`, it decides for whoever loads the file. A model that is on a core now is unloaded.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.tracing import lazy_load, trace
+
+        model = trace(torch.nn.ReLU(), torch.rand(2), compiler_args="-O1")
+        lazy_load(model)
+        torch.jit.save(model, "relu.pt")
+        ```
+    """
+    for model in neuron_models(trace):
+        model.lazy_load = enable_lazy_load
+        if enable_lazy_load:
+            session_of(model).unload()
+
+
+def async_load(trace: torch.jit.ScriptModule, enable_async_load: bool = True) -> None:
+    """Let `torch.jit.load` return while a thread loads the model; its first call waits for that.
+
+    With `lazy_load` too, loading waits for the first call or for `DataParallel`.
+    """
+    for model in neuron_models(trace):
+        model.async_load = enable_async_load

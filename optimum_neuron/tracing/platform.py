@@ -1,0 +1,22 @@
+"""The platform that models are traced for when nothing names another."""
+
+from __future__ import annotations
+
+from ..hardware import resolve_target
+
+_FAMILIES = {"trn1n": "trn1"}
+"""Targets that the vendor's tools call by another name: the same chip with more network."""
+
+
+def get_platform_target() -> str:
+    """Name of the simulated platform: "inf2", "trn1", "trn2" or "trn3".
+
+    Example:
+        ```python
+        from optimum_neuron.tracing.platform import get_platform_target
+
+        print(get_platform_target())
+        ```
+    """
+    name = resolve_target().value.name
+    return _FAMILIES.get(name, name)

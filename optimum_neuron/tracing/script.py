@@ -1,0 +1,103 @@
+"""From a compiled NEFF to the ScriptModule that a user gets, and from that module back to what is inside.
+
+The outer module is recorded by `torch.jit.trace`: it takes nested inputs apart, calls the `NeuronModel`, and puts the
+outputs together. Recording runs nothing on a core.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..compiler.neff import Neff
+from ..errors import ConfigError, refusal
+from . import ops
+from .entry import Entry
+from .neuron_model import NeuronModel
+from .session import Session, dry_calls
+from .structure import Skeleton, pick, rebuild
+
+_DEPRECATED = r".torch\.jit\.\w+. is deprecated"
+
+
+class Traced(nn.Module):
+    """The nested call around a flat one, with the parameter names of what was traced."""
+
+    def __init__(
+        self, model: torch.jit.ScriptModule, names: Sequence[str], inputs: Skeleton, outputs: Skeleton
+    ) -> None:
+        super().__init__()
+        self.model = model
+
+        def forward(*arguments: Any) -> Any:
+            return rebuild(outputs, model(pick(inputs, arguments)))
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, kind) for name in names]
+        )
+        self.forward = forward
+
+
+def script_neff(neff: Neff, weights: Sequence[torch.Tensor], *, lazy: bool = False) -> torch.jit.ScriptModule:
+    """A `NeuronModel` around an open NEFF, loaded unless it shall wait for its first call.
+
+    Raises:
+        CoreBusyError, DeviceMemoryError: it cannot be loaded.
+    """
+    tensor = ops.open_session(neff, weights)
+    ops.start(ops.session_of_bytes(tensor), lazy=lazy, background=False)
+    return scripted(NeuronModel(tensor, list(weights), lazy=False))
+
+
+def scripted(module: nn.Module) -> torch.jit.ScriptModule:
+    """`torch.jit.script`, without the warning that TorchScript is deprecated: callers asked for it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
+        return torch.jit.script(module)
+
+
+def nested(model: torch.jit.ScriptModule, entry: Entry) -> torch.jit.ScriptModule:
+    """Give a flat model the inputs and outputs of an entry that was captured."""
+    inputs = entry.inputs
+    traced = Traced(model, entry.parameter_names, inputs.skeleton, entry.outputs.skeleton).eval()
+    with dry_calls(), torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
+        return torch.jit.trace(
+            traced,
+            rebuild(inputs.skeleton, inputs.tensors),
+            strict=False,
+            check_trace=False,
+            _store_inputs=False,
+        )
+
+
+def neuron_models(module: Any) -> list[Any]:
+    """The `NeuronModel`s inside a traced model.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = []
+    if isinstance(module, torch.jit.ScriptModule):
+        found = [part for part in module.modules() if getattr(part, "original_name", "") == NeuronModel.__name__]
+    if not found:
+        raise ConfigError(
+            refusal(
+                asked=f"a traced model in {type(module).__name__}",
+                found="none",
+                why="only what torch_neuronx.trace returned, or torch.jit.load of it, runs on NeuronCores",
+                do="trace the model first",
+            )
+        )
+    return found
+
+
+def session_of(model: Any) -> Session:
+    """The session of a `NeuronModel`."""
+    return ops.session_of_bytes(model.neff)

@@ -1,0 +1,219 @@
+"""A traced program in this process: its NEFF, its weights, and the replicas of it that are loaded on cores.
+
+One session belongs to one `NeuronModel` of a ScriptModule and lives as long as it. Replicas take calls in turn. It
+knows nothing of TorchScript.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+
+from ..compiler.ir import Graph
+from ..compiler.lower.lower import HostCode, lower
+from ..compiler.neff import Neff, check_target
+from ..compiler.package import WEIGHTS_MEMBER, read_program
+from ..errors import NeuronError
+from ..hardware import TARGETS, resolve_instance
+from ..runtime.loaded import LoadedProgram, load_program
+from ..weights import Checkpoint, StateDict, TensorSource, bind_weights
+from ..weights.mapped import MappedFile
+from .artifact import require_agreement, trace_metadata
+from .batches import run_in_batches
+from .contexts import Placement
+
+_REPLICA: contextvars.ContextVar[int | None] = contextvars.ContextVar("replica", default=None)
+_DRY: contextvars.ContextVar[bool] = contextvars.ContextVar("dry", default=False)
+
+
+@contextlib.contextmanager
+def calls_to(replica: int) -> Iterator[None]:
+    """Send the calls of this thread to one replica."""
+    token = _REPLICA.set(replica)
+    try:
+        yield
+    finally:
+        _REPLICA.reset(token)
+
+
+@contextlib.contextmanager
+def dry_calls() -> Iterator[None]:
+    """Let calls return tensors of the right shapes without computing or loading anything."""
+    token = _DRY.set(True)
+    try:
+        yield
+    finally:
+        _DRY.reset(token)
+
+
+@dataclasses.dataclass
+class _Replica:
+    loaded: LoadedProgram
+    state: list[torch.Tensor]
+    own: frozenset[int]
+    """Addresses of the tensors that belong to the core."""
+    turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+    def run(self, graph: str, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        # A state belongs to one call at a time; a program without one may be called from many threads.
+        with self.turn if self.state else contextlib.nullcontext(), torch.no_grad():
+            outputs = self.loaded.run(graph, inputs, self.state).values()
+            taken = self.own.union(_addresses(inputs))
+            return [tensor.clone() if _address(tensor) in taken else tensor for tensor in outputs]
+
+
+class Session:
+    """Loads and runs one traced program.
+
+    Args:
+        neff: the artifact, open.
+        weights: tensors that are not inside it, in the order of its metadata.
+        placement: where to load it.
+
+    Raises:
+        ArtifactError: the NEFF is not one of a traced model, or a tensor is missing.
+        TargetMismatchError: it was compiled for another NeuronCore generation than the simulated instance has.
+    """
+
+    def __init__(self, neff: Neff, weights: Sequence[torch.Tensor], *, placement: Placement) -> None:
+        self.instance = resolve_instance().value
+        self._target = TARGETS[self.instance.family]
+        check_target(neff, self._target.name, self._target.core.generation)
+        self.metadata = trace_metadata(neff)
+        self.name = neff.document.name
+        self.program = read_program(neff)
+        require_agreement(self.program, self.metadata, self.name)
+        self.placement = placement
+        self._origin = str(neff.path)
+        self._inlined = neff.read(WEIGHTS_MEMBER) if WEIGHTS_MEMBER in neff.names else None
+        self._weights = list(weights)
+        self._host: HostCode | None = None
+        self._replicas: list[_Replica] = []
+        self._next = 0
+        self._lock = threading.RLock()
+
+    @property
+    def core_ids(self) -> tuple[int, ...]:
+        """The cores that replicas are on now; empty where nothing is loaded."""
+        return tuple(replica.loaded.claim.core_ids[0] for replica in self._replicas)
+
+    @property
+    def weight_sources(self) -> dict[str, tuple[str, ...]]:
+        """The user's name of each weight of the program."""
+        return {name: tuple(names) for name, names in self.metadata["weight_sources"].items()}
+
+    @property
+    def separate_weights(self) -> bool:
+        """Whether weights are outside the NEFF, so that they can be replaced."""
+        return self._inlined is None and bool(self.metadata["weights"])
+
+    def load(self) -> list[_Replica]:
+        """Load every replica that is not loaded.
+
+        Raises:
+            CoreBusyError: other processes hold the cores.
+            DeviceMemoryError: the program does not fit.
+        """
+        with self._lock:
+            # A forked child has no part in the claims of its parent.
+            if not self._replicas or not all(replica.loaded.claim.held for replica in self._replicas):
+                self._replicas = self._loaded()
+            return self._replicas
+
+    def load_in_background(self) -> None:
+        """Load in a thread of its own; calls wait for it."""
+        threading.Thread(target=self._try_load, name=f"load {self.name}", daemon=True).start()
+
+    def unload(self) -> None:
+        """Give cores and memory back; the next call loads again."""
+        with self._lock:
+            replicas, self._replicas = self._replicas, []
+        for replica in replicas:
+            replica.loaded.close()
+
+    def place(self, placement: Placement) -> None:
+        """Unload, and load elsewhere with the next call."""
+        with self._lock:
+            self.unload()
+            self.placement = placement
+
+    def replace_weights(self, weights: Sequence[torch.Tensor]) -> None:
+        """Use other tensors from the next call on; device-resident state begins anew."""
+        with self._lock:
+            self.unload()
+            self._weights = list(weights)
+
+    def run(self, inputs: Sequence[torch.Tensor], entry: int, *, batches: bool) -> list[torch.Tensor]:
+        """Call an entry point.
+
+        Args:
+            inputs: flat tensors.
+            entry: its number.
+            batches: split and pad the first dimension where it is not the compiled one.
+
+        Raises:
+            ShapeError: an input has another shape or dtype than was compiled for.
+        """
+        graph = self.program.graphs[self.metadata["entries"][entry]]
+        if _DRY.get():
+            specs = [self.program.value_spec(graph, value) for value in graph.outputs.values()]
+            return [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in specs]
+        if batches:
+            return run_in_batches(self.program, graph, inputs, lambda chunk: self._run(graph, chunk))
+        return self._run(graph, inputs)
+
+    def _run(self, graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        replicas, chosen = self.load(), _REPLICA.get()
+        if chosen is None:
+            chosen = self._next = (self._next + 1) % len(replicas)
+        return replicas[chosen].run(graph.name, inputs)
+
+    def _try_load(self) -> None:
+        with contextlib.suppress(NeuronError):  # the first call tries again, and raises it
+            self.load()
+
+    def _loaded(self) -> list[_Replica]:
+        if self._host is None:
+            self._host = lower(self.program, optlevel=self.metadata["optlevel"])
+        source = self._source()
+        weights = bind_weights(self.program.weights, self.weight_sources, source).tensors
+        replicas: list[_Replica] = []
+        try:
+            for core in self.placement.cores:
+                loaded = load_program(
+                    self.program,
+                    weights,
+                    self._host,
+                    instance=self.instance,
+                    target=self._target,
+                    model_name=self.name,
+                    core=core,
+                )
+                state = loaded.take_state() if self.program.states else []
+                for tensor, name in zip(state, self.metadata["states"], strict=True):
+                    tensor.copy_(source.join([name])[0])
+                own = frozenset(_addresses([*weights.values(), *self.program.constants.values(), *state]))
+                replicas.append(_Replica(loaded=loaded, state=state, own=own))
+        except NeuronError:
+            for replica in replicas:
+                replica.loaded.close()
+            raise
+        return replicas
+
+    def _source(self) -> TensorSource:
+        if self._inlined is not None:
+            return Checkpoint([MappedFile(self._inlined, self._origin)], self._origin)
+        return StateDict(tensors=dict(zip(self.metadata["weights"], self._weights, strict=True)), origin=self._origin)
+
+
+def _addresses(tensors: Iterable[torch.Tensor]) -> Iterator[int]:
+    return (_address(tensor) for tensor in tensors)
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

@@ -1,0 +1,109 @@
+"""Nested tuples, lists and dictionaries of tensors as flat lists, and back.
+
+A skeleton is the same nesting with numbers in place of tensors. `torch.jit.trace` accepts exactly these structures, so
+a traced model takes and returns what the original does. It knows nothing of graphs.
+
+    >>> from optimum_neuron.tracing.structure import rebuild
+    >>> rebuild({"logits": 0, "states": (1, 2)}, ["a", "b", "c"])
+    {'logits': 'a', 'states': ('b', 'c')}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, refusal
+
+if TYPE_CHECKING:
+    import torch
+
+Skeleton = Any
+"""A tuple, list or dict of skeletons, or the number of a leaf."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flat:
+    """A nested value, taken apart."""
+
+    skeleton: Skeleton
+    """The nesting, with the position of each leaf."""
+    tensors: tuple[torch.Tensor, ...]
+    """The leaves."""
+    names: tuple[str, ...]
+    """Where each leaf was, for example "x.mask" or "output.0"."""
+
+
+def flatten(value: Any, what: str) -> Flat:
+    """Take a nested value apart; `what` names its root.
+
+    Raises:
+        ConfigError: a leaf is no tensor, or a container is none of the three kinds; all of them are named.
+    """
+    import torch
+
+    tensors: list[torch.Tensor] = []
+    names: list[str] = []
+    problems: list[str] = []
+
+    def visit(item: Any, name: str) -> Skeleton:
+        if isinstance(item, torch.Tensor):
+            tensors.append(item)
+            names.append(name)
+            return len(tensors) - 1
+        if isinstance(item, Mapping):
+            return {key: visit(part, f"{name}.{key}") for key, part in item.items()}
+        if isinstance(item, (tuple, list)):
+            parts = [visit(part, f"{name}.{index}") for index, part in enumerate(item)]
+            if hasattr(item, "_fields"):
+                return type(item)(*parts)
+            return tuple(parts) if isinstance(item, tuple) else parts
+        problems.append(f"{name} is {type(item).__name__}")
+        return -1
+
+    skeleton = visit(value, what)
+    if problems:
+        raise ConfigError(
+            refusal(
+                asked=f"tracing with {what}",
+                found="; ".join(problems),
+                why="a traced model takes and returns tensors in tuples, lists and dictionaries, as in torch.jit.trace",
+                do="wrap the model in a module that fixes the other arguments and returns tensors only",
+            )
+        )
+    return Flat(skeleton=skeleton, tensors=tuple(tensors), names=tuple(names))
+
+
+def rebuild(skeleton: Skeleton, leaves: Sequence[Any]) -> Any:
+    """Put leaves into a skeleton."""
+    if isinstance(skeleton, dict):
+        return {key: rebuild(part, leaves) for key, part in skeleton.items()}
+    if isinstance(skeleton, (tuple, list)):
+        parts = [rebuild(part, leaves) for part in skeleton]
+        return type(skeleton)(*parts) if hasattr(skeleton, "_fields") else type(skeleton)(parts)
+    return leaves[skeleton]
+
+
+def pick(skeleton: Skeleton, value: Any) -> list[Any]:
+    """The leaves of a value that has this nesting, in order; for use while `torch.jit.trace` records."""
+    if isinstance(skeleton, dict):
+        return [leaf for key, part in skeleton.items() for leaf in pick(part, value[key])]
+    if isinstance(skeleton, (tuple, list)):
+        return [leaf for part, item in zip(skeleton, value, strict=True) for leaf in pick(part, item)]
+    return [value]
+
+
+def without(skeleton: Skeleton, dropped: Collection[int]) -> Skeleton:
+    """The skeleton of what is left of a tuple or list; a single element stands for itself.
+
+    Leaves are numbered again. Only leaves of the outermost container are dropped.
+    """
+    kept = [part for part in skeleton if not (isinstance(part, int) and part in dropped)]
+    leaves = sorted(leaf for part in kept for leaf in _leaves(part))
+    numbered = rebuild(kept, {old: new for new, old in enumerate(leaves)})  # type: ignore[arg-type]
+    return numbered[0] if len(numbered) == 1 else type(skeleton)(numbered)
+
+
+def _leaves(skeleton: Skeleton) -> list[int]:
+    return pick(skeleton, skeleton)

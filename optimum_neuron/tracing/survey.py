@@ -1,0 +1,55 @@
+"""The operators of an entry with their rulings, without refusing anything: what `analyze` and the partitioner read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ..compiler.flags import CompilerFlags
+from ..compiler.rules.base import base_name
+from ..compiler.rules.report import check_graph
+from ..core import Ruling, Verdict
+from ..hardware import Target
+from .entry import Entry
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_BOOKKEEPING = ("aten._assert",)
+"""Prefixes of operators that tracing adds."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SurveyedCall:
+    """A call of an operator."""
+
+    node: Node
+    """In the captured graph."""
+    ruling: Ruling
+    """What the target does with it."""
+
+    @property
+    def kind(self) -> str:
+        """The operator as users name it, for example "aten::linear"."""
+        return base_name(self.ruling.op).replace(".", "::", 1)
+
+    @property
+    def supported(self) -> bool:
+        """Whether it runs on a core."""
+        return self.ruling.verdict is not Verdict.UNSUPPORTED
+
+
+def survey(entry: Entry, target: Target, flags: CompilerFlags) -> list[SurveyedCall]:
+    """Capture an entry whole and judge its operators, in the order of the graph.
+
+    Raises:
+        CaptureError: the code is not static.
+    """
+    from torch.fx import GraphModule
+
+    exported = entry.capture("survey", shorten=False).exported
+    report = check_graph(exported, target, implicit_integer_downcast=flags.implicit_integer_downcast)
+    graphs = [module.graph for module in exported.graph_module.modules() if isinstance(module, GraphModule)]
+    nodes = [node for graph in graphs for node in graph.nodes if node.op == "call_function"]
+    calls = [SurveyedCall(node=n, ruling=r) for n, r in zip(nodes, report.rulings, strict=True)]
+    return [call for call in calls if "::" in call.kind and not call.ruling.op.startswith(("python.", *_BOOKKEEPING))]

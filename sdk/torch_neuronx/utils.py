@@ -1,0 +1,5 @@
+"""Utilities under the vendor's names."""
+
+from optimum_neuron.tracing.platform import get_platform_target
+
+__all__ = ["get_platform_target"]

@@ -1,0 +1,82 @@
+"""Dynamic batching: any number of rows, and what cannot be split."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.tracing import dynamic_batch, trace
+from optimum_neuron.tracing.batches import num_batches
+from tests.tracing.conftest import FAST, Counter
+
+
+@pytest.fixture
+def traced(mlp):
+    return dynamic_batch(trace(mlp, torch.rand(4, 12), compiler_args=FAST))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 8, 11])
+def test_any_number_of_rows_runs(traced, mlp, rows):
+    x = torch.rand(rows, 12)
+    torch.testing.assert_close(traced(x), mlp(x))
+
+
+def test_it_changes_the_model_in_place_and_is_saved(mlp, tmp_path):
+    model = trace(mlp, torch.rand(4, 12), compiler_args=FAST)
+    assert dynamic_batch(model) is model
+    torch.jit.save(model, tmp_path / "model.pt")
+    x = torch.rand(6, 12)
+    torch.testing.assert_close(torch.jit.load(tmp_path / "model.pt")(x), mlp(x))
+
+
+def test_calls_are_counted():
+    assert [num_batches(rows=rows, compiled_rows=4) for rows in (1, 4, 5, 9)] == [1, 1, 2, 3]
+
+
+def test_nested_inputs_and_outputs_are_split_and_joined():
+    def function(x, named):
+        return {"sum": x + named["y"]}, (x * 2,)
+
+    inputs = (torch.rand(2, 3), {"y": torch.rand(2, 3)})
+    model = dynamic_batch(trace(function, inputs, compiler_args=FAST))
+    x, y = torch.rand(5, 3), torch.rand(5, 3)
+    found, (twice,) = model(x, {"y": y})
+    assert torch.equal(found["sum"], x + y) and torch.equal(twice, x * 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.rand(5, 11), r"x is float32\[5, 11\], compiled for float32\[any, 12\]"),
+        (torch.zeros(5, 12, dtype=torch.int64), r"x is int64\[5, 12\]"),
+        (torch.rand(0, 12), "x has 0 rows"),
+    ],
+)
+def test_other_differences_are_refused(traced, x, message):
+    with pytest.raises(RuntimeError, match=f"ShapeError.*{message}"):
+        traced(x)
+
+
+def test_inputs_with_different_rows_are_refused():
+    model = dynamic_batch(trace(lambda x, y: x + y, (torch.rand(2, 3), torch.rand(2, 3)), compiler_args=FAST))
+    with pytest.raises(RuntimeError, match="ShapeError.*x has 4 rows; y has 2 rows"):
+        model(torch.rand(4, 3), torch.rand(2, 3))
+
+
+def test_models_without_common_rows_are_refused():
+    module = Counter()
+    for function, inputs, options in [
+        (lambda x, y: x + y, (torch.rand(2, 3), torch.rand(3)), {}),
+        (lambda x: x.sum(), (torch.rand(2, 3),), {}),
+        (module, (torch.rand(2, 4),), {"input_output_aliases": {module.total: 1}}),
+    ]:
+        model = trace(function, inputs, compiler_args=FAST, **options)
+        with pytest.raises(ConfigError, match="dynamic batching: "):
+            dynamic_batch(model)
+
+
+def test_only_traced_models_are_taken():
+    with pytest.raises(ConfigError, match="a traced model in Linear: none"):
+        dynamic_batch(nn.Linear(2, 2))

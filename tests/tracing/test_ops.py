@@ -1,0 +1,178 @@
+"""Saved models: loaded in other processes, copied, and refused when they were altered or are for another chip."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import zipfile
+
+import pytest
+import torch
+from torch import nn
+
+from optimum_neuron.hardware import INSTANCES
+from optimum_neuron.runtime.cores import held_cores
+from optimum_neuron.tracing import lazy_load, ops, trace
+from optimum_neuron.tracing.script import neuron_models, session_of
+from tests.tracing.conftest import FAST
+
+INSTANCE = INSTANCES["inf2.xlarge"]
+
+
+@pytest.fixture
+def saved(mlp, tmp_path):
+    """A traced model, its file, an input and the answer."""
+    x = torch.rand(5, 12)
+    model = trace(mlp, x, compiler_args=FAST)
+    torch.jit.save(model, tmp_path / "mlp.pt")
+    torch.save({"x": x, "y": mlp(x)}, tmp_path / "example.pt")
+    return model, tmp_path / "mlp.pt", x, mlp(x)
+
+
+def member(path, name):
+    with zipfile.ZipFile(path) as archive:
+        return next(info for info in archive.infolist() if info.filename.endswith(name))
+
+
+def rewritten(path, change):
+    """A copy of a TorchScript file whose tensors' bytes went through `change`, with valid checksums."""
+    buffer = path.with_name("changed.pt")
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(buffer, "w") as output:
+        for info in archive.infolist():
+            data = archive.read(info)
+            output.writestr(info.filename, change(data) if "/data/" in info.filename else data)
+    return buffer
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_file_runs_in_another_process(mlp, tmp_path, python, inline):
+    x = torch.rand(5, 12)
+    torch.jit.save(trace(mlp, x, compiler_args=FAST, inline_weights_to_neff=inline), tmp_path / "mlp.pt")
+    torch.save({"x": x, "y": mlp(x).detach()}, tmp_path / "example.pt")
+    printed = python(f"""
+import torch, optimum_neuron.tracing.ops
+example = torch.load({str(tmp_path / "example.pt")!r})
+model = torch.jit.load({str(tmp_path / "mlp.pt")!r})
+torch.testing.assert_close(model(example["x"]), example["y"])
+print("equal")
+""")
+    assert printed == "equal\n"
+
+
+def test_without_our_operators_torch_says_so(saved, python):
+    printed = python(f"""
+import torch
+try:
+    torch.jit.load({str(saved[1])!r})
+except RuntimeError as error:
+    print("Unknown builtin op: neuron::" in str(error))
+""")
+    assert printed == "True\n"
+
+
+def test_a_file_has_no_example_inputs_and_nothing_of_python_in_it(saved):
+    with zipfile.ZipFile(saved[1]) as archive:
+        names = archive.namelist()
+    assert not [name for name in names if "traced_inputs" in name]
+    assert len([name for name in names if "/data/" in name]) == 1
+
+
+def test_loading_takes_a_core_at_once_and_gives_it_back(saved):
+    model, path, x, y = saved
+    assert session_of(neuron_models(model)[0]).core_ids == (0,)
+    models = [torch.jit.load(path) for _ in range(3)]
+    assert [session_of(neuron_models(model)[0]).core_ids for model in models] == [(1,), (0,), (1,)]
+    assert [row["core_id"] for row in held_cores(INSTANCE)] == [0, 0, 1, 1]
+    torch.testing.assert_close(models[2](x), y)
+    del models
+    gc.collect()
+    assert [row["core_id"] for row in held_cores(INSTANCE)] == [0]
+
+
+def test_a_copy_is_a_model_of_its_own(saved):
+    model, _, x, y = saved
+    other = copy.deepcopy(model)
+    first, second = (session_of(neuron_models(m)[0]) for m in (model, other))
+    assert first is not second
+    torch.testing.assert_close(other(x), y)
+
+
+def test_a_saved_copy_of_a_loaded_model_is_the_same_file(saved, tmp_path):
+    torch.jit.save(torch.jit.load(saved[1]), tmp_path / "again.pt")
+    assert member(tmp_path / "again.pt", "/data/0").CRC == member(saved[1], "/data/0").CRC
+
+
+def test_a_flipped_byte_of_the_program_never_loads(saved):
+    _, path, _, _ = saved
+    size = member(path, "/data/0").file_size
+    for position in (0, 30, 700, 1100, size // 2, size - 1):
+
+        def flip(data, position=position):
+            changed = bytearray(data)
+            changed[position] ^= 1
+            return bytes(changed)
+
+        with pytest.raises(RuntimeError, match="ArtifactError|FormatVersionError"):
+            torch.jit.load(rewritten(path, flip))
+
+
+def test_altered_weights_beside_the_program_are_refused_unless_checking_is_off(tmp_path, monkeypatch):
+    layer = nn.Linear(3, 2)
+    torch.jit.save(
+        trace(layer, torch.rand(1, 3), compiler_args=FAST, inline_weights_to_neff=False), tmp_path / "layer.pt"
+    )
+
+    def flip(data):
+        return data if len(data) > 1000 else bytes([data[0] ^ 1]) + data[1:]
+
+    changed = rewritten(tmp_path / "layer.pt", flip)
+    with pytest.raises(RuntimeError, match="WeightsError.*do not have the hash"):
+        torch.jit.load(changed)
+    monkeypatch.setenv("NEURON_RT_VALIDATE_HASH", "0")
+    torch.jit.load(changed)
+
+
+def test_a_file_for_another_generation_is_refused(mlp, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn2.3xlarge")
+    torch.jit.save(trace(mlp, torch.rand(5, 12), compiler_args=FAST), tmp_path / "trn2.pt")
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.xlarge")
+    with pytest.raises(RuntimeError, match=r"TargetMismatchError.*compiled for trn2 \(NeuronCore-v3\)"):
+        torch.jit.load(tmp_path / "trn2.pt")
+
+
+def test_a_newer_format_is_refused(saved):
+    def newer(data):
+        changed = bytearray(data)
+        changed[24] += 1  # neff_version_major, after pkg_version, header_size and data_size
+        return bytes(changed)
+
+    with pytest.raises(RuntimeError, match="FormatVersionError.*format version 2"):
+        torch.jit.load(rewritten(saved[1], newer))
+
+
+def test_an_exported_program_is_no_traced_model(tmp_path):
+    from optimum_neuron.compiler.neff import open_neff, write_neff
+    from optimum_neuron.errors import ArtifactError
+
+    write_neff(
+        tmp_path / "a.neff", {"x": b""}, name="a", target="inf2", core_version=2, compiler_version="1", metadata={}
+    )
+    with open_neff(tmp_path / "a.neff") as neff, pytest.raises(ArtifactError, match="not written by .*trace"):
+        ops.open_session(neff, [])
+
+
+def test_a_replaced_program_is_refused(saved):
+    model, _, x, _ = saved
+    neuron_models(model)[0].neff = torch.zeros(4, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="ArtifactError.*replaced by a plain tensor"):
+        model(x)
+
+
+def test_a_lazy_file_takes_no_core_before_its_first_call(saved, tmp_path):
+    model, _, x, y = saved
+    lazy_load(model)
+    torch.jit.save(model, tmp_path / "lazy.pt")
+    lazy = torch.jit.load(tmp_path / "lazy.pt")
+    assert held_cores(INSTANCE) == []
+    torch.testing.assert_close(lazy(x), y)
+    assert len(held_cores(INSTANCE)) == 1

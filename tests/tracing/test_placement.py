@@ -1,0 +1,153 @@
+"""Placement on cores: contexts, moving, replicas, lazy and background loading."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.hardware import INSTANCES
+from optimum_neuron.runtime.cores import held_cores
+from optimum_neuron.tracing import (
+    async_load,
+    disable_nrt_load,
+    lazy_load,
+    move_trace_to_device,
+    multicore_context,
+    neuron_cores_context,
+    set_multicore,
+    set_neuron_cores,
+    trace,
+)
+from optimum_neuron.tracing.script import neuron_models, session_of
+from tests.tracing.conftest import FAST
+
+X = torch.rand(5, 12)
+
+
+@pytest.fixture
+def traced(mlp, monkeypatch):
+    """Traces on an instance of twelve cores, of which the process may use four."""
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "4-7")
+    return lambda: trace(mlp, X, compiler_args=FAST)
+
+
+def cores(model):
+    return session_of(neuron_models(model)[0]).core_ids
+
+
+def test_models_go_to_visible_cores_in_turn(traced):
+    models = [traced() for _ in range(5)]
+    assert [cores(model) for model in models] == [(4,), (5,), (6,), (7,), (4,)]
+
+
+def test_set_neuron_cores_unloads_and_the_next_call_loads(traced, mlp):
+    model = traced()
+    set_neuron_cores(model, start_nc=2)
+    assert cores(model) == () and held_cores(INSTANCES["inf2.24xlarge"]) == []
+    torch.testing.assert_close(model(X), mlp(X))
+    assert cores(model) == (6,)
+    set_neuron_cores(model, start_nc=1, nc_count=3)
+    model(X)
+    assert cores(model) == (5, 6, 7)
+    set_multicore(model)
+    model(X)
+    assert cores(model) == (4, 5, 6, 7)
+
+
+def test_minus_one_is_the_least_loaded_core_and_one_replica(traced):
+    first, second = traced(), traced()
+    set_neuron_cores(second, -1, -1)
+    second(X)
+    assert cores(first) == (4,) and cores(second) not in ((4,), ())
+    set_neuron_cores(second, -1, 2)
+    second(X)
+    assert len(set(cores(second))) == 2 and cores(second)[0] != 4
+
+
+def test_replicas_take_calls_in_turn_and_threads_agree(traced, mlp):
+    model = traced()
+    set_neuron_cores(model, 0, 2)
+    calls = {4: 0, 5: 0}
+    model(X)
+    session = session_of(neuron_models(model)[0])
+    for replica in session.load():
+        run, core = replica.loaded.run, replica.loaded.claim.core_ids[0]
+        replica.loaded.run = lambda *a, run=run, core=core: (calls.__setitem__(core, calls[core] + 1), run(*a))[1]
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(model(X))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(calls.values()) == 6 and min(calls.values()) >= 1
+    assert all(torch.equal(output, found[0]) for output in found)
+
+
+def test_contexts_hold_for_what_is_traced_or_loaded_inside(traced, tmp_path):
+    with neuron_cores_context(start_nc=3):
+        model = traced()
+    torch.jit.save(model, tmp_path / "m.pt")
+    with multicore_context():
+        many = torch.jit.load(tmp_path / "m.pt")
+    one = torch.jit.load(tmp_path / "m.pt")
+    assert (cores(model), cores(many), len(cores(one))) == ((7,), (4, 5, 6, 7), 1)
+
+
+def test_disable_nrt_load_waits_for_the_first_call(traced):
+    with disable_nrt_load():
+        model = traced()
+    assert cores(model) == ()
+    model(X)
+    assert cores(model) == (4,)
+
+
+@pytest.mark.parametrize(("start", "count"), [(4, 1), (-2, 1), (0, 5), (3, 2), (0, 0), (0, -2), (-1, 5)])
+def test_cores_that_the_process_has_not_are_refused(traced, start, count):
+    model = traced()
+    with pytest.raises(ConfigError, match="this process may use 4 cores"):
+        set_neuron_cores(model, start, count)
+    with pytest.raises(ConfigError), neuron_cores_context(start, count):
+        pass
+    assert cores(model) == (4,), "a refused move changes nothing"
+
+
+def test_move_trace_to_device_loads_at_once(traced, mlp):
+    model = traced()
+    move_trace_to_device(model, 3)
+    assert cores(model) == (7,)
+    torch.testing.assert_close(model(X), mlp(X))
+    for device in (4, -1):
+        with pytest.raises(ConfigError, match="may use 4 cores"):
+            move_trace_to_device(model, device)
+
+
+def test_lazy_load_unloads_and_can_be_taken_back(traced):
+    model = traced()
+    lazy_load(model)
+    assert cores(model) == () and neuron_models(model)[0].lazy_load
+    lazy_load(model, False)
+    assert not neuron_models(model)[0].lazy_load
+
+
+def test_a_model_that_loads_in_the_background_can_be_called_at_once(traced, mlp, tmp_path):
+    model = traced()
+    async_load(model)
+    torch.jit.save(model, tmp_path / "m.pt")
+    loaded = torch.jit.load(tmp_path / "m.pt")
+    torch.testing.assert_close(loaded(X), mlp(X))
+    assert len(cores(loaded)) == 1
+
+
+def test_an_error_in_the_background_is_raised_by_the_first_call(traced, tmp_path, monkeypatch):
+    model = traced()
+    async_load(model)
+    torch.jit.save(model, tmp_path / "m.pt")
+    with neuron_cores_context(start_nc=3):
+        monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0")
+        loaded = torch.jit.load(tmp_path / "m.pt")
+    with pytest.raises(RuntimeError, match="ConfigError.*may use 1 cores"):
+        loaded(X)

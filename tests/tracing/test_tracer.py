@@ -1,0 +1,274 @@
+"""Tracing: what comes back computes what the original does, and what cannot be traced is refused with the reason."""
+
+from __future__ import annotations
+
+import collections
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from optimum_neuron.compiler.neff import open_neff
+from optimum_neuron.errors import CaptureError, ConfigError, UnsupportedDtypeError, UnsupportedOperatorError
+from optimum_neuron.tracing import trace
+from tests.tracing.conftest import FAST, Convolutions
+
+
+def bert(**options):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(
+        hidden_size=32,
+        num_hidden_layers=5,
+        num_attention_heads=2,
+        intermediate_size=64,
+        vocab_size=100,
+        **options,
+    )
+    return BertForSequenceClassification(config).eval()
+
+
+TOKENS = {"input_ids": torch.arange(16).view(1, 16), "attention_mask": (torch.arange(16) < 9).long().view(1, 16)}
+
+
+def test_a_perceptron_is_a_script_module_with_one_operator(mlp):
+    x = torch.rand(5, 12)
+    model = trace(mlp, x, compiler_args=FAST)
+    assert isinstance(model, torch.jit.ScriptModule)
+    assert [str(n.kind()) for n in model.inlined_graph.nodes()].count("neuron::forward") == 1
+    torch.testing.assert_close(model(x), mlp(x))
+    torch.testing.assert_close(model(x=x + 1), mlp(x + 1))
+    assert model(x.requires_grad_()).requires_grad is False
+
+
+@pytest.mark.parametrize("flags", ["-O1", "-O2"])
+def test_a_network_for_images(flags):
+    network, image = Convolutions(), torch.rand(2, 1, 12, 12)
+    torch.testing.assert_close(trace(network, image, compiler_args=flags)(image), network(image))
+
+
+def test_a_transformer_with_equal_layers_and_a_dictionary_of_outputs():
+    model = bert()
+    traced = trace(model, tuple(TOKENS.values()), compiler_args=FAST)
+    outputs = traced(*TOKENS.values())
+    assert isinstance(outputs, dict) and list(outputs) == ["logits"]
+    torch.testing.assert_close(outputs["logits"], model(**TOKENS).logits)
+
+
+def test_outputs_of_every_layer_are_all_there():
+    model = bert(output_hidden_states=True, return_dict=False)
+    logits, hidden = trace(model, tuple(TOKENS.values()), compiler_args=FAST)(*TOKENS.values())
+    expected = model(**TOKENS)
+    assert len(hidden) == len(expected[1]) == 6
+    for found, wanted in zip((logits, *hidden), (expected[0], *expected[1]), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+class MeanOfLayers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(6))
+
+    def forward(self, x):
+        found = []
+        for layer in self.layers:
+            x = layer(x).tanh()
+            found.append(x)
+        return torch.stack(found).mean(0)
+
+
+def test_an_output_made_of_every_layer_is_right():
+    model, x = MeanOfLayers(), torch.rand(2, 4)
+    torch.testing.assert_close(trace(model, x, compiler_args=FAST)(x), model(x))
+
+
+def test_a_function_keeps_the_tensors_it_closes_over(mlp):
+    factor, x = torch.rand(4), torch.rand(5, 12)
+    torch.testing.assert_close(trace(lambda x: mlp(x) * factor, x, compiler_args=FAST)(x), mlp(x) * factor)
+
+
+Pair = collections.namedtuple("Pair", ["left", "right"])
+
+
+class Nested(nn.Module):
+    def forward(self, first, others, named):
+        (a, b), [c, d] = others
+        return (first + a, [b * c, named["x"] - d]), Pair(first, {"y": named["y"]})
+
+
+def test_nested_structures_come_in_and_go_out_as_they_were():
+    one = torch.ones(2)
+    inputs = (one, ((one, one + 1), [one + 2, one]), {"x": one, "y": one - 1})
+    (total, listed), pair = trace(Nested(), inputs, compiler_args=FAST)(*inputs)
+    assert total.tolist() == [2, 2] and isinstance(listed, list)
+    assert [tensor[0].item() for tensor in listed] == [6, 0]
+    assert pair[0].tolist() == [1, 1] and pair[1]["y"].tolist() == [0, 0]
+
+
+def test_structures_that_torchscript_has_not_are_refused_by_it():
+    with pytest.raises(RuntimeError, match="consistent element type"):
+        trace(lambda parts: parts[0], ([torch.ones(2), (torch.ones(2),)],), compiler_args=FAST)
+
+
+def test_outputs_never_share_memory_with_inputs_or_weights(mlp):
+    class Passes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return x, x.view(3, 1), self.weight * 1, self.weight
+
+    x = torch.zeros(3)
+    model = trace(Passes(), x, compiler_args=FAST)
+    for output in model(x):
+        output.add_(7)
+    assert x.tolist() == [0, 0, 0]
+    assert model(x)[3].tolist() == [1, 1, 1]
+
+
+def test_the_neff_is_in_the_work_folder_and_tells_what_was_decided(mlp, tmp_path):
+    trace(mlp, torch.rand(5, 12), compiler_workdir=tmp_path / "work", compiler_args=["--target", "trn1", "-O1"])
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["graph.neff"]
+    with open_neff(tmp_path / "work" / "graph.neff") as neff:
+        assert (neff.document.name, neff.document.target) == ("Mlp", "trn1")
+        assert neff.metadata["weights"] == [f"fc{i}.{kind}" for i in (1, 2, 3) for kind in ("weight", "bias")]
+        assert neff.metadata["optlevel"] == "1" and "weights.safetensors" in neff.names
+
+
+def test_a_fine_tuned_model_finds_its_program_in_the_cache(mlp, monkeypatch, tmp_path):
+    from optimum_neuron.compiler.cache import CompileCache
+
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path))
+    for _ in range(2):
+        trace(nn.Linear(3, 2), torch.rand(1, 3), compiler_args=FAST)
+    assert CompileCache().status()["num_entries"] == 1
+
+
+def test_auto_cast_rounds_operands(mlp):
+    layer, x = nn.Linear(64, 8, bias=False), torch.rand(2, 64)
+    cast = trace(layer, x, compiler_args="--auto-cast matmult --auto-cast-type bf16 -O1")(x)
+    expected = x.bfloat16().float() @ layer.weight.bfloat16().float().T
+    torch.testing.assert_close(cast, expected)
+    assert (cast - layer(x)).abs().max() > 1e-5
+
+
+def test_extra_positional_arguments_are_said_to_be_ignored(mlp, tmp_path):
+    with pytest.warns(UserWarning, match="1 more arguments are ignored"):
+        trace(mlp, torch.rand(5, 12), {}, compiler_args=FAST)
+
+
+def test_flags_without_effect_are_said_once_and_blamed_on_the_caller(mlp):
+    with pytest.warns(UserWarning, match="--model-type transformer") as told:
+        trace(mlp, torch.rand(5, 12), compiler_args="--model-type transformer -O1")
+    assert len(told) == 1 and Path(told[0].filename) == Path(__file__)
+
+
+def test_cpu_backend_compiles_without_a_core(mlp, monkeypatch):
+    from optimum_neuron.hardware import INSTANCES
+    from optimum_neuron.runtime.cores import held_cores
+
+    x = torch.rand(5, 12)
+    with pytest.raises(ConfigError, match="cpu_backend=True: compiler_args name no target"):
+        trace(mlp, x, cpu_backend=True)
+    before = len(held_cores(INSTANCES["inf2.xlarge"]))
+    model = trace(mlp, x, cpu_backend=True, compiler_args="--target inf2 -O1")
+    assert len(held_cores(INSTANCES["inf2.xlarge"])) == before
+    torch.testing.assert_close(model(x), mlp(x))
+    assert len(held_cores(INSTANCES["inf2.xlarge"])) == before + 1
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+class Sizes(nn.Module):
+    def forward(self, x):
+        return torch.nonzero(x).float() * 2
+
+
+class Sorts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.ModuleDict({"sorting": Sorting()})
+
+    def forward(self, x):
+        return self.inner["sorting"](x) + torch.linalg.qr(x)[0]
+
+
+class Sorting(nn.Module):
+    def forward(self, x):
+        return torch.sort(x)[0]
+
+
+def test_control_flow_on_values_names_the_line():
+    with pytest.raises(CaptureError, match=r"capturing Branches .*test_tracer.py:\d+: return x if x.sum\(\) > 0"):
+        trace(Branches(), torch.rand(3), compiler_args=FAST)
+
+
+def test_sizes_that_values_decide_are_refused():
+    with pytest.raises(UnsupportedOperatorError, match="NCC_EMOD025 aten.nonzero"):
+        trace(Sizes(), torch.rand(3), compiler_args=FAST)
+
+
+def test_unsupported_operators_are_all_named_with_module_line_and_code():
+    with pytest.raises(UnsupportedOperatorError) as error:
+        trace(Sorts(), torch.rand(3, 3), compiler_args=FAST)
+    text = str(error.value)
+    assert "NCC_EVRF001 aten.sort" in text and "where: inner.sorting (" in text
+    assert "linalg_qr" in text and "test_tracer.py:" in text and "L__self__" not in text
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "message"),
+    [
+        ((torch.rand(5, 12), 3), {}, "example_inputs.1 is int"),
+        ((None,), {}, "example_inputs.0 is NoneType"),
+        (torch.rand(5, 12), {"compiler_args": "--optlvel 1"}, "did you mean '--optlevel'"),
+        (torch.rand(5, 12), {"compiler_args": "--target trn9"}, "trn9"),
+        (torch.rand(5, 12), {"compiler_args": "--target inf1"}, "cannot be compiled for"),
+        (torch.rand(5, 12), {"compiler_args": "--target trn2"}, "OPTIMUM_NEURON_INSTANCE=trn2"),
+        (torch.rand(5, 12), {"compiler_args": "--lnc 2"}, "NCC_EARG001"),
+        (torch.rand(5, 12), {"compiler_args": "--target trn2 --lnc 1", "cpu_backend": True}, "leave --lnc out"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(mlp, inputs, options, message):
+    with pytest.raises(ConfigError, match=message):
+        trace(mlp, inputs, **options)
+
+
+def test_a_rounding_that_the_target_lacks_is_refused(mlp):
+    with pytest.raises(UnsupportedDtypeError):
+        trace(mlp, torch.rand(5, 12), compiler_args="--auto-cast all --auto-cast-type fp8_e4m3")
+
+
+def test_something_that_cannot_be_called_is_refused():
+    with pytest.raises(ConfigError, match="tracing Tensor: it cannot be called"):
+        trace(torch.rand(2), torch.rand(2))
+
+
+def test_an_output_that_is_no_tensor_is_refused(mlp):
+    with pytest.raises(ConfigError, match="output.1 is int"):
+        trace(lambda x: (x, 3), torch.rand(2), compiler_args=FAST)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.rand(3, 12),), r"x is float32\[3, 12\], compiled for float32\[5, 12\]"),
+        ((torch.zeros(5, 12, dtype=torch.int64),), r"x is int64\[5, 12\], compiled for float32\[5, 12\]"),
+    ],
+)
+def test_a_wrong_input_is_refused_by_name(mlp, arguments, message):
+    model = trace(mlp, torch.rand(5, 12), compiler_args=FAST)
+    with pytest.raises(RuntimeError, match=f"ShapeError.*{message}"):
+        model(*arguments)
+
+
+def test_tracing_warns_of_nothing(mlp):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trace(mlp, torch.rand(5, 12), compiler_args=FAST)
