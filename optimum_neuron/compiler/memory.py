@@ -1,7 +1,8 @@
 """How much HBM a program needs on a core, by the categories that the runtime reports.
 
-Weights, state and the largest moment of intermediate tensors are counted from the graphs; microcode is the
-runtime's fixed reservation. It knows nothing of cores or processes.
+Weights, state and the largest moment of intermediate results are counted from the graphs; microcode is the
+runtime's fixed reservation. A moment is what the running body needs at its own largest, and the results of earlier
+bodies that it or a later one reads. It knows nothing of cores or processes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import operator
 from typing import TYPE_CHECKING
 
 from ..core import DTYPE_SIZE_BYTES
-from .ir import Program, Subprogram
+from .ir import Graph, Program, Subprogram
 from .serial import shares_memory
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class MemoryNeed:
     kv_cache: int
     """Device-resident state, for one compiled batch."""
     scratch: int
-    """Largest sum of live intermediate tensors."""
+    """Largest sum of live intermediate results, inside a body and between bodies."""
     code: int = MICROCODE_BYTES
     """Microcode of the core."""
 
@@ -57,12 +58,42 @@ class MemoryNeed:
 def memory_need(program: Program, *, lnc: int = 1) -> MemoryNeed:
     """Count what a program needs on a logical core that is made of `lnc` physical ones."""
     constants = sum(t.numel() * t.element_size() for t in program.constants.values())
+    peaks = {name: _peak_bytes(subprogram) for name, subprogram in program.subprograms.items()}
     return MemoryNeed(
         weights=sum(spec.size_bytes for spec in program.weights.values()) + constants,
         kv_cache=sum(spec.size_bytes for spec in program.states.values()),
-        scratch=max((_peak_bytes(sub) for sub in program.subprograms.values()), default=0),
+        scratch=max((_scratch_bytes(program, graph, peaks) for graph in program.graphs.values()), default=0),
         code=MICROCODE_BYTES * lnc,
     )
+
+
+def _scratch_bytes(program: Program, graph: Graph, peaks: dict[str, int]) -> int:
+    """Largest moment of a graph: the running body's peak, and what earlier ones made that is still read."""
+    lies_in: dict[str, str] = {}  # a result, and the value whose memory it shares or has alone
+    made: dict[str, tuple[int, int]] = {}  # position of the call, bytes
+    last_use: dict[str, int] = {}
+    for position, call in enumerate(graph.calls):
+        last_use |= {lies_in[value]: position for value in call.inputs if value in lies_in}
+        *nodes, output = program.subprograms[call.subprogram].body.graph.nodes
+        values = dict(zip((node for node in nodes if node.op == "placeholder"), call.inputs, strict=True))
+        for value, node in zip(call.outputs, map(_origin, output.args[0]), strict=True):
+            if node not in values:
+                values[node] = value
+                made[value] = (position, _size_bytes(node.meta["val"]))
+            lies_in[value] = lies_in.get(values[node], values[node])
+    last_use |= {lies_in[value]: len(graph.calls) for value in graph.outputs.values() if value in lies_in}
+
+    def held(position: int) -> int:
+        return sum(size for value, (begin, size) in made.items() if begin < position <= last_use.get(value, begin))
+
+    return max((held(position) + peaks[call.subprogram] for position, call in enumerate(graph.calls)), default=0)
+
+
+def _origin(node: fx.Node) -> fx.Node:
+    """The node in whose memory a result lies."""
+    while node.op == "call_function" and shares_memory(node):
+        node = node.args[0]
+    return node
 
 
 def _peak_bytes(subprogram: Subprogram) -> int:

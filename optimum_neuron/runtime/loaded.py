@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode
-from ..compiler.memory import MemoryNeed, memory_need
+from ..compiler.memory import MICROCODE_BYTES, MemoryNeed, memory_need
 from ..errors import CoreBusyError, DeviceMemoryError, refusal
 from ..hardware import InstanceSpec, Target
 from .cores import CoreClaim, claim_cores
@@ -112,7 +113,7 @@ def load_program(
 
     Raises:
         CoreBusyError: every allowed core is held by another process.
-        DeviceMemoryError: the program does not fit; the message has the table and the smallest change that fits.
+        DeviceMemoryError: the program does not fit; the message has the table and the changes that make it fit.
     """
     need = memory_need(program, lnc=target.chip.default_lnc)
     require_fit(need, instance=instance, target=target, model_name=model_name)
@@ -142,7 +143,7 @@ def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, mod
     """Refuse a program that is larger than the HBM of one core.
 
     Raises:
-        DeviceMemoryError: it does not fit; the message has the table and the smallest change that fits.
+        DeviceMemoryError: it does not fit; the message has the table and the changes that make it fit.
     """
     available = target.hbm_bytes_per_core()
     if need.total <= available:
@@ -152,7 +153,7 @@ def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, mod
             asked=f"{model_name} on one core of {instance.name}",
             found=f"it needs {need.total / 1024**3:.2f} GiB, a core has {available / 1024**3:.2f} GiB",
             why="weights, cache, scratch and microcode share the HBM of the core",
-            do=_smallest_change(need, target),
+            do=_changes_that_fit(need, target),
         )
         + "\n"
         + need.table(available)
@@ -161,30 +162,42 @@ def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, mod
     )
 
 
-def _smallest_change(need: MemoryNeed, target: Target) -> str:
-    """The least that would make it fit, by halving what can be halved, else a larger core."""
+def _changes_that_fit(need: MemoryNeed, target: Target) -> str:
+    """Every single change that makes it fit, the one of shapes first; how far it is from that where there is none."""
     from ..hardware import TARGETS
 
     available = target.hbm_bytes_per_core()
-    fixed = need.total - need.kv_cache
-    if need.kv_cache and fixed < available:
-        share = (available - fixed) / need.kv_cache
-        factor = 2
-        while 1 / factor > share:
-            factor *= 2
-        smaller = need.kv_cache / factor / 1024**3
-        return f"divide batch_size or sequence_length by {factor}: the cache then takes {smaller:.2f} GiB"
-    if need.total - need.weights / 2 <= available:
-        return "pass torch_dtype=bfloat16 where the model is float32: its weights then take half"
-    larger = [t for t in TARGETS.values() if t.compilable and t.hbm_bytes_per_core() >= need.total]
+    room = available - need.weights - need.code
+    changes = []
+    if need.kv_cache and room > need.scratch:
+        # The cache follows rows and slots; scratch does so for the most part, but not where it has copies of weights.
+        surely = math.ceil(need.kv_cache / (room - need.scratch))
+        at_least = math.ceil((need.kv_cache + need.scratch) / room)
+        either = f"{at_least}, or {surely} if scratch does not shrink with it" if at_least < surely else str(surely)
+        cache = need.kv_cache / at_least / 1024**3
+        changes.append(f"divide batch_size or sequence_length by {either}: the cache then takes {cache:.2f} GiB")
+    if need.total - (need.weights + need.kv_cache) / 2 <= available:
+        changes.append("pass torch_dtype=bfloat16 where the model is float32: weights and cache then take half")
+    larger = [other for other in TARGETS.values() if other.compilable and _fits(need, other)]
     if larger:
-        best = min(larger, key=lambda t: t.hbm_bytes_per_core())
-        return f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / 1024**3:.0f} GiB"
-    if need.weights + need.code < available:
+        best = min(larger, key=lambda other: other.hbm_bytes_per_core())
+        changes.append(f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / 1024**3:.0f} GiB")
+    if changes:
+        return "; or ".join(changes)
+    if room > 0:
         moving = (need.kv_cache + need.scratch) / 1024**3
-        return f"lower batch_size, sequence_length or prefill_buckets: cache and scratch take {moving:.2f} GiB"
-    cores = -(-need.total // available)
+        return (
+            f"lower batch_size, sequence_length or prefill_buckets: cache and scratch take {moving:.2f} GiB, and "
+            f"{room / 1024**3:.2f} GiB are left for them"
+        )
+    cores = math.ceil((need.total - need.code) / (available - need.code))
     return (
         f"no single core holds it: it takes {cores} cores of {target.name} or more, and this version runs a "
         "model on one core; compile a smaller model"
     )
+
+
+def _fits(need: MemoryNeed, target: Target) -> bool:
+    """Whether another target's core holds it, which may reserve more for its own code."""
+    code = MICROCODE_BYTES * target.chip.default_lnc
+    return need.total - need.code + code <= target.hbm_bytes_per_core()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+
+import pytest
 import torch
 from torch import nn
 
+from optimum_neuron.compiler.capture import capture
+from optimum_neuron.compiler.compile import compile_graphs
 from optimum_neuron.compiler.memory import MICROCODE_BYTES, MemoryNeed, memory_need
-from tests.programs import Calls, compile_module, spec
+from optimum_neuron.compiler.passes.outline import outline
+from optimum_neuron.hardware import TARGETS
+from tests.programs import Calls, capture_entry, compile_module, spec
 
 KIB = spec(256)
 """A tensor of 1 KiB."""
@@ -76,6 +83,101 @@ def test_what_is_written_in_place_costs_nothing():
 
 def test_an_operator_of_several_results_counts_all_of_them():
     assert scratch(lambda x: torch.max(x.view(16, 16), 0).values, KIB) == 16 * (4 + 8) / 1024
+
+
+class Block(nn.Module):
+    """Two results of 1 KiB while it runs, one afterwards."""
+
+    def forward(self, x, *states):
+        return x.sin().cos()
+
+
+class Chain(nn.Module):
+    """Blocks between a head and a tail of their own; the subclasses say what else is kept meanwhile."""
+
+    def __init__(self, layer=Block):
+        super().__init__()
+        self.layers = nn.ModuleList(layer() for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x.exp()
+
+
+class Residual(Chain):
+    def forward(self, x):
+        kept = x.exp()
+        for layer in self.layers:
+            x = layer(x)
+        return x + kept
+
+
+class Halves(Chain):
+    """Two views of one result are kept, and used at different times."""
+
+    def forward(self, x):
+        left, right = x.exp().chunk(2)
+        x = self.layers[2](self.layers[1](self.layers[0](x)) + left.sum())
+        return x + right.sum()
+
+
+class Pairs(Chain):
+    """Each layer's result is a graph output too."""
+
+    def forward(self, x):
+        results = []
+        for layer in self.layers:
+            x = layer(x)
+            results.append(x)
+        return tuple(results)
+
+
+class InPlace(nn.Module):
+    def forward(self, x, state):
+        return state.add_(x)
+
+
+class Counts(Chain):
+    """What the layers return is their state, which is no scratch."""
+
+    def __init__(self):
+        super().__init__(InPlace)
+
+    def forward(self, x, states):
+        for layer, state in zip(self.layers, states, strict=True):
+            x = layer(x, state)
+        return x.exp()
+
+
+STATES = {f"sum.{index}": KIB for index in range(3)}
+CHAINS = {
+    # head, each layer: its input and sin, cos; tail: the last layer's result and exp.
+    "chain": (Chain(), {}, {}, 3),
+    # the same beside exp, which the tail reads.
+    "residual": (Residual(), {}, {}, 4),
+    # the same: both halves are one result of 1 KiB. The last layer runs beside it, and beside what the sum made.
+    "views": (Halves(), {}, {}, 4),
+    # the last layer: two results before it, of which it reads one, and its own two.
+    "outputs": (Pairs(), {}, {"outputs": ("a", "b", "c")}, 4),
+    "state": (Counts(), STATES, {}, 1),
+}
+
+
+@pytest.mark.parametrize(("model", "states", "options", "wanted"), CHAINS.values(), ids=CHAINS)
+def test_results_that_live_from_body_to_body_are_counted(model, states, options, wanted):
+    captured = capture(model, name="graph", inputs={"x": KIB}, states=states, **options)
+    program = outline(captured)
+    assert len(program.graphs["graph"].calls) > 2
+    assert memory_need(program).scratch / 1024 == wanted
+
+
+def test_the_largest_of_several_graphs_counts():
+    captures = [
+        functools.partial(capture_entry, model, name=name, inputs={"x": KIB})
+        for name, model in (("chain", Chain()), ("residual", Residual()))
+    ]
+    assert memory_need(compile_graphs(captures, target=TARGETS["inf2"]).program).scratch == 4 * 1024
 
 
 def test_the_table_has_every_category_with_its_share():
