@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -162,16 +163,31 @@ def failures(names: list[str], count: int) -> dict[tuple[str, str], str]:
     return found
 
 
+def controls() -> dict[str, object]:
+    """What `difference` says of results that differ: a sweep that sees nothing proves nothing."""
+    ours, theirs = torch.ones(2, 3, device="neuron"), torch.ones(2, 3)
+    return {
+        "value": difference(ours + 1, theirs, values=True),
+        "stride": "instead of" in str(difference(ours.t().contiguous().t(), theirs, values=True)),
+        "host": difference(theirs, theirs, values=True),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    found = failures(args.names, args.samples)
-    for (name, dtype), reason in found.items():
-        print(f"{name} {dtype}: {reason}")
-    print(f"{len(entries()) - len({name for name, _ in found})} of {len(entries())} entries pass")
+    found = {f"{name} {dtype}": reason for (name, dtype), reason in failures(args.names, args.samples).items()}
+    names = [name for name, _ in entries()]
+    if args.json:
+        print(json.dumps({"entries": names, "failures": found, "controls": controls()}))
+        return
+    for name, reason in found.items():
+        print(f"{name}: {reason}")
+    print(f"{len(names) - len({name.split()[0] for name in found})} of {len(names)} entries pass")
 
 
 if __name__ == "__main__":

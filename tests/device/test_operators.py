@@ -1,0 +1,50 @@
+"""Every operator of torch's database: values, strides and gradients are the CPU's, but for the exceptions on the page.
+
+One sample of each entry; `python -m tests.device.opinfo` runs six, as docs/device.md reports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def swept(built) -> dict[str, dict]:
+    """What the sweep found, in a process of its own: torch's test utilities change settings for good."""
+    pytest.importorskip("expecttest", reason="torch's database of operators needs it")
+    environment = {**os.environ, "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.device.opinfo", "--samples", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout)
+
+
+def exceptions() -> set[str]:
+    """Entries in the table of the page."""
+    page = (ROOT / "docs" / "device.md").read_text(encoding="utf-8")
+    section = page.partition("## Operators")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
+    return {name for row in rows for name in re.findall("`(.+?)`", row)}
+
+
+def test_the_table_names_entries_and_leaves_enough(swept):
+    assert exceptions() <= set(swept["entries"])
+    assert len(swept["entries"]) - len(exceptions()) >= 690
+
+
+def test_every_other_entry_computes_what_the_cpu_does(swept):
+    assert {name: reason for name, reason in swept["failures"].items() if name.split()[0] not in exceptions()} == {}
+
+
+def test_the_sweep_sees_differences(swept):
+    assert {"sparse.mm.reduce", "tensor_split"} <= {name.split()[0] for name in swept["failures"]}
+    assert swept["controls"] == {"value": "values differ by 1", "stride": True, "host": "result on cpu"}
