@@ -213,3 +213,27 @@ def test_errors_name_the_operator():
 def test_layouts_that_the_device_lacks_are_refused():
     with pytest.raises(NotImplementedError, match="Sparse|sparse"):
         torch.eye(3, device="neuron").to_sparse()
+
+
+def test_scaled_grouped_matmul():
+    torch.manual_seed(0)
+    fp8, ends = torch.float8_e4m3fn, torch.tensor([16, 48], dtype=torch.int32)
+    left, right = torch.randn(48, 32).to(fp8), torch.randn(2, 16, 32).to(fp8).transpose(1, 2)
+    scale_left, scale_right = torch.rand(48) + 0.5, torch.rand(2, 16) + 0.5
+    exact_left = left.float() * scale_left[:, None]
+    exact_right = right.float() * scale_right[:, None]
+    expected = torch.cat([exact_left[:16] @ exact_right[0], exact_left[16:] @ exact_right[1]])
+    on = [t.to("neuron") for t in (left, right, scale_left, scale_right, ends)]
+    ours = torch._scaled_grouped_mm(*on, out_dtype=torch.bfloat16)
+    torch.testing.assert_close(ours.cpu().float(), expected, rtol=1e-2, atol=1e-2)
+    # Both cut along what is contracted, as gradients of weights are.
+    left, right = torch.randn(16, 48).to(fp8), torch.randn(16, 48).to(fp8).t()
+    scales = torch.rand(2 * 16) + 0.5
+    parts = [(left[:, s].float() @ right[s].float()) for s in (slice(0, 16), slice(16, 48))]
+    expected = torch.stack([p * s[:, None] * s for p, s in zip(parts, scales.view(2, 16), strict=True)])
+    on = [t.to("neuron") for t in (left, right, scales, scales, ends)]
+    torch.testing.assert_close(
+        torch._scaled_grouped_mm(*on, out_dtype=torch.bfloat16).cpu().float(), expected, rtol=1e-2, atol=1e-2
+    )
+    with pytest.raises(RuntimeError, match="needs offs"):
+        torch._scaled_grouped_mm(*on[:4], out_dtype=torch.bfloat16)

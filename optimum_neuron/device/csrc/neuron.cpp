@@ -9,10 +9,12 @@
 //   fallback.h    the one kernel for nearly every operator     hooks.h       torch's generic entry points
 //   kernels.h     operators with a kernel of their own         autocast.h    torch.autocast
 //   attention.h   which attention kernel runs                  cells.h       cells of LSTM and GRU
-//   rounding.h, emulation.h   the emulated numerics            python_ops.h  operators that Python calls
+//   rounding.h, emulation.h   the emulated numerics            grouped.h     grouped products of FP8
+//   python_ops.h  operators that Python calls
 #include "attention.h"
 #include "autocast.h"
 #include "cells.h"
+#include "grouped.h"
 #include "hooks.h"
 #include "kernels.h"
 #include "python_ops.h"
@@ -47,6 +49,7 @@ void register_everything() {
   auto& aten = library(Kind::IMPL, "aten", Key::PrivateUse1);
   register_kernels(aten);
   register_cells(aten);
+  register_grouped(aten);
   aten.impl("_fused_sdp_choice", &fused_sdp_choice);
   register_operators(aten);
   register_collectives(library(Kind::IMPL, "c10d", Key::PrivateUse1));

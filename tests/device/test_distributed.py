@@ -1,0 +1,94 @@
+"""torch.distributed with the backend "neuron": processes with a simulated core each, started once for all cases."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = (
+    "backend",
+    "all_reduce",
+    "reduced_in_bfloat16_and_averaged",
+    "gathers",
+    "reduce_scatters",
+    "all_to_all",
+    "rooted",
+    "point_to_point",
+    "objects",
+    "coalesced",
+    "groups_and_host_tensors",
+    "functional",
+    "ddp",
+    "fsdp1",
+    "fsdp2",
+    "fsdp2_on_meta",
+    "hsdp",
+    "tensor_parallel",
+    "dtensor",
+    "dtensor_random",
+    "checkpoint",
+)
+
+
+FOUR = ("ddp", "fsdp2", "tensor_parallel")
+"""Cases that run with four processes too."""
+
+
+def run_ranks(folder: Path, num_processes: int, cases: Sequence[str]) -> dict[str, str]:
+    """What each case of tests/device/ranks.py ended with, on rank 0."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": str(num_processes),
+        "OMP_NUM_THREADS": "1",
+        "OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge",
+    }
+    command = [sys.executable, "-m", "tests.device.ranks", str(folder), *cases]
+    processes = [
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(num_processes)
+    ]
+    try:
+        outputs = [process.communicate(timeout=240) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * num_processes, outputs
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def results(built, tmp_path_factory) -> dict[str, str]:
+    return run_ranks(tmp_path_factory.mktemp("two"), 2, CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes(results, case):
+    assert results[case] == "ok"
+
+
+def test_what_fails_is_seen(results):
+    assert results["failing"].startswith("AssertionError")
+
+
+def test_four_processes(built, tmp_path):
+    found = run_ranks(tmp_path, 4, FOUR)
+    assert {case: found[case] for case in FOUR} == dict.fromkeys(FOUR, "ok")
