@@ -76,6 +76,15 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Choice[Numeric
     given = {} if environ is None else {"environ": environ}
     mode, operand = env.numerics(**given), env.auto_cast_type(**given)
     stochastic = env.stochastic_rounding(**given)
+    if mode != "emulated" and not stochastic and operand is not None:
+        raise ConfigError(
+            refusal(
+                asked=f"OPTIMUM_NEURON_AUTO_CAST_TYPE={operand}",
+                found="reference numerics",
+                why="the host rounds no operands",
+                do="set OPTIMUM_NEURON_NUMERICS=emulated too, or unset it",
+            )
+        )
     if mode is None and not stochastic:
         return Choice(value=Numerics(), reason="default: OPTIMUM_NEURON_NUMERICS is not set")
     # Rounding is what makes the host's arithmetic the chip's, so asking for it asks for emulation.

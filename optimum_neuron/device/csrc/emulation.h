@@ -65,79 +65,99 @@ inline Traits traits_of(const c10::OperatorHandle& op) {
   bool aten = schema.name().rfind("aten::", 0) == 0;
   // Operators of others may have host tensors as part of their contract.
   traits.takes_host_tensors = !aten || takes_host_tensors->count(schema.name()) > 0;
-  traits.emulatable =
-      aten && !views && traits.generator < 0 && !op.hasTag(at::Tag::nondeterministic_seeded) &&
-      schema.name() != "aten::resize_" && schema.name() != "aten::set_";
   auto found = product_operands().find(schema.name());
   if (found != product_operands().end()) traits.operands = found->second;
+  // Attention is tagged as random for its dropout, which the CPU's kernel does not have.
+  bool random = traits.generator >= 0 || (traits.operands.empty() && op.hasTag(at::Tag::nondeterministic_seeded));
+  traits.emulatable = aten && !views && !random && schema.name() != "aten::resize_" && schema.name() != "aten::set_";
   return traits;
 }
 
-// Run an operator whose arguments are on the CPU: operands rounded, 16-bit floats computed in float32 and rounded once.
+constexpr c10::DispatchKeySet kOnCpu(c10::DispatchKey::CPU);
+
+inline at::Tensor widened(const at::Tensor& tensor) {
+  return is_narrow(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
+}
+
+// Arguments in float32; a result that is asked for in a narrow type is asked for in float32 too.
+inline torch::jit::Stack widened(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+  torch::jit::Stack wide;
+  for (size_t i = 0; i < arguments.size(); i++) {
+    c10::IValue value = map_tensors(arguments[i], [](const at::Tensor& tensor) { return widened(tensor); });
+    bool dtype = op.schema().arguments()[i].name() == "dtype" && value.isInt();
+    if (dtype && is_narrow(value.toScalarType())) value = at::kFloat;
+    wide.push_back(std::move(value));
+  }
+  return wide;
+}
+
+// Call `visit` with the tensors of two arguments or results that belong together.
+template <class Visit>
+void for_both(const c10::IValue& left, const c10::IValue& right, const Visit& visit) {
+  if (left.isTensor() && left.toTensor().defined()) visit(left.toTensor(), right.toTensor());
+  if (!left.isTensorList()) return;
+  const auto &lefts = left.toTensorList(), &rights = right.toTensorList();
+  for (size_t i = 0; i < lefts.size(); i++) visit(lefts.get(i), rights.get(i));
+}
+
+// An operator that writes: what it wrote in float32 is rounded into its arguments, which are its results.
+inline void call_writing(
+    const c10::OperatorHandle& op, const Traits& traits, const torch::jit::Stack& arguments, torch::jit::Stack* out) {
+  torch::jit::Stack wide = widened(op, arguments);
+  *out = wide;
+  op.redispatchBoxed(kOnCpu, out);
+  for (int position : traits.written) {
+    for_both(arguments[position], wide[position], [](at::Tensor to, const at::Tensor& from) {
+      if (!is_narrow(to.scalar_type())) return;
+      to.resize_(from.sizes());
+      to.copy_(write_as(from, to.scalar_type()));
+    });
+    for (c10::IValue& result : *out)
+      if (result.isTensor() && wide[position].isTensor() && result.toTensor().is_same(wide[position].toTensor()))
+        result = arguments[position];
+  }
+}
+
+// An operator that only computes: the host's own run says which dtypes its results have.
+inline void call_computing(
+    const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack* out) {
+  torch::jit::Stack expected = arguments;
+  op.redispatchBoxed(kOnCpu, &expected);
+  *out = widened(op, arguments);
+  op.redispatchBoxed(kOnCpu, out);
+  for (size_t i = 0; i < out->size(); i++) {
+    c10::List<at::Tensor> rounded;
+    for_both((*out)[i], expected[i], [&](const at::Tensor& exact, const at::Tensor& like) {
+      rounded.push_back(write_as(exact, like.scalar_type()));
+    });
+    if ((*out)[i].isTensorList())
+      (*out)[i] = rounded;
+    else if (rounded.size() == 1)
+      (*out)[i] = rounded.get(0);
+  }
+}
+
+// Run an operator whose arguments are on the CPU: operands rounded, narrow floats computed in float32 and rounded once.
 inline void call_emulated(const c10::OperatorHandle& op, const Traits& traits, torch::jit::Stack* stack) {
-  constexpr c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
   size_t base = stack->size() - traits.num_arguments;
-  auto is_float32 = [](const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat; };
   for (int position : traits.operands) {
     c10::IValue& value = (*stack)[base + position];
-    value = map_tensors(value, [&](const at::Tensor& t) { return is_float32(t) ? round_operand(t) : t; });
+    value = map_tensors(value, [](const at::Tensor& tensor) {
+      return tensor.scalar_type() == at::kFloat ? round_operand(tensor) : tensor;
+    });
   }
   bool narrow = false;
   for (size_t i = base; i < stack->size(); i++)
-    narrow |= any_tensor((*stack)[i], [](const at::Tensor& t) { return is_narrow(t.scalar_type()); });
-  if (!narrow || (traits.operands.empty() && !numerics.stochastic)) return op.redispatchBoxed(cpu, stack);
+    narrow |= any_tensor((*stack)[i], [](const at::Tensor& tensor) { return is_narrow(tensor.scalar_type()); });
+  if (!narrow || (traits.operands.empty() && !numerics.stochastic)) return op.redispatchBoxed(kOnCpu, stack);
 
-  torch::jit::Stack arguments(stack->begin() + base, stack->end());
-  torch::jit::Stack expected; // what the CPU computes, for its dtypes
-  if (!traits.writes) {
-    expected = arguments;
-    op.redispatchBoxed(cpu, &expected);
-  }
-  torch::jit::Stack wide;
-  for (const c10::IValue& value : arguments)
-    wide.push_back(map_tensors(
-        value, [](const at::Tensor& t) { return is_narrow(t.scalar_type()) ? t.to(at::kFloat) : t; }));
-  for (size_t i = 0; i < wide.size(); i++) {
-    bool dtype = op.schema().arguments()[i].name() == "dtype" && wide[i].isInt();
-    if (dtype && is_narrow(wide[i].toScalarType())) wide[i] = c10::IValue(at::kFloat);
-  }
-  torch::jit::Stack results = wide;
-  op.redispatchBoxed(cpu, &results);
-  auto write_back = [](const at::Tensor& to, const at::Tensor& from) {
-    if (!is_narrow(to.scalar_type())) return;
-    to.resize_(from.sizes());
-    to.copy_(write_as(from, to.scalar_type()));
-  };
-  for (int position : traits.written) {
-    const c10::IValue &to = arguments[position], &from = wide[position];
-    if (to.isTensor() && to.toTensor().defined()) write_back(to.toTensor(), from.toTensor());
-    if (to.isTensorList())
-      for (size_t i = 0; i < to.toTensorList().size(); i++) write_back(to.toTensorList()[i], from.toTensorList()[i]);
-  }
+  torch::jit::Stack arguments(stack->begin() + base, stack->end()), out;
+  if (traits.writes)
+    call_writing(op, traits, arguments, &out);
+  else
+    call_computing(op, arguments, &out);
   stack->resize(base);
-  for (size_t i = 0; i < results.size(); i++) {
-    if (traits.writes) {
-      // A result is the argument that it was written to.
-      c10::IValue result = results[i];
-      for (int position : traits.written)
-        if (result.isTensor() && wide[position].isTensor() && result.toTensor().is_same(wide[position].toTensor()))
-          result = arguments[position];
-      stack->push_back(std::move(result));
-    } else {
-      auto type = [&](const at::Tensor& exact, const at::Tensor& like) {
-        return is_narrow(like.scalar_type()) ? write_as(exact, like.scalar_type()) : exact.to(like.scalar_type());
-      };
-      if (results[i].isTensor() && results[i].toTensor().defined())
-        stack->push_back(type(results[i].toTensor(), expected[i].toTensor()));
-      else if (results[i].isTensorList()) {
-        c10::List<at::Tensor> out;
-        for (size_t k = 0; k < results[i].toTensorList().size(); k++)
-          out.push_back(type(results[i].toTensorList()[k], expected[i].toTensorList()[k]));
-        stack->push_back(out);
-      } else
-        stack->push_back(results[i]);
-    }
-  }
+  stack->insert(stack->end(), out.begin(), out.end());
 }
 
 } // namespace neuron
