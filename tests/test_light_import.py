@@ -30,6 +30,7 @@ LIGHT = [
     "optimum_neuron.hardware",
     "optimum_neuron.modeling",
     "optimum_neuron.pipelines",
+    "optimum_neuron.tracing",
 ]
 """Modules that nobody should wait for; those of the command line are tested by `tests/cli/test_surface.py`."""
 

@@ -22,6 +22,7 @@ EXPORTING = [
     "optimum_neuron.hardware",
     "optimum_neuron.modeling",
     "optimum_neuron.models",
+    "optimum_neuron.tracing",
     "optimum_neuron.weights",
 ]
 """Modules with an `__all__` that users import from."""

@@ -51,8 +51,26 @@ class SharedStates:
     """Number of this entry."""
 
     def parts(self, buffers: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """This entry's part, as views."""
-        return buffers if self.slicer is None else self.slicer(self.shapes, list(buffers), torch.tensor([self.bucket]))
+        """This entry's part.
+
+        Raises:
+            ConfigError: the slicer copies, so that new values would not reach the buffers.
+        """
+        if self.slicer is None:
+            return buffers
+        parts = self.slicer(self.shapes, list(buffers), torch.tensor([self.bucket]))
+        owned = {id(buffer) if buffer._base is None else id(buffer._base) for buffer in buffers}
+        copies = [n for n, p in enumerate(parts) if id(p if p._base is None else p._base) not in owned]
+        if copies:
+            raise ConfigError(
+                refusal(
+                    asked=f"parts of {len(buffers)} shared states for bucket {self.bucket}",
+                    found=f"not views of them: {', '.join(map(str, copies))}",
+                    why="a bucket writes its new values into the shared states",
+                    do="slice with torch.ops.aten.slice, and copy nothing",
+                )
+            )
+        return parts
 
 
 @contextlib.contextmanager

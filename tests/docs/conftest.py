@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    yield
+    gc.collect()  # models of an example keep their cores for as long as its names refer to each other
 
 
 @pytest.fixture

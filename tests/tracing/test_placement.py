@@ -151,3 +151,20 @@ def test_an_error_in_the_background_is_raised_by_the_first_call(traced, tmp_path
         loaded = torch.jit.load(tmp_path / "m.pt")
     with pytest.raises(RuntimeError, match="ConfigError.*may use 1 cores"):
         loaded(X)
+
+
+def test_a_forked_child_claims_a_core_of_its_own(python):
+    printed = python("""
+import os, torch
+from optimum_neuron.tracing import trace
+torch.set_num_threads(1)
+model = trace(torch.nn.ReLU(), torch.rand(2), compiler_args="-O1")
+if os.fork() == 0:
+    from optimum_neuron.tracing.script import neuron_models, session_of
+    assert model(torch.ones(2)).tolist() == [1, 1]
+    print(session_of(neuron_models(model)[0]).core_ids, flush=True)
+    os._exit(0)
+os.wait()
+print(model(torch.ones(2)).tolist())
+""")
+    assert printed == "(1,)\n[1.0, 1.0]\n"

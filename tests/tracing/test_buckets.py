@@ -1,0 +1,192 @@
+"""Autobucketing: the kernel pads and picks, buckets share what they have in common, states included."""
+
+from typing import List  # noqa: UP035, TorchScript reads the annotations
+
+import pytest
+import torch
+from torch import nn
+
+from optimum_neuron.compiler.neff import open_neff
+from optimum_neuron.compiler.package import read_program
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.tracing import BucketModelConfig, bucket_model_trace
+from tests.tracing.conftest import FAST
+
+
+def pad(tensors: List[torch.Tensor]):  # noqa: UP006
+    length = tensors[0].size(1)
+    bucket = 0
+    if length > 8:
+        bucket = 1
+    size = [8, 16][bucket]
+    padded: List[torch.Tensor] = []  # noqa: UP006
+    for tensor in tensors:
+        padded.append(torch.cat([tensor, torch.zeros([1, size - length], dtype=tensor.dtype)], dim=1))
+    return padded, torch.tensor([bucket])
+
+
+def parts(shapes: List[List[List[int]]], states: List[torch.Tensor], bucket: torch.Tensor) -> List[torch.Tensor]:  # noqa: UP006
+    index = int(bucket.item())
+    found: List[torch.Tensor] = []  # noqa: UP006
+    for number in range(len(states)):
+        found.append(torch.slice_copy(states[number], 1, 0, shapes[index][number][1]))
+    return found
+
+
+def views(shapes: List[List[List[int]]], states: List[torch.Tensor], bucket: torch.Tensor) -> List[torch.Tensor]:  # noqa: UP006
+    index = torch.ops.aten.Int(bucket)
+    found: List[torch.Tensor] = []  # noqa: UP006
+    for number in range(len(states)):
+        found.append(torch.ops.aten.slice(states[number], 1, 0, shapes[index][number][1], 1))
+    return found
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(20, 4), nn.Linear(4, 3)
+
+    def forward(self, tokens, mask):
+        x = self.embedding(tokens) * mask[:, :, None]
+        return {"logits": self.head(x.sum(1) / mask.sum(1, keepdim=True))}
+
+
+EXAMPLES = [tuple(torch.ones(1, size, dtype=torch.int64) for _ in range(2)) for size in (8, 16)]
+
+
+def kernel(*_):
+    return torch.jit.script(pad)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    torch.manual_seed(0)
+    return Classifier()
+
+
+def test_inputs_go_to_the_bucket_that_the_kernel_names(classifier, tmp_path):
+    model = bucket_model_trace(
+        lambda: (classifier, {}), EXAMPLES, BucketModelConfig(kernel), compiler_args=FAST, compiler_workdir=tmp_path
+    )
+    for path in (None, tmp_path / "m.pt"):
+        if path is not None:
+            torch.jit.save(model, path)
+            model = torch.jit.load(path)
+        for length in (1, 5, 8, 9, 16):
+            tokens, mask = torch.randint(1, 20, (1, length)), torch.ones(1, length, dtype=torch.int64)
+            torch.testing.assert_close(model(tokens, mask)["logits"], classifier(tokens, mask)["logits"])
+    with open_neff(tmp_path / "graph.neff") as neff:
+        program = read_program(neff)
+    assert list(program.graphs) == ["bucket_0", "bucket_1"]
+    assert len(program.weights) == 3, "weights are shared"
+
+
+def test_an_input_beyond_the_largest_bucket_is_refused(classifier):
+    model = bucket_model_trace(lambda: (classifier, {}), EXAMPLES, BucketModelConfig(kernel), compiler_args=FAST)
+    with pytest.raises(RuntimeError):
+        model(*(torch.ones(1, 17, dtype=torch.int64) for _ in range(2)))
+
+
+def test_keywords_go_to_each_bucket(classifier):
+    seen = []
+
+    def make(name):
+        seen.append(name)
+        return classifier, {}
+
+    for kwargs in ({"name": "a"}, [{"name": "a"}, {"name": "b"}]):
+        bucket_model_trace(make, EXAMPLES, BucketModelConfig(kernel, func_kwargs=kwargs), compiler_args=FAST)
+    assert seen == ["a", "a", "a", "b"]
+    with pytest.raises(ConfigError, match="func_kwargs for 2 buckets: a list of 1"):
+        bucket_model_trace(make, EXAMPLES, BucketModelConfig(kernel, func_kwargs=[{"name": "a"}]))
+
+
+class Cache(nn.Module):
+    """Adds its input to a state of the same shape."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.register_buffer("state", torch.zeros(1, size))
+
+    def forward(self, x):
+        state = self.state + x
+        return state * 10, state
+
+
+def cache(size):
+    module = Cache(size)
+    return module, {module.state: 1}
+
+
+FLOATS = [(torch.ones(1, 8),), (torch.ones(1, 16),)]
+
+
+@pytest.mark.parametrize("buffer", [None, [torch.ones(1, 16)]])
+def test_buckets_share_the_largest_state_through_a_preprocessor(buffer):
+    config = BucketModelConfig(
+        kernel,
+        shared_state_buffer=buffer,
+        shared_state_buffer_preprocessor=lambda *_: torch.jit.script(views),
+        func_kwargs=[{"size": 8}, {"size": 16}],
+    )
+    model = bucket_model_trace(cache, FLOATS, config, compiler_args=FAST)
+    first = 0 if buffer is None else 1
+    assert model(torch.ones(1, 8)).tolist() == [[10.0 * (first + 1)] * 8]
+    assert model(torch.ones(1, 16)).tolist() == [[10.0 * (first + 2)] * 8 + [10.0 * (first + 1)] * 8]
+    assert model(torch.ones(1, 8)).tolist() == [[10.0 * (first + 3)] * 8]
+
+
+def test_states_of_one_shape_are_shared_without_a_preprocessor():
+    class Sums(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("state", torch.zeros(1))
+
+        def forward(self, x):
+            state = self.state + x.sum()
+            return state * 1, state
+
+    def make():
+        module = Sums()
+        return module, {module.state: 1}
+
+    model = bucket_model_trace(make, FLOATS, BucketModelConfig(kernel), compiler_args=FAST)
+    assert [model(torch.ones(1, size)).item() for size in (3, 16, 8)] == [3, 19, 27]
+
+
+def test_states_of_different_shapes_need_a_preprocessor():
+    config = BucketModelConfig(kernel, func_kwargs=[{"size": 8}, {"size": 16}])
+    with pytest.raises(ConfigError, match=r"bucket 0: state float32\[1, 8\]; bucket 1: state float32\[1, 16\]"):
+        bucket_model_trace(cache, FLOATS, config, compiler_args=FAST)
+
+
+def test_a_preprocessor_that_copies_would_lose_the_state_and_is_refused():
+    config = BucketModelConfig(
+        kernel,
+        shared_state_buffer_preprocessor=lambda: torch.jit.script(parts),
+        func_kwargs=[{"size": 8}, {"size": 16}],
+    )
+    with pytest.raises(ConfigError, match="not views"):
+        bucket_model_trace(cache, FLOATS, config, compiler_args=FAST)
+
+
+def test_different_weights_for_each_bucket_are_refused():
+    with pytest.raises(ConfigError, match="different values in embedding.weight, head.weight, head.bias"):
+        bucket_model_trace(lambda: (Classifier(), {}), EXAMPLES, BucketModelConfig(kernel), compiler_args=FAST)
+
+
+def test_different_outputs_for_each_bucket_are_refused():
+    def function(x):
+        return (x,) if x.shape[1] == 8 else x
+
+    with pytest.raises(ConfigError, match="nested differently"):
+        bucket_model_trace(lambda: (function, {}), FLOATS, BucketModelConfig(kernel), compiler_args=FAST)
+
+
+def test_what_is_no_torchscript_or_no_list_is_refused(classifier):
+    with pytest.raises(ConfigError, match="bucket_kernel .*it returns function"):
+        bucket_model_trace(lambda: (classifier, {}), EXAMPLES, BucketModelConfig(lambda: pad))
+    with pytest.raises(ConfigError, match="no list of buckets"):
+        bucket_model_trace(lambda: (classifier, {}), torch.rand(1), BucketModelConfig(kernel))
+    with pytest.warns(UserWarning, match="2 more arguments are ignored"):
+        BucketModelConfig(kernel, 1, 2)

@@ -1,0 +1,114 @@
+"""One model on several cores: splitting, joining, and the warnings of what cannot be split."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from optimum_neuron.errors import ConfigError, ShapeError
+from optimum_neuron.tracing import DataParallel, async_load, lazy_load, trace
+from optimum_neuron.tracing.script import neuron_models, session_of
+from tests.tracing.conftest import FAST
+
+
+@pytest.fixture
+def traced(mlp, monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "2-5")
+    return trace(mlp, torch.rand(2, 12), compiler_args=FAST)
+
+
+def cores(model):
+    return session_of(neuron_models(model)[0]).core_ids
+
+
+def test_all_cores_of_the_process_are_used_by_default(traced, mlp):
+    parallel = DataParallel(traced)
+    assert cores(traced) == (2, 3, 4, 5)
+    assert (parallel.num_workers, parallel.split_size, parallel.dynamic_batching) == (8, None, True)
+    for rows in (1, 7, 8, 30):
+        x = torch.rand(rows, 12)
+        torch.testing.assert_close(parallel(x), mlp(x))
+
+
+def test_parts_have_the_size_of_the_input_by_the_number_of_cores(traced, monkeypatch):
+    parallel = DataParallel(traced, device_ids=[0, 1, 2])
+    seen = []
+    call = parallel._call
+    monkeypatch.setattr(parallel, "_call", lambda replica, x: (seen.append((replica, len(x[0]))), call(replica, x))[1])
+    parallel(torch.rand(7, 12))
+    assert sorted(seen) == [(0, 1), (0, 2), (1, 2), (2, 2)]
+    seen.clear()
+    parallel.split_size = 5
+    parallel(torch.rand(7, 12))
+    assert sorted(seen) == [(0, 5), (1, 2)]
+
+
+@pytest.mark.parametrize("device_ids", [[1, 3], ["nc:1", "nc:3"], ("nc:1", 3)])
+def test_cores_are_named_by_number_or_text(traced, device_ids):
+    assert DataParallel(traced, device_ids=device_ids).device_ids == (1, 3)
+    assert cores(traced) == (3, 5)
+
+
+@pytest.mark.parametrize("device_ids", [[4], ["nc:9"], ["core1"], [0, 0], [], [-1], [True]])
+def test_cores_that_are_not_there_are_refused(traced, device_ids):
+    with pytest.raises(ConfigError, match="device_ids=.*may use 4 cores"):
+        DataParallel(traced, device_ids=device_ids)
+
+
+def test_without_dynamic_batching_parts_have_the_traced_size(traced, mlp):
+    parallel = DataParallel(traced, device_ids=[0, 1], set_dynamic_batching=False)
+    x = torch.rand(4, 12)
+    torch.testing.assert_close(parallel(x), mlp(x))
+    with pytest.raises(RuntimeError, match="ShapeError"):
+        parallel(torch.rand(6, 12))
+
+
+def test_dynamic_batching_can_be_switched_off(traced):
+    parallel = DataParallel(traced, device_ids=[0, 1])
+    parallel(torch.rand(6, 12))
+    parallel.disable_dynamic_batching()
+    with pytest.raises(RuntimeError, match="ShapeError"):
+        parallel(torch.rand(6, 12))
+
+
+def test_a_warning_says_why_dynamic_batching_is_off(monkeypatch):
+    def function(x, y):
+        return x + y
+
+    model = trace(function, (torch.rand(2, 4), torch.rand(2, 4)), compiler_args=FAST)
+    with pytest.warns(UserWarning, match="dynamic batching is off: dim=1"):
+        parallel = DataParallel(model, dim=1)
+    x, y = torch.rand(2, 8), torch.rand(2, 8)
+    assert torch.equal(parallel(x, y), x + y)
+    total = trace(lambda x: x.sum(0), torch.rand(2, 4), compiler_args=FAST)
+    with pytest.warns(UserWarning, match="dynamic batching is off: .*dimension 0") as told:
+        DataParallel(total)
+    assert told[0].filename == __file__
+
+
+def test_nested_inputs_and_outputs():
+    model = trace(lambda x, n: {"a": x + n["b"]}, (torch.rand(1, 2), {"b": torch.rand(1, 2)}), compiler_args=FAST)
+    x, b = torch.rand(5, 2), torch.rand(5, 2)
+    assert torch.equal(DataParallel(model)(x, {"b": b})["a"], x + b)
+
+
+def test_inputs_that_cannot_be_split_are_refused(traced):
+    parallel = DataParallel(traced)
+    for inputs in ((torch.rand(0, 12),), (torch.rand(3, 12), torch.rand(2, 12)), (torch.tensor(1.0),), ()):
+        with pytest.raises(ShapeError, match="splitting"):
+            parallel(*inputs)
+
+
+def test_it_loads_lazy_and_background_models(traced, mlp):
+    lazy_load(traced)
+    async_load(traced)
+    parallel = DataParallel(traced)
+    x = torch.rand(3, 12)
+    torch.testing.assert_close(parallel(x), mlp(x))
+    assert cores(traced) == (2, 3, 4, 5)
+
+
+def test_only_traced_models_are_taken(mlp):
+    with pytest.raises(ConfigError, match="a traced model in Mlp: none"):
+        DataParallel(mlp)

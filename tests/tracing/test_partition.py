@@ -1,0 +1,110 @@
+"""Host fallback: the examples of the vendor's documentation, and every limit."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.neff import open_neff
+from optimum_neuron.errors import ConfigError, UnsupportedOperatorError
+from optimum_neuron.tracing import PartitionerConfig, dynamic_batch, trace
+from tests.tracing.conftest import FAST, Mlp
+
+X = torch.rand(5, 12)
+
+
+class SortedEnd(Mlp):
+    def forward(self, x):
+        return torch.sort(super().forward(x))[0]
+
+
+class SortedMiddle(Mlp):
+    def forward(self, x):
+        x, _ = torch.sort(self.relu(self.fc1(x)))
+        return torch.log_softmax(self.fc3(self.relu(self.fc2(x))), dim=1)
+
+
+def test_without_a_configuration_nothing_runs_on_the_host():
+    with pytest.raises(UnsupportedOperatorError, match=r"NCC_EVRF001 aten.sort"):
+        trace(SortedEnd(), X, compiler_args=FAST)
+
+
+@pytest.mark.parametrize("model", [SortedEnd(), SortedMiddle()])
+def test_a_refused_operator_runs_on_the_host(model, tmp_path):
+    traced = trace(model, X, partitioner_config=PartitionerConfig(), compiler_args=FAST)
+    torch.testing.assert_close(traced(X), model(X))
+    torch.jit.save(traced, tmp_path / "m.pt")
+    torch.testing.assert_close(torch.jit.load(tmp_path / "m.pt")(X), model(X))
+
+
+def test_parts_are_told_and_logged(tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="Neuron")
+    config = PartitionerConfig(
+        model_support_percentage_threshold=0.8,
+        ops_to_partition={"aten::log_softmax"},
+        trace_kwargs={"compiler_args": FAST, "compiler_workdir": tmp_path},
+    )
+    model = SortedEnd()
+    torch.testing.assert_close(trace(model, X, partitioner_config=config)(X), model(X))
+    with open_neff(tmp_path / "graph.neff") as neff:
+        plan = neff.metadata["partition"]
+    assert plan["host_ops"] == ["aten::log_softmax", "aten::sort"]
+    assert [(part["device"], len(part["operators"])) for part in plan["subgraphs"]] == [("neuron", 5), ("cpu", 2)]
+    assert "85.71% of operations (6 of 7) are supported" in caplog.text and "Num Partitions: 2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_subgraph_count": 2}, "has found 3 subgraphs which exceeds the specified max subgraph count of 2"),
+        ({"min_subgraph_size": 3}, "a subgraph has 1 operators, below the specified min subgraph size of 3"),
+        ({"model_support_percentage_threshold": 0.9}, "85.71% of the operators are supported.*90.00%"),
+    ],
+)
+def test_a_limit_that_is_exceeded_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        trace(SortedMiddle(), X, partitioner_config=PartitionerConfig(**options), compiler_args=FAST)
+
+
+def test_limits_that_hold_pass():
+    config = PartitionerConfig(max_subgraph_count=3, min_subgraph_size=1, model_support_percentage_threshold=0.85)
+    trace(SortedMiddle(), X, partitioner_config=config, compiler_args=FAST)
+
+
+def test_operators_that_are_ignored_do_not_count():
+    config = PartitionerConfig(
+        model_support_percentage_threshold=1, analyze_parameters={"additional_ignored_ops": {"aten::sort"}}
+    )
+    trace(SortedMiddle(), X, partitioner_config=config, compiler_args=FAST)
+
+
+def test_sizes_that_values_decide_stay_refused():
+    config = PartitionerConfig(model_support_percentage_threshold=0)
+    with pytest.raises(UnsupportedOperatorError, match="NCC_EMOD025"):
+        trace(lambda x: torch.nonzero(x) * 2, X, partitioner_config=config, compiler_args=FAST)
+
+
+def test_a_partitioned_model_takes_batches():
+    model = SortedEnd()
+    traced = dynamic_batch(trace(model, X, partitioner_config=PartitionerConfig(), compiler_args=FAST))
+    more = torch.rand(8, 12)
+    torch.testing.assert_close(traced(more), model(more))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_subgraph_count": 0},
+        {"min_subgraph_size": -2},
+        {"model_support_percentage_threshold": 1.1},
+        {"ops_to_partition": "aten::sort"},
+        {"ops_to_partition": {"sort"}},
+        {"trace_kwargs": {"compiler_arg": "-O1"}},
+        {"analyze_parameters": {"max_worker": 1}},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(ConfigError):
+        PartitionerConfig(**options)

@@ -1,0 +1,19 @@
+"""The platform's name."""
+
+import pytest
+
+from optimum_neuron.tracing.platform import get_platform_target
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "name"),
+    [
+        (None, None, "inf2"),
+        ("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2", "trn2"),
+        ("OPTIMUM_NEURON_INSTANCE", "trn1n.32xlarge", "trn1"),
+    ],
+)
+def test_it_is_the_target_by_the_vendors_name(monkeypatch, variable, value, name):
+    if variable is not None:
+        monkeypatch.setenv(variable, value)
+    assert get_platform_target() == name
