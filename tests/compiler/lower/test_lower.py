@@ -9,7 +9,7 @@ from optimum_neuron.compiler.compile import compile_graphs
 from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.compiler.lower.lower import lower
 from optimum_neuron.configuration import NeuronConfig
-from optimum_neuron.exporters.decoder import DECODER, decoder_captures, graph_names
+from optimum_neuron.exporters.decoder import DECODER, decoder_captures
 from optimum_neuron.exporters.validate import compare
 from optimum_neuron.hardware import TARGETS
 from optimum_neuron.runtime.executor import Executor
