@@ -1,0 +1,87 @@
+"""The torch device against the CPU: the cost of one small operator, and of a training step of a small Llama."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from .harness import Row, Settings, in_turn, ratio, rows_of, seconds
+
+NUM_ELEMENTS = 128
+NUM_CALLS = 20_000
+HIDDEN_SIZE, NUM_LAYERS = 256, 4
+BATCH_SIZE, NUM_TOKENS, NUM_STEPS = 4, 64, 5
+
+
+def run(settings: Settings) -> list[Row]:
+    """Measure on one thread, in turn."""
+    import torch
+
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [*_small_operator(settings), *_training_step(settings)]
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+def _small_operator(settings: Settings) -> list[Row]:
+    import torch
+
+    def adding(device: str) -> Callable[[], float]:
+        x = torch.zeros(NUM_ELEMENTS, device=device)
+
+        def calls() -> None:
+            for _ in range(NUM_CALLS):
+                torch.add(x, x)
+
+        return lambda: 1e6 * seconds(calls) / NUM_CALLS
+
+    names = {device: f"add of {NUM_ELEMENTS} elements, {device}" for device in ("neuron", "cpu")}
+    figures = in_turn({name: adding(device) for device, name in names.items()}, settings.rounds)
+    extra = [a - b for a, b in zip(figures[names["neuron"]], figures[names["cpu"]], strict=True)]
+    return [
+        *rows_of(figures, "us", note="one thread"),
+        *rows_of({"add, neuron over cpu": extra}, "us", note="difference, round by round; bar: at most 1.2"),
+    ]
+
+
+def _training_step(settings: Settings) -> list[Row]:
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=1024,
+        hidden_size=HIDDEN_SIZE,
+        intermediate_size=4 * HIDDEN_SIZE,
+        num_hidden_layers=NUM_LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=NUM_TOKENS,
+    )
+    model = AutoModelForCausalLM.from_config(config)
+    figures = in_turn({device: _stepping(model, device) for device in ("neuron", "cpu")}, settings.rounds)
+    what = f"training step of a Llama, {HIDDEN_SIZE} wide, {NUM_LAYERS} layers"
+    note = f"AdamW, {BATCH_SIZE} x {NUM_TOKENS} tokens, one thread"
+    return [
+        *rows_of({f"{what}, {device}": values for device, values in figures.items()}, "ms", note=note),
+        ratio("training step, neuron over cpu", figures["neuron"], figures["cpu"], note="bar: at most 1.05"),
+    ]
+
+
+def _stepping(model: Any, device: str) -> Callable[[], float]:
+    import torch
+
+    own = copy.deepcopy(model).to(device).train()
+    optimizer = torch.optim.AdamW(own.parameters(), lr=1e-3)
+    ids = torch.randint(0, 1024, (BATCH_SIZE, NUM_TOKENS), generator=torch.Generator().manual_seed(0)).to(device)
+
+    def steps() -> None:
+        for _ in range(NUM_STEPS):
+            optimizer.zero_grad()
+            own(input_ids=ids, labels=ids).loss.backward()
+            optimizer.step()
+
+    return lambda: 1e3 * seconds(steps) / NUM_STEPS
