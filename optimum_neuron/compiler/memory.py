@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..core import DTYPE_SIZE_BYTES
 from .ir import Graph, Program, Subprogram
-from .serial import shares_memory
+from .serial import base_of, shares_memory
 
 if TYPE_CHECKING:
     from torch import fx
@@ -76,7 +76,7 @@ def _scratch_bytes(program: Program, graph: Graph, peaks: dict[str, int]) -> int
         last_use |= {lies_in[value]: position for value in call.inputs if value in lies_in}
         *nodes, output = program.subprograms[call.subprogram].body.graph.nodes
         values = dict(zip((node for node in nodes if node.op == "placeholder"), call.inputs, strict=True))
-        for value, node in zip(call.outputs, map(_origin, output.args[0]), strict=True):
+        for value, node in zip(call.outputs, map(base_of, output.args[0]), strict=True):
             if node not in values:
                 values[node] = value
                 made[value] = (position, _size_bytes(node.meta["val"]))
@@ -87,13 +87,6 @@ def _scratch_bytes(program: Program, graph: Graph, peaks: dict[str, int]) -> int
         return sum(size for value, (begin, size) in made.items() if begin < position <= last_use.get(value, begin))
 
     return max((held(position) + peaks[call.subprogram] for position, call in enumerate(graph.calls)), default=0)
-
-
-def _origin(node: fx.Node) -> fx.Node:
-    """The node in whose memory a result lies."""
-    while node.op == "call_function" and shares_memory(node):
-        node = node.args[0]
-    return node
 
 
 def _peak_bytes(subprogram: Subprogram) -> int:
