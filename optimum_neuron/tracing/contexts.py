@@ -78,6 +78,7 @@ def no_such_cores(asked: str) -> ConfigError:
 def _least_loaded(instance: InstanceSpec) -> int:
     with claim_cores(instance, model="placement") as claim:
         visible = allowed_cores(instance, os.environ)
+        # Which cores NEURON_RT_NUM_CORES keeps is known to claims only: there, counting begins with the first.
         return visible.core_ids.index(claim.core_ids[0]) if visible.num_reserved is None else 0
 
 
