@@ -64,10 +64,15 @@ def ensure_built(path: Path) -> Path:
     return path
 
 
-def _compiler() -> str:
+def has_compiler() -> bool:
+    """Whether there is a C++ compiler that runs."""
     from ..compiler.lower.choose import probe_compiler
 
-    if probe_compiler() is None:
+    return probe_compiler() is not None
+
+
+def _compiler() -> str:
+    if not has_compiler():
         raise LoweringError(
             refusal(
                 asked="the first use of the neuron device",

@@ -1,7 +1,8 @@
 // Device tensors as CPU tensors over the same bytes, and results back, for the length of one operator call.
 //
-// On the way back a result is one of four things: an argument itself, a view of an argument's storage (so that every view
-// operator works without a list of them), a second view of a new storage, or a new storage, which is adopted uncopied.
+// On the way back a result is one of four things: an argument itself, a view of an argument's storage (so that every
+// view operator works without a list of them), a second view of a new storage, or a new storage, which is adopted
+// uncopied.
 #pragma once
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/List.h>
@@ -29,7 +30,8 @@ class Aliases {
     enter(tensor.device().index());
     TORCH_CHECK_NOT_IMPLEMENTED(
         tensor.layout() == c10::kStrided, "neuron has no ", tensor.layout(), " tensors; convert with to_dense()");
-    at::Tensor alias = tensor._is_zerotensor() ? zeros_like(tensor) : view_of(twin_of(tensor.storage()), tensor, kCpuKeys);
+    at::Tensor alias = tensor._is_zerotensor() ? zeros_like(tensor)
+                                               : view_of(twin_of(tensor.storage()), tensor, kCpuKeys);
     pairs_.push_back({tensor, alias});
     return alias;
   }

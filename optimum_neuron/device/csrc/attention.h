@@ -1,4 +1,5 @@
-// Which attention kernel runs: the CPU's flash kernel wherever the CPU would take it, so that results are the same bits.
+// Which attention kernel runs: the CPU's flash kernel wherever the CPU would take it, so that results are the same
+// bits.
 #pragma once
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>

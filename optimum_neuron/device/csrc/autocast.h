@@ -1,4 +1,5 @@
-// `torch.autocast("neuron")`: the operator lists are torch's own (ATen/autocast_mode.h), one boxed kernel for each policy.
+// `torch.autocast("neuron")`: the operator lists are torch's own (ATen/autocast_mode.h), one boxed kernel for each
+// policy.
 #pragma once
 #include <ATen/autocast_mode.h>
 #include "fallback.h"

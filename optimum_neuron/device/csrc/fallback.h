@@ -1,8 +1,8 @@
 // One boxed kernel for nearly every operator: alias the arguments to the CPU, run the CPU's kernel, give results back.
 //
 // It is the device's fallback, and it is registered directly on operators that would otherwise be composed of others
-// (`add` would become meta, empty and `add.out`): one hop instead of three, and the CPU's own kernel, so that results are
-// the CPU's bit for bit.
+// (`add` would become meta, empty and `add.out`): one hop instead of three, and the CPU's own kernel, so that results
+// are the CPU's bit for bit.
 #pragma once
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,7 +1,7 @@
 // Random numbers of the device: a counter-based state of 16 bytes, (seed, offset).
 //
-// DTensor's random operators read and write exactly such a state. Every random operator gets a CPU engine that is derived
-// from it, so the CPU's kernels can draw, and the first operator after `manual_seed` draws what the CPU would.
+// DTensor's random operators read and write exactly such a state. Every random operator gets a CPU engine that is
+// derived from it, so the CPU's kernels can draw, and the first operator after `manual_seed` draws what the CPU would.
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>

@@ -1,8 +1,8 @@
 // What the C++ side asks of Python: how many cores there are, whose they are, how much HBM is left.
 //
 // Python knows the simulated instance and the environment; C++ knows the tensors. Python fills `Host` with callbacks
-// (device/library.py). They run seldom: at the first use of a core and when memory runs short. An exception cannot cross
-// the border, so a callback that refuses returns -1 and leaves its reason with `neuron_refuse`.
+// (device/library.py). They run seldom: at the first use of a core and when memory runs short. An exception cannot
+// cross the border, so a callback that refuses returns -1 and leaves its reason with `neuron_refuse`.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>

@@ -1,7 +1,7 @@
 // Memory of simulated cores: host memory that is counted, with a limit for each core.
 //
-// Every storage of the device owns a twin: a CPU storage over the same bytes. Kernels of the CPU then work on aliases of
-// device tensors without copies, and their own checks (overlap, resizing) see the identity of the storage.
+// Every storage of the device owns a twin: a CPU storage over the same bytes. Kernels of the CPU then work on aliases
+// of device tensors without copies, and their own checks (overlap, resizing) see the identity of the storage.
 #pragma once
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>

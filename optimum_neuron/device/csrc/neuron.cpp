@@ -1,7 +1,8 @@
 // The torch device "neuron": host memory behind the dispatch key PrivateUse1, computed by the CPU's kernels.
 //
-// One translation unit, compiled once for each torch on the user's machine (device/build.py). It includes no Python header
-// and is loaded with ctypes; Python reaches it through the C functions below and the operators of `python_ops.h`.
+// One translation unit, compiled once for each torch on the user's machine (device/build.py). It includes no Python
+// header and is loaded with ctypes; Python reaches it through the C functions below and the operators of
+// `python_ops.h`.
 //
 //   host.h        what is asked of Python: cores and limits    pinned.h      pinned host memory
 //   memory.h      storages, their CPU twins, HBM counted       generator.h   random numbers
@@ -76,7 +77,8 @@ void forget_claims() {
 #pragma GCC visibility push(default)
 extern "C" {
 
-// Register the device; an empty string, or what went wrong. (An exception in a static initializer would end the process.)
+// Register the device; an empty string, or what went wrong. (An exception in a static initializer would end the
+// process.)
 const char* neuron_load(const neuron::Host* host) {
   try {
     neuron::host = *host;

@@ -35,11 +35,12 @@ class NeuronDeviceProperties:
 
 
 def is_available() -> bool:
-    """Whether the environment leaves this process at least one core. Never raises, builds nothing."""
+    """Whether the device can be used: it is built or can be, and the environment leaves a core. Never raises."""
     from ...errors import ConfigError
+    from .. import build
 
     try:
-        return device_count() > 0
+        return device_count() > 0 and (library.is_loaded() or build.has_compiler())
     except ConfigError:
         return False
 
