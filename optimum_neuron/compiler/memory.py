@@ -78,9 +78,9 @@ def _scratch_bytes(program: Program, graph: Graph, peaks: dict[str, int]) -> int
         values = dict(zip((node for node in nodes if node.op == "placeholder"), call.inputs, strict=True))
         for value, node in zip(call.outputs, map(base_of, output.args[0]), strict=True):
             if node not in values:
-                values[node] = value
                 made[value] = (position, _size_bytes(node.meta["val"]))
-            lies_in[value] = lies_in.get(values[node], values[node])
+            home: str = values.setdefault(node, value)
+            lies_in[value] = lies_in.get(home, home)
     last_use |= {lies_in[value]: len(graph.calls) for value in graph.outputs.values() if value in lies_in}
 
     def held(position: int) -> int:
