@@ -1,8 +1,9 @@
 """torch.distributed's backend "neuron": gloo over the bytes of device tensors.
 
 Collectives of device tensors reach gloo through the dispatcher (csrc/fallback.h: `register_collectives`), so the
-backend is gloo itself, registered for both kinds of tensors. What gloo lacks is added here: groups of collectives that
-are waited for together (`_coalescing_manager`), and options that can be copied, which DeviceMesh does.
+backend is gloo itself, registered for both kinds of tensors. What is missing is added here: groups of collectives that
+are waited for together (`_coalescing_manager`), options that can be copied, which DeviceMesh does, and a backend for
+host tensors where a group was made for the device alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def install() -> None:
         return
     dist.Backend.register_backend("neuron", _make_gloo, devices=["neuron", "cpu"])
     dist.ProcessGroupGloo._Options.__deepcopy__ = _copy_options
+    _add_host_backend(dist.distributed_c10d.BackendConfig)
     _add_coalescing(dist.ProcessGroup)
 
 
@@ -31,6 +33,22 @@ def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     import torch.distributed as dist
 
     return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+
+
+def _add_host_backend(config_type: Any) -> None:
+    """Give every group of the device a backend for host tensors: its collectives run there.
+
+    Without a named backend torch takes the accelerator's alone, so a program on host tensors would fail too.
+    """
+    initialize = config_type.__init__
+
+    @functools.wraps(initialize)
+    def completed(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialize(self, *args, **kwargs)
+        if "neuron" in self.device_backend_map:
+            self.device_backend_map.setdefault("cpu", type(self.device_backend_map["neuron"])("gloo"))
+
+    config_type.__init__ = completed
 
 
 def _copy_options(self: Any, memo: dict[int, Any]) -> Any:

@@ -92,3 +92,18 @@ def test_what_fails_is_seen(results):
 def test_four_processes(built, tmp_path):
     found = run_ranks(tmp_path, 4, FOUR)
     assert {case: found[case] for case in FOUR} == dict.fromkeys(FOUR, "ok")
+
+
+@pytest.mark.parametrize("backend", ["None", "'neuron'", "'neuron:gloo'", "'cpu:gloo,neuron:neuron'"])
+def test_every_spelling_of_the_backend_takes_both_kinds_of_tensors(python, backend):
+    program = f"""
+import torch, torch.distributed as dist
+dist.init_process_group({backend}, store=dist.HashStore(), rank=0, world_size=1)
+for device in ("neuron", "cpu"):
+    x = torch.ones(2, device=device)
+    dist.all_reduce(x)
+    print(x.device.type, x.sum().item())
+dist.barrier()
+dist.destroy_process_group()
+"""
+    assert python(program).stdout == "neuron 2.0\ncpu 2.0\n"
