@@ -11,7 +11,7 @@ from optimum_neuron.compiler.lower.choose import probe_compiler, probe_cpu
 
 from .harness import Settings
 
-NAMES = ("agreement", "decode", "prefill", "start", "export", "device")
+NAMES = ("agreement", "decode", "prefill", "start", "export", "device", "compile")
 
 
 def main() -> None:

@@ -70,7 +70,7 @@ def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> f
                 del rounded[stale]
         copies[node] = copy
     graph.lint()
-    return fx.GraphModule({}, graph)
+    return fx.GraphModule(body, graph)
 
 
 def _is_float32(node: Any) -> bool:

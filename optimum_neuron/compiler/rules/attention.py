@@ -4,4 +4,15 @@ from __future__ import annotations
 
 from .base import table
 
-table("attention", {"aten.scaled_dot_product_attention": "DotGeneral Mul Add AwsNeuronSoftmax"})
+_FORWARD, _BACKWARD = "DotGeneral Mul Add AwsNeuronSoftmax", "DotGeneral Mul Add AwsNeuronSoftmaxBackward"
+
+table(
+    "attention",
+    {
+        "aten._scaled_dot_product_flash_attention_for_cpu": _FORWARD,
+        "aten._scaled_dot_product_flash_attention_for_cpu_backward": _BACKWARD,
+        "aten._scaled_dot_product_fused_attention_overrideable": _FORWARD,
+        "aten._scaled_dot_product_fused_attention_overrideable_backward": _BACKWARD,
+        "aten.scaled_dot_product_attention": _FORWARD,
+    },
+)

@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 _FRAME = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+)')
-_NOISE = re.compile(r"slice\([^)]*\)\.?|@\d+|^L\['self'\]\.?|^L__self__\.?")
-"""Left in paths by tracing: slices of a ModuleList, numbers of repeated calls, the root's name in strict mode."""
+_NOISE = re.compile(r"slice\([^)]*\)\.?|@\d+|^L\['(?:self|fn)'\]\.?|^L__self__\.?")
+"""Left in paths by tracing: slices of a ModuleList, numbers of repeated calls, the root's name in Dynamo."""
+_LOCAL = re.compile(r"^L\['(\w+)'\]")
+"""How Dynamo writes a module that is a local variable."""
 
 
 def module_path(node: Node) -> str | None:
     """Return the innermost module of a node, like "model.layers.3.mlp"; "" is the top, None unknown."""
-    stack = node.meta.get("nn_module_stack")
+    # Nodes of a backward graph remember the modules of the forward that they belong to.
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
     if not stack:
         return None
     path = list(stack.values())[-1][0]
-    return _NOISE.sub("", path).strip(".")
+    return _LOCAL.sub(r"\1", _NOISE.sub("", path)).strip(".")
 
 
 def source_line(node: Node) -> str | None:

@@ -56,6 +56,7 @@ table(
     "aten.max_pool2d_with_indices",
     "aten.max_pool3d",
     "aten.max_pool3d_with_indices",
+    "prims._low_memory_max_pool_with_offsets",
 )
 def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse max pooling with a dilated window."""

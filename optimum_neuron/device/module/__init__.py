@@ -63,12 +63,14 @@ from .random import (
 _STREAM_NAMES = ("Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream")
 
 __all__ = [
+    "CompileReport",
     "Event",
     "NeuronDeviceProperties",
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "amp",
+    "compile_report",
     "current_device",
     "current_stream",
     "default_stream",
@@ -120,6 +122,10 @@ def __getattr__(name: str) -> Any:
         from . import streams
 
         return getattr(streams, name)
+    if name in ("CompileReport", "compile_report"):
+        from ..dynamo import report
+
+        return getattr(report, name)
     raise AttributeError(f"module 'torch.neuron' has no attribute {name!r}")
 
 

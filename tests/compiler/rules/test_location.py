@@ -21,6 +21,8 @@ def node(path):
         ("model.layers.slice(None, 2, None).0.mlp", "model.layers.0.mlp"),
         ("model.layers.0.mlp@1", "model.layers.0.mlp"),
         ("L['self'].model.norm", "model.norm"),
+        ("L['fn'].1", "1"),
+        ("L['critic'].head", "critic.head"),
     ],
 )
 def test_module_paths_lose_what_tracing_adds(raw, clean):

@@ -1,0 +1,122 @@
+"""What `torch.compile` compiled in this process: graphs, why each was compiled, and where code broke into several.
+
+    print(torch.neuron.compile_report())         # a table for people
+    torch.neuron.compile_report().to_dict()      # the same as plain data
+
+Each graph is also logged as it is compiled: `TORCH_LOGS="optimum_neuron.device.dynamo"` shows it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from ...core import Choice
+from .estimate import Estimate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompiledGraph:
+    """One graph: a forward, a backward, or an inference graph of one captured frame."""
+
+    frame: str
+    """Torch's number of the frame and of its compile, such as "0/1": frame 0, compiled again once."""
+    kind: str
+    """"inference", "forward" or "backward"."""
+    why: str
+    """Why it was compiled."""
+    num_calls: int
+    """Operators in it."""
+    host_code: Choice[str]
+    """How it runs on the host, and why."""
+    target: Choice[str]
+    """What it was checked for, and why."""
+    auto_cast: str
+    """What was rounded, such as "matmul to bf16", or "none"."""
+    estimate: Estimate
+    """Simulated."""
+    compile_s: float
+    """Host time to compile it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        plain = {"host_code": self.host_code.to_dict(), "target": self.target.to_dict()}
+        fields = ("frame", "kind", "why", "num_calls", "auto_cast", "compile_s")
+        return {name: getattr(self, name) for name in fields} | plain | {"estimate": self.estimate.to_dict()}
+
+    def __str__(self) -> str:
+        times = f"{self.compile_s:>9.2f} {self.estimate.least_us:>12.3g}"
+        return f"{self.frame:<6} {self.kind:<10} {self.num_calls:>5} {times}  {self.host_code.value:<13} {self.why}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompileReport:
+    """All graphs of this process, and graph breaks."""
+
+    graphs: tuple[CompiledGraph, ...]
+    """In the order of compiling."""
+    breaks: Mapping[str, int]
+    """Torch's reasons of graph breaks, with how often each occurred."""
+
+    @property
+    def num_recompiles(self) -> int:
+        """Frames that were compiled again, because what torch assumed of them did not hold for a call."""
+        return len({graph.frame for graph in self.graphs if not graph.frame.endswith("/0")})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "graphs": [graph.to_dict() for graph in self.graphs],
+            "breaks": dict(self.breaks),
+            "num_recompiles": self.num_recompiles,
+            "simulated": True,
+        }
+
+    def __str__(self) -> str:
+        targets = sorted({graph.target.value for graph in self.graphs})
+        lines = [
+            f"simulated target {', '.join(targets)}; at least: roofline bound on one core" if targets else "no graph"
+        ]
+        if self.graphs:
+            lines.append(
+                f"{'frame':<6} {'kind':<10} {'calls':>5} {'compile s':>9} {'at least us':>12}  {'host code':<13} why"
+            )
+        lines += map(str, self.graphs)
+        lines += [f"graph break, {count} times: {reason.splitlines()[0]}" for reason, count in self.breaks.items()]
+        return "\n".join(lines)
+
+
+_graphs: list[CompiledGraph] = []
+_lock = threading.Lock()
+
+
+def add(graph: CompiledGraph) -> None:
+    """Remember a graph."""
+    with _lock:
+        _graphs.append(graph)
+
+
+def compile_report() -> CompileReport:
+    """What was compiled with backend "neuron" since the process began or `torch._dynamo.reset()` was called.
+
+    Example:
+        ```python
+        import torch
+
+        double = torch.compile(lambda x: x * 2, backend="neuron", options={"optlevel": "1"})
+        double(torch.ones(4, device="neuron"))
+        assert [graph.kind for graph in torch.neuron.compile_report().graphs] == ["inference"]
+        ```
+    """
+    from torch._dynamo.utils import counters
+
+    with _lock:
+        return CompileReport(graphs=tuple(_graphs), breaks=dict(counters["graph_break"]))
+
+
+def reset() -> None:
+    """Forget all graphs; `torch._dynamo.reset()` calls it."""
+    with _lock:
+        _graphs.clear()

@@ -1,0 +1,101 @@
+"""Static sizes: what torch would leave open is fixed to the sizes of the call, and a new size is a new compile.
+
+After the second size of an input torch makes it a symbol, so that one graph serves all sizes. A NeuronCore has no such
+graphs. Reading a symbol's value here is enough: torch then guards on it and compiles again for another size.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+_seen: dict[int, list[dict[str, str]]] = {}
+"""Inputs of each compile of a frame, as text."""
+_lock = threading.Lock()
+_LOCAL = re.compile(r"^L\['(\w+)'\]")
+"""How torch writes a local variable."""
+
+
+def fix_sizes(example_inputs: Sequence[Any]) -> bool:
+    """Give every symbolic size its present value; return whether there was one."""
+    found = False
+    for value in example_inputs:
+        sizes = (*value.shape, *value.stride(), value.storage_offset()) if _is_strided(value) else (value,)
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                found = True
+                int(size)
+    return found
+
+
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided
+
+
+def reason_of_compile(graph_module: Any, frame: int, number: int, *, was_symbolic: bool) -> str:
+    """Say why a frame is compiled, and warn where it is another size.
+
+    Args:
+        graph_module: Dynamo's graph, whose inputs know their names.
+        frame: torch's number of the frame.
+        number: how often the frame was compiled before.
+        was_symbolic: torch wanted to leave sizes open.
+    """
+    inputs = {
+        _name(node): _text(value)
+        for node in graph_module.graph.find_nodes(op="placeholder")
+        # A size of its own belongs to a tensor that is named too.
+        if not isinstance(value := node.meta.get("example_value"), torch.SymInt)
+    }
+    with _lock:
+        before = _seen.setdefault(frame, [])
+        last = before[-1] if before else None
+        before.append(inputs)
+    if number == 0 or last is None:
+        if was_symbolic:
+            logger.warning(
+                "torch.compile(dynamic=True): sizes are fixed to those of this call, and every other size compiles "
+                "again, because a NeuronCore's graphs are static (NCC_EMOD025). Pad inputs to a few sizes."
+            )
+        return "first call"
+    if set(inputs) != set(last):
+        return "another module, or other arguments"
+    changes = [f"{name} was {last[name]}, is {text}" for name, text in inputs.items() if last[name] != text]
+    if not changes:
+        return "a guard of torch failed (TORCH_LOGS=recompiles tells which)"
+    limit = torch._dynamo.config.recompile_limit
+    logger.warning(
+        "compile %d of at most %d of one function: %s. A NeuronCore's graphs are static: pad inputs to a few sizes. "
+        "Beyond the limit the function runs operator by operator.",
+        number + 1,
+        limit,
+        "; ".join(changes),
+    )
+    return "; ".join(changes)
+
+
+def reset() -> None:
+    """Forget what frames were called with."""
+    with _lock:
+        _seen.clear()
+
+
+def _name(node: Any) -> str:
+    source = getattr(node.meta.get("grapharg"), "source", None)
+    name = getattr(source, "name", None)
+    text = str(name() if callable(name) else name) if name else node.name
+    return _LOCAL.sub(r"\1", text)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        sizes = ", ".join(str(int(size)) for size in value.shape)
+        return f"{value.dtype}[{sizes}]".removeprefix("torch.")
+    return str(value)

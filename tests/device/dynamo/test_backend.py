@@ -1,0 +1,182 @@
+"""Compiled results are those of the CPU: forward, backward, mutation, random numbers, autocast, optimizers, breaks."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from optimum_neuron.compiler.lower.choose import probe_compiler
+from optimum_neuron.device.dynamo.backend import choose_host_code
+from optimum_neuron.device.dynamo.options import CompileOptions
+from tests.tiny import tiny_config
+
+PLAIN = {"optlevel": "1"}
+needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="optlevel 2 needs a C++ compiler")
+
+
+def compiled(function, **options):
+    return torch.compile(function, backend="neuron", options={**PLAIN, **options})
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 2))
+
+
+def losses(model: nn.Module, run, device: str, steps: int = 3) -> list[float]:
+    """Losses of a few AdamW steps."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    inputs, wanted = torch.linspace(-1, 1, 32).view(4, 8).to(device), torch.ones(4, 2).to(device)
+    found = []
+    for _ in range(steps):
+        loss = F.mse_loss(run(inputs), wanted)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    return found
+
+
+@pytest.mark.parametrize("optlevel", ["1", pytest.param("2", marks=needs_compiler)])
+def test_training_gives_the_losses_of_the_cpu(optlevel):
+    host = network()
+    model = copy.deepcopy(host).to("neuron")
+    found = losses(model, compiled(model, optlevel=optlevel), "neuron")
+    assert found == pytest.approx(losses(host, host, "cpu"), abs=1e-6) and found[2] < found[0]
+    graphs = torch.neuron.compile_report().graphs
+    assert [(graph.frame, graph.kind) for graph in graphs] == [("0/0", "forward"), ("0/0", "backward")]
+    assert {graph.host_code.value for graph in graphs} == {"aten" if optlevel == "1" else "inductor"}
+
+
+def test_a_model_of_transformers():
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    host = AutoModelForCausalLM.from_config(tiny_config("llama")).float()
+    model = copy.deepcopy(host).to("neuron")
+    ids = torch.randint(3, 90, (2, 12))
+    wanted = host(input_ids=ids, labels=ids).loss
+    wanted.backward()
+    found = compiled(model)(input_ids=ids.to("neuron"), labels=ids.to("neuron")).loss
+    found.backward()
+    assert found.item() == pytest.approx(wanted.item(), abs=1e-5)
+    for (name, parameter), other in zip(host.named_parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(other.grad.cpu(), parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_inputs_are_changed_in_place_and_views_keep_their_storage():
+    def change(x):
+        x.add_(1)
+        return x.view(-1)[1:], x.t()
+
+    x = torch.zeros(2, 3, device="neuron")
+    tail, turned = compiled(change)(x)
+    tail.add_(1)
+    assert x.sum().item() == 11 and turned.device == x.device and turned.sum().item() == 11
+
+
+@pytest.mark.parametrize("optlevel", ["1", pytest.param("2", marks=needs_compiler)])
+def test_dropout_follows_the_generator_of_the_core_only(optlevel):
+    dropped = compiled(lambda x: F.dropout(x, 0.5) * 2, optlevel=optlevel)
+    x, before = torch.ones(64, device="neuron"), torch.get_rng_state()
+    torch.neuron.manual_seed(0)
+    first = dropped(x)
+    second = dropped(x)
+    torch.neuron.manual_seed(0)
+    assert torch.equal(dropped(x), first) and not torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), before), "the host's generator is left alone"
+
+
+def test_autocast_and_gradients():
+    model = nn.Linear(4, 4).to("neuron")
+    run = compiled(model)
+    with torch.autocast("neuron"):
+        result = run(torch.ones(2, 4, device="neuron"))
+    result.float().sum().backward()
+    assert result.dtype is torch.bfloat16 and model.weight.grad.dtype is torch.float32
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": False}, {"fused": True}], ids=["foreach", "single", "fused"])
+def test_a_compiled_optimizer(options):
+    steps = []
+    for device in ("cpu", "neuron"):
+        parameters = [torch.arange(6.0, device=device, requires_grad=True) for _ in range(2)]
+        for parameter in parameters:
+            parameter.grad = torch.full_like(parameter, 0.5)
+        optimizer = torch.optim.AdamW(parameters, lr=0.1, **options)
+        (optimizer.step if device == "cpu" else compiled(lambda optimizer=optimizer: optimizer.step()))()
+        steps.append(parameters[1].detach().cpu())
+    torch.testing.assert_close(*steps, atol=1e-6, rtol=0)
+
+
+def test_code_that_reads_a_value_breaks_the_graph_and_goes_on():
+    def scale(x):
+        return x / (x.sum().item() + 1)
+
+    assert compiled(scale)(torch.ones(3, device="neuron")).tolist() == [0.25] * 3
+    report = torch.neuron.compile_report()
+    assert len(report.graphs) == 2 and any("item()" in reason for reason in report.breaks)
+
+
+def test_operands_are_rounded_as_asked():
+    a, b = torch.randn(8, 8), torch.randn(8, 8)
+    found = compiled(torch.mm, auto_cast="matmul")(a.to("neuron"), b.to("neuron")).cpu()
+    assert torch.equal(found, a.bfloat16().float() @ b.bfloat16().float())
+    assert not torch.equal(found, a @ b)
+    assert torch.neuron.compile_report().graphs[0].auto_cast == "matmul to bf16"
+
+
+def test_what_the_chip_refuses_is_named_with_its_line():
+    def sorts(x):
+        return torch.sort(x).values + 1
+
+    with pytest.raises(Exception, match="NCC_EVRF001") as refused:
+        compiled(sorts)(torch.randn(4, device="neuron"))
+    assert "test_backend.py:" in str(refused.value) and "aten.sort" in str(refused.value)
+    allowed = compiled(sorts, allow_host_ops=["aten::sort"])
+    assert allowed(torch.tensor([2.0, 1.0], device="neuron")).tolist() == [2.0, 3.0]
+
+
+def test_the_module_of_a_refused_operator_is_named_also_in_a_backward():
+    class Sorts(nn.Module):
+        def forward(self, x):
+            return x.sort().values
+
+    model = nn.Sequential(nn.Linear(4, 4), Sorts()).to("neuron")
+    with pytest.raises(Exception, match=r"where: 1 \("):
+        compiled(model)(torch.randn(2, 4, device="neuron"))
+
+
+def test_host_tensors_compile_too_and_stay_on_the_host():
+    assert compiled(lambda x: x * 2)(torch.ones(3)).device.type == "cpu"
+
+
+def test_without_a_compiler_operators_run_one_by_one(monkeypatch):
+    monkeypatch.setattr("optimum_neuron.device.dynamo.backend.probe_compiler", lambda: None)
+    choice = choose_host_code(CompileOptions())
+    assert (choice.value, choice.reason) == ("aten", "no C++ compiler on this machine")
+    assert "apt-get install" in choice.rejected[0].reason
+
+
+@needs_compiler
+def test_a_second_process_finds_the_host_code_of_the_first(python, tmp_path):
+    program = (
+        "import json, torch\n"
+        "from torch._dynamo.utils import counters\n"
+        "step = torch.compile(lambda x: (x @ x).softmax(-1), backend='neuron')\n"
+        "total = step(torch.eye(4, device='neuron')).sum().item()\n"
+        "print(json.dumps([total, dict(counters['inductor'])]))\n"
+    )
+    found = []
+    for _ in range(2):
+        done = python(program, TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    (first, cold), (second, warm) = found
+    assert first == second == pytest.approx(4.0)
+    assert not cold.get("fxgraph_cache_hit") and warm["fxgraph_cache_hit"] == 1

@@ -1,0 +1,41 @@
+"""Options are read, or refused by name."""
+
+import pytest
+
+from optimum_neuron.device.dynamo.options import CompileOptions
+from optimum_neuron.errors import ConfigError
+
+
+def test_options_and_defaults():
+    assert CompileOptions.from_torch() == CompileOptions() == CompileOptions.from_torch(mode="default", options={})
+    given = CompileOptions.from_torch(options={"optlevel": 3, "allow_host_ops": ["aten::sort"], "target": "trn2"})
+    assert (given.optlevel, given.allow_host_ops) == ("3", ("aten::sort",))
+    assert given.resolve().value.name == "trn2"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"triton.cudagraphs": True}, "'triton.cudagraphs': True} with backend='neuron': an option of Inductor"),
+        ({"max_autotune": True}, "an option of Inductor"),
+        ({"auto_kast": "all"}, "did you mean 'auto_cast'?"),
+        ({"auto_cast": "matmult"}, "did you mean 'matmul'?"),
+        ({"optlevel": 4}, "not one of 1, 2, 3"),
+        ({"auto_cast_type": "int8"}, "not one of bf16, fp16, tf32, fp8_e4m3"),
+    ],
+)
+def test_options_of_others_and_unknown_ones_are_refused(options, message):
+    with pytest.raises(ConfigError) as refused:
+        CompileOptions.from_torch(options=options)
+    assert message in str(refused.value) and "To fix it: " in str(refused.value)
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(ConfigError) as refused:
+        CompileOptions.from_torch(mode="reduce-overhead", options={"triton.cudagraphs": True, "tarjet": "trn2"})
+    assert "mode='reduce-overhead'" in str(refused.value) and len(str(refused.value).splitlines()) == 3
+
+
+def test_a_target_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match="trn9"):
+        CompileOptions(target="trn9").resolve()

@@ -1,0 +1,46 @@
+"""The report is a table for people and plain data for tools."""
+
+import json
+import logging
+
+import torch
+
+
+def compile_one():
+    function = torch.compile(lambda x: x @ x, backend="neuronx", options={"optlevel": "1", "target": "trn2"})
+    function(torch.eye(4, device="neuron"))
+
+
+def test_the_report_of_nothing():
+    report = torch.neuron.compile_report()
+    assert report.graphs == () and str(report) == "no graph"
+
+
+def test_every_graph_has_its_reasons_and_estimate():
+    compile_one()
+    (graph,) = torch.neuron.compile_report().graphs
+    assert (graph.frame, graph.kind, graph.num_calls, graph.why) == ("0/0", "inference", 1, "first call")
+    assert graph.target.value == "trn2" and graph.target.reason and graph.host_code.reason.startswith("optlevel 1")
+    assert graph.estimate.num_flops == {"float32": 128} and graph.compile_s > 0
+
+
+def test_plain_data_and_text():
+    compile_one()
+    report = torch.neuron.compile_report()
+    told = report.to_dict()
+    assert json.loads(json.dumps(told)) == told and told["simulated"] and told["num_recompiles"] == 0
+    lines = str(report).splitlines()
+    assert lines[0].startswith("simulated target trn2") and lines[1].split()[:2] == ["frame", "kind"]
+    assert lines[2].split()[:3] == ["0/0", "inference", "1"]
+
+
+def test_graphs_are_logged_as_they_are_compiled(caplog):
+    with caplog.at_level(logging.INFO, logger="optimum_neuron.device.dynamo"):
+        compile_one()
+    assert "first call" in caplog.text
+
+
+def test_a_reset_of_dynamo_forgets():
+    compile_one()
+    torch._dynamo.reset()
+    assert torch.neuron.compile_report().graphs == ()

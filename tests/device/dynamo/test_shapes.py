@@ -1,0 +1,69 @@
+"""Sizes are static: another size compiles again, with a warning that names it, up to torch's limit."""
+
+import logging
+
+import pytest
+import torch
+
+OPTIONS = {"optlevel": "1"}
+
+
+@pytest.fixture
+def double():
+    return torch.compile(lambda x, y: x * 2 + y, backend="neuron", options=OPTIONS)
+
+
+def sized(number: int) -> torch.Tensor:
+    return torch.ones(number, 4, device="neuron")
+
+
+def test_a_new_size_compiles_again_and_says_which(double, caplog):
+    caplog.set_level(logging.WARNING)
+    for number in (3, 5, 5, 7, 3):
+        assert double(sized(number), sized(1)).shape == (number, 4)
+    report = torch.neuron.compile_report()
+    assert [graph.frame for graph in report.graphs] == ["0/0", "0/1", "0/2"] and report.num_recompiles == 2
+    assert [graph.why for graph in report.graphs] == [
+        "first call",
+        "x was float32[3, 4], is float32[5, 4]",
+        "x was float32[5, 4], is float32[7, 4]",
+    ]
+    warnings = [record.getMessage() for record in caplog.records if record.name.startswith("optimum_neuron")]
+    assert len(warnings) == 2 and "compile 2 of at most 8" in warnings[0] and "pad inputs" in warnings[0]
+
+
+def test_a_dtype_is_named_too(double):
+    double(sized(2), sized(1))
+    double(sized(2).bfloat16(), sized(1))
+    assert torch.neuron.compile_report().graphs[-1].why == "x was float32[2, 4], is bfloat16[2, 4]"
+
+
+def test_beyond_the_limit_operators_run_one_by_one(double):
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for number in range(1, 5):
+            assert double(sized(number), sized(1)).shape == (number, 4)
+    assert len(torch.neuron.compile_report().graphs) == 2
+
+
+def test_dynamic_sizes_are_fixed_with_a_warning(caplog):
+    caplog.set_level(logging.WARNING)
+    function = torch.compile(lambda x: x.relu(), backend="neuron", dynamic=True, options=OPTIONS)
+    for number in (3, 5):
+        assert function(sized(number)).shape == (number, 4)
+    assert "NCC_EMOD025" in caplog.text and len(torch.neuron.compile_report().graphs) == 2
+
+
+def test_a_dimension_that_must_be_dynamic_is_refused_by_torch():
+    x = sized(3)
+    torch._dynamo.mark_dynamic(x, 0)
+    with pytest.raises(Exception, match="[Cc]onstraint"):
+        torch.compile(lambda x: x.relu(), backend="neuron", options=OPTIONS)(x)
+
+
+def test_two_modules_of_one_class_are_no_recompile(caplog):
+    caplog.set_level(logging.WARNING)
+    for width in (4, 8):
+        module = torch.nn.Linear(width, 2, bias=width == 4).to("neuron")
+        torch.compile(module, backend="neuron", options=OPTIONS)(torch.ones(1, width, device="neuron"))
+    assert torch.neuron.compile_report().graphs[-1].why == "another module, or other arguments"
+    assert "pad inputs" not in caplog.text
