@@ -219,5 +219,5 @@ def capture_error(module: nn.Module, name: str, error: RuntimeError) -> CaptureE
             why="a compiled graph is static: its control flow and shapes may not depend on tensor values",
             do="compute the value with torch.where or masks, or move the decision out of forward()",
         ),
-        details={"source_line": where, "torch_error": type(error).__name__},
+        details={"graph": name, "source_line": where, "torch_error": type(error).__name__},
     )

@@ -60,9 +60,9 @@ def compile_graphs(
         CaptureError: the model's code is not static.
         UnsupportedOperatorError: the target refuses operators; all are listed.
     """
-    programs, reports, stacks = [], [], {}
+    graphs, reports = [], []
     for recapture in captures:
-        captured = _captured(recapture)
+        captured = capture_graph(recapture)
         report = check_graph(
             captured.exported,
             target,
@@ -71,18 +71,29 @@ def compile_graphs(
         )
         report.raise_for_refusals()
         reports.append(report)
-        program, chosen = _outlined(captured, recapture)
-        stacks.update(chosen)
-        programs.append(program)
+        graphs.append((captured, recapture))
         on_done(captured.name)
-    program = verify(merge(programs), after="merge")
-    if auto_cast != "none":
-        program = rewrite_bodies(program, lambda body: auto_cast_body(body, kind=auto_cast, dtype=auto_cast_type))
-        verify(program, after="auto_cast")
+    program, stacks = link(graphs, auto_cast=auto_cast, auto_cast_type=auto_cast_type)
     return Compiled(program=program, reports=tuple(reports), stacks=stacks)
 
 
-def _captured(recapture: Recapture) -> Captured:
+def link(
+    graphs: Sequence[tuple[Captured, Recapture]], *, auto_cast: AutoCast, auto_cast_type: AutoCastType
+) -> tuple[Program, dict[str, Choice[int]]]:
+    """Make one program of captured entry points, which are used up, and say how many layers of each stack it took."""
+    programs, stacks = [], {}
+    for captured, recapture in graphs:
+        program, chosen = _outlined(captured, recapture)
+        programs.append(program)
+        stacks.update(chosen)
+    linked = verify(merge(programs), after="merge")
+    if auto_cast != "none":
+        linked = rewrite_bodies(linked, lambda body: auto_cast_body(body, kind=auto_cast, dtype=auto_cast_type))
+        verify(linked, after="auto_cast")
+    return linked, stacks
+
+
+def capture_graph(recapture: Recapture) -> Captured:
     """Capture with short stacks; code that fails then, as it does if it counts its layers, is captured whole."""
     try:
         return recapture(True)

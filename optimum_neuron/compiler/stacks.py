@@ -44,6 +44,15 @@ class Stack:
         """Paths of all layers."""
         return tuple(f"{self.path}.{index}" for index in range(self.num_layers))
 
+    def alike(self, path: str) -> tuple[str, ...]:
+        """Paths of the same module in every layer that one of the captured layers stands for, its own first."""
+        index, _, rest = path.removeprefix(f"{self.path}.").partition(".")
+        if not path.startswith(f"{self.path}.") or int(index) < self.captured.value - self.period:
+            return (path,)
+        return tuple(
+            f"{self.path}.{layer}.{rest}".rstrip(".") for layer in range(int(index), self.num_layers, self.period)
+        )
+
     def whole(self, reason: str) -> Stack:
         """The same stack, captured with all its layers."""
         return dataclasses.replace(self, captured=Choice(value=self.num_layers, reason=f"captured whole: {reason}"))

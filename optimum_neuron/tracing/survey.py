@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..compiler.flags import CompilerFlags
 from ..compiler.rules.base import base_name
-from ..compiler.rules.report import check_graph
+from ..compiler.rules.report import judge_nodes
 from ..core import Ruling, Verdict
 from ..hardware import Target
 from .entry import Entry
@@ -45,11 +45,7 @@ def survey(entry: Entry, target: Target, flags: CompilerFlags) -> list[SurveyedC
     Raises:
         CaptureError: the code is not static.
     """
-    from torch.fx import GraphModule
-
     exported = entry.capture("survey", shorten=False).exported
-    report = check_graph(exported, target, implicit_integer_downcast=flags.implicit_integer_downcast)
-    graphs = [module.graph for module in exported.graph_module.modules() if isinstance(module, GraphModule)]
-    nodes = [node for graph in graphs for node in graph.nodes if node.op == "call_function"]
-    calls = [SurveyedCall(node=n, ruling=r) for n, r in zip(nodes, report.rulings, strict=True)]
+    judged = judge_nodes(exported, target, implicit_integer_downcast=flags.implicit_integer_downcast)
+    calls = [SurveyedCall(node=call.node, ruling=ruling) for call, ruling in judged if call is not None]
     return [call for call in calls if "::" in call.kind and not call.ruling.op.startswith(("python.", *_BOOKKEEPING))]

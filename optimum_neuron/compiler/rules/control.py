@@ -33,8 +33,12 @@ table(
 )
 
 
+RULE = "control-flow"
+"""Name of the rule that refuses control flow."""
+
+
 @rule(
-    "control-flow",
+    RULE,
     "higher_order.associative_scan",
     "higher_order.cond",
     "higher_order.map_impl",
@@ -45,7 +49,7 @@ def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse control flow that is decided while the graph runs."""
     return refuse(
         call,
-        "control-flow",
+        RULE,
         "NCC_EUOC002",
         "the compiler has no control flow that is decided at run time",
         remedy="compute both sides and select with torch.where, or unroll the loop to a fixed count",

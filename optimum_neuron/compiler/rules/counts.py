@@ -50,9 +50,14 @@ def count_rulings(rulings: Iterable[Ruling]) -> tuple[OpCount, ...]:
     """Group rulings by operator and verdict: refusals first, as they appear, then the most frequent."""
     groups: dict[tuple[Any, ...], list[Ruling]] = {}
     for r in rulings:
-        groups.setdefault((r.op, r.verdict, r.rule, r.reason, r.code), []).append(r)
+        groups.setdefault(group_key(r), []).append(r)
     counts = [_count(group) for group in groups.values()]
     return tuple(sorted(counts, key=lambda c: (_ORDER.index(c.verdict), -c.count if c.verdict in PLACED else 0)))
+
+
+def group_key(ruling: Ruling) -> tuple[Any, ...]:
+    """What rulings that are counted together have in common."""
+    return ruling.op, ruling.verdict, ruling.rule, ruling.reason, ruling.code
 
 
 def _count(group: list[Ruling]) -> OpCount:

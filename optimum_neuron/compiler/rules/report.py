@@ -132,19 +132,35 @@ def check_graph(
     Raises:
         ConfigError: an operator or kind is unknown, or the graph was not exported.
     """
+    judged = judge_nodes(
+        graph, target, allow_host_ops=allow_host_ops, implicit_integer_downcast=implicit_integer_downcast
+    )
+    return Report(target=target.name, rulings=tuple(ruling for _, ruling in judged))
+
+
+def judge_nodes(
+    graph: GraphModule | ExportedProgram,
+    target: Target,
+    *,
+    allow_host_ops: Collection[str] = (),
+    implicit_integer_downcast: Collection[str] = (),
+) -> Iterator[tuple[OpCall | None, Ruling]]:
+    """Yield each call with its ruling, and None with the ruling on a graph input; arguments as in `check_graph`.
+
+    Raises:
+        ConfigError: an operator or kind is unknown, or the graph was not exported.
+    """
     from torch.fx import GraphModule
 
-    hosted = _host_ops(allow_host_ops)
+    hosted = host_ops(allow_host_ops)
     narrowed = _downcasts(implicit_integer_downcast)
     module = graph if isinstance(graph, GraphModule) else graph.graph_module
-    rulings: list[Ruling] = []
     for node in _nodes(module):
         if node.op == "placeholder" and node.graph is module.graph and symbols([node.meta.get("val")]):
-            rulings.append(judge_input(node))
+            yield None, judge_input(node)
         elif node.op == "call_function":
-            ruling = judge_call(OpCall.from_node(node), target)
-            rulings.append(_relaxed(ruling, hosted, narrowed))
-    return Report(target=target.name, rulings=tuple(rulings))
+            call = OpCall.from_node(node)
+            yield call, _relaxed(judge_call(call, target), hosted, narrowed)
 
 
 def _nodes(module: GraphModule) -> Iterator[Node]:
@@ -185,8 +201,12 @@ def _relaxed(ruling: Ruling, hosted: frozenset[str], narrowed: frozenset[str]) -
     return ruling
 
 
-def _host_ops(names: Collection[str]) -> frozenset[str]:
-    """Operators by base name; every unknown one is named in one error."""
+def host_ops(names: Collection[str]) -> frozenset[str]:
+    """Return the base names of operators that a user allows on the host.
+
+    Raises:
+        ConfigError: torch has no such operator; every unknown one is named.
+    """
     if not names:
         return frozenset()
     from torch._C import _dispatch_get_all_op_names

@@ -40,7 +40,7 @@ _WIDE_INTEGERS = ("int32", "int64", "uint32", "uint64")
 def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse a combining write of wide integers."""
     dtype = call.inputs[0].dtype
-    if _combines(call) and dtype in _WIDE_INTEGERS:
+    if combines(call) and dtype in _WIDE_INTEGERS:
         return refuse(call, "scatter", "NCC_EVRF060", f"it combines {dtype} elements, which the core does in float32")
     return accept(call, "scatter", "Scatter")
 
@@ -54,7 +54,8 @@ def judge_reduce(call: OpCall, target: Target) -> Ruling:
     return accept(call, "scatter-reduce", "Scatter")
 
 
-def _combines(call: OpCall) -> bool:
+def combines(call: OpCall) -> bool:
+    """Whether a write computes with what is there, in place of replacing it."""
     if call.name in ("aten.index_add", "aten.scatter_add"):
         return True
     return bool(call.arguments.get("accumulate")) or call.arguments.get("reduce") is not None
