@@ -95,7 +95,7 @@ class Executor:
         plan = self._plans[graph]
         values = plan.template.copy()
         for slot, tensor in zip(plan.inputs, inputs, strict=True):
-            values[slot] = tensor
+            values[slot] = tensor.contiguous()  # host code is compiled for one layout
         for slot, tensor in zip(plan.states, state, strict=True):
             values[slot] = tensor
         return plan, values

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from optimum_neuron.compiler.lower.aten import aten_function
+from optimum_neuron.compiler.lower.choose import probe_compiler
+from optimum_neuron.compiler.lower.lower import lower
 from optimum_neuron.errors import ShapeError
 from optimum_neuron.runtime.executor import Executor, check_inputs
 from tests.programs import compile_module, spec, weights_of
@@ -54,6 +56,16 @@ def executor(stack):
 def inputs(seed: int) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(2, 4, generator=generator), torch.randn(1, 4, generator=generator)]
+
+
+@pytest.mark.skipif(probe_compiler() is None, reason="needs a C++ compiler")
+def test_host_code_gets_inputs_in_the_layout_that_it_is_compiled_for(tmp_path):
+    model = nn.Linear(8, 4)
+    program = compile_module(model, {"x": spec(2, 8)}).program
+    host = lower(program, optlevel="2", root=tmp_path)
+    executor = Executor(program, host.functions, weights_of(program, model))
+    turned = torch.randn(8, 2).t()
+    same(executor.run(next(iter(program.graphs)), [turned])["output"], model(turned))
 
 
 def same(found, wanted):

@@ -11,10 +11,11 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...core import TensorSpec
+from ...errors import CaptureError, refusal
 from ..capture import Captured
 from ..ir import Call, Graph, Program, Subprogram
 from ..rules.location import module_path, source_line
-from ..serial import make_subprogram, tensor_spec
+from ..serial import base_of, make_subprogram, tensor_spec
 
 if TYPE_CHECKING:
     import torch
@@ -43,8 +44,10 @@ def outline(captured: Captured) -> Program:
     subprograms: dict[str, Subprogram] = {}
     calls: list[Call] = []
     num_values = 0
+    written = {base_of(node) for node in graph_module.graph.nodes if node.op == "call_function" and _writes(node)}
     for segment in segments:
         results = _used_outside(segment)
+        _refuse_written_views(results, written)
         body, arguments = _extract(segment, results)
         subprogram = make_subprogram(body)
         subprograms.setdefault(subprogram.name, subprogram)
@@ -193,6 +196,33 @@ def _extract(segment: _Segment, results: list[fx.Node]) -> tuple[fx.GraphModule,
         copy = copies[node] = graph.node_copy(node, lambda n: copies[n])
         where = {"module_path": module_path(node) or "", "source_line": source_line(node) or ""}
         copy.meta = {"val": node.meta["val"], **where}
-    graph.output(tuple(copies[node] for node in results))
+    graph.output(tuple(_contiguous(graph, copies[node]) for node in results))
     graph.lint()
     return fx.GraphModule({}, graph), arguments
+
+
+def _refuse_written_views(results: list[fx.Node], written: set[fx.Node]) -> None:
+    """Laying a view out anew would lose what later code writes through it."""
+    lost = [n for n in results if base_of(n) in written and base_of(n) is not n and not n.meta["val"].is_contiguous()]
+    if lost:
+        places = ", ".join(source_line(node) or node.name for node in lost)
+        raise CaptureError(
+            refusal(
+                asked="compiling a graph whose layers hand on views",
+                found=f"a view with strides, of memory that is written in place, is used in another layer: {places}",
+                why="each layer is compiled for contiguous arguments, and a copy would not see the write",
+                do="write in place where the tensor is made, or hand on `.clone()`",
+            )
+        )
+
+
+def _contiguous(graph: fx.Graph, result: fx.Node) -> fx.Node:
+    """A body takes contiguous arguments, so it returns contiguous results; most are already."""
+    import torch
+
+    value = result.meta["val"]
+    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+        return result
+    laid_out = graph.call_function(torch.ops.aten.contiguous.default, (result,))
+    laid_out.meta = {**result.meta, "val": value.contiguous()}
+    return laid_out

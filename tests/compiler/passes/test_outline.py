@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import pytest
 import torch
 from torch import nn
 
@@ -11,6 +12,7 @@ from optimum_neuron.compiler.capture import capture
 from optimum_neuron.compiler.compile import compile_graphs
 from optimum_neuron.compiler.passes.outline import outline
 from optimum_neuron.compiler.passes.verify import verify
+from optimum_neuron.errors import CaptureError
 from optimum_neuron.hardware import TARGETS
 from tests.programs import Calls, capture_entry, operators, run_program, spec
 
@@ -56,6 +58,35 @@ def test_equal_layers_become_calls_of_one_body():
     assert calls[2].inputs == ("tmp:1", "weight:layers.1.linear.weight", "weight:layers.1.linear.bias")
     x = torch.randn(3, 4)
     assert torch.equal(run_program(program, model, [x])["output"], model(x))
+
+
+class Turned(nn.Module):
+    """Hands a transposed view to its layers."""
+
+    def __init__(self, write: bool = False):
+        super().__init__()
+        self.layers, self.write = nn.ModuleList(Layer() for _ in range(2)), write
+
+    def forward(self, x):
+        y = x.clone()
+        turned = y.transpose(0, 1)
+        for layer in self.layers:
+            turned = layer(turned)
+        return turned.t() + y.add_(1) if self.write else turned.t()
+
+
+def test_layers_get_contiguous_arguments_and_results_are_right():
+    model, x = Turned(), torch.randn(4, 3)
+    program = outlined(model, spec(4, 3))
+    assert all_operators(program).count("aten.contiguous.default") == 2, "the first layer's argument and the result"
+    assert torch.equal(run_program(program, model, [x])["output"], model(x))
+
+
+def test_a_view_that_is_written_elsewhere_is_refused():
+    with pytest.raises(
+        CaptureError, match="memory that is written in place, is used in another layer.*test_outline.py"
+    ):
+        outlined(Turned(write=True), spec(4, 3))
 
 
 def test_a_cut_is_one_body_that_graphs_of_other_lengths_share():
