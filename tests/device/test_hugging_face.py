@@ -1,0 +1,216 @@
+"""transformers, accelerate and diffusers on the device, as their users call them: nothing of ours is imported.
+
+The libraries look for `torch_neuronx` (distribution in sdk/) before they choose the device by themselves.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+SIZES = dict(
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+)
+IDS = torch.arange(8)[None]
+
+by_themselves = pytest.mark.skipif(
+    importlib.util.find_spec("torch_neuronx") is None, reason="the libraries look for torch_neuronx (pip install ./sdk)"
+)
+
+
+@pytest.fixture(scope="module")
+def llama():
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(LlamaConfig(**SIZES))
+
+
+@pytest.fixture(scope="module")
+def saved(llama, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("llama")
+    llama.save_pretrained(folder)
+    return folder
+
+
+def trained(llama: nn.Module, folder: Path, resume: Path | None = None, **options: Any) -> Any:
+    """A Trainer after four steps of a copy of the model."""
+    from transformers import Trainer, TrainingArguments
+
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        max_steps=4,
+        logging_steps=1,
+        learning_rate=1e-2,
+        per_device_train_batch_size=2,
+        report_to=[],
+        disable_tqdm=True,
+        **{"save_strategy": "no", **options},
+    )
+    data = [{"input_ids": torch.arange(16) + i, "labels": torch.arange(16) + i} for i in range(8)]
+    trainer = Trainer(model=copy.deepcopy(llama), args=arguments, train_dataset=data)
+    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    return trainer
+
+
+def losses(trainer: Any) -> list[float]:
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@by_themselves
+def test_a_script_without_an_import_of_ours(python):
+    done = python("""
+from transformers import TrainingArguments
+from transformers.utils import is_torch_bf16_available_on_device, is_torch_neuron_available
+from accelerate import Accelerator, PartialState
+
+print(is_torch_neuron_available(), is_torch_neuron_available(check_device=True))
+print(TrainingArguments(output_dir="unused", report_to=[]).device, Accelerator().device, PartialState().device)
+print(is_torch_bf16_available_on_device("neuron"))
+""")
+    assert done.stdout.splitlines() == ["True True", "neuron:0 neuron neuron", "True"], done
+
+
+@by_themselves
+@pytest.mark.parametrize("options", [{}, {"bf16": True}, {"bf16": True, "activation_checkpointing": True}], ids=str)
+def test_the_trainer_trains_as_on_the_cpu(llama, tmp_path, options):
+    ours = trained(llama, tmp_path, **options)
+    assert ours.args.device == ours.model.device == torch.device("neuron:0")
+    theirs = trained(llama, tmp_path, use_cpu=True, **options)
+    assert losses(ours) == losses(theirs) and losses(ours)[-1] < losses(ours)[0]
+
+
+@by_themselves
+def test_the_trainer_resumes(llama, tmp_path):
+    whole = trained(llama, tmp_path, save_strategy="steps", save_steps=2)
+    resumed = trained(llama, tmp_path, resume=tmp_path / "checkpoint-2")
+    assert losses(whole) == losses(resumed) and resumed.model.device.type == "neuron"
+    for ours, theirs in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@by_themselves
+def test_the_trainer_compiles_with_the_devices_backend(tmp_path):
+    from transformers import TrainingArguments
+
+    assert TrainingArguments(output_dir=str(tmp_path), torch_compile=True).torch_compile_backend == "neuron"
+
+
+@by_themselves
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_an_accelerator_trains(llama, precision):
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(True)
+    accelerator = Accelerator(mixed_precision=precision)
+    model = copy.deepcopy(llama)
+    data = torch.utils.data.DataLoader(torch.arange(16).repeat(4, 1), batch_size=2)
+    model, optimizer, data = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1), data)
+    found = []
+    for ids in data:
+        assert ids.device.type == accelerator.device.type == "neuron"
+        loss = model(input_ids=ids, labels=ids).loss
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    assert found[1] < found[0]
+    AcceleratorState._reset_state(True)
+
+
+def test_generation_gives_the_tokens_of_the_cpu(llama):
+    expected = llama.generate(IDS, max_new_tokens=8, do_sample=False)
+    ours = copy.deepcopy(llama).to("neuron").generate(IDS.to("neuron"), max_new_tokens=8, do_sample=False)
+    assert ours.device.type == "neuron" and torch.equal(ours.cpu(), expected)
+
+
+def test_generation_with_a_static_cache_compiles_by_itself(llama):
+    expected = llama.generate(IDS, max_new_tokens=8, do_sample=False)
+    torch._dynamo.reset()
+    model = copy.deepcopy(llama).to("neuron")
+    ours = model.generate(IDS.to("neuron"), max_new_tokens=8, do_sample=False, cache_implementation="static")
+    assert torch.equal(ours.cpu(), expected)
+    assert len(torch.neuron.compile_report().graphs) > 0
+
+
+@pytest.mark.parametrize("device_map", [{"": "neuron"}, "neuron", {"": "neuron:1"}], ids=str)
+def test_models_load_onto_the_device(llama, saved, device_map):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(saved, device_map=device_map)
+    assert {p.device.type for p in model.parameters()} == {"neuron"}
+    assert torch.equal(model(IDS.to(model.device)).logits.cpu(), llama(IDS).logits)
+
+
+def test_a_model_on_two_cores(llama, saved):
+    from transformers import AutoModelForCausalLM
+
+    first, second = "neuron:0", "neuron:1"
+    placed = {"model.embed_tokens": first, "model.layers": second, "model.rotary_emb": second, "model.norm": second}
+    model = AutoModelForCausalLM.from_pretrained(saved, device_map={**placed, "lm_head": second})
+    assert {str(p.device) for p in model.parameters()} == {first, second}
+    assert torch.equal(model(IDS.to(first)).logits.cpu(), llama(IDS).logits)
+
+
+def test_accelerate_dispatches_a_checkpoint_to_the_device(tmp_path):
+    from accelerate import init_empty_weights, load_checkpoint_and_dispatch
+    from safetensors.torch import save_file
+
+    original = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    save_file(original.state_dict(), tmp_path / "model.safetensors")
+    with init_empty_weights():
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = load_checkpoint_and_dispatch(model, str(tmp_path / "model.safetensors"), device_map={"": "neuron:0"})
+    assert model[0].weight.is_neuron and torch.equal(model[0].weight.cpu(), original[0].weight)
+
+
+def test_pipelines_take_the_device(checkpoint):
+    from transformers import pipeline
+
+    found = []
+    for device in ("neuron", "cpu"):
+        made = pipeline("text-generation", model=str(checkpoint), device=device)
+        assert made.model.device.type == made.device.type == device
+        found.append(made("abc", max_new_tokens=4, do_sample=False))
+    assert found[0] == found[1]
+
+
+def test_diffusers_take_the_device():
+    diffusers = pytest.importorskip("diffusers")
+    torch.manual_seed(0)
+    unet = diffusers.UNet2DModel(
+        sample_size=8,
+        in_channels=1,
+        out_channels=1,
+        layers_per_block=1,
+        block_out_channels=(32, 32),
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        norm_num_groups=8,
+    )
+    made = diffusers.DDPMPipeline(unet, diffusers.DDPMScheduler(num_train_timesteps=4))
+    made.set_progress_bar_config(disable=True)
+    images = []
+    for device in ("cpu", "neuron"):
+        made.to(device)
+        assert made.device.type == device
+        generator = torch.Generator().manual_seed(0)
+        images.append(made(generator=generator, num_inference_steps=2, output_type="np").images)
+    assert (images[0] == images[1]).all()
