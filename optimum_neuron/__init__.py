@@ -15,14 +15,73 @@ from .version import __version__
 if TYPE_CHECKING:
     from .configuration import NeuronConfig
     from .exporters import main_export
-    from .modeling import NeuronModelForCausalLM
+    from .exporters.encoders.configuration import NeuronEncoderConfig
+    from .modeling import (
+        NeuronModelForAudioClassification,
+        NeuronModelForAudioFrameClassification,
+        NeuronModelForCausalLM,
+        NeuronModelForCTC,
+        NeuronModelForDepthEstimation,
+        NeuronModelForFeatureExtraction,
+        NeuronModelForImageClassification,
+        NeuronModelForMaskedLM,
+        NeuronModelForMultipleChoice,
+        NeuronModelForObjectDetection,
+        NeuronModelForQuestionAnswering,
+        NeuronModelForSemanticSegmentation,
+        NeuronModelForSequenceClassification,
+        NeuronModelForTokenClassification,
+        NeuronModelForXVector,
+        NeuronModelForZeroShotImageClassification,
+        NeuronTracedModel,
+    )
     from .pipelines import pipeline
 
-__all__ = ["NeuronConfig", "NeuronModelForCausalLM", "__version__", "main_export", "pipeline"]
+__all__ = [
+    "NeuronConfig",
+    "NeuronEncoderConfig",
+    "NeuronModelForAudioClassification",
+    "NeuronModelForAudioFrameClassification",
+    "NeuronModelForCTC",
+    "NeuronModelForCausalLM",
+    "NeuronModelForDepthEstimation",
+    "NeuronModelForFeatureExtraction",
+    "NeuronModelForImageClassification",
+    "NeuronModelForMaskedLM",
+    "NeuronModelForMultipleChoice",
+    "NeuronModelForObjectDetection",
+    "NeuronModelForQuestionAnswering",
+    "NeuronModelForSemanticSegmentation",
+    "NeuronModelForSequenceClassification",
+    "NeuronModelForTokenClassification",
+    "NeuronModelForXVector",
+    "NeuronModelForZeroShotImageClassification",
+    "NeuronTracedModel",
+    "__version__",
+    "main_export",
+    "pipeline",
+]
 
 _MODULES = {
     "NeuronConfig": "configuration",
+    "NeuronEncoderConfig": "exporters.encoders.configuration",
+    "NeuronModelForAudioClassification": "modeling",
+    "NeuronModelForAudioFrameClassification": "modeling",
+    "NeuronModelForCTC": "modeling",
     "NeuronModelForCausalLM": "modeling",
+    "NeuronModelForDepthEstimation": "modeling",
+    "NeuronModelForFeatureExtraction": "modeling",
+    "NeuronModelForImageClassification": "modeling",
+    "NeuronModelForMaskedLM": "modeling",
+    "NeuronModelForMultipleChoice": "modeling",
+    "NeuronModelForObjectDetection": "modeling",
+    "NeuronModelForQuestionAnswering": "modeling",
+    "NeuronModelForSemanticSegmentation": "modeling",
+    "NeuronModelForSequenceClassification": "modeling",
+    "NeuronModelForTokenClassification": "modeling",
+    "NeuronModelForXVector": "modeling",
+    "NeuronModelForZeroShotImageClassification": "modeling",
+    "NeuronTracedModel": "modeling",
     "main_export": "exporters",
     "pipeline": "pipelines",
 }

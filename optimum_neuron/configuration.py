@@ -1,14 +1,17 @@
-"""`NeuronConfig`: everything that decides how a model is compiled, as saved beside the artifact.
+"""Everything that decides how a model is compiled, as saved beside the artifact.
 
-It knows nothing of transformers or files beyond its own JSON. Defaults that depend on the model (sequence
-length, buckets) are filled in by `resolve`, so that a saved configuration has no open ends.
+`CompileConfig` has what every model has, `NeuronConfig` what a decoder has; that of models of one forward is in
+`exporters/encoders/configuration.py`. It knows nothing of transformers or files beyond its own JSON. Defaults that
+depend on the model (sequence length, buckets) are filled in by `resolve`, so that a saved configuration has no open
+ends.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, get_args
+from collections.abc import Iterator
+from typing import Any, Self, get_args
 
 from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
 from .errors import ConfigError, nearest, refusal
@@ -27,30 +30,11 @@ FIRST_DECODE_BUCKET = 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NeuronConfig:
-    """Static shapes, arithmetic and target of one compiled model.
+class CompileConfig:
+    """Task, arithmetic and target of one compiled model, whatever its shapes are."""
 
-    Example:
-        ```python
-        from optimum_neuron import NeuronConfig
-
-        config = NeuronConfig(batch_size=1, sequence_length=512)
-        assert config.resolve(max_position_embeddings=8192).prefill_buckets == (128, 512)
-        ```
-    """
-
-    task: str = "text-generation"
+    task: str
     """Task, as transformers' pipelines name it."""
-    batch_size: int = 1
-    """Rows of every graph; fewer are padded, more are split."""
-    sequence_length: int | None = None
-    """Tokens of a sequence, prompt and answer together; None: what the model allows, at most 4096."""
-    prefill_buckets: tuple[int, ...] | None = None
-    """Prompt lengths to compile for; None: 128, then four times longer each, up to sequence_length."""
-    decode_buckets: tuple[int, ...] | None = None
-    """Cache slots that a decode step attends to; None: 1024, then four times as many, up to sequence_length."""
-    extend_length: int = 8
-    """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
     target: str = "inf2"
     """Compile target: inf2, trn1, trn1n, trn2 or trn3."""
     instance_type: str = "inf2.xlarge"
@@ -63,8 +47,6 @@ class NeuronConfig:
     """Effort: "1" starts at once, "2" compiles each distinct block, "3" also tries alternative kernels."""
     torch_dtype: TorchDtype = "float32"
     """Dtype of weights and cache."""
-    family: str | None = None
-    """Implementation: a family's name or "generic"; None chooses."""
     inline_weights_to_neff: bool = False
     """Keep the weights inside the NEFF instead of beside it."""
 
@@ -72,21 +54,13 @@ class NeuronConfig:
         problems = list(self._problems())
         if problems:
             raise ConfigError("\n".join(problems))
-        for name in _BUCKETS:
-            if (buckets := getattr(self, name)) is not None:
+        for field in dataclasses.fields(self):
+            if isinstance(value := getattr(self, field.name), list):
                 # JSON and keyword arguments bring lists; a frozen configuration holds a tuple.
-                object.__setattr__(self, name, tuple(buckets))
+                object.__setattr__(self, field.name, tuple(value))
 
-    def _problems(self):  # type: ignore[no-untyped-def]
-        for name in ("batch_size", "sequence_length", "extend_length"):
-            value = getattr(self, name)
-            if not _is_count(value) and not (name == "sequence_length" and value is None):
-                yield refusal(
-                    asked=f"{name}={value!r}",
-                    found="not a whole number of at least 1",
-                    why="compiled graphs have static, non-empty shapes",
-                    do=f"pass {name}=1 or more",
-                )
+    def _problems(self) -> Iterator[str]:
+        """One refusal for each value that is not allowed."""
         choices = {
             "auto_cast": AutoCast,
             "auto_cast_type": AutoCastType,
@@ -109,19 +83,75 @@ class NeuronConfig:
                 why="auto-cast rounds float32 operations, and this model has none",
                 do="keep one of the two: torch_dtype for weights and cache, or auto_cast on float32 weights",
             )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
+        }
+
+    def to_json(self) -> str:
+        """JSON text, sorted."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Build from plain data.
+
+        Raises:
+            ConfigError: a key is unknown (the nearest one is named) or a value is not allowed.
+        """
+        check_known(data, cls.field_names(), what=cls.__name__)
+        return cls(**data)
+
+    @classmethod
+    def field_names(cls) -> list[str]:
+        """Names of all fields, those of a base class first."""
+        return [field.name for field in dataclasses.fields(cls)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NeuronConfig(CompileConfig):
+    """Static shapes, arithmetic and target of one compiled decoder.
+
+    Example:
+        ```python
+        from optimum_neuron import NeuronConfig
+
+        config = NeuronConfig(batch_size=1, sequence_length=512)
+        assert config.resolve(max_position_embeddings=8192).prefill_buckets == (128, 512)
+        ```
+    """
+
+    task: str = "text-generation"
+    """Task, as transformers' pipelines name it."""
+    batch_size: int = 1
+    """Rows of every graph; fewer are padded, more are split."""
+    sequence_length: int | None = None
+    """Tokens of a sequence, prompt and answer together; None: what the model allows, at most 4096."""
+    prefill_buckets: tuple[int, ...] | None = None
+    """Prompt lengths to compile for; None: 128, then four times longer each, up to sequence_length."""
+    decode_buckets: tuple[int, ...] | None = None
+    """Cache slots that a decode step attends to; None: 1024, then four times as many, up to sequence_length."""
+    extend_length: int = 8
+    """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
+    family: str | None = None
+    """Implementation: a family's name or "generic"; None chooses."""
+
+    def _problems(self) -> Iterator[str]:
+        for name in ("batch_size", "sequence_length", "extend_length"):
+            value = getattr(self, name)
+            if not is_count(value) and not (name == "sequence_length" and value is None):
+                yield count_refusal(name, value)
+        yield from super()._problems()
         for name in _BUCKETS:
             yield from self._bucket_problems(name)
 
-    def _bucket_problems(self, name: str):  # type: ignore[no-untyped-def]
+    def _bucket_problems(self, name: str) -> Iterator[str]:
         buckets, length = getattr(self, name), self.sequence_length
         if buckets is None:
             return
-        if (
-            not isinstance(buckets, (list, tuple))
-            or not buckets
-            or not all(map(_is_count, buckets))
-            or list(buckets) != sorted(set(buckets))
-        ):
+        if not is_rising(buckets):
             yield refusal(
                 asked=f"{name}={buckets}",
                 found="not a rising list of lengths",
@@ -167,25 +197,6 @@ class NeuronConfig:
             extend_length=min(self.extend_length, length),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        data = dataclasses.asdict(self)
-        return data | {name: list(data[name]) for name in _BUCKETS if data[name] is not None}
-
-    def to_json(self) -> str:
-        """JSON text, sorted."""
-        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> NeuronConfig:
-        """Build from plain data.
-
-        Raises:
-            ConfigError: a key is unknown (the nearest one is named) or a value is not allowed.
-        """
-        check_known(data, [field.name for field in dataclasses.fields(cls)], what="NeuronConfig")
-        return cls(**data)
-
 
 _BUCKETS = ("prefill_buckets", "decode_buckets")
 
@@ -198,8 +209,29 @@ def default_buckets(first: int, length: int) -> tuple[int, ...]:
     return (*rising[:-1], length)
 
 
-def _is_count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number of at least 1; True and 1.0 are none."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def is_rising(values: Any) -> bool:
+    """Whether values are a non-empty rising list of counts, as buckets must be."""
+    return (
+        isinstance(values, (list, tuple))
+        and len(values) > 0
+        and all(map(is_count, values))
+        and list(values) == sorted(set(values))
+    )
+
+
+def count_refusal(name: str, value: Any) -> str:
+    """The refusal of a size that is no count."""
+    return refusal(
+        asked=f"{name}={value!r}",
+        found="not a whole number of at least 1",
+        why="compiled graphs have static, non-empty shapes",
+        do=f"pass {name}=1 or more",
+    )
 
 
 def check_known(given: dict[str, Any], known: list[str], *, what: str) -> None:

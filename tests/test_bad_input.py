@@ -65,10 +65,10 @@ CASES: dict[str, Case] = {
         ModelError,
         "did you mean 'llama'?",
     ),
-    "an encoder": (
-        lambda c, t: {"model": write_config(t / "m", model_type="bert", architectures=["BertModel"])},
+    "a class of no task": (
+        lambda c, t: {"model": write_config(t / "m", model_type="bert", architectures=["BertForPreTraining"])},
         ModelError,
-        "only text-generation can be exported",
+        "a bert model serves text-generation, fill-mask, ",
     ),
     "unknown task": (lambda c, t: {"task": "text-generatoin"}, ModelError, "did you mean 'text-generation'?"),
     "too many positions": (

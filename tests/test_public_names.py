@@ -10,7 +10,30 @@ import pytest
 
 import optimum_neuron
 
-PUBLIC = ["NeuronConfig", "NeuronModelForCausalLM", "__version__", "main_export", "pipeline"]
+PUBLIC = [
+    "NeuronConfig",
+    "NeuronEncoderConfig",
+    "NeuronModelForAudioClassification",
+    "NeuronModelForAudioFrameClassification",
+    "NeuronModelForCTC",
+    "NeuronModelForCausalLM",
+    "NeuronModelForDepthEstimation",
+    "NeuronModelForFeatureExtraction",
+    "NeuronModelForImageClassification",
+    "NeuronModelForMaskedLM",
+    "NeuronModelForMultipleChoice",
+    "NeuronModelForObjectDetection",
+    "NeuronModelForQuestionAnswering",
+    "NeuronModelForSemanticSegmentation",
+    "NeuronModelForSequenceClassification",
+    "NeuronModelForTokenClassification",
+    "NeuronModelForXVector",
+    "NeuronModelForZeroShotImageClassification",
+    "NeuronTracedModel",
+    "__version__",
+    "main_export",
+    "pipeline",
+]
 
 EXPORTING = [
     "optimum_neuron",

@@ -91,7 +91,7 @@ def capture(
 
     stacks, states = find_stacks(module), states or {}
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake_parameters(module, mode), torch.no_grad(), _quiet():
+    with fake_parameters(module, mode), torch.no_grad(), quiet():
         try:
             if shorten:
                 stacks = repeating(stacks, functools.partial(_recorded, module, inputs, states, mode))
@@ -181,7 +181,7 @@ def _empty(specs: Mapping[str, TensorSpec], mode: FakeTensorMode) -> dict[str, t
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Tracing warns about torch's own internals, and logs what is raised as an error here anyway."""
     noisy = [logging.getLogger(name) for name in _NOISY_LOGGERS]
     levels = [logger.level for logger in noisy]

@@ -10,11 +10,10 @@ from typing import Any
 from ..compiler.cache import CompileCache
 from ..compiler.compile import Compiled, compile_graphs
 from ..compiler.package import write_program
-from ..configuration import NeuronConfig
+from ..configuration import CompileConfig
 from ..core import Choice
 from ..hardware import Target
-from ..models import Family, build_decoder
-from .decoder import DECODER, decoder_captures
+from .kinds import Plan, kind_of
 from .request import entry_fields, request_fields
 from .source import ModelSource
 
@@ -25,27 +24,25 @@ class Built:
 
     compiled: Compiled
     """Program and what was decided on the way."""
-    family: Family
-    """The implementation it was captured from."""
+    plan: Plan
+    """What it was captured from."""
 
     @property
     def metadata(self) -> dict[str, Any]:
         """What a NEFF must say beside the program, so that weights can be bound to it."""
         report = self.compiled.reports[0]
         return {
-            "family": self.family.choice.to_dict(),
-            "weight_sources": {
-                name: list(self.family.weight_sources[name.removeprefix(f"{DECODER}.")])
-                for name in self.compiled.program.weights
-            },
+            "family": self.plan.choice.to_dict(),
+            "weight_sources": {name: list(self.plan.weight_sources[name]) for name in self.compiled.program.weights},
             "stacks": {path: choice.to_dict() for path, choice in self.compiled.stacks.items()},
             "operators": report.to_dict(),
+            **self.plan.facts,
         }
 
 
 def compile_source(
     source: ModelSource,
-    config: NeuronConfig,
+    config: CompileConfig,
     target: Target,
     *,
     trust_remote_code: bool = False,
@@ -56,22 +53,20 @@ def compile_source(
     Raises:
         CaptureError, UnsupportedOperatorError: the model cannot be compiled for the target.
     """
-    family = build_decoder(
-        source.config, dtype=config.torch_dtype, family=config.family, trust_remote_code=trust_remote_code
-    )
+    plan = kind_of(config.task).plan(source, config, trust_remote_code=trust_remote_code)
     compiled = compile_graphs(
-        decoder_captures(family, config),
+        plan.captures,
         target=target,
         auto_cast=config.auto_cast,
         auto_cast_type=config.auto_cast_type,
         on_done=on_done,
     )
-    return Built(compiled=compiled, family=family)
+    return Built(compiled=compiled, plan=plan)
 
 
 def cached_neff(
     source: ModelSource,
-    config: NeuronConfig,
+    config: CompileConfig,
     target: Target,
     *,
     cache: CompileCache | None,
@@ -92,8 +87,9 @@ def cached_neff(
         on_miss: called once before anything is captured.
         on_done: called with the name of each compiled entry point.
     """
-    # Code that comes with a checkpoint is not part of its configuration, so only capturing tells what it does.
-    request = None if trust_remote_code else request_fields(source, config)
+    # What code of a checkpoint or a model in memory does is not in its configuration: only capturing tells.
+    is_known = not trust_remote_code and source.module is None
+    request = request_fields(source, config) if is_known else None
     if cache is not None and request is not None:
         found = cache.find(request)
         if found.value is not None:

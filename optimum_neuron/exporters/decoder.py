@@ -9,19 +9,26 @@ decode_<n>   one more token of a sequence of up to n
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from ..compiler.capture import Captured, capture
 from ..compiler.compile import Recapture
+from ..compiler.ir import Program
 from ..configuration import NeuronConfig
 from ..core import TensorSpec
-from ..models import Family
+from ..errors import ModelError, refusal
+from ..models import Family, build_decoder
+from .kinds import Kind, Plan
+from .source import ModelSource
+from .validate import OutputError, validate_decoder
 
 if TYPE_CHECKING:
     import torch
 
+    from ..runtime.loaded import LoadedProgram
 
 DECODER = "model"
 """Attribute of `Entry` that holds the decoder: the first part of a program's weight names."""
@@ -110,3 +117,78 @@ def _capture(
     return capture(
         entry, name=name, inputs=inputs, states=states, outputs=("logits",), cuts=cuts, rare=rare, shorten=shorten
     )
+
+
+class DecoderKind(Kind):
+    """Models that generate text, with their cache on the device."""
+
+    name = "decoder"
+    config_class = NeuronConfig
+    options = ("batch_size", "sequence_length", "prefill_buckets", "decode_buckets", "extend_length", "family")
+
+    def converts(self, family: str) -> bool:
+        """A family maps the checkpoint's own names; the generic path has transformers' names."""
+        return family == "generic"
+
+    def ignored_endings(self) -> tuple[str, ...]:
+        """Special tokens too: a decoder's graphs know none."""
+        return (*super().ignored_endings(), "token_id")
+
+    def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> NeuronConfig:
+        """Fill in sequence length and buckets."""
+        return config.resolve(max_position_embeddings=_num_positions(source.config))
+
+    def plan(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> Plan:
+        """Choose and build a family, and return the captures of its entry points."""
+        family = build_decoder(
+            source.config, dtype=config.torch_dtype, family=config.family, trust_remote_code=trust_remote_code
+        )
+        return Plan(
+            choice=family.choice,
+            captures=decoder_captures(family, config),
+            weight_sources={f"{DECODER}.{name}": sources for name, sources in family.weight_sources.items()},
+            facts={},
+        )
+
+    def validate(
+        self,
+        loaded: LoadedProgram,
+        reference: Any,
+        metadata: Mapping[str, Any],
+        config: NeuronConfig,
+        *,
+        atol: float | None,
+    ) -> list[OutputError]:
+        """Compare prompts and decode steps with the original."""
+        return validate_decoder(loaded, reference, config, atol=atol)
+
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronConfig) -> list[str]:
+        """What in a program does not belong to a configuration."""
+        graphs = graph_names(config)
+        if set(program.graphs) != graphs:
+            return [f"its graphs are {', '.join(sorted(program.graphs))} instead of {', '.join(sorted(graphs))}"]
+        problems = []
+        rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values()}
+        if rows != {config.batch_size}:
+            found = ", ".join(map(str, sorted(rows)))
+            problems.append(f"its graphs have {found} rows instead of batch_size={config.batch_size}")
+        if any(config.sequence_length not in spec.shape for spec in program.states.values()):
+            problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
+        return problems
+
+
+def _num_positions(config: Any) -> int:
+    limit = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    if limit is None:
+        raise ModelError(
+            refusal(
+                asked=f"compiling a {config.model_type} model",
+                found="its configuration has no max_position_embeddings",
+                why="a compiled decoder has one cache slot for each position, and this one counts none",
+                do="use an architecture with a key and value cache and a limit on positions, such as llama",
+            )
+        )
+    return limit
+
+
+KIND = DecoderKind()

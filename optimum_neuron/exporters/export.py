@@ -6,12 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from ..core import Choice
 from ..errors import ModelError, refusal
 from .folder import is_export
 from .prepare import Prepared, open_cache, prepare
 from .request import neuron_config, split_options
 from .save import check_output, save_folder
-from .source import infer_task, load_source, served_task
+from .source import load_source, served_task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,8 @@ def main_export(
             )
         )
     check_output(source, Path(output))
-    config, target = neuron_config(source, compile_options)
+    trust = where.get("trust_remote_code", False)
+    config, target = neuron_config(source, compile_options, trust_remote_code=trust)
     prepared = prepare(
         source,
         config,
@@ -87,7 +89,7 @@ def main_export(
         cache=cache,
         validate=not disable_validation,
         atol=atol,
-        trust_remote_code=where.get("trust_remote_code", False),
+        trust_remote_code=trust,
     )
     try:
         size_bytes = save_folder(prepared, Path(output))
@@ -95,6 +97,12 @@ def main_export(
         if prepared.loaded is not None:
             prepared.loaded.close()
     return ExportReport(prepared=prepared, output_dir=Path(output), size_bytes=size_bytes)
+
+
+def _task(prepared: Prepared) -> Choice[str]:
+    served = served_task(prepared.source.config)
+    asked = Choice(value=prepared.config.task, reason="asked for by name")
+    return served if served is not None and served.value == asked.value else asked
 
 
 def describe(prepared: Prepared) -> dict[str, Any]:
@@ -107,7 +115,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
     outcome, _, why = prepared.cache.reason.partition(": ")
     return {
         "model": prepared.source.name,
-        "task": (served_task(prepared.source.config) or infer_task(prepared.source.config, config.task)).to_dict(),
+        "task": _task(prepared).to_dict(),
         "family": prepared.metadata["family"],
         "target": prepared.target.to_dict(),
         "cache": {**prepared.cache.to_dict(), "value": outcome, "reason": why},
@@ -117,6 +125,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         else {"value": prepared.tensors.value.origin, "reason": prepared.tensors.reason},
         "config": config.to_dict(),
         "layers": prepared.metadata["stacks"],
+        "patches": prepared.metadata.get("patches", []),
         "graphs": [
             {
                 "name": graph.name,

@@ -2,7 +2,8 @@
 
 model.neuron         NEFF with the compiled program (and the weights, if inlined)
 model.safetensors    weights under the checkpoint's own names; any reader can load them
-config.json, generation_config.json, tokenizer files     as in the checkpoint
+config.json, generation_config.json, tokenizer files     as in the checkpoint; config.json of a model of one forward
+                     has its shapes under "neuron" too, for tools that look there; nothing is read from that
 neuron_config.json   shapes, flags, versions, hashes; written last, so that without it a folder is no export
 """
 
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import env
-from ..configuration import CONFIG_FILE, NeuronConfig
+from ..configuration import CONFIG_FILE, CompileConfig
 from ..errors import ArtifactError, FormatVersionError, WeightsError, refusal
 from ..weights.checkpoint import SINGLE_FILE
+from .kinds import kind_of
 from .validate import OutputError
 
 NEFF_FILE = "model.neuron"
@@ -34,7 +36,7 @@ _RECORDED = ("optimum_neuron_version", "compiler_version", "checkpoint", "revisi
 class FolderInfo:
     """What `neuron_config.json` says."""
 
-    config: NeuronConfig
+    config: CompileConfig
     """Shapes and flags."""
     artifact: dict[str, Any]
     """Versions, hashes, sizes, and the comparison with the original."""
@@ -72,7 +74,7 @@ def read_folder(folder: Path) -> FolderInfo:
     try:
         data = json.loads((folder / CONFIG_FILE).read_text())
         _check_version(folder, int(data["version"]))
-        config, artifact = NeuronConfig.from_dict(dict(data["neuron"])), dict(data["artifact"])
+        config, artifact = _config(dict(data["neuron"])), dict(data["artifact"])
         if missing := [key for key in _RECORDED if key not in artifact]:
             raise KeyError(", ".join(missing))
         validation = [OutputError.from_dict(row) for row in artifact["validation"]]
@@ -97,6 +99,10 @@ def read_folder(folder: Path) -> FolderInfo:
             )
         )
     return FolderInfo(config=config, artifact=artifact, validation=validation)
+
+
+def _config(data: dict[str, Any]) -> CompileConfig:
+    return kind_of(data["task"]).config_class.from_dict(data)
 
 
 def _check_version(folder: Path, version: int) -> None:

@@ -25,17 +25,18 @@ from ..compiler.lower.pool import LoweringPool
 from ..compiler.memory import MemoryNeed, memory_need
 from ..compiler.neff import open_neff
 from ..compiler.package import read_program
-from ..configuration import NeuronConfig
+from ..configuration import CompileConfig
 from ..core import Choice
 from ..errors import ConfigError, ValidationError, refusal
 from ..hardware import Target, resolve_instance
 from ..runtime.loaded import LoadedProgram, load_program, require_fit
 from ..weights import BoundWeights, TensorSource, bind_weights
 from .build import cached_neff
+from .kinds import kind_of
 from .progress import Progress
 from .source import ModelSource
 from .tensors import load_original, open_tensors
-from .validate import OutputError, validate_decoder
+from .validate import OutputError
 
 
 class WorkFolder:
@@ -51,7 +52,8 @@ class Prepared:
     """A compiled model, loaded where weights were there, with the story of how it came about."""
 
     source: ModelSource
-    config: NeuronConfig
+    config: Any
+    """Complete configuration, of the class that the task has."""
     target: Choice[Target]
     neff: Path
     cache: Choice[Path]
@@ -80,7 +82,7 @@ class Prepared:
 
 def prepare(
     source: ModelSource,
-    config: NeuronConfig,
+    config: Any,
     target: Choice[Target],
     *,
     cache: CompileCache | None,
@@ -140,11 +142,11 @@ def prepare(
             )
         with _timed(timings, "load"):
             prepared.tensors = open_tensors(
-                source.folder,
+                source,
                 prepared.weight_sources,
+                task=config.task,
                 family=prepared.family,
                 dtype=config.torch_dtype,
-                config=source.config,
                 trust_remote_code=trust_remote_code,
             )
             weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
@@ -160,11 +162,14 @@ def prepare(
 
 
 def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -> list[OutputError]:
-    source = prepared.source
-    reference = load_original(source.folder, dtype="float32", config=source.config, trust_remote_code=trust_remote_code)
+    task = prepared.config.task
+    needed = {name for sources in prepared.weight_sources.values() for name in sources}
+    reference = load_original(
+        prepared.source, task=task, dtype="float32", trust_remote_code=trust_remote_code, needed=needed
+    )
     assert prepared.loaded is not None
     try:
-        return validate_decoder(prepared.loaded, reference, prepared.config, atol=atol)
+        return kind_of(task).validate(prepared.loaded, reference, prepared.metadata, prepared.config, atol=atol)
     except ValidationError:
         prepared.loaded.close()
         raise
@@ -173,7 +178,7 @@ def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -
 class _LazyPool:
     """Starts compile workers when something has to be compiled, so that a warm load starts none."""
 
-    def __init__(self, stack: contextlib.ExitStack, config: NeuronConfig) -> None:
+    def __init__(self, stack: contextlib.ExitStack, config: CompileConfig) -> None:
         self._stack, self._wanted = stack, config.optlevel != "1" and probe_compiler() is not None
         self.pool: LoweringPool | None = None
 

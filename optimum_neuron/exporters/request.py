@@ -13,28 +13,32 @@ from typing import Any, get_args
 from ..compiler.cache import CompileCache
 from ..compiler.ir import Program
 from ..compiler.version import COMPILER_VERSION, source_hash
-from ..configuration import NeuronConfig, check_known
+from ..configuration import CompileConfig, check_known
 from ..core import Choice, TorchDtype
-from ..errors import ModelError, refusal
 from ..hardware import Target, require_compilable, require_dtype, resolve_instance, resolve_target
+from .kinds import kind_of
 from .source import ModelSource, infer_task, load_source
 
-COMPILE_OPTIONS = (
+COMMON_OPTIONS = (
     "task",
-    "batch_size",
-    "sequence_length",
-    "prefill_buckets",
-    "decode_buckets",
-    "extend_length",
     "instance_type",
     "auto_cast",
     "auto_cast_type",
     "optlevel",
     "torch_dtype",
-    "family",
     "inline_weights_to_neff",
 )
-"""Keywords that decide a program; every entry point of this package takes them under these names."""
+"""Keywords of every compile."""
+
+COMPILE_OPTIONS = (
+    *COMMON_OPTIONS,
+    *("batch_size", "sequence_length", "prefill_buckets", "decode_buckets", "extend_length", "family"),
+    *("text_batch_size", "image_batch_size", "num_choices", "num_channels", "height", "width"),
+    *("audio_sequence_length", "nb_max_frames", "feature_size"),
+    *("dynamic_batch_size", "output_attentions", "output_hidden_states"),
+)
+"""Keywords that decide a program; every entry point of this package takes them under these names. Which of them a model
+has follows from its task, see `kinds.py`."""
 
 SOURCE_OPTIONS = (
     "trust_remote_code",
@@ -49,39 +53,42 @@ SOURCE_OPTIONS = (
 
 _NOT_STRUCTURE = (
     *("_name_or_path", "name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache"),
-    *("id2label", "label2id", "problem_type", "output_attentions", "output_hidden_states", "return_dict"),
+    *("id2label", "label2id", "problem_type", "output_attentions", "output_hidden_states", "return_dict", "neuron"),
 )
-_NOT_STRUCTURE_ENDINGS = ("token_id", "dropout", "pdrop", "initializer_range", "initializer_factor")
-"""Training changes these and a graph for inference does not depend on them, so fine-tuned checkpoints hit."""
+"""Training changes these, or an export writes them, and a graph for inference does not depend on them: fine-tuned
+checkpoints hit. So do fields that end as `Kind.ignored_endings` says."""
+
+_STRUCTURE = ("token_dropout",)
+"""Has such an ending, and scales embeddings in inference too (ESM)."""
 
 
-def neuron_config(source: ModelSource, options: dict[str, Any]) -> tuple[NeuronConfig, Choice[Target]]:
+def neuron_config(
+    source: ModelSource, options: dict[str, Any], *, trust_remote_code: bool = False
+) -> tuple[Any, Choice[Target]]:
     """Build the complete configuration of a compile from keyword options.
 
     Raises:
-        ConfigError: an option is unknown, out of range, or contradicts another.
+        ConfigError: an option is unknown, out of range, contradicts another, or is one of other models.
         UnsupportedDtypeError: the target lacks the dtype.
     """
     check_known(options, list(COMPILE_OPTIONS), what="the export")
+    task = infer_task(source.config, options.get("task") or "auto").value
+    kind = kind_of(task)
     given = {
         key: value
         for key, value in plain_options(options).items()
         if value is not None and key not in ("task", "instance_type")
     }
+    check_known(given, [*COMMON_OPTIONS, *kind.options], what=f"a model for {task}")
     target = resolve_target(options.get("instance_type"))
     require_compilable(target.value)
     instance = resolve_instance(options.get("instance_type")).value
-    given.setdefault("torch_dtype", _default_dtype(source.config, given.get("auto_cast", "none")))
-    config = NeuronConfig(
-        task=infer_task(source.config, options.get("task") or "auto").value,
-        target=target.value.name,
-        instance_type=instance.name,
-        **given,
-    )
+    given.setdefault("torch_dtype", _default_dtype(source, given.get("auto_cast", "none")))
+    config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **given)
     require_dtype(target.value, config.torch_dtype)
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)
-    return config.resolve(max_position_embeddings=_num_positions(source.config)), target
+    return kind.resolve(source, config, trust_remote_code=trust_remote_code), target
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -92,39 +99,28 @@ def plain_options(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _num_positions(config: Any) -> int:
-    limit = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-    if limit is None:
-        raise ModelError(
-            refusal(
-                asked=f"compiling a {config.model_type} model",
-                found="its configuration has no max_position_embeddings",
-                why="a compiled decoder has one cache slot for each position, and this one counts none",
-                do="use an architecture with a key and value cache and a limit on positions, such as llama",
-            )
-        )
-    return limit
-
-
-def _default_dtype(config: Any, auto_cast: str) -> str:
+def _default_dtype(source: ModelSource, auto_cast: str) -> str:
     """The checkpoint's own dtype; float32 where auto-cast, which rounds float32, was asked for."""
-    dtype = str(config.dtype or "float32").removeprefix("torch.")
+    of_module = getattr(source.module, "dtype", None)
+    dtype = str(of_module or source.config.dtype or "float32").removeprefix("torch.")
     return dtype if auto_cast == "none" and dtype in get_args(TorchDtype) else "float32"
 
 
-def structure_of(config: Any) -> dict[str, Any]:
+def structure_of(config: Any, task: str = "text-generation") -> dict[str, Any]:
     """The part of a transformers configuration that can shape a graph."""
+    endings = kind_of(task).ignored_endings()
     data = json.loads(config.to_json_string(use_diff=False))
-    return {
+    kept = {
         key: value
         for key, value in data.items()
-        if key not in _NOT_STRUCTURE and not key.endswith(_NOT_STRUCTURE_ENDINGS)
+        if key in _STRUCTURE or (key not in _NOT_STRUCTURE and not key.endswith(endings))
     }
+    return kept | {"num_labels": config.num_labels}
 
 
-def structure_differences(asked: Any, compiled: Any) -> list[str]:
+def structure_differences(asked: Any, compiled: Any, task: str = "text-generation") -> list[str]:
     """Fields in which two transformers configurations ask for different graphs, as text."""
-    left, right = structure_of(asked), structure_of(compiled)
+    left, right = structure_of(asked, task), structure_of(compiled, task)
     return [
         f"{key}={left.get(key)!r}, compiled with {right.get(key)!r}"
         for key in sorted({*left, *right})
@@ -132,7 +128,7 @@ def structure_differences(asked: Any, compiled: Any) -> list[str]:
     ]
 
 
-def request_fields(source: ModelSource, config: NeuronConfig) -> dict[str, Any]:
+def request_fields(source: ModelSource, config: CompileConfig) -> dict[str, Any]:
     """Describe a compile before anything is captured."""
     import torch
     import transformers
@@ -142,23 +138,23 @@ def request_fields(source: ModelSource, config: NeuronConfig) -> dict[str, Any]:
         "source_hash": source_hash(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "model": structure_of(source.config),
+        "model": structure_of(source.config, config.task),
         **_flags(config),
     }
 
 
-def entry_fields(program: Program, source: ModelSource, config: NeuronConfig) -> dict[str, Any]:
+def entry_fields(program: Program, source: ModelSource, config: CompileConfig) -> dict[str, Any]:
     """Describe a compiled program: everything that decides its NEFF."""
     text_config = source.config.get_text_config(decoder=True)
     sizes = {
         "model_type": source.config.model_type,
-        "num_hidden_layers": text_config.num_hidden_layers,
-        "hidden_size": text_config.hidden_size,
+        "num_hidden_layers": getattr(text_config, "num_hidden_layers", None),
+        "hidden_size": getattr(text_config, "hidden_size", None),
     }
     return {"compiler_version": COMPILER_VERSION, "ir_hash": program.content_hash(), **sizes, **_flags(config)}
 
 
-def _flags(config: NeuronConfig) -> dict[str, Any]:
+def _flags(config: CompileConfig) -> dict[str, Any]:
     """Shapes and flags; the instance size and where weights are kept do not change the program."""
     return {
         key: value for key, value in config.to_dict().items() if key not in ("instance_type", "inline_weights_to_neff")
@@ -191,6 +187,7 @@ def cache_request(
 
     where, compile_options = split_options(options)
     source = load_source(model_name_or_path, **where)
-    config, target = neuron_config(source, compile_options)
-    built = compile_source(source, config, target.value, trust_remote_code=where.get("trust_remote_code", False))
+    trust = where.get("trust_remote_code", False)
+    config, target = neuron_config(source, compile_options, trust_remote_code=trust)
+    built = compile_source(source, config, target.value, trust_remote_code=trust)
     return CompileCache(cache_url), entry_fields(built.compiled.program, source, config)

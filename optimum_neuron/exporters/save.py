@@ -26,6 +26,7 @@ from ..version import __version__
 from ..weights import pack_checkpoint
 from ..weights.checkpoint import SINGLE_FILE
 from .folder import FOLDER_VERSION, NEFF_FILE, file_hash
+from .kinds import kind_of
 from .prepare import Prepared
 from .source import ModelSource
 
@@ -42,6 +43,7 @@ _COPIED = (
     "chat_template*",
     "generation_config.json",
     "preprocessor_config.json",
+    "processor_config.json",
     "LICENSE*",
 )
 
@@ -137,6 +139,10 @@ def _write_files(prepared: Prepared, work: Path) -> None:
     model_config = json.loads(prepared.source.config.to_json_string(use_diff=True))
     # The dtype that the weights beside it are written in.
     model_config["dtype"] = prepared.config.torch_dtype
+    model_config.pop("neuron", None)
+    facts = kind_of(prepared.config.task).public_facts(prepared.config, prepared.source.config.model_type)
+    if facts is not None:
+        model_config["neuron"] = facts | {"compiler_version": COMPILER_VERSION}
     (work / "config.json").write_text(json.dumps(model_config, indent=2, sort_keys=True) + "\n")
     artifact: dict[str, Any] = {
         "optimum_neuron_version": __version__,

@@ -12,12 +12,7 @@ from typing import Any
 
 from ..core import Choice
 from ..errors import ModelError, nearest, refusal
-
-TASK_OF_SUFFIX = {"ForCausalLM": "text-generation", "LMHeadModel": "text-generation"}
-"""Ending of a class in `config.architectures` to the task it serves."""
-
-TASKS = ("text-generation",)
-"""Tasks that can be exported."""
+from .tasks import TASKS, task_of, tasks_of
 
 _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.neuron"]
 
@@ -34,11 +29,14 @@ class ModelSource:
     """Its transformers configuration."""
     revision: str | None
     """Revision that was asked for."""
+    module: Any = None
+    """The model itself, where it is in memory and the folder has its configuration only."""
 
     @property
     def has_weights(self) -> bool:
         """Whether there is anything to bind; a configuration alone can be compiled too."""
-        return any(self.folder.glob("*.safetensors")) or any(self.folder.glob("*.bin"))
+        in_folder = any(self.folder.glob("*.safetensors")) or any(self.folder.glob("*.bin"))
+        return self.module is not None or in_folder
 
 
 def find_folder(
@@ -179,7 +177,8 @@ def infer_task(config: Any, task: str = "auto") -> Choice[str]:
                     do="pass one of them or leave it to be inferred",
                 )
             )
-        _require_decoder(config)
+        if TASKS[task].kind == "decoder":
+            _require_decoder(config)
         return Choice(value=task, reason="asked for by name")
     if (served := served_task(config)) is not None:
         return served
@@ -187,8 +186,8 @@ def infer_task(config: Any, task: str = "auto") -> Choice[str]:
         refusal(
             asked=f"the task of a {config.model_type} model",
             found=f"architectures {', '.join(config.architectures or ()) or 'not given in config.json'}",
-            why=f"only {', '.join(TASKS)} can be exported",
-            do="pass task='text-generation' if the model generates text",
+            why=f"tasks that can be exported are {', '.join(TASKS)}",
+            do=f"name the task; a {config.model_type} model serves {', '.join(tasks_of(config.model_type)) or 'none'}",
         )
     )
 
@@ -202,7 +201,7 @@ def _require_decoder(config: Any) -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     architectures = list(config.architectures or ())
-    other = architectures and not any(name.endswith(tuple(TASK_OF_SUFFIX)) for name in architectures)
+    other = architectures and not any(name.endswith(TASKS["text-generation"].suffixes) for name in architectures)
     encodes = getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", None) is False
     if config.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not hasattr(config, "auto_map"):
         found = "transformers has no causal language model of this architecture"
@@ -223,7 +222,6 @@ def _require_decoder(config: Any) -> None:
 def served_task(config: Any) -> Choice[str] | None:
     """The task that `config.architectures` says the model is for, or None where it says nothing known."""
     for architecture in config.architectures or ():
-        for suffix, served in TASK_OF_SUFFIX.items():
-            if architecture.endswith(suffix):
-                return Choice(value=served, reason=f"config.architectures has {architecture}")
+        if (served := task_of(architecture)) is not None:
+            return Choice(value=served, reason=f"config.architectures has {architecture}")
     return None

@@ -7,22 +7,24 @@ Most checkpoints are mapped as they are. Some architectures rename or fuse tenso
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..core import Choice
 from ..errors import ModelError, WeightsError, refusal
 from ..weights import Checkpoint, StateDict, TensorSource
+from .kinds import kind_of
+from .source import ModelSource
+from .tasks import TASKS
 
 
 def open_tensors(
-    folder: Path,
+    source: ModelSource,
     sources: Mapping[str, tuple[str, ...]],
     *,
+    task: str,
     family: str,
     dtype: str,
-    config: Any = None,
     trust_remote_code: bool = False,
 ) -> Choice[TensorSource]:
     """Return the tensors of a checkpoint under the names that `sources` asks for, and how they were opened.
@@ -31,39 +33,57 @@ def open_tensors(
         WeightsError: there are no safetensors in the folder, or tensors are missing in them.
         ModelError: transformers cannot load the checkpoint.
     """
-    checkpoint = Checkpoint.open(folder)
     names = {name for group in sources.values() for name in group}
+    if source.module is not None:
+        return Choice(value=_state_dict(source.module, source.name), reason="those of the model in memory")
+    checkpoint = Checkpoint.open(source.folder)
     missing = sorted(names - checkpoint.specs.keys())
-    if not missing or family != "generic":
+    if not missing or not kind_of(task).converts(family):
         return Choice(value=checkpoint, reason="mapped from the checkpoint's safetensors")
-    model = load_original(folder, dtype=dtype, config=config, trust_remote_code=trust_remote_code)
-    tensors = StateDict(tensors=model.state_dict(), origin=f"{folder}, converted by transformers")
+    model = load_original(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code, needed=names)
     return Choice(
-        value=tensors,
+        value=_state_dict(model, f"{source.folder}, converted by transformers"),
         reason=f"loaded by transformers, which converts this architecture's tensors ({missing[0]} is not in the files)",
     )
 
 
-def load_original(folder: Path, *, dtype: str, config: Any = None, trust_remote_code: bool = False) -> Any:
+def _state_dict(model: Any, origin: str) -> StateDict:
+    # A tied tensor has several names, and the state dict of a model may have been cut to one of them.
+    named = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    return StateDict(tensors={**{n: t.detach() for n, t in named.items()}, **model.state_dict()}, origin=origin)
+
+
+def load_original(
+    source: ModelSource,
+    *,
+    task: str,
+    dtype: str,
+    trust_remote_code: bool = False,
+    needed: Collection[str] | None = None,
+) -> Any:
     """The original transformers model on the CPU, in evaluation mode.
 
     Args:
-        folder: the checkpoint.
+        source: the checkpoint, with the transformers configuration to use; a model in memory is returned itself.
+        task: what for: a task has an auto class.
         dtype: torch's name of the dtype to load it in.
-        config: a transformers configuration to use instead of the folder's.
         trust_remote_code: let the checkpoint's own code run.
+        needed: tensors that must be in the checkpoint; None: all.
 
     Raises:
         ModelError: transformers cannot load it.
         WeightsError: tensors are missing, which transformers would fill with random numbers.
     """
     import torch
-    from transformers import AutoModelForCausalLM
+    import transformers
 
+    if source.module is not None:
+        return source.module if source.module.dtype == getattr(torch, dtype) else _in_dtype(source.module, dtype)
+    folder = source.folder
     try:
-        model, told = AutoModelForCausalLM.from_pretrained(
+        model, told = getattr(transformers, TASKS[task].auto_class).from_pretrained(
             folder,
-            config=copy.deepcopy(config),
+            config=copy.deepcopy(source.config),
             dtype=getattr(torch, dtype),
             trust_remote_code=trust_remote_code,
             output_loading_info=True,
@@ -77,7 +97,7 @@ def load_original(folder: Path, *, dtype: str, config: Any = None, trust_remote_
                 do="repair the checkpoint; to compare nothing, pass --disable-validation",
             )
         ) from error
-    if missing := sorted(told["missing_keys"]):
+    if missing := sorted(name for name in told["missing_keys"] if needed is None or name in needed):
         raise WeightsError(
             refusal(
                 asked=f"the original model in {folder}",
@@ -88,3 +108,10 @@ def load_original(folder: Path, *, dtype: str, config: Any = None, trust_remote_
             details={"problems": missing},
         )
     return model.eval()
+
+
+def _in_dtype(model: Any, dtype: str) -> Any:
+    """A copy of a model in memory, which stays as it is."""
+    import torch
+
+    return copy.deepcopy(model).to(getattr(torch, dtype))

@@ -1,4 +1,4 @@
-"""Compare a compiled decoder with the original in float32 on the CPU, entry point by entry point.
+"""Compare a compiled model with the original in float32 on the CPU: statistics, tolerances, and decoders.
 
 The same token ids go through both. Differences are reported as maximum and mean error, signal-to-noise ratio
 and agreement of the most likely token; past the tolerance the first diverging module is named.
@@ -10,7 +10,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..configuration import NeuronConfig
+from ..configuration import CompileConfig, NeuronConfig
 from ..errors import ValidationError, refusal
 
 if TYPE_CHECKING:
@@ -96,12 +96,31 @@ def compare(output: str, found: torch.Tensor, original: torch.Tensor, *, toleran
     )
 
 
-def default_tolerance(config: NeuronConfig, largest_logit: float) -> float:
+def default_tolerance(config: CompileConfig, largest_logit: float) -> float:
     """Absolute tolerance for logits of a given size under the configuration's arithmetic."""
     narrow = config.auto_cast_type if config.auto_cast != "none" else config.torch_dtype
     if narrow == "float32":
         return FLOAT32_TOLERANCE
     return TOLERANCE_ROUNDOFFS * UNIT_ROUNDOFF[narrow] * largest_logit
+
+
+def refuse_drift(failed: list[OutputError], where: str) -> str:
+    """The message for outputs past their tolerance, with their statistics and the place where it begins."""
+    rows = [
+        f"  {e.output}: max {e.max_abs_error:.3g}, mean {e.mean_abs_error:.3g}, SQNR {e.sqnr_db:.1f} dB, "
+        f"top-1 {e.top1_agreement:.1%}, tolerance {e.tolerance:.3g}"
+        for e in failed
+    ]
+    return (
+        refusal(
+            asked="comparing the compiled model with the original in float32",
+            found=f"{len(failed)} outputs are past the tolerance; {where}",
+            why="a model that answers differently must not be exported unnoticed",
+            do="pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison",
+        )
+        + "\n"
+        + "\n".join(rows)
+    )
 
 
 def validate_decoder(
@@ -174,22 +193,7 @@ def _run_all(loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, 
 def _message(
     failed: list[OutputError], loaded: LoadedProgram, reference: Any, config: NeuronConfig, ids_BT: torch.Tensor
 ) -> str:
-    rows = [
-        f"  {e.output}: max {e.max_abs_error:.3g}, mean {e.mean_abs_error:.3g}, SQNR {e.sqnr_db:.1f} dB, "
-        f"top-1 {e.top1_agreement:.1%}, tolerance {e.tolerance:.3g}"
-        for e in failed
-    ]
-    where = _first_diverging(loaded, reference, config, ids_BT)
-    return (
-        refusal(
-            asked="comparing the compiled model with the original in float32",
-            found=f"{len(failed)} outputs are past the tolerance; {where}",
-            why="a model that answers differently must not be exported unnoticed",
-            do="pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison",
-        )
-        + "\n"
-        + "\n".join(rows)
-    )
+    return refuse_drift(failed, _first_diverging(loaded, reference, config, ids_BT))
 
 
 def _first_diverging(loaded: LoadedProgram, reference: Any, config: NeuronConfig, ids_BT: torch.Tensor) -> str:

@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .causal_lm import NeuronModelForCausalLM
+    from .tasks import (
+        NeuronModelForAudioClassification,
+        NeuronModelForAudioFrameClassification,
+        NeuronModelForCTC,
+        NeuronModelForDepthEstimation,
+        NeuronModelForFeatureExtraction,
+        NeuronModelForImageClassification,
+        NeuronModelForMaskedLM,
+        NeuronModelForMultipleChoice,
+        NeuronModelForObjectDetection,
+        NeuronModelForQuestionAnswering,
+        NeuronModelForSemanticSegmentation,
+        NeuronModelForSequenceClassification,
+        NeuronModelForTokenClassification,
+        NeuronModelForXVector,
+        NeuronModelForZeroShotImageClassification,
+    )
+    from .traced import NeuronTracedModel
 
-__all__ = ["NeuronModelForCausalLM"]
+__all__ = [
+    "NeuronModelForAudioClassification",
+    "NeuronModelForAudioFrameClassification",
+    "NeuronModelForCTC",
+    "NeuronModelForCausalLM",
+    "NeuronModelForDepthEstimation",
+    "NeuronModelForFeatureExtraction",
+    "NeuronModelForImageClassification",
+    "NeuronModelForMaskedLM",
+    "NeuronModelForMultipleChoice",
+    "NeuronModelForObjectDetection",
+    "NeuronModelForQuestionAnswering",
+    "NeuronModelForSemanticSegmentation",
+    "NeuronModelForSequenceClassification",
+    "NeuronModelForTokenClassification",
+    "NeuronModelForXVector",
+    "NeuronModelForZeroShotImageClassification",
+    "NeuronTracedModel",
+]
+
+_MODULES = {"NeuronModelForCausalLM": "causal_lm", "NeuronTracedModel": "traced"}
+"""Where a name is; every other one is in `tasks.py`."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "NeuronModelForCausalLM":
-        from .causal_lm import NeuronModelForCausalLM
-
-        return NeuronModelForCausalLM
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'tasks')}"), name)

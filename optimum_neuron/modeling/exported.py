@@ -14,13 +14,13 @@ from ..compiler.lower.lower import lower
 from ..compiler.memory import memory_need
 from ..compiler.neff import check_target, open_neff
 from ..compiler.package import WEIGHTS_MEMBER, read_program
-from ..configuration import NeuronConfig
+from ..configuration import CompileConfig, check_known
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError, refusal
-from ..exporters.decoder import graph_names
 from ..exporters.folder import NEFF_FILE, FolderInfo, read_folder, verify_weights
+from ..exporters.kinds import kind_of
 from ..exporters.prepare import Prepared
-from ..exporters.request import plain_options, structure_differences
+from ..exporters.request import COMMON_OPTIONS, plain_options, structure_differences
 from ..exporters.source import ModelSource, read_config
 from ..hardware import resolve_instance, resolve_target
 from ..runtime.loaded import load_program
@@ -58,6 +58,7 @@ def load_exported(
     """
     asked = plain_options({key: value for key, value in asked.items() if value is not None})
     info = read_folder(folder)
+    check_known(asked, [*COMMON_OPTIONS, *kind_of(info.config.task).options], what=f"a model for {info.config.task}")
     _check_asked(info, asked, folder)
     verify_weights(folder, info.artifact)
     instance_type = asked.get("instance_type") or info.config.instance_type
@@ -68,7 +69,7 @@ def load_exported(
         inlined = neff.read(WEIGHTS_MEMBER) if WEIGHTS_MEMBER in neff.names else None
     _check_program(program, metadata, info.config, folder)
     saved = read_config(folder, trust_remote_code=trust_remote_code)
-    _check_config(config, saved, folder)
+    _check_config(config, saved, folder, info.config.task)
     host_level = asked.get("optlevel", info.config.optlevel)
     prepared = Prepared(
         source=ModelSource(name=name, folder=folder, revision=revision, config=saved),
@@ -102,7 +103,7 @@ def _check_asked(info: FolderInfo, asked: dict[str, Any], folder: Path) -> None:
     wrong = [
         f"{key}={value!r}, compiled with {saved[key]!r}"
         for key, value in asked.items()
-        if key not in free and saved[key] != (list(value) if isinstance(value, tuple) else value)
+        if key not in free and _as_saved(saved[key]) != _as_saved(value)
     ]
     if wrong:
         raise ConfigError(
@@ -115,8 +116,15 @@ def _check_asked(info: FolderInfo, asked: dict[str, Any], folder: Path) -> None:
         )
 
 
-def _check_config(asked: Any, saved: Any, folder: Path) -> None:
-    differences = [] if asked is None else structure_differences(asked, saved)
+def _as_saved(value: Any) -> Any:
+    """An option in the form that JSON has; a list of one size is that size."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    return value[0] if len(value) == 1 else list(value)
+
+
+def _check_config(asked: Any, saved: Any, folder: Path, task: str) -> None:
+    differences = [] if asked is None else structure_differences(asked, saved, task)
     if differences:
         raise ConfigError(
             refusal(
@@ -128,19 +136,10 @@ def _check_config(asked: Any, saved: Any, folder: Path) -> None:
         )
 
 
-def _check_program(program: Program, metadata: dict[str, Any], config: NeuronConfig, folder: Path) -> None:
+def _check_program(program: Program, metadata: dict[str, Any], config: CompileConfig, folder: Path) -> None:
     """A program that belongs to another `neuron_config.json` would fail in the middle of a generation."""
-    graphs = graph_names(config)
     problems = [f"its metadata has no {key}" for key in _METADATA if key not in metadata]
-    if set(program.graphs) != graphs:
-        problems.append(f"its graphs are {', '.join(sorted(program.graphs))} instead of {', '.join(sorted(graphs))}")
-    else:
-        rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values()}
-        if rows != {config.batch_size}:
-            found = ", ".join(map(str, sorted(rows)))
-            problems.append(f"its graphs have {found} rows instead of batch_size={config.batch_size}")
-        if any(config.sequence_length not in spec.shape for spec in program.states.values()):
-            problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
+    problems += kind_of(config.task).problems(program, metadata, config)
     if problems:
         raise ArtifactError(
             refusal(

@@ -13,13 +13,14 @@ from typing import Any, Self
 import torch
 
 from ..configuration import check_known
-from ..errors import ConfigError, WeightsError, refusal
+from ..errors import ConfigError, ModelError, WeightsError, refusal
 from ..exporters.export import describe
 from ..exporters.folder import is_broken_export, is_export, read_folder
 from ..exporters.prepare import Prepared, open_cache, prepare
 from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config, structure_differences
 from ..exporters.save import save_folder
 from ..exporters.source import ModelSource, find_folder, load_source
+from ..exporters.tasks import TASKS
 from ..exporters.tensors import open_tensors
 from ..runtime.executor import Executor
 from ..runtime.loaded import LoadedProgram
@@ -85,6 +86,7 @@ class NeuronModel:
                 config=config,
                 trust_remote_code=where.get("trust_remote_code", False),
             )
+            cls._check_task(prepared)
             return cls(prepared)
         if is_broken_export(folder) and not export:
             read_folder(folder)  # says what is missing
@@ -121,7 +123,9 @@ class NeuronModel:
         disable_neuron_cache: bool = False,
         cache_url: str | None = None,
     ) -> Self:
-        complete, target = neuron_config(source, {"task": cls.task, **asked})
+        complete, target = neuron_config(
+            source, {**asked, "task": asked.get("task") or cls.task}, trust_remote_code=trust_remote_code
+        )
         prepared = prepare(
             source,
             complete,
@@ -141,6 +145,27 @@ class NeuronModel:
                 )
             )
         return cls(prepared)
+
+    @classmethod
+    def _check_task(cls, prepared: Prepared) -> None:
+        """Refuse an export for another task; it has other results.
+
+        Raises:
+            ModelError: the exported folder serves another task.
+        """
+        task = prepared.config.task
+        if cls.task in ("", task):
+            return
+        assert prepared.loaded is not None
+        prepared.loaded.close()
+        raise ModelError(
+            refusal(
+                asked=f"{cls.__name__} of {prepared.source.name}",
+                found=f"it was exported for {task}",
+                why=f"{cls.__name__} serves {cls.task}",
+                do=f"use {TASKS[task].model_class}, or export the checkpoint for {cls.task}",
+            )
+        )
 
     def save_pretrained(self, save_directory: str | Path, push_to_hub: bool = False, **kwargs: Any) -> None:
         """Write an exported folder, which `from_pretrained` and the command line read."""
@@ -183,19 +208,20 @@ class NeuronModel:
         """
         folder = find_folder(weights)
         self._refuse_other_architecture(folder)
+        source = ModelSource(name=str(weights), folder=folder, config=self.config, revision=None)
         tensors = open_tensors(
-            folder,
+            source,
             self.prepared.weight_sources,
+            task=self.neuron_config.task,
             family=self.prepared.family,
             dtype=self.neuron_config.torch_dtype,
-            config=self.config,
         )
         bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, tensors.value)
         assert self.prepared.host is not None
         self.loaded.executor = Executor(self.loaded.program, self.prepared.host.functions, bound.tensors)
         self.prepared.weights, self.prepared.tensors = bound, tensors
         self.prepared.validation = []  # that was of the weights before
-        self.prepared.source = ModelSource(name=str(weights), folder=folder, config=self.config, revision=None)
+        self.prepared.source = source
 
     def _refuse_other_architecture(self, folder: Path) -> None:
         """Weights of equal shapes can belong to other rotary frequencies, or to a model with biases."""
@@ -216,7 +242,8 @@ class NeuronModel:
         if data.get("model_type") != self.config.model_type:
             differences = [f"model_type={data.get('model_type')!r}, compiled with {self.config.model_type!r}"]
         else:
-            differences = structure_differences(type(self.config).from_dict(data), self.config)
+            other = type(self.config).from_dict(data)
+            differences = structure_differences(other, self.config, self.neuron_config.task)
         if differences:
             raise WeightsError(
                 refusal(
@@ -244,7 +271,7 @@ class NeuronModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of weights and cache."""
+        """Dtype of weights."""
         return getattr(torch, self.neuron_config.torch_dtype)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import AutoModelForCausalLM, PreTrainedConfig
+import transformers
+from transformers import PreTrainedConfig
+
+from ..exporters.tasks import TASKS
 
 
 class CompiledModelConfig(PreTrainedConfig):
@@ -19,6 +22,6 @@ class CompiledModelConfig(PreTrainedConfig):
 
 def register(model_class: type[Any]) -> type[Any]:
     """Register a class for the auto class of its task; usable as a decorator."""
-    auto_class = {"text-generation": AutoModelForCausalLM}[model_class.task]
+    auto_class = getattr(transformers, TASKS[model_class.task].auto_class)
     auto_class.register(CompiledModelConfig, model_class, exist_ok=True)
     return model_class

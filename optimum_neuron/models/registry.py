@@ -113,7 +113,7 @@ def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_r
         module = build(config, trust_remote_code=trust_remote_code)
         _cast(module, getattr(torch, dtype))
         sources = generic_weight_map(
-            [name for name, _ in module.named_parameters()] + [name for name, _ in _persistent_buffers(module)]
+            [name for name, _ in module.named_parameters()] + [name for name, _ in persistent_buffers(module)]
         )
         return Family(
             choice=choice,
@@ -144,7 +144,8 @@ def _cast(module: nn.Module, dtype: Any) -> None:
                 parameter.data = parameter.data.to(dtype)
 
 
-def _persistent_buffers(module: nn.Module) -> list[tuple[str, Any]]:
+def persistent_buffers(module: nn.Module) -> list[tuple[str, Any]]:
+    """Buffers that a checkpoint has, by path."""
     found = []
     for path, owner in module.named_modules():
         for name, buffer in owner.named_buffers(recurse=False):

@@ -1,0 +1,115 @@
+"""The architectures of one forward that are tested, as data: what they take, and what they need of their own.
+
+Everything else is read from the model: a transformers architecture that is not in this table takes the generic path,
+which is this code without the table. Add a row, a tiny configuration in `tests/encoders.py`, and run the tests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...core import Choice
+from .patches import BIAS_CACHE, CONVOLUTION, DEPTHWISE, GROUP_NORM, LENGTHS, POSITIONS, TRIGRAM, XVECTOR, Patch
+
+GENERIC = "generic"
+"""Name of the path of architectures that are not in the table."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """What is known of one or several model types."""
+
+    model_types: tuple[str, ...]
+    """Architectures that behave alike."""
+    modality: str
+    """Kind of input, for the support table."""
+    patches: tuple[Patch, ...] = ()
+    """What is done differently while the model is traced."""
+    exact: str | None = None
+    """Why inputs cannot be padded, although the model takes a mask."""
+    exact_tasks: tuple[str, ...] = ()
+    """Tasks of which that is true; none: all."""
+    without: tuple[str, ...] = ()
+    """Arguments of `forward` that are no inputs."""
+    positions_after_padding: bool = False
+    """Positions count from `pad_token_id + 1`, so that as many fewer are left."""
+    contrastive: bool = False
+    """Compares every text with every image: their batches are of different sizes."""
+
+
+ARCHITECTURES = (
+    Architecture(
+        model_types=(
+            *("bert", "albert", "distilbert", "electra", "deberta", "deberta-v2"),
+            "modernbert",
+        ),
+        modality="text",
+    ),
+    Architecture(
+        model_types=("roberta", "xlm-roberta", "camembert", "mpnet"), modality="text", positions_after_padding=True
+    ),
+    Architecture(model_types=("esm",), modality="text", positions_after_padding=True),
+    Architecture(
+        model_types=("roformer",),
+        modality="text",
+        exact="it reads the last position, which would be padding",
+        exact_tasks=("multiple-choice",),
+    ),
+    Architecture(model_types=("mobilebert",), modality="text", patches=(TRIGRAM,)),
+    Architecture(
+        model_types=("convbert",),
+        modality="text",
+        patches=(CONVOLUTION,),
+        exact="it reads the last position, which would be padding",
+        exact_tasks=("multiple-choice",),
+    ),
+    Architecture(model_types=("flaubert", "xlm"), modality="text", patches=(LENGTHS,), without=("token_type_ids",)),
+    Architecture(
+        model_types=(
+            *("vit", "beit", "convnext", "convnextv2", "cvt", "deit", "swin", "swinv2", "dinov2"),
+            *("mobilenet_v2", "mobilevit", "resnet", "yolos", "dpt", "segformer", "pp_lcnet"),
+        ),
+        modality="image",
+    ),
+    Architecture(model_types=("levit",), modality="image", patches=(BIAS_CACHE,)),
+    Architecture(model_types=("detr",), modality="image"),
+    Architecture(model_types=("clip",), modality="text and image", contrastive=True),
+    Architecture(
+        model_types=("siglip",),
+        modality="text and image",
+        contrastive=True,
+        without=("attention_mask",),
+        exact="it was trained on texts that the tokenizer pads to one length, and reads the last position",
+    ),
+    Architecture(
+        model_types=("wav2vec2", "wavlm", "hubert", "unispeech", "unispeech-sat"),
+        modality="audio",
+        patches=(GROUP_NORM, XVECTOR),
+    ),
+    Architecture(model_types=("wav2vec2-conformer",), modality="audio", patches=(GROUP_NORM, DEPTHWISE, XVECTOR)),
+    Architecture(model_types=("wav2vec2-bert",), modality="audio", patches=(XVECTOR,)),
+    Architecture(model_types=("data2vec-audio",), modality="audio", patches=(POSITIONS, XVECTOR)),
+    Architecture(
+        model_types=("sew", "sew-d"),
+        modality="audio",
+        exact="it averages neighboring frames, and a real one may be beside padding",
+    ),
+    Architecture(model_types=("audio-spectrogram-transformer",), modality="audio", without=("attention_mask",)),
+)
+
+_BY_TYPE = {model_type: row for row in ARCHITECTURES for model_type in row.model_types}
+_UNKNOWN = Architecture(model_types=(), modality="any")
+
+
+def find_architecture(model_type: str) -> tuple[Choice[str], Architecture]:
+    """Return what is known of a model type, and whether it is anything."""
+    row = _BY_TYPE.get(model_type)
+    if row is not None:
+        return Choice(value=model_type, reason=f"the table of architectures has {model_type}"), row
+    reason = f"{model_type} is not in the table of architectures: inputs and axes are read from its forward"
+    return Choice(value=GENERIC, reason=reason), _UNKNOWN
+
+
+def model_types() -> tuple[str, ...]:
+    """Every architecture of the table, in its order."""
+    return tuple(_BY_TYPE)

@@ -1,0 +1,105 @@
+"""A transformers model as a module of flat tensors that can be captured, and what its results are called.
+
+Parameters keep their names behind `MODEL`. It knows nothing of buckets or targets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...compiler.capture import Captured, capture, fake_parameters, quiet
+from ...core import TensorSpec
+from ...errors import CaptureError
+from .patches import Patch
+
+MODEL = "model"
+"""Attribute of `Forward` that holds the model: the first part of a program's weight names."""
+
+
+def flatten(output: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Tensors of a transformers result by name; an element of a tuple is "hidden_states.0". Results that are nested
+    are left out.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for name, value in output.items():
+        if isinstance(value, torch.Tensor):
+            found[name] = value
+        elif isinstance(value, (tuple, list)) and all(isinstance(part, torch.Tensor) for part in value):
+            found |= {f"{name}.{index}": part for index, part in enumerate(value)}
+    return found
+
+
+def unflatten(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Inverse of `flatten`."""
+    found: dict[str, Any] = {}
+    for path, tensor in tensors.items():
+        name, _, index = path.partition(".")
+        found[name] = (*found.get(name, ()), tensor) if index else tensor
+    return found
+
+
+def call_options(model: nn.Module, *, attentions: bool, hidden_states: bool) -> dict[str, Any]:
+    """Arguments that say what a model returns: a result class, and no cache."""
+    taken = inspect.signature(model.forward).parameters
+    options: dict[str, Any] = {"return_dict": True}
+    options |= {"use_cache": False} if "use_cache" in taken else {}
+    options |= {"output_attentions": True} if attentions else {}
+    return options | ({"output_hidden_states": True} if hidden_states else {})
+
+
+class Forward(nn.Module):
+    """Calls a model with positional tensors and returns flat results, floating ones in float32."""
+
+    def __init__(
+        self, model: nn.Module, names: Sequence[str], options: Mapping[str, Any], patches: Sequence[Patch]
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self._names, self._options, self._patches = tuple(names), dict(options), tuple(patches)
+        self.result_names: tuple[str, ...] = ()
+        self.result_type = ""
+
+    def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """Results of one call; their names are in `result_names` afterwards."""
+        arguments: dict[str, Any] = dict(zip(self._names, tensors, strict=True))
+        with contextlib.ExitStack() as stack:
+            for patch in self._patches:
+                stack.enter_context(patch.around(self.model, arguments))
+            output = self.model(**arguments, **self._options)
+        found = flatten(output)
+        self.result_names = tuple(found)
+        self.result_type = f"{type(output).__module__}.{type(output).__qualname__}"
+        return [tensor.float() if tensor.is_floating_point() else tensor for tensor in found.values()]
+
+    def measure(self, inputs: Mapping[str, TensorSpec]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the results, without computing them.
+
+        Raises:
+            CaptureError: the model does not take such inputs, or depends on their values.
+        """
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        with fake_parameters(self, mode), torch.no_grad(), quiet(), mode:
+            tensors = self(*(torch.empty(s.shape, dtype=getattr(torch, s.dtype)) for s in inputs.values()))
+        return {name: tuple(map(int, tensor.shape)) for name, tensor in zip(self.result_names, tensors, strict=True)}
+
+    def capture(self, name: str, inputs: Mapping[str, TensorSpec], shorten: bool) -> Captured:
+        """Trace as a graph of the given name, see `compiler.capture`.
+
+        Raises:
+            CaptureError: the model is not static, or returns something else when it has fewer layers.
+        """
+        whole = self.result_names
+        captured = capture(self, name=name, inputs=inputs, outputs=(), shorten=shorten)
+        if self.result_names != whole:
+            self.result_names = whole
+            raise CaptureError("its results depend on the number of layers")
+        return dataclasses.replace(captured, outputs=whole)

@@ -1,0 +1,145 @@
+"""Which tensors a model of one forward takes, which axes they have, and how large these are by default.
+
+It reads the signature of `forward`, the configuration and, for images, the image processor's file. It knows nothing of
+graphs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+from ...errors import ModelError, refusal
+from .architectures import Architecture
+from .signature import Input
+
+DEFAULT_SIZES = {"batch_size": 1, "text_batch_size": 1, "image_batch_size": 1, "num_choices": 4}
+DEFAULT_LENGTH, DEFAULT_SAMPLES, DEFAULT_FRAMES, DEFAULT_PIXELS, DEFAULT_CHANNELS = 128, 160_000, 1_000, 224, 3
+_KNOWN = ("input_ids", "pixel_values", "input_values", "input_features")
+
+
+def model_inputs(model: Any, task: str, row: Architecture, dtype: str) -> tuple[Input, ...]:
+    """Inputs of a model, in the order in which its graphs take them.
+
+    Raises:
+        ModelError: its forward takes none of the inputs that are known.
+    """
+    config = model.config
+    taken = [name for name in inspect.signature(model.forward).parameters if name not in row.without]
+    contrastive = row.contrastive or task == "zero-shot-image-classification"
+    texts, images = ("text_batch_size", "image_batch_size") if contrastive else ("batch_size", "batch_size")
+    both = "input_ids" in taken and "pixel_values" in taken
+    found: list[Input] = []
+    if "input_ids" in taken:
+        text = config.get_text_config()
+        axes = (texts if both else "batch_size", *(("num_choices",) if task == "multiple-choice" else ()))
+        found += _text(taken, text, (*axes, "sequence_length"))
+    if "pixel_values" in taken:
+        batch = images if both else "batch_size"
+        pixels = (batch, "num_channels", "height", "width")
+        found.append(Input(name="pixel_values", dtype=dtype, axes=pixels))
+        if "pixel_mask" in taken:
+            found.append(Input(name="pixel_mask", dtype="int64", axes=(batch, "height", "width"), default=1))
+    found += _audio(taken, config, dtype)
+    if not found:
+        raise ModelError(
+            refusal(
+                asked=f"compiling {type(model).__name__}",
+                found=f"its forward takes {', '.join(taken)}",
+                why=f"inputs that are known are {', '.join(_KNOWN)}",
+                do="trace the model with torch_neuronx.trace, which takes any example inputs",
+            )
+        )
+    return tuple(found)
+
+
+def _text(taken: list[str], config: Any, axes: tuple[str, ...]) -> list[Input]:
+    padding = getattr(config, "pad_token_id", None)
+    padding = getattr(config, "pad_index", None) if padding is None else padding
+    found = [Input(name="input_ids", dtype="int64", axes=axes, padding=padding or 0, limit=_vocabulary(config))]
+    if "attention_mask" in taken:
+        found.append(Input(name="attention_mask", dtype="int64", axes=axes, default=1, limit=2))
+    kinds = getattr(config, "type_vocab_size", 0) or 0
+    if "token_type_ids" in taken and kinds > 1:
+        found.append(Input(name="token_type_ids", dtype="int64", axes=axes, default=0, limit=kinds))
+    return found
+
+
+def _vocabulary(config: Any) -> int | None:
+    return getattr(config, "vocab_size", None) or getattr(config, "n_words", None)
+
+
+def _audio(taken: list[str], config: Any, dtype: str) -> list[Input]:
+    frames = ("batch_size", "nb_max_frames", "feature_size")
+    if "input_values" in taken:
+        # Raw samples go through convolutions; what has mel bins takes a spectrogram under the same name.
+        is_raw = not hasattr(config, "num_mel_bins")
+        axes = ("batch_size", "audio_sequence_length") if is_raw else frames
+        name = "input_values"
+    elif "input_features" in taken:
+        axes, name = frames, "input_features"
+    else:
+        return []
+    found = [Input(name=name, dtype=dtype, axes=axes)]
+    if "attention_mask" in taken:
+        found.append(Input(name="attention_mask", dtype="int64", axes=axes[:2], default=1, limit=2))
+    return found
+
+
+def default_sizes(inputs: tuple[Input, ...], config: Any, folder: Path) -> dict[str, int]:
+    """Axes of the inputs with the sizes that a model is compiled for where none is asked for."""
+    axes = dict.fromkeys(axis for tensor in inputs for axis in tensor.axes)
+    height, width = _image_size(config, folder) if "height" in axes else (0, 0)
+    mel_bins = getattr(config, "num_mel_bins", None) or getattr(config, "feature_projection_input_dim", None)
+    vision = getattr(config, "vision_config", config)
+    sizes = DEFAULT_SIZES | {
+        "sequence_length": DEFAULT_LENGTH,
+        "num_channels": getattr(vision, "num_channels", None) or DEFAULT_CHANNELS,
+        "height": height,
+        "width": width,
+        "audio_sequence_length": DEFAULT_SAMPLES,
+        "nb_max_frames": getattr(config, "max_length", None) or DEFAULT_FRAMES,
+        "feature_size": mel_bins or 80,
+    }
+    return {axis: sizes[axis] for axis in axes}
+
+
+def largest_sizes(inputs: tuple[Input, ...], config: Any, row: Architecture) -> dict[str, int]:
+    """Sizes that the model's tables of positions allow."""
+    text = config.get_text_config() if any(tensor.name == "input_ids" for tensor in inputs) else config
+    limits = {}
+    positions = getattr(text, "max_position_embeddings", None)
+    if positions and positions > 0 and any("sequence_length" in tensor.axes for tensor in inputs):
+        limits["sequence_length"] = positions
+        if row.positions_after_padding and getattr(text, "position_embedding_type", "absolute") == "absolute":
+            limits["sequence_length"] -= (text.pad_token_id if text.pad_token_id is not None else 1) + 1
+    return limits
+
+
+def _image_size(config: Any, folder: Path) -> tuple[int, int]:
+    vision = getattr(config, "vision_config", config)
+    found = getattr(vision, "image_size", None)
+    if found is None and (folder / "preprocessor_config.json").is_file():
+        processor = json.loads((folder / "preprocessor_config.json").read_text())
+        found = processor.get("crop_size" if processor.get("do_center_crop") else "size")
+    if isinstance(found, dict):
+        edge = found.get("shortest_edge", DEFAULT_PIXELS)
+        return int(found.get("height", edge)), int(found.get("width", edge))
+    if isinstance(found, (list, tuple)):
+        return int(found[0]), int(found[1])
+    return (int(found), int(found)) if found else (DEFAULT_PIXELS, DEFAULT_PIXELS)
+
+
+def frame_rule(config: Any) -> tuple[int, int]:
+    """Samples that a frame of a speech model sees, and samples from one to the next.
+
+    Valid convolutions without padding, one after the other, are one with this window and stride: see "A guide to
+    convolution arithmetic for deep learning" (Dumoulin and Visin, 2016), relationships 5 and 6.
+    """
+    window, stride = 1, 1
+    for kernel, step in zip(getattr(config, "conv_kernel", ()), getattr(config, "conv_stride", ()), strict=True):
+        window += (kernel - 1) * stride
+        stride *= step
+    return window, stride

@@ -1,0 +1,266 @@
+"""What some architectures do in `forward` that no static graph can, and what is done instead while they are traced.
+
+A patch is a context around the call of the model: it may change the arguments and, for its duration, modules. The model
+is the same afterwards. Each comes with its reason, which the export reports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+
+Arguments = dict[str, Any]
+"""What the model is called with, by name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Patch:
+    """One deviation from the original code, which gives the same results."""
+
+    reason: str
+    """What the original does, and why that cannot be compiled."""
+    wanted: Callable[[Any, str], bool]
+    """Whether a configuration needs it for a task."""
+    around: Callable[[nn.Module, Arguments], AbstractContextManager[None]]
+    """Makes the context."""
+
+
+@contextlib.contextmanager
+def _replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+class _Lengths:
+    """Lengths that are only ever compared with the columns of the batch."""
+
+    def __init__(self, num_rows: int, num_columns: int) -> None:
+        self.num_rows, self.num_columns, self.device = num_rows, num_columns, torch.device("cpu")
+
+    def size(self, _dim: int) -> int:
+        return self.num_rows
+
+    def max(self) -> _Lengths:
+        return self
+
+    def item(self) -> int:
+        return self.num_columns
+
+
+@contextlib.contextmanager
+def _known_lengths(model: Any, arguments: Arguments) -> Iterator[None]:
+    # The model below the head: heads do not all pass lengths on.
+    base, original = model.base_model, model.base_model.forward
+
+    def forward(input_ids: torch.Tensor, *args: Any, **given: Any) -> Any:
+        return original(input_ids, *args, **{**given, "lengths": _Lengths(*input_ids.shape)})
+
+    with _replaced_forward(base, forward):
+        yield
+
+
+LENGTHS = Patch(
+    reason="forward asserts that no length exceeds the columns, which reads a tensor's value",
+    wanted=lambda config, task: True,
+    around=_known_lengths,
+)
+
+
+@contextlib.contextmanager
+def _pooled_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
+    with _replaced_forward(model, lambda **given: _xvector(model, **given)):
+        yield
+
+
+def _xvector(model: Any, *, attention_mask: torch.Tensor, return_dict: bool = True, **given: Any) -> Any:
+    """Legend: B rows, T frames, D width."""
+    from transformers.modeling_outputs import XVectorOutput
+
+    output_hidden_states = given.pop("output_hidden_states", None)
+    keep = True if model.config.use_weighted_layer_sum else output_hidden_states
+    outputs = model.base_model(attention_mask=attention_mask, output_hidden_states=keep, return_dict=True, **given)
+    if model.config.use_weighted_layer_sum:
+        weights = nn.functional.softmax(model.layer_weights, dim=-1)
+        hidden_BTD = (torch.stack(outputs.hidden_states, dim=1) * weights.view(-1, 1, 1)).sum(dim=1)
+    else:
+        hidden_BTD = outputs.last_hidden_state
+    hidden_BTD = model.projector(hidden_BTD)
+    for layer in model.tdnn:
+        hidden_BTD = layer(hidden_BTD)
+    lengths_B = model._get_feat_extract_output_lengths(attention_mask.sum(dim=1))
+    lengths_B = lengths_B - sum(layer.dilation * (layer.kernel_size - 1) for layer in model.tdnn)
+    valid_BT1 = (torch.arange(hidden_BTD.shape[1]) < lengths_B[:, None]).unsqueeze(-1)
+    count_B1 = lengths_B[:, None].to(hidden_BTD.dtype)
+    mean_BD = (hidden_BTD * valid_BT1).sum(dim=1) / count_B1
+    squares_BD = ((hidden_BTD - mean_BD[:, None]).square() * valid_BT1).sum(dim=1)
+    pooled = torch.cat([mean_BD, (squares_BD / (count_B1 - 1)).sqrt()], dim=-1)
+    embeddings = model.feature_extractor(pooled)
+    return XVectorOutput(
+        logits=model.classifier(embeddings),
+        embeddings=embeddings,
+        hidden_states=outputs.hidden_states if output_hidden_states else None,
+        attentions=outputs.attentions,
+    )
+
+
+XVECTOR = Patch(
+    reason="each row is cut at its own length before mean and deviation are taken; masked sums take its place",
+    wanted=lambda config, task: task == "audio-xvector",
+    around=_pooled_by_mask,
+)
+
+
+@contextlib.contextmanager
+def _normed_by_mask(model: nn.Module, arguments: Arguments) -> Iterator[None]:
+    lengths_B = arguments["attention_mask"].sum(dim=1)
+    with contextlib.ExitStack() as stack:
+        for module in model.modules():
+            conv, norm = getattr(module, "conv", None), getattr(module, "layer_norm", None)
+            if isinstance(conv, nn.Conv1d) and isinstance(norm, nn.GroupNorm):
+                frames_B = (lengths_B - conv.kernel_size[0]) // conv.stride[0] + 1
+                stack.enter_context(_replaced_forward(norm, _masked_norm(norm, frames_B)))
+        yield
+
+
+def _masked_norm(norm: nn.GroupNorm, frames_B: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Each channel normalized over the real frames of its row; one group for each channel."""
+
+    def forward(hidden_BCT: torch.Tensor) -> torch.Tensor:
+        valid_B1T = (torch.arange(hidden_BCT.shape[-1]) < frames_B[:, None]).unsqueeze(1)
+        count_B11 = frames_B[:, None, None].to(hidden_BCT.dtype)
+        mean_BC1 = (hidden_BCT * valid_B1T).sum(-1, keepdim=True) / count_B11
+        centered_BCT = hidden_BCT - mean_BC1
+        variance_BC1 = (centered_BCT.square() * valid_B1T).sum(-1, keepdim=True) / count_B11
+        return centered_BCT * torch.rsqrt(variance_BC1 + norm.eps) * norm.weight[:, None] + norm.bias[:, None]
+
+    return forward
+
+
+GROUP_NORM = Patch(
+    reason="the first layer normalizes over the whole recording; padding is left out of its statistics",
+    wanted=lambda config, task: getattr(config, "feat_extract_norm", None) == "group",
+    around=_normed_by_mask,
+)
+
+
+@contextlib.contextmanager
+def _convolved_by_mask(model: nn.Module, arguments: Arguments) -> Iterator[None]:
+    mask = arguments["attention_mask"]
+    mask_BT1 = mask.view(-1, mask.shape[-1], 1)
+
+    def masked(hidden: torch.Tensor) -> torch.Tensor:
+        return hidden * mask_BT1.to(hidden.dtype)
+
+    with contextlib.ExitStack() as stack:
+        for module in model.modules():
+            if hasattr(module, "conv_out_layer"):
+                before = module.register_forward_pre_hook(
+                    lambda _, args, kwargs: ((masked(args[0]), *args[1:]), kwargs) if args else (args, kwargs),
+                    with_kwargs=True,
+                )
+                after = module.conv_out_layer.register_forward_hook(lambda _m, _a, output: masked(output))
+                stack.callback(before.remove)
+                stack.callback(after.remove)
+        yield
+
+
+CONVOLUTION = Patch(
+    reason="its convolutions read the tokens beside each token, padding too; padding is zero for them, as past an end",
+    wanted=lambda config, task: True,
+    around=_convolved_by_mask,
+)
+
+
+@contextlib.contextmanager
+def _embedded_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
+    mask = arguments["attention_mask"]
+    mask_BT1 = mask.view(-1, mask.shape[-1], 1)
+    handle = model.get_input_embeddings().register_forward_hook(
+        lambda _m, _a, output: output * mask_BT1.to(output.dtype)
+    )
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+TRIGRAM = Patch(
+    reason="a token's embedding is joined with its neighbors', padding too; padding is zero there, as past an end",
+    wanted=lambda config, task: getattr(config, "trigram_input", False),
+    around=_embedded_by_mask,
+)
+
+
+@contextlib.contextmanager
+def _forgetful(model: nn.Module, _arguments: Arguments) -> Iterator[None]:
+    caches = [module.attention_bias_cache for module in model.modules() if hasattr(module, "attention_bias_cache")]
+    for cache in caches:
+        cache.clear()
+    try:
+        yield
+    finally:
+        for cache in caches:
+            cache.clear()
+
+
+BIAS_CACHE = Patch(
+    reason="it keeps tables of biases from call to call, which would keep what was traced",
+    wanted=lambda config, task: True,
+    around=_forgetful,
+)
+
+
+@contextlib.contextmanager
+def _depthwise_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
+    valid_BT = _valid_frames(model, arguments)
+    with contextlib.ExitStack() as stack:
+        for module in model.modules():
+            if hasattr(module, "depthwise_conv"):
+                stack.enter_context(_masked_frames(module.depthwise_conv, valid_BT))
+        yield
+
+
+@contextlib.contextmanager
+def _positions_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
+    valid_BT = _valid_frames(model, arguments)
+    positions = next(module for path, module in model.named_modules() if path.endswith("pos_conv_embed"))
+    original = positions.forward
+    with contextlib.ExitStack() as stack:
+        # A copy, because padding is cleared in place in what is handed over.
+        stack.enter_context(_replaced_forward(positions, lambda hidden_BTD: original(hidden_BTD.clone())))
+        for layer in positions.layers:
+            stack.enter_context(_masked_frames(layer, valid_BT))
+        yield
+
+
+def _valid_frames(model: Any, arguments: Arguments) -> Callable[[int], torch.Tensor]:
+    """Which of so many frames are real."""
+    frames_B = model._get_feat_extract_output_lengths(arguments["attention_mask"].sum(dim=1))
+    return lambda num_frames: torch.arange(num_frames) < frames_B[:, None]
+
+
+def _masked_frames(module: nn.Module, valid_BT: Callable[[int], torch.Tensor]) -> AbstractContextManager[None]:
+    """The module gets zeros [rows, width, frames] where frames are padding."""
+    original = module.forward
+
+    def forward(hidden_BDT: torch.Tensor) -> torch.Tensor:
+        return original(hidden_BDT * valid_BT(hidden_BDT.shape[-1]).unsqueeze(1).to(hidden_BDT.dtype))
+
+    return _replaced_forward(module, forward)
+
+
+_FRAMES_REASON = (
+    "its convolutions read the frames beside each frame, padding too; padding is zero for them, as past an end"
+)
+
+DEPTHWISE = Patch(reason=_FRAMES_REASON, wanted=lambda config, task: True, around=_depthwise_by_mask)
+POSITIONS = Patch(reason=_FRAMES_REASON, wanted=lambda config, task: True, around=_positions_by_mask)

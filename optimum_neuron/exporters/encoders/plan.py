@@ -1,0 +1,237 @@
+"""How a model of one forward becomes captures, one for each combination of buckets, and how it is checked."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...compiler.capture import Captured, capture_error
+from ...compiler.ir import Program
+from ...core import TensorSpec
+from ...errors import ModelError, NeuronError, refusal
+from ...models.registry import persistent_buffers
+from ..kinds import Kind, Plan
+from ..source import ModelSource
+from ..tasks import TASKS, architectures_of, tasks_of
+from .architectures import Architecture, find_architecture
+from .configuration import AXES, BATCH_AXES, NeuronEncoderConfig, Sizes
+from .entry import MODEL, Forward, call_options
+from .inputs import default_sizes, frame_rule, largest_sizes, model_inputs
+from .signature import Input, OutputAxis, Signature
+from .validate import validate_encoder
+
+
+class EncoderKind(Kind):
+    """Models of one forward."""
+
+    name = "encoder"
+    config_class = NeuronEncoderConfig
+    options = (*AXES, "dynamic_batch_size", "output_attentions", "output_hidden_states")
+
+    def resolve(
+        self, source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool
+    ) -> NeuronEncoderConfig:
+        """Fill in every axis that the model has."""
+        model = build_model(source, config, trust_remote_code=trust_remote_code)
+        _, row = find_architecture(source.config.model_type)
+        inputs = model_inputs(model, config.task, row, config.torch_dtype)
+        return config.resolve(
+            default_sizes(inputs, source.config, source.folder),
+            largest_sizes(inputs, source.config, row),
+            model=f"a {source.config.model_type} model for {config.task}",
+        )
+
+    def plan(self, source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool) -> Plan:
+        """Build the model without weights, find out what its results are, and return its captures."""
+        choice, row = find_architecture(source.config.model_type)
+        model = build_model(source, config, trust_remote_code=trust_remote_code)
+        inputs = model_inputs(model, config.task, row, config.torch_dtype)
+        options = call_options(model, attentions=config.output_attentions, hidden_states=config.output_hidden_states)
+        patches = [patch for patch in row.patches if patch.wanted(source.config, config.task)]
+        forward = Forward(model, [spec.name for spec in inputs], options, patches).eval()
+        signature = _signature(forward, inputs, config, row)
+        names = [name for name, _ in forward.named_parameters()] + [name for name, _ in persistent_buffers(forward)]
+        return Plan(
+            choice=choice,
+            captures=[
+                functools.partial(_capture, forward, name, _specs(inputs, sizes))
+                for name, sizes in config.graphs().items()
+            ],
+            weight_sources={name: (name.removeprefix(f"{MODEL}."),) for name in names},
+            facts={"signature": signature.to_dict(), "patches": [patch.reason for patch in patches]},
+        )
+
+    def validate(
+        self, loaded: Any, reference: Any, metadata: Mapping[str, Any], config: Any, *, atol: float | None
+    ) -> list[Any]:
+        """Compare every graph with the original, and what is padded with what is not."""
+        return validate_encoder(loaded, reference, Signature.from_dict(metadata["signature"]), config, atol=atol)
+
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronEncoderConfig) -> list[str]:
+        """What in a program does not belong to a configuration."""
+        graphs = config.graphs()
+        if "signature" not in metadata:
+            return ["its metadata has no signature"]
+        if set(program.graphs) != set(graphs):
+            found, wanted = ", ".join(sorted(program.graphs)), ", ".join(sorted(graphs))
+            return [f"its graphs are {found} instead of {wanted}"]
+        inputs = Signature.from_dict(metadata["signature"]).inputs
+        return [
+            f"graph {name} takes {', '.join(map(str, program.graphs[name].inputs.values()))}, not what {sizes} makes"
+            for name, sizes in graphs.items()
+            if program.graphs[name].inputs != _specs(inputs, sizes)
+        ]
+
+    def public_facts(self, config: NeuronEncoderConfig, model_type: str) -> dict[str, Any]:
+        """`config.json["neuron"]`, as users' tools look for it."""
+        shapes = {f"static_{axis}": config.to_dict()[axis] for axis in config.axes}
+        plain = {key: value for key, value in config.to_dict().items() if key not in AXES and key != "torch_dtype"}
+        types = {"int_dtype": "int64", "float_dtype": config.torch_dtype, "model_type": model_type}
+        return {**shapes, **plain, **types, "compiler_type": "neuronx-cc (simulated)"}
+
+
+def build_model(source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool) -> Any:
+    """The model of a task without weights, or the module in memory that is exported.
+
+    Raises:
+        ModelError: transformers has no class for the task and architecture.
+    """
+    import transformers
+    from accelerate import init_empty_weights
+
+    if source.module is not None:
+        return source.module
+    require_task(source.config, config.task)
+    options: dict[str, Any] = {"attn_implementation": "eager"} if config.output_attentions else {}
+    auto_class = getattr(transformers, TASKS[config.task].auto_class)
+    try:
+        with init_empty_weights(include_buffers=False):
+            model = auto_class.from_config(copy.deepcopy(source.config), trust_remote_code=trust_remote_code, **options)
+    except (ValueError, TypeError, ImportError, AttributeError, IndexError) as error:
+        raise ModelError(
+            refusal(
+                asked=f"building a {source.config.model_type} model for {config.task}",
+                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",
+                why="transformers cannot build it from this configuration",
+                do="check config.json",
+            )
+        ) from error
+    model.tie_weights()
+    return _cast(model, getattr(torch, config.torch_dtype)).eval()
+
+
+def require_task(config: Any, task: str) -> None:
+    """Refuse a task that transformers has no class of this architecture for.
+
+    Raises:
+        ModelError: it has not; the tasks that it has are named.
+    """
+    if config.model_type in architectures_of(task) or hasattr(config, "auto_map"):
+        return
+    served = tasks_of(config.model_type)
+    raise ModelError(
+        refusal(
+            asked=f"{task} with a {config.model_type} model",
+            found="transformers has no class for it",
+            why=f"{config.model_type} serves {', '.join(served) or 'no task that can be exported'}",
+            do="pass one of these tasks, or another checkpoint",
+        )
+    )
+
+
+def _cast(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Cast parameters and statistics; computed buffers such as rotary frequencies stay as they are."""
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+    for path, buffer in persistent_buffers(model):
+        if buffer.is_floating_point():
+            owner, _, name = path.rpartition(".")
+            model.get_submodule(owner)._buffers[name] = buffer.to(dtype)
+    return model
+
+
+def _specs(inputs: tuple[Input, ...], sizes: Sizes) -> dict[str, TensorSpec]:
+    return {s.name: TensorSpec(shape=tuple(sizes[axis] for axis in s.axes), dtype=s.dtype) for s in inputs}
+
+
+def _capture(forward: Forward, name: str, inputs: Mapping[str, TensorSpec], shorten: bool) -> Captured:
+    return forward.capture(name, inputs, shorten)
+
+
+def _signature(
+    forward: Forward, inputs: tuple[Input, ...], config: NeuronEncoderConfig, row: Architecture
+) -> Signature:
+    """Measure which dimensions of the results follow which axes, by changing one axis at a time."""
+    sizes = next(iter(config.graphs().values()))
+    padded, exact = _padding(inputs, row, config.task)
+    before = _measured(forward, inputs, sizes)
+    outputs: dict[str, list[OutputAxis]] = {name: [] for name in before}
+    window, stride = frame_rule(forward.model.config)
+    for axis in [axis for axis in config.axes if axis in BATCH_AXES or axis in padded]:
+        changed = sizes | {axis: _other_size(sizes[axis], stride if axis == "audio_sequence_length" else 1, axis)}
+        rules = [(1, 1), (window, stride)] if axis == "audio_sequence_length" else [(1, 1)]
+        after = _measured(forward, inputs, changed)
+        for name, shape in before.items():
+            for dim, (old, new) in enumerate(zip(shape, after[name], strict=True)):
+                if old == new:
+                    continue
+                found = [OutputAxis(dim=dim, axis=axis, window=w, stride=s) for w, s in rules]
+                fits = [rule for rule in found if (rule.size(sizes[axis]), rule.size(changed[axis])) == (old, new)]
+                outputs[name] += fits[:1]
+                if not fits:
+                    exact[axis] = f"{name} has {old} for {axis}={sizes[axis]} and {new} for {changed[axis]}"
+                    padded.pop(axis, None)
+    return Signature(
+        inputs=inputs,
+        outputs={name: tuple(axis for axis in axes if axis.axis not in exact) for name, axes in outputs.items()},
+        padded=padded,
+        exact=exact,
+        output_type=forward.result_type,
+        sampling_rate=16_000 if "audio_sequence_length" in config.axes else None,
+    )
+
+
+def _other_size(size: int, stride: int, axis: str) -> int:
+    """A size that shows what follows the axis; a longer row may have no positions, a longer recording has."""
+    if axis in BATCH_AXES or stride > 1:
+        return size + stride
+    return size - 1 if size > 1 else size + 1
+
+
+def _padding(inputs: tuple[Input, ...], row: Architecture, task: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Axes that may be padded, and those that may not, each with the reason."""
+    names = {spec.name for spec in inputs}
+    reason = row.exact if not row.exact_tasks or task in row.exact_tasks else None
+    padded, exact = {}, {}
+    for axis in dict.fromkeys(axis for spec in inputs for axis in spec.axes if axis not in BATCH_AXES):
+        mask = "pixel_mask" if axis in ("height", "width") else "attention_mask"
+        if axis == "num_choices":
+            padded[axis] = "each choice is judged alone"
+        elif axis in ("num_channels", "feature_size"):
+            exact[axis] = "it is a property of the model"
+        elif mask not in names:
+            exact[axis] = reason or f"the model takes no {mask}"
+        elif reason is not None:
+            exact[axis] = reason
+        else:
+            padded[axis] = f"{mask} tells padding"
+    return padded, exact
+
+
+def _measured(forward: Forward, inputs: tuple[Input, ...], sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    try:
+        return forward.measure(_specs(inputs, sizes))
+    except NeuronError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
+        shown = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
+        raise capture_error(forward.model, f"forward with {shown}", error) from error  # type: ignore[arg-type]
+
+
+KIND = EncoderKind()

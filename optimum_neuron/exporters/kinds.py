@@ -1,0 +1,100 @@
+"""What differs between kinds of models while they are exported, behind one small interface.
+
+`prepare`, `build`, `save` and `load_exported` know a task and ask `kind_of(task)`: a decoder is compiled into prompts
+and steps that share a cache (`decoder.py`), an encoder into one graph for each combination of buckets
+(`encoders/plan.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..configuration import CompileConfig
+from ..core import Choice
+from .tasks import TASKS
+
+if TYPE_CHECKING:
+    from ..compiler.compile import Recapture
+    from ..compiler.ir import Program
+    from ..runtime.loaded import LoadedProgram
+    from .source import ModelSource
+    from .validate import OutputError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A model that was built and can be captured."""
+
+    choice: Choice[str]
+    """The implementation, and why."""
+    captures: Sequence[Recapture]
+    """One function for each entry point."""
+    weight_sources: Mapping[str, tuple[str, ...]]
+    """Weight of the program to the checkpoint tensors that are joined along dimension 0."""
+    facts: Mapping[str, Any]
+    """What else the NEFF must say, so that the program can be run."""
+
+
+class Kind(ABC):
+    """How one kind of model is configured, built, compared and recognized. Its methods keep no state."""
+
+    name: ClassVar[str]
+    """"decoder" or "encoder"."""
+    config_class: ClassVar[type[CompileConfig]]
+    """What decides a compile of this kind."""
+    options: ClassVar[tuple[str, ...]]
+    """Keywords of this kind beside those that every compile has."""
+
+    def converts(self, family: str) -> bool:
+        """Whether tensors that a checkpoint does not have may be had from transformers' own loader."""
+        return True
+
+    def ignored_endings(self) -> tuple[str, ...]:
+        """Fields of a transformers configuration that no graph depends on, by the end of their name."""
+        return ("dropout", "dropout_prob", "layerdrop", "pdrop", "initializer_range", "initializer_factor")
+
+    @abstractmethod
+    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
+        """Fill in what depends on the model.
+
+        Raises:
+            ConfigError, ModelError: the model cannot be compiled like that.
+        """
+
+    @abstractmethod
+    def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
+        """Build the model without weights.
+
+        Raises:
+            CaptureError, ModelError: it cannot be built, or its code is not static.
+        """
+
+    @abstractmethod
+    def validate(
+        self, loaded: LoadedProgram, reference: Any, metadata: Mapping[str, Any], config: Any, *, atol: float | None
+    ) -> list[OutputError]:
+        """Compare with the original.
+
+        Raises:
+            ValidationError: a result is past its tolerance.
+        """
+
+    @abstractmethod
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
+        """What in a program does not belong to a configuration; it would fail in the middle of a run."""
+
+    def public_facts(self, config: Any, model_type: str) -> dict[str, Any] | None:
+        """What `config.json` says under "neuron", for tools that look there; nothing is read from it."""
+        return None
+
+
+_MODULES = {"decoder": "decoder", "encoder": "encoders.plan"}
+
+
+def kind_of(task: str) -> Kind:
+    """The kind of a task's models."""
+    return importlib.import_module(f"{__package__}.{_MODULES[TASKS[task].kind]}").KIND

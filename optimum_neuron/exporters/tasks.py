@@ -1,0 +1,130 @@
+"""The tasks that can be exported, as data: names, transformers' classes, and the class here that serves them.
+
+It imports nothing heavy, so the command line can list them. What an architecture can do is in transformers' own
+tables of auto classes: `architectures_of(task)` reads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+Modality = Literal["text", "image", "audio", "text and image"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """One task."""
+
+    name: str
+    """As transformers' pipelines and optimum spell it."""
+    kind: Literal["decoder", "encoder"]
+    """How it is compiled: a decoder with a cache, or graphs of one forward."""
+    model_class: str
+    """Class in `optimum_neuron` that runs it."""
+    auto_class: str
+    """transformers' auto class that builds its models."""
+    mapping: str
+    """transformers' table of the architectures that serve it."""
+    suffixes: tuple[str, ...]
+    """Endings of class names that serve it, for code that comes with a checkpoint and is in no table."""
+    output_type: str = ""
+    """transformers' output class, where the original's own cannot be had."""
+    pipeline: str | None = None
+    """Name of the matching pipeline."""
+
+
+_ROWS = (
+    ("fill-mask", "MaskedLM", "MASKED_LM", "ForMaskedLM", "MaskedLMOutput", "fill-mask"),
+    ("text-classification", "SequenceClassification", "SEQUENCE_CLASSIFICATION", "ForSequenceClassification",
+     "SequenceClassifierOutput", "text-classification"),
+    ("token-classification", "TokenClassification", "TOKEN_CLASSIFICATION", "ForTokenClassification",
+     "TokenClassifierOutput", "token-classification"),
+    ("question-answering", "QuestionAnswering", "QUESTION_ANSWERING", "ForQuestionAnswering",
+     "QuestionAnsweringModelOutput", "question-answering"),
+    ("multiple-choice", "MultipleChoice", "MULTIPLE_CHOICE", "ForMultipleChoice", "MultipleChoiceModelOutput", None),
+    ("image-classification", "ImageClassification", "IMAGE_CLASSIFICATION", "ForImageClassification",
+     "ImageClassifierOutput", "image-classification"),
+    ("semantic-segmentation", "SemanticSegmentation", "SEMANTIC_SEGMENTATION", "ForSemanticSegmentation",
+     "SemanticSegmenterOutput", "image-segmentation"),
+    ("object-detection", "ObjectDetection", "OBJECT_DETECTION", "ForObjectDetection", "", "object-detection"),
+    ("zero-shot-image-classification", "ZeroShotImageClassification", "ZERO_SHOT_IMAGE_CLASSIFICATION", "", "",
+     "zero-shot-image-classification"),
+    ("depth-estimation", "DepthEstimation", "DEPTH_ESTIMATION", "ForDepthEstimation", "DepthEstimatorOutput",
+     "depth-estimation"),
+    ("audio-classification", "AudioClassification", "AUDIO_CLASSIFICATION", "ForAudioClassification",
+     "SequenceClassifierOutput", "audio-classification"),
+    ("automatic-speech-recognition", "CTC", "CTC", "ForCTC", "CausalLMOutput", "automatic-speech-recognition"),
+    ("audio-frame-classification", "AudioFrameClassification", "AUDIO_FRAME_CLASSIFICATION",
+     "ForAudioFrameClassification", "TokenClassifierOutput", None),
+    ("audio-xvector", "XVector", "AUDIO_XVECTOR", "ForXVector", "XVectorOutput", None),
+)  # fmt: skip
+"""Task, ending of our class, transformers' table, ending of its classes, its output, its pipeline."""
+
+_AUTO_CLASS = {"XVector": "AudioXVector"}
+"""Where transformers' auto class is named otherwise than ours."""
+
+
+def _encoder(row: tuple[Any, ...]) -> Task:
+    name, ours, table, suffix, output_type, pipeline = row
+    return Task(
+        name=name,
+        kind="encoder",
+        model_class=f"NeuronModelFor{ours}",
+        auto_class=f"AutoModelFor{_AUTO_CLASS.get(ours, ours)}",
+        mapping=f"MODEL_FOR_{table}_MAPPING_NAMES",
+        suffixes=(suffix,) if suffix else (),
+        output_type=output_type,
+        pipeline=pipeline,
+    )
+
+
+_TABLE = (
+    Task(
+        name="text-generation",
+        kind="decoder",
+        model_class="NeuronModelForCausalLM",
+        auto_class="AutoModelForCausalLM",
+        mapping="MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+        suffixes=("ForCausalLM", "LMHeadModel"),
+        pipeline="text-generation",
+    ),
+    *map(_encoder, _ROWS),
+    # Last: a class such as CLIPModel serves a task with a head of its own too.
+    Task(
+        name="feature-extraction",
+        kind="encoder",
+        model_class="NeuronModelForFeatureExtraction",
+        auto_class="AutoModel",
+        mapping="MODEL_MAPPING_NAMES",
+        suffixes=("Model",),
+        output_type="BaseModelOutputWithPooling",
+        pipeline="feature-extraction",
+    ),
+)
+
+TASKS: dict[str, Task] = {task.name: task for task in _TABLE}
+"""By name, in the order in which a class of transformers is looked up."""
+
+
+@functools.cache
+def architectures_of(task: str) -> dict[str, tuple[str, ...]]:
+    """Classes of transformers that serve a task, by model type."""
+    from transformers.models.auto import modeling_auto
+
+    table = getattr(modeling_auto, TASKS[task].mapping)
+    return {key: (value,) if isinstance(value, str) else tuple(value) for key, value in table.items()}
+
+
+def tasks_of(model_type: str) -> list[str]:
+    """Tasks that transformers has a class for."""
+    return [name for name in TASKS if model_type in architectures_of(name)]
+
+
+def task_of(architecture: str) -> str | None:
+    """The task that a class of transformers, or one that comes with a checkpoint, is for."""
+    for name in TASKS:
+        if TASKS[name].kind == "encoder" and any(architecture in names for names in architectures_of(name).values()):
+            return name
+    return next((name for name, task in TASKS.items() if task.suffixes and architecture.endswith(task.suffixes)), None)

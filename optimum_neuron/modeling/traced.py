@@ -1,0 +1,171 @@
+"""`NeuronTracedModel`: a compiled model of one forward behind transformers' interface.
+
+It pads inputs up to compiled shapes, runs the graphs and gives transformers' results back. What differs between tasks
+is names, so `tasks.py` has a line for each; compiling is in `exporters`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+import transformers
+from transformers.utils import ModelOutput
+
+from ..configuration import check_known
+from ..core import Choice
+from ..errors import ConfigError, ShapeError, refusal
+from ..exporters.encoders.batches import choose_bucket, run_batch
+from ..exporters.encoders.entry import unflatten
+from ..exporters.encoders.signature import Signature
+from ..exporters.prepare import Prepared, WorkFolder
+from ..exporters.request import COMPILE_OPTIONS
+from ..exporters.source import ModelSource
+from ..exporters.tasks import TASKS
+from .checks import refuse_outputs
+from .loading import EXPORT_OPTIONS, NeuronModel
+
+
+class NeuronTracedModel(NeuronModel):
+    """A model of one forward compiled for a simulated NeuronCore; the base of one class for each task.
+
+    Inputs are those of the original model. Rows and lengths are padded up to the smallest compiled bucket that holds
+    them, more rows than compiled are split, and results are cut back.
+    """
+
+    base_model_prefix = "model"
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__(prepared)
+        self.signature = Signature.from_dict(prepared.metadata["signature"])
+        self.main_input_name = self.signature.inputs[0].name
+        self._output_type = _output_type(self.signature.output_type, self.task)
+
+    @classmethod
+    def from_model(cls, module: transformers.PreTrainedModel, **options: Any) -> Self:
+        """Compile a transformers model that is in memory.
+
+        Args:
+            module: the model; it is not changed. Later changes of its weights do not reach the compiled model.
+            **options: as `from_pretrained`, without those that say where a checkpoint is.
+
+        Raises:
+            ConfigError: an option is unknown or out of range.
+            NeuronError: the model cannot be compiled, see `optimum_neuron/errors.py`.
+
+        Example:
+            ```python no-run
+            model = NeuronModelForSequenceClassification.from_model(module, batch_size=1, sequence_length=128)
+            ```
+        """
+        check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS], what=cls.__name__)
+        if not isinstance(module, transformers.PreTrainedModel):
+            raise ConfigError(
+                refusal(
+                    asked=f"from_model({type(module).__name__})",
+                    found="no transformers model",
+                    why="inputs and results are read from its configuration and forward",
+                    do="pass a transformers model, or trace the module with torch_neuronx.trace",
+                )
+            )
+        work = WorkFolder()
+        module.config.save_pretrained(work.path)
+        source = ModelSource(
+            name=type(module).__name__, folder=work.path, config=module.config, revision=None, module=module.eval()
+        )
+        asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
+        how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
+        model = cls._export(source, asked, trust_remote_code=False, **how)
+        model._config_folder = work  # type: ignore[attr-defined]
+        return model
+
+    def forward(
+        self,
+        *args: torch.Tensor,
+        return_dict: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **inputs: torch.Tensor | None,
+    ) -> Any:
+        """Run the compiled program; arguments and result are the original model's.
+
+        Args:
+            *args: inputs in the order of `signature.inputs`.
+            return_dict: False returns a tuple.
+            output_attentions: possible where the model was exported with it, and then always returned.
+            output_hidden_states: likewise.
+            **inputs: inputs by name; those with a default may be left out.
+
+        Raises:
+            ShapeError: an input is unknown, missing, empty, of another kind, or fits no bucket.
+            ConfigError: something was asked for that the graph does not compute.
+        """
+        given = self._named(args, inputs)
+        config = self.neuron_config
+        refuse_outputs(
+            output_attentions and not config.output_attentions, output_hidden_states and not config.output_hidden_states
+        )
+        found = unflatten(run_batch(self.loaded, self.signature, config, given))
+        output = self._output_type(**found)
+        return output.to_tuple() if return_dict is False else output
+
+    def _named(
+        self, args: tuple[torch.Tensor, ...], inputs: Mapping[str, torch.Tensor | None]
+    ) -> dict[str, torch.Tensor]:
+        """Inputs by name, without those that are None; whatever is no input is refused with a reason."""
+        names = [spec.name for spec in self.signature.inputs]
+        if len(args) > len(names) or any(name in inputs for name in names[: len(args)]):
+            raise ShapeError(
+                refusal(
+                    asked=f"{len(args)} positional inputs and {', '.join(inputs) or 'no others'}",
+                    found=f"the model takes {', '.join(names)}",
+                    why="each input can be given once",
+                    do="pass inputs by name",
+                )
+            )
+        given = dict(zip(names, args, strict=False)) | {k: v for k, v in inputs.items() if v is not None}
+        if "labels" in given:
+            raise ConfigError(
+                refusal(
+                    asked="labels",
+                    found="the compiled graph computes no loss",
+                    why="it was captured for inference",
+                    do="leave labels out and compute the loss from the results",
+                )
+            )
+        return given
+
+    def choose_bucket(self, axis: str, size: int) -> Choice[int]:
+        """Say which bucket of an axis holds an input of a size, and why.
+
+        Raises:
+            ShapeError: none does.
+        """
+        return choose_bucket(axis, size, self.neuron_config.buckets(axis), self.signature)
+
+    @property
+    def input_static_shapes(self) -> dict[str, int | list[int]]:
+        """Compiled size or sizes of each axis."""
+        data = self.neuron_config.to_dict()
+        return {axis: data[axis] for axis in self.neuron_config.axes}
+
+    @property
+    def name_or_path(self) -> str:
+        """What the model was loaded from."""
+        return self.prepared.source.name
+
+    def can_generate(self) -> bool:
+        """It cannot."""
+        return False
+
+
+def _output_type(path: str, task: str) -> Any:
+    """transformers' class of results: the original's own, or where that came with a checkpoint, the task's."""
+    module, _, name = path.rpartition(".")
+    if module.startswith("transformers."):
+        found = getattr(importlib.import_module(module), name, None)
+        if isinstance(found, type) and issubclass(found, ModelOutput):
+            return found
+    return getattr(transformers.modeling_outputs, TASKS[task].output_type or "ModelOutput", ModelOutput)

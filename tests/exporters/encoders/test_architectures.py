@@ -1,0 +1,115 @@
+"""Every architecture of the table with every task that transformers has for it, against transformers in float32.
+
+Rows are more than were compiled and shorter, so that they are split and padded; each is compared with what the original
+says of that row alone, without padding. What came out is in `support.json`, which `optimum-cli neuron models` prints;
+`python -m tests.exporters.encoders.test_architectures` writes it anew.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from optimum_neuron import modeling
+from optimum_neuron.errors import NeuronError
+from optimum_neuron.exporters.encoders.architectures import model_types
+from optimum_neuron.exporters.encoders.entry import call_options, flatten
+from optimum_neuron.exporters.encoders.support import COMPARED, SUPPORT_FILE, read_support
+from optimum_neuron.exporters.encoders.validate import dummy_inputs
+from optimum_neuron.exporters.tasks import TASKS, tasks_of
+from optimum_neuron.exporters.validate import FLOAT32_TOLERANCE, compare
+from tests.encoders import save_tiny_encoder, tiny_shapes
+
+CASES = [
+    (model_type, task) for model_type in model_types() for task in tasks_of(model_type) if TASKS[task].kind == "encoder"
+]
+ROWS = {"batch_size": 3, "text_batch_size": 3, "image_batch_size": 2}
+"""The batches that were compiled are smaller."""
+
+
+def outcome(model_type: str, task: str, folder: Path) -> str:
+    """`COMPARED`, or why the export was refused; a difference is an error."""
+    save_tiny_encoder(folder, model_type, task)
+    model_class = getattr(modeling, TASKS[task].model_class)
+    try:
+        model = model_class.from_pretrained(folder, export=True, **tiny_shapes(model_type, task))
+    except NeuronError as error:
+        return " ".join(str(error).split())
+    compare_rows(model, original_of(folder, task))
+    model.loaded.close()
+    return COMPARED
+
+
+def original_of(folder: Path, task: str) -> Any:
+    import transformers
+
+    return getattr(transformers, TASKS[task].auto_class).from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def compare_rows(model: Any, original: Any) -> None:
+    """Compare a padded and split batch with the original's answer to each row."""
+    signature = model.signature
+    sizes = {axis: model.neuron_config.buckets(axis)[-1] for axis in model.neuron_config.axes}
+    shorter = [axis for axis in signature.padded if axis not in ("height", "width")]
+    sizes |= {axis: ROWS[axis] if axis in ROWS else sizes[axis] * 2 // 3 for axis in sizes if axis in (*ROWS, *shorter)}
+    inputs = dummy_inputs(signature, sizes)
+    found = flatten(model(**inputs))
+    options = call_options(original, attentions=False, hidden_states=False)
+    contrastive = "text_batch_size" in sizes
+    problems = []
+    for row in range(1 if contrastive else sizes["batch_size"]):
+        alone = inputs if contrastive else {name: tensor[row : row + 1] for name, tensor in inputs.items()}
+        real = dict(sizes)
+        mask = alone.get("attention_mask")
+        for axis in shorter if mask is not None and not contrastive else ():
+            if axis == "num_choices":
+                continue
+            real[axis] = int(mask.reshape(-1, mask.shape[-1])[0].sum())
+            alone = {name: cut(signature, name, tensor, axis, real[axis]) for name, tensor in alone.items()}
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # WavLM's own
+            wanted = flatten(original(**alone, **options))
+        assert set(found) == set(wanted)
+        for name, tensor in wanted.items():
+            part = found[name] if contrastive else found[name][row : row + 1]
+            for axis in signature.outputs[name]:
+                if axis.axis in shorter:
+                    part = part.narrow(axis.dim, 0, axis.size(real[axis.axis]))
+            assert part.shape == tensor.shape, name
+            error = compare(f"row {row} {name}", part.float(), tensor.float(), tolerance=FLOAT32_TOLERANCE)
+            problems += [] if error.ok else [str(error)]
+            assert tensor.float().std() > 1e-6 or tensor.numel() == 1, f"{name} is constant: nothing is compared"
+    assert not problems, "\n".join(problems)
+
+
+def cut(signature: Any, name: str, tensor: torch.Tensor, axis: str, size: int) -> torch.Tensor:
+    axes = next(spec.axes for spec in signature.inputs if spec.name == name)
+    return tensor.narrow(axes.index(axis), 0, size) if axis in axes else tensor
+
+
+@pytest.mark.parametrize(("model_type", "task"), CASES, ids=lambda value: value)
+def test_it_answers_as_transformers_or_is_refused_as_listed(model_type, task, tmp_path):
+    assert outcome(model_type, task, tmp_path) == read_support()[model_type][task]
+
+
+def test_every_row_of_the_list_is_tested():
+    assert [(model_type, task) for model_type, tasks in read_support().items() for task in tasks] == CASES
+
+
+def write_support() -> None:
+    """Try every case and write the list."""
+    found: dict[str, dict[str, str]] = {}
+    for model_type, task in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            found.setdefault(model_type, {})[task] = outcome(model_type, task, Path(folder))
+    SUPPORT_FILE.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    write_support()
