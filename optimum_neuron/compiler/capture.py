@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import io
 import logging
+import operator
 import sys
 import traceback
 import warnings
@@ -25,7 +26,7 @@ from .stacks import Stack, find_stacks, repeating, shortened
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
+    from torch import fx, nn
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.export import ExportedProgram
 
@@ -100,6 +101,8 @@ def capture(
                 tensors, state_tensors = _empty(inputs, mode), _empty(kept, mode)
                 arguments = (*tensors.values(), list(state_tensors.values())) if states else tuple(tensors.values())
                 exported = torch.export.export(module, arguments, strict=False)
+            # Nobody compiles what nobody reads; an operator of it is not refused either.
+            exported.graph_module.graph.eliminate_dead_code(is_impure_node=_has_effect)
         except RuntimeError as error:
             raise capture_error(module, name, error) from error
     return Captured(
@@ -113,6 +116,14 @@ def capture(
         cuts=cuts,
         rare=rare,
     )
+
+
+def _has_effect(node: fx.Node) -> bool:
+    """Whether a node does more than return a result; what is inside a region is not looked into."""
+    if node.op != "call_function":
+        return True
+    schema = getattr(node.target, "_schema", None)
+    return node.target is not operator.getitem if schema is None else schema.is_mutable
 
 
 def _recorded(

@@ -121,6 +121,18 @@ def test_shapes_that_values_decide_are_refused_by_the_check():
         compile_module(Calls(lambda x: x[x > 0]), {"x": spec(4)})
 
 
+def test_what_nobody_reads_is_not_captured_and_what_is_written_stays():
+    def function(x, states):
+        x.sort()
+        states[0].add_(x.sum())
+        return x * 2
+
+    states = {"total.0": spec(1)}
+    exported = capture(Calls(function), name="g", inputs={"x": spec(4)}, states=states).exported
+    called = [str(node.target) for node in exported.graph.nodes if node.op == "call_function"]
+    assert called == ["aten.sum.default", "aten.add_.Tensor", "aten.mul.Tensor"]
+
+
 def test_a_model_may_warn_and_print_and_loggers_keep_their_levels(capfd):
     def function(x):
         print("note", file=sys.stderr)

@@ -28,6 +28,29 @@ def test_a_list_of_one_class_is_a_stack_to_be_captured_whole():
     assert stack.layers == ("layers.0", "layers.1", "layers.2", "layers.3", "layers.4")
 
 
+@pytest.mark.parametrize(
+    ("path", "alike"),
+    [
+        ("layers.0.mlp", [0]),
+        ("layers.1", [1, 3, 5]),
+        ("layers.2.mlp.act", [2, 4]),
+        ("head.layers.1", None),
+        ("layers", None),
+    ],
+)
+def test_a_captured_layer_stands_for_those_that_repeat_it(path, alike):
+    stack = Stack(path="layers", num_layers=6, captured=Choice(value=3, reason=""), period=2)
+    rest = ".".join(path.split(".")[2:])
+    assert stack.alike(path) == (
+        (path,) if alike is None else tuple(f"layers.{layer}.{rest}".rstrip(".") for layer in alike)
+    )
+
+
+def test_a_layer_of_a_whole_stack_stands_for_itself():
+    (stack,) = find_stacks(linears(3))
+    assert [stack.alike(f"layers.{layer}") for layer in range(3)] == [("layers.0",), ("layers.1",), ("layers.2",)]
+
+
 @pytest.mark.parametrize("num_layers", [0, 1])
 def test_less_than_two_layers_are_no_stack(num_layers):
     assert find_stacks(linears(num_layers)) == ()

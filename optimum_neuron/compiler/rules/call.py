@@ -167,5 +167,6 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _spec(tensor: torch.Tensor) -> TensorSpec:
-    shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape)
+    # Of inputs that share memory, torch gives known sizes as symbolic numbers without a symbol.
+    shape = tuple(size if isinstance(size, int) else -1 if symbols([size]) else int(size) for size in tensor.shape)
     return TensorSpec(shape=shape, dtype=str(tensor.dtype).removeprefix("torch."))

@@ -33,12 +33,8 @@ table(
 )
 
 
-RULE = "control-flow"
-"""Name of the rule that refuses control flow."""
-
-
 @rule(
-    RULE,
+    "control-flow",
     "higher_order.associative_scan",
     "higher_order.cond",
     "higher_order.map_impl",
@@ -49,7 +45,7 @@ def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse control flow that is decided while the graph runs."""
     return refuse(
         call,
-        RULE,
+        "control-flow",
         "NCC_EUOC002",
         "the compiler has no control flow that is decided at run time",
         remedy="compute both sides and select with torch.where, or unroll the loop to a fixed count",

@@ -102,7 +102,7 @@ class Report:
         refused = [c for c in self.counts() if c.verdict is Verdict.UNSUPPORTED]
         if not refused:
             return
-        hosted = sorted({base_name(c.op).replace(".", "::") for c in refused if _can_be_hosted(c)})
+        hosted = sorted({base_name(c.op).replace(".", "::") for c in refused if can_be_hosted(c)})
         host = f", or run them on the host with allow_host_ops={{{', '.join(map(repr, hosted))}}}" if hosted else ""
         header = refusal(
             asked=f"compiling for {self.target}",
@@ -248,7 +248,8 @@ def _paragraph(count: OpCount) -> str:
     )
 
 
-def _can_be_hosted(count: OpCount) -> bool:
+def can_be_hosted(count: OpCount) -> bool:
+    """Whether `allow_host_ops` can send refused calls to the host."""
     return count.rule != USES and not count.op.startswith(("higher_order.", "graph input"))
 
 

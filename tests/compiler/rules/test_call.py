@@ -56,6 +56,12 @@ def test_unknown_sizes_are_minus_one_and_named(export):
     assert not call.input_symbols
 
 
+def test_sizes_of_inputs_that_share_memory_are_known(export):
+    matrix = torch.zeros(4, 8)
+    call = call_of(export, torch.addmv, matrix[:, 0], matrix, torch.zeros(8))
+    assert [spec.shape for spec in call.tensors] == [(4,), (4, 8), (8,), (4,)]
+
+
 def test_a_graph_that_was_not_exported_is_refused():
     graph = torch.fx.Graph()
     node = graph.call_function(torch.ops.aten.relu.default, (graph.placeholder("x"),))
