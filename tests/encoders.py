@@ -204,3 +204,25 @@ def tiny_shapes(model_type: str, task: str) -> dict[str, Any]:
     if modality == "audio" and model_type != "audio-spectrogram-transformer":
         options |= {"nb_max_frames": 24} if model_type == "wav2vec2-bert" else {"audio_sequence_length": SAMPLES}
     return options
+
+
+def save_letters(folder: Path) -> Path:
+    """Write a tokenizer with one token for each letter, and begin, end and mask."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<pad>", "<s>", "</s>", "<mask>", "<unk>"]
+    vocabulary = {token: i for i, token in enumerate([*special, *"abcdefghijklmnopqrstuvwxyz.? "])}
+    tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    names = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "mask": "<mask>", "unk": "<unk>", "cls": "<s>", "sep": "</s>"}
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=512,
+        model_input_names=["input_ids", "attention_mask"],
+        **{f"{name}_token": token for name, token in names.items()},
+    ).save_pretrained(folder)
+    return folder

@@ -10,6 +10,7 @@ from typing import Any
 
 import transformers
 from transformers import PreTrainedConfig
+from transformers.models.auto import modeling_auto
 
 from ..exporters.tasks import TASKS
 
@@ -22,6 +23,8 @@ class CompiledModelConfig(PreTrainedConfig):
 
 def register(model_class: type[Any]) -> type[Any]:
     """Register a class for the auto class of its task; usable as a decorator."""
-    auto_class = getattr(transformers, TASKS[model_class.task].auto_class)
-    auto_class.register(CompiledModelConfig, model_class, exist_ok=True)
+    task = TASKS[model_class.task]
+    getattr(transformers, task.auto_class).register(CompiledModelConfig, model_class, exist_ok=True)
+    # Some pipelines read the table of names instead of the auto class.
+    getattr(modeling_auto, task.mapping).setdefault(model_class.__name__, model_class.__name__)
     return model_class

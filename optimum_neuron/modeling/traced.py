@@ -36,6 +36,7 @@ class NeuronTracedModel(NeuronModel):
     """
 
     base_model_prefix = "model"
+    output_modalities = ("text",)
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
@@ -125,7 +126,8 @@ class NeuronTracedModel(NeuronModel):
                     do="pass inputs by name",
                 )
             )
-        given = dict(zip(names, args, strict=False)) | {k: v for k, v in inputs.items() if v is not None}
+        given = dict(zip(names, args, strict=False))
+        given |= {k: v for k, v in inputs.items() if v is not None and k not in self.signature.ignored}
         if "labels" in given:
             raise ConfigError(
                 refusal(
@@ -150,6 +152,12 @@ class NeuronTracedModel(NeuronModel):
         """Compiled size or sizes of each axis."""
         data = self.neuron_config.to_dict()
         return {axis: data[axis] for axis in self.neuron_config.axes}
+
+    @property
+    def input_modalities(self) -> tuple[str, ...]:
+        """Kinds of input, as transformers names them."""
+        kinds = {"input_ids": "text", "pixel_values": "image", "input_values": "audio", "input_features": "audio"}
+        return tuple(kinds[spec.name] for spec in self.signature.inputs if spec.name in kinds)
 
     @property
     def name_or_path(self) -> str:

@@ -31,6 +31,8 @@ class Architecture:
     """Tasks of which that is true; none: all."""
     without: tuple[str, ...] = ()
     """Arguments of `forward` that are no inputs."""
+    ignored: tuple[str, ...] = ()
+    """What its processor makes and its forward drops."""
     positions_after_padding: bool = False
     """Positions count from `pad_token_id + 1`, so that as many fewer are left."""
     contrastive: bool = False
@@ -67,11 +69,12 @@ ARCHITECTURES = (
     Architecture(
         model_types=(
             *("vit", "beit", "convnext", "convnextv2", "cvt", "deit", "swin", "swinv2", "dinov2"),
-            *("mobilenet_v2", "mobilevit", "resnet", "yolos", "dpt", "segformer", "pp_lcnet"),
+            *("mobilenet_v2", "mobilevit", "resnet", "dpt", "segformer", "pp_lcnet"),
         ),
         modality="image",
     ),
     Architecture(model_types=("levit",), modality="image", patches=(BIAS_CACHE,)),
+    Architecture(model_types=("yolos",), modality="image", ignored=("pixel_mask",)),
     Architecture(model_types=("detr",), modality="image"),
     Architecture(model_types=("clip",), modality="text and image", contrastive=True),
     Architecture(

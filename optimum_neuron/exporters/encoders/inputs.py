@@ -62,7 +62,7 @@ def _text(taken: list[str], config: Any, axes: tuple[str, ...]) -> list[Input]:
     if "attention_mask" in taken:
         found.append(Input(name="attention_mask", dtype="int64", axes=axes, default=1, limit=2))
     kinds = getattr(config, "type_vocab_size", 0) or 0
-    if "token_type_ids" in taken and kinds > 1:
+    if "token_type_ids" in taken and kinds > 0:
         found.append(Input(name="token_type_ids", dtype="int64", axes=axes, default=0, limit=kinds))
     return found
 

@@ -193,7 +193,7 @@ def _signature(
         padded=padded,
         exact=exact,
         output_type=forward.result_type,
-        sampling_rate=16_000 if "audio_sequence_length" in config.axes else None,
+        ignored=row.ignored,
     )
 
 

@@ -59,8 +59,8 @@ class Signature:
     """Other axes whose size may be one of the buckets only, with the reason."""
     output_type: str
     """Full name of transformers' class of results."""
-    sampling_rate: int | None = None
-    """Samples of a recording in a second, where the model hears."""
+    ignored: tuple[str, ...] = ()
+    """What the model's processor makes and the original drops too."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -75,4 +75,4 @@ class Signature:
         """
         inputs = tuple(Input(**{**row, "axes": tuple(row["axes"])}) for row in data["inputs"])
         outputs = {name: tuple(OutputAxis(**row) for row in rows) for name, rows in data["outputs"].items()}
-        return cls(**{**data, "inputs": inputs, "outputs": outputs})
+        return cls(**{**data, "inputs": inputs, "outputs": outputs, "ignored": tuple(data["ignored"])})

@@ -1,0 +1,162 @@
+"""`pipeline`: find or export the model of a task and its processors, and make transformers' pipeline of them.
+
+transformers' own `pipeline(task, model=neuron_model, tokenizer=...)` works as well; this one is told less.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ModelError, nearest, refusal
+from ..exporters.tasks import TASKS, Task
+
+if TYPE_CHECKING:
+    from transformers import Pipeline
+
+    from ..modeling.loading import NeuronModel
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MODELS = {"text-generation": "smollm2"}
+"""Model of a task when none is named."""
+
+ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
+"""Other names that transformers has for pipelines."""
+
+PIPELINES: dict[str, Task] = {task.pipeline: task for task in TASKS.values() if task.pipeline is not None}
+"""Name of a pipeline to the task of its models."""
+
+_AUTO = {
+    "tokenizer": ("AutoTokenizer", "a text pipeline needs one"),
+    "image_processor": ("AutoImageProcessor", "a pipeline for images needs one"),
+    "feature_extractor": ("AutoFeatureExtractor", "a pipeline for recordings needs one"),
+}
+"""Argument of transformers' pipeline to the class that loads it, and why it is needed."""
+
+_NEEDS = {
+    "image-classification": ("image_processor",),
+    "image-segmentation": ("image_processor",),
+    "object-detection": ("image_processor",),
+    "depth-estimation": ("image_processor",),
+    "zero-shot-image-classification": ("tokenizer", "image_processor"),
+    "audio-classification": ("feature_extractor",),
+    "automatic-speech-recognition": ("tokenizer", "feature_extractor"),
+}
+"""What a pipeline needs beside the model; where nothing is said, a tokenizer."""
+
+
+def pipeline(
+    task: str,
+    model: str | Path | NeuronModel | None = None,
+    tokenizer: Any = None,
+    *,
+    image_processor: Any = None,
+    feature_extractor: Any = None,
+    export: bool | None = None,
+    **options: Any,
+) -> Pipeline:
+    """Build a transformers pipeline on a compiled model.
+
+    Args:
+        task: a pipeline of transformers for a task that can be exported, or "question-answering".
+        model: exported folder, checkpoint, name, or a loaded model; None takes the task's default.
+        tokenizer: tokenizer or its path; None takes the model's.
+        image_processor: image processor or its path; None takes the model's, told to make the compiled size.
+        feature_extractor: feature extractor or its path; None takes the model's.
+        export: True exports a checkpoint, False requires an exported folder, None does what fits.
+        **options: keywords of `from_pretrained` such as `batch_size` and `sequence_length`; all others go to
+            transformers' pipeline.
+
+    Raises:
+        ModelError: the task is unknown, or there is no tokenizer or processor.
+        NeuronError: the model cannot be exported or loaded.
+    """
+    import transformers
+
+    from .. import modeling
+    from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS
+    from ..modeling.loading import EXPORT_OPTIONS, NeuronModel
+
+    name = ALIASES.get(task, task)
+    served = _served(name)
+    # `batch_size` is one of transformers' pipelines too, and means the same there.
+    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS)
+    loading = {key: options.pop(key) for key in known if key in options}
+    if not isinstance(model, NeuronModel):
+        model_class = getattr(modeling, served.model_class)
+        model = model_class.from_pretrained(_named(name, model), export=export, **loading)
+    given = {"tokenizer": tokenizer, "image_processor": image_processor, "feature_extractor": feature_extractor}
+    parts = {kind: part for kind, part in given.items() if part is not None}
+    for kind in _NEEDS.get(name, ("tokenizer",)):
+        part = parts.get(kind)
+        if part is None or isinstance(part, (str, Path)):
+            parts[kind] = _load(kind, Path(part) if part else model.source_folder)
+            if part is None:
+                _fit(parts[kind], model)
+    if name == "question-answering":
+        from .question_answering import QuestionAnsweringPipeline
+
+        return QuestionAnsweringPipeline(model=model, **parts, **options)
+    return transformers.pipeline(name, model=model, **parts, **options)  # type: ignore[call-overload]
+
+
+def _served(name: str) -> Task:
+    if name in PIPELINES:
+        return PIPELINES[name]
+    raise ModelError(
+        refusal(
+            asked=f"pipeline({name!r})",
+            found=f"no such task here{nearest(name, PIPELINES)}",
+            why=f"compiled models serve {', '.join(PIPELINES)}",
+            do="pass one of them",
+        )
+    )
+
+
+def _named(name: str, model: str | Path | None) -> str | Path:
+    if model is not None:
+        return model
+    if name in DEFAULT_MODELS:
+        return DEFAULT_MODELS[name]
+    raise ModelError(
+        refusal(
+            asked=f"pipeline({name!r}) without a model",
+            found="no default for this task",
+            why=f"there is one for {', '.join(DEFAULT_MODELS)}",
+            do="pass model=",
+        )
+    )
+
+
+def _load(kind: str, folder: Path) -> Any:
+    import transformers
+
+    auto_class, why = _AUTO[kind]
+    try:
+        return getattr(transformers, auto_class).from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(
+            refusal(
+                asked=f"the {kind.replace('_', ' ')} of {folder}",
+                found=" ".join(str(error).split())[:300],
+                why=why,
+                do=f"pass {kind}=",
+            )
+        ) from error
+
+
+def _fit(part: Any, model: NeuronModel) -> None:
+    """Tell a processor of the model's own folder the compiled sizes, where it would make others."""
+    axes = getattr(model, "input_static_shapes", {})
+    height, width, length = axes.get("height"), axes.get("width"), axes.get("sequence_length")
+    if isinstance(height, int) and isinstance(width, int) and hasattr(part, "image_mean"):
+        size = {"height": height, "width": width}
+        for field in ("size", "crop_size"):
+            found = getattr(part, field, None)
+            if found is not None and dict(found) != size:
+                logger.info("the image processor makes %s=%s, as compiled, instead of %s", field, size, found)
+                setattr(part, field, size)
+    if length is not None and getattr(part, "model_max_length", None) is not None:
+        part.model_max_length = min(part.model_max_length, length if isinstance(length, int) else length[-1])

@@ -1,0 +1,157 @@
+"""Extractive question answering, which transformers 5 has no pipeline for any more.
+
+    answer = pipeline("question-answering", "folder")(question="Who?", context="Ada wrote it.")
+
+A context that is longer than the model is read in windows that overlap; the best span of all windows is the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import Pipeline
+
+from ..errors import ConfigError, refusal
+
+DEFAULT_STRIDE, DEFAULT_ANSWER_TOKENS = 128, 15
+
+
+class QuestionAnsweringPipeline(Pipeline):
+    """Answers a question with a span of a context.
+
+    It is called with `question=` and `context=`, or with a dict, or a list of dicts, of these. Options: `top_k`
+    (answers to return), `doc_stride` (tokens that windows overlap by), `max_answer_len` (tokens of an answer),
+    `max_seq_len` (tokens of a window), `handle_impossible_answer` (the empty answer counts too).
+    """
+
+    _load_processor = False
+    _load_image_processor = False
+    _load_feature_extractor = False
+    _load_tokenizer = True
+
+    def __call__(self, *args: Any, question: Any = None, context: Any = None, **options: Any) -> Any:
+        """Return `{"score", "start", "end", "answer"}`, a list of them with `top_k` above 1, or one for each question.
+
+        Raises:
+            ConfigError: a question or its context is missing or empty.
+        """
+        if args:
+            inputs = args[0]
+        elif isinstance(question, (list, tuple)):
+            contexts = [context] * len(question) if isinstance(context, str) else context
+            inputs = [{"question": q, "context": c} for q, c in zip(question, contexts, strict=True)]
+        else:
+            inputs = {"question": question, "context": context}
+        for example in inputs if isinstance(inputs, list) else [inputs]:
+            _check(example)
+        return super().__call__(inputs, **options)
+
+    def _sanitize_parameters(
+        self,
+        top_k: int | None = None,
+        doc_stride: int | None = None,
+        max_answer_len: int | None = None,
+        max_seq_len: int | None = None,
+        handle_impossible_answer: bool | None = None,
+        **unknown: Any,
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        if unknown:
+            raise ConfigError(
+                refusal(
+                    asked=f"question answering with {', '.join(unknown)}",
+                    found="no such option",
+                    why="it takes top_k, doc_stride, max_answer_len, max_seq_len, handle_impossible_answer",
+                    do="leave it out",
+                )
+            )
+        before = {"doc_stride": doc_stride, "max_seq_len": max_seq_len}
+        after = {
+            "top_k": top_k,
+            "max_answer_len": max_answer_len,
+            "handle_impossible_answer": handle_impossible_answer,
+        }
+        return _given(before), {}, _given(after)
+
+    def preprocess(
+        self, example: dict[str, str], *, doc_stride: int | None = None, max_seq_len: int | None = None
+    ) -> dict[str, Any]:
+        """Tokens of all windows, one row for each."""
+        assert self.tokenizer is not None
+        length = min(max_seq_len or self._num_columns(), self._num_columns())
+        encoded = self.tokenizer(
+            example["question"],
+            example["context"],
+            truncation="only_second",
+            max_length=length,
+            stride=min(doc_stride or DEFAULT_STRIDE, length // 2),
+            padding="longest",
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            return_tensors="pt",
+        )
+        rows = range(encoded["input_ids"].shape[0])
+        of_context = torch.tensor([[kind == 1 for kind in encoded.sequence_ids(row)] for row in rows])
+        known = {spec.name for spec in self.model.signature.inputs}  # type: ignore[union-attr]
+        return {
+            "example": example,
+            "offsets": encoded["offset_mapping"],
+            "of_context": of_context,
+            "inputs": {name: tensor for name, tensor in encoded.items() if name in known},
+        }
+
+    def _num_columns(self) -> int:
+        return self.model.neuron_config.buckets("sequence_length")[-1]  # type: ignore[union-attr,no-any-return]
+
+    def _forward(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        output = self.model(**inputs.pop("inputs"))
+        return {**inputs, "start": output.start_logits, "end": output.end_logits}
+
+    def postprocess(
+        self,
+        found: dict[str, Any],
+        *,
+        top_k: int = 1,
+        max_answer_len: int = DEFAULT_ANSWER_TOKENS,
+        handle_impossible_answer: bool = False,
+    ) -> Any:
+        """The best spans of all windows. Legend: W windows, T tokens."""
+        text, answers, nothing = found["example"]["context"], [], 1.0
+        for start_T, end_T, offsets, allowed_T in zip(
+            found["start"], found["end"], found["offsets"].tolist(), found["of_context"], strict=True
+        ):
+            candidates_T = allowed_T.clone()
+            candidates_T[0] = True  # the first token stands for "no answer"
+            start_T = start_T.masked_fill(~candidates_T, -torch.inf).softmax(-1)
+            end_T = end_T.masked_fill(~candidates_T, -torch.inf).softmax(-1)
+            nothing = min(nothing, float(start_T[0] * end_T[0]))
+            scores_TT = torch.triu(start_T[:, None] * end_T[None, :]).tril(max_answer_len - 1)
+            scores_TT = scores_TT * allowed_T[:, None] * allowed_T[None, :]
+            best, places = scores_TT.flatten().topk(min(top_k, scores_TT.numel()))
+            for score, place in zip(best.tolist(), places.tolist(), strict=True):
+                begin, end = offsets[place // len(offsets)][0], offsets[place % len(offsets)][1]
+                answers.append({"score": score, "start": begin, "end": end, "answer": text[begin:end]})
+        if handle_impossible_answer:
+            answers.append({"score": nothing, "start": 0, "end": 0, "answer": ""})
+        unique = {(answer["start"], answer["end"]): answer for answer in sorted(answers, key=lambda a: a["score"])}
+        ranked = sorted(unique.values(), key=lambda answer: -answer["score"])[:top_k]
+        return ranked[0] if top_k == 1 else ranked
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _check(example: Any) -> None:
+    keys = ("question", "context")
+    missing = [key for key in keys if not isinstance(example, dict) or not isinstance(example.get(key), str)]
+    missing = missing or [key for key in keys if not example[key].strip()]
+    if missing:
+        raise ConfigError(
+            refusal(
+                asked="question answering",
+                found=f"{' and '.join(missing)} missing or empty",
+                why="an answer is a span of the context",
+                do="pass question= and context=, or dicts with these keys",
+            )
+        )

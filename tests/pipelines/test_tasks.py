@@ -1,0 +1,239 @@
+"""transformers' own pipeline of every task, over a compiled model and over the original: the same answers."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from optimum_neuron import modeling, pipeline
+from optimum_neuron.errors import ConfigError, ModelError, ShapeError
+from optimum_neuron.exporters.tasks import TASKS
+from optimum_neuron.pipelines.factory import PIPELINES
+from tests.encoders import IMAGE, save_letters, save_tiny_encoder, tiny_shapes
+
+TEXT = {"batch_size": 2, "sequence_length": [8, 24], "optlevel": "1"}
+RECORDING = np.random.RandomState(0).randn(900).astype("float32")
+ARCHITECTURE = {
+    "text-classification": "bert",
+    "token-classification": "distilbert",
+    "fill-mask": "roberta",
+    "feature-extraction": "mpnet",
+    "question-answering": "bert",
+    "image-classification": "vit",
+    "depth-estimation": "dpt",
+    "image-segmentation": "segformer",
+    "object-detection": "yolos",
+    "zero-shot-image-classification": "clip",
+    "audio-classification": "hubert",
+    "automatic-speech-recognition": "wav2vec2",
+}
+"""Pipeline to an architecture that serves it."""
+
+
+def picture() -> Any:
+    image = pytest.importorskip("PIL.Image", reason="pictures need Pillow (pip install pillow)")
+    return image.fromarray((np.random.RandomState(0).rand(50, 70, 3) * 255).astype("uint8"))
+
+
+def calls(name: str) -> list[tuple[Any, dict[str, Any]]]:
+    """What a pipeline is called with."""
+    if name == "fill-mask":
+        return [("ab<mask>d", {}), (["a<mask>", "long<mask>er"], {"top_k": 2})]
+    if name == "zero-shot-image-classification":
+        return [(picture(), {"candidate_labels": ["cat", "a dog", "me"], "hypothesis_template": "a {}"})]
+    if name == "object-detection":
+        return [(picture(), {"threshold": 0.0})]
+    if name.startswith(("image", "depth")):
+        return [(picture(), {})]
+    if name.startswith("au"):
+        return [(RECORDING, {}), (RECORDING[:700], {})]
+    return [("abc", {}), (["hello you", "a"], {}), (["b"] * 5, {"batch_size": 3})]
+
+
+def save_processors(folder: Path, name: str) -> None:
+    size = dict.fromkeys(("height", "width"), 64 if name == "image-segmentation" else IMAGE)
+    if name in _IMAGE_PROCESSORS:
+        getattr(transformers, f"{_IMAGE_PROCESSORS[name]}ImageProcessorPil")(size=size).save_pretrained(folder)
+    elif name == "audio-classification":
+        transformers.Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(folder)
+    elif name == "automatic-speech-recognition":
+        transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
+        letters = ["<pad>", "<s>", "</s>", "<unk>", "|", *"abcdefghijklmnopqrs"]
+        (folder / "letters.json").write_text(json.dumps({letter: index for index, letter in enumerate(letters)}))
+        transformers.Wav2Vec2CTCTokenizer(str(folder / "letters.json")).save_pretrained(folder)
+    if name not in _WITHOUT_TOKENIZER:
+        save_letters(folder)
+
+
+_IMAGE_PROCESSORS = {
+    "image-classification": "ViT",
+    "zero-shot-image-classification": "ViT",
+    "depth-estimation": "DPT",
+    "image-segmentation": "Segformer",
+    "object-detection": "Yolos",
+}
+_WITHOUT_TOKENIZER = [n for n in ARCHITECTURE if n.startswith(("image", "depth", "object", "au"))]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory):
+    """Return a function that writes the checkpoint of a pipeline, once each."""
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp(name)
+            save_tiny_encoder(made[name], ARCHITECTURE[name], PIPELINES[name].name)
+            save_processors(made[name], name)
+        return made[name]
+
+    return make
+
+
+def shapes(name: str) -> dict[str, Any]:
+    return (
+        TEXT
+        if name not in _WITHOUT_TOKENIZER and "image" not in name
+        else tiny_shapes(ARCHITECTURE[name], PIPELINES[name].name)
+    )
+
+
+def test_every_pipeline_is_tested():
+    assert set(ARCHITECTURE) == set(PIPELINES) - {"text-generation"}
+
+
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURE if name != "question-answering"])
+def test_answers_are_those_of_the_original_and_nothing_is_warned_of(name, checkpoint, caplog, monkeypatch):
+    folder, task = checkpoint(name), PIPELINES[name]
+    inputs = calls(name)
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        ours = pipeline(name, folder, export=True, **shapes(name))
+    assert not [record.getMessage() for record in caplog.records if "not supported" in record.getMessage()]
+    assert type(ours.model).__name__ == task.model_class
+    assert type(ours).__module__.startswith("transformers.pipelines")
+    parts = {kind: getattr(ours, kind) for kind in ("tokenizer", "image_processor", "feature_extractor")}
+    original = getattr(transformers, task.auto_class).from_pretrained(folder)
+    theirs = transformers.pipeline(name, model=original, **{k: v for k, v in parts.items() if v is not None})
+    for given, options in inputs:
+        assert plain(ours(given, **options)) == pytest.approx(plain(theirs(given, **options)), abs=1e-4)
+
+
+def plain(answer: Any) -> Any:
+    """An answer as flat numbers and text, which `approx` can compare."""
+    found: list[Any] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, (list, tuple)):
+            for part in value:
+                walk(part)
+        elif isinstance(value, (torch.Tensor, np.ndarray)):
+            found.extend(value.flatten().tolist())
+        elif hasattr(value, "getdata"):
+            found.extend(np.asarray(value).astype(float).flatten().tolist())
+        else:
+            found.append(float(value) if isinstance(value, (int, float, np.floating)) else value)
+
+    walk(answer)
+    numbers = [value for value in found if isinstance(value, float)]
+    words = [value for value in found if not isinstance(value, float)]
+    return {**dict(enumerate(numbers)), "words": hash(str(words))}
+
+
+# Question answering, which transformers has no more.
+
+CONTEXT = "ada wrote it in a long afternoon by the sea. nobody knew of it then."
+
+
+@pytest.fixture(scope="module")
+def answering(checkpoint, environment):
+    return pipeline("question-answering", checkpoint("question-answering"), export=True, **TEXT)
+
+
+def test_an_answer_is_a_span_of_the_context(answering):
+    answer = answering(question="who?", context=CONTEXT)
+    assert set(answer) == {"score", "start", "end", "answer"}
+    assert answer["answer"] == CONTEXT[answer["start"] : answer["end"]] and 0 < answer["score"] <= 1
+
+
+def test_the_best_span_is_the_one_of_the_original(answering, checkpoint):
+    """In one window, by trying every span."""
+    context = "ada wrote it"
+    original = transformers.AutoModelForQuestionAnswering.from_pretrained(checkpoint("question-answering")).eval()
+    encoded = answering.tokenizer("who?", context, return_tensors="pt", return_offsets_mapping=True)
+    spans, offsets = encoded.sequence_ids(0), encoded.pop("offset_mapping")[0].tolist()
+    with torch.no_grad():
+        output = original(**encoded)
+    allowed = [i for i, kind in enumerate(spans) if kind == 1]
+    keep = torch.full((len(spans),), -torch.inf)
+    keep[[0, *allowed]] = 0
+    start, end = ((logits[0] + keep).softmax(-1) for logits in (output.start_logits, output.end_logits))
+    score, i, j = max((float(start[i] * end[j]), i, j) for i in allowed for j in allowed if i <= j < i + 15)
+    found = answering(question="who?", context=context)
+    assert (found["start"], found["end"]) == (offsets[i][0], offsets[j][1])
+    assert found["score"] == pytest.approx(score, rel=1e-4)
+
+
+def test_long_contexts_are_read_in_windows_and_answers_are_ranked(answering):
+    answers = answering(question="who?", context=CONTEXT, top_k=4, max_answer_len=3)
+    assert len(answers) == 4 and [a["score"] for a in answers] == sorted((a["score"] for a in answers), reverse=True)
+    assert all(len(answer["answer"]) <= 3 for answer in answers)
+    assert any(answer["start"] > 24 for answer in answering(question="who?", context=CONTEXT, top_k=60))
+
+
+def test_several_questions_and_no_answer(answering):
+    answers = answering(question=["who?", "when?"], context=CONTEXT)
+    assert len(answers) == 2
+    every = answering({"question": "who?", "context": "ab"}, top_k=20, handle_impossible_answer=True)
+    assert "" in [answer["answer"] for answer in every]
+
+
+@pytest.mark.parametrize("example", [{"question": "who?"}, {"question": " ", "context": "x"}, {"context": "x"}])
+def test_a_question_or_context_that_is_missing_is_named(answering, example):
+    missing = "context" if "context" not in example else "question"
+    with pytest.raises(ConfigError, match=f"{missing} missing or empty"):
+        answering(example)
+    with pytest.raises(ConfigError, match="no such option"):
+        answering(question="who?", context="x", topk=2)
+
+
+# What cannot be.
+
+
+def test_a_text_longer_than_the_buckets_is_refused_or_truncated_by_the_tokenizer(checkpoint):
+    run = pipeline("text-classification", checkpoint("text-classification"), export=True, **TEXT)
+    with pytest.raises(ShapeError, match="sequence_length=42: the largest bucket holds 24; buckets are 8, 24"):
+        run("x" * 40)
+    assert run("x" * 40, truncation=True) == run("x" * 22)
+
+
+def test_a_pipeline_without_default_or_processor_says_so(checkpoint, tmp_path):
+    with pytest.raises(ModelError, match="no default for this task"):
+        pipeline("fill-mask")
+    with pytest.raises(ModelError, match="image processor of .*a pipeline for images needs one|A pipeline for images"):
+        folder = save_tiny_encoder(tmp_path, "vit", "image-classification")
+        pipeline("image-classification", folder, export=True, **tiny_shapes("vit", "image-classification"))
+
+
+def test_an_object_detector_is_one(checkpoint):
+    """The peer's pipeline loads a model for segmentation."""
+    assert TASKS["object-detection"].model_class == "NeuronModelForObjectDetection"
+    assert modeling.NeuronModelForObjectDetection.task == "object-detection"
+
+
+def test_images_are_made_in_the_compiled_size(checkpoint, tmp_path):
+    picture()
+    folder = save_tiny_encoder(tmp_path, "resnet", "image-classification")
+    transformers.ViTImageProcessorPil(size={"height": 224, "width": 224}).save_pretrained(folder)
+    run = pipeline("image-classification", folder, export=True, batch_size=1, height=64, width=64, optlevel="1")
+    assert len(run(picture())) == 3
+    assert dict(run.image_processor.size) == {"height": 64, "width": 64}
