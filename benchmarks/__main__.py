@@ -9,6 +9,7 @@ import sys
 
 from optimum_neuron.compiler.lower.choose import probe_compiler, probe_cpu
 
+from . import contenders
 from .harness import Settings
 
 NAMES = ("agreement", "decode", "prefill", "start", "export", "device", "compile")
@@ -36,6 +37,7 @@ def main() -> None:
     for name in args.names or NAMES:
         print(f"running {name} ...", file=sys.stderr)
         rows = importlib.import_module(f"{__package__}.{name}").run(settings)
+        contenders.forget()
         results[name] = [row.to_dict() for row in rows]
         if not args.json:
             print(f"\n{name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import os
 import tempfile
@@ -52,6 +53,13 @@ def llama_cpp(model: str, sequence_length: int) -> Any:
     return Llama(
         str(_bf16_gguf(model)), n_ctx=sequence_length, n_threads=threads, n_threads_batch=threads, verbose=False
     )
+
+
+def forget() -> None:
+    """Let all models go, so that the next benchmark finds free cores and memory."""
+    for loads in (ours, eager, llama_cpp):
+        loads.cache_clear()
+    gc.collect()
 
 
 def _bf16_gguf(model: str) -> Path:

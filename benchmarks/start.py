@@ -54,10 +54,13 @@ def run(settings: Settings) -> list[Row]:
     rows = rows_of(figures, "s", note="whole process; bars: import 0.15 s over python, help 0.5 s")
     with tempfile.TemporaryDirectory() as work:
         exported = Path(work) / "exported"
-        contenders.ours(settings.model, settings.sequence_length).save_pretrained(exported)
+        model = contenders.ours(settings.model, settings.sequence_length)
+        model.save_pretrained(exported)
+        weights = model.loaded.need.weights
+        del model
+        contenders.forget()  # the processes below need a core
         found = [_run(_LOAD, str(exported)) for _ in range(settings.rounds)]
         imports = float(_run(_PEAK_OF_IMPORTS)["peak"])
-    weights = contenders.ours(settings.model, settings.sequence_length).loaded.need.weights
     rows += rows_of({"from_pretrained of an exported folder": [f["load"] for f in found]}, "s", note="bar: 3 s")
     rows += rows_of({"the same with imports of torch and transformers": [f["all"] for f in found]}, "s")
     rows += rows_of({"weights that are views of the file": [100 * f["mapped"] for f in found]}, "%")
@@ -72,5 +75,6 @@ def _process(command: list[str]) -> float:
 
 
 def _run(program: str, *arguments: str) -> dict[str, float]:
-    done = subprocess.run([sys.executable, "-c", program, *arguments], check=True, capture_output=True, text=True)
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return {name: float(value) for name, value in re.findall(r"([a-z]+) ([\d.e+-]+)", done.stdout)}

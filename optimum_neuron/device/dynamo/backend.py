@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import fx
 from torch._guards import CompileContext
 
@@ -112,7 +113,9 @@ def _host_code(
     from torch._inductor import config as inductor_config
     from torch._inductor.compile_fx import compile_fx_inner
 
-    with inductor_config.patch(max_autotune=level == "inductor-max"):
+    # Loops are compiled for a number of threads, which is not in the key of Inductor's cache unless it is a setting.
+    settings = {"max_autotune": level == "inductor-max", "cpp.threads": torch.get_num_threads()}
+    with inductor_config.patch(settings):
         return compile_fx_inner(graph_module, example_inputs, **keywords)
 
 
