@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .buckets import suggest_buckets
+    from .checking import check_model
     from .configuration import NeuronConfig
     from .exporters import main_export
     from .exporters.encoders.configuration import NeuronEncoderConfig
@@ -58,8 +60,10 @@ __all__ = [
     "NeuronModelForZeroShotImageClassification",
     "NeuronTracedModel",
     "__version__",
+    "check_model",
     "main_export",
     "pipeline",
+    "suggest_buckets",
 ]
 
 _MODULES = {
@@ -82,8 +86,10 @@ _MODULES = {
     "NeuronModelForXVector": "modeling",
     "NeuronModelForZeroShotImageClassification": "modeling",
     "NeuronTracedModel": "modeling",
+    "check_model": "checking",
     "main_export": "exporters",
     "pipeline": "pipelines",
+    "suggest_buckets": "buckets",
 }
 
 

@@ -19,6 +19,8 @@ HEAVY = ["accelerate", "huggingface_hub", "numpy", "optimum", "rich", "safetenso
 
 LIGHT = [
     "optimum_neuron",
+    "optimum_neuron.buckets",
+    "optimum_neuron.checking",
     "optimum_neuron.checkpoints",
     "optimum_neuron.compiler.cache",
     "optimum_neuron.compiler.neff",

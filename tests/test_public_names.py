@@ -31,12 +31,16 @@ PUBLIC = [
     "NeuronModelForZeroShotImageClassification",
     "NeuronTracedModel",
     "__version__",
+    "check_model",
     "main_export",
     "pipeline",
+    "suggest_buckets",
 ]
 
 EXPORTING = [
     "optimum_neuron",
+    "optimum_neuron.buckets",
+    "optimum_neuron.checking",
     "optimum_neuron.checkpoints",
     "optimum_neuron.compiler.cache",
     "optimum_neuron.compiler.neff",

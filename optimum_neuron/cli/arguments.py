@@ -1,4 +1,4 @@
-"""The options that decide what is compiled, shared by `export neuron`, `cache lookup` and `cache explain`.
+"""The options that decide what is compiled, shared by `export neuron`, `check`, `cache lookup` and `cache explain`.
 
 An option that is not given is not passed on: defaults live in the Python API, in one place. Values that the
 Python API checks (tasks, instance types, limits) are not checked a second time here.
@@ -30,6 +30,9 @@ _COMPILE_OPTIONS = (
     "cache_dir",
 )
 """Keyword arguments of the Python API that `add_compile_arguments` can set."""
+
+_HOW = ("optlevel", "inline_weights_to_neff")
+"""Those of them that change how a model is compiled, and not which operators it has."""
 
 
 def whole_number(text: str) -> int:
@@ -63,6 +66,18 @@ def positive_ints(text: str) -> tuple[int, ...]:
     return tuple(positive_int(part.strip()) for part in text.split(","))
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Parse names, separated by commas.
+
+    Raises:
+        argparse.ArgumentTypeError: One of them is empty.
+    """
+    parts = tuple(part.strip() for part in text.split(","))
+    if not all(parts):
+        raise argparse.ArgumentTypeError(f"'{text}' has an empty name")
+    return parts
+
+
 def nonnegative(text: str) -> float:
     """Parse a finite number of at least zero.
 
@@ -83,6 +98,31 @@ def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
 
     Args:
         parser: The parser of a command that compiles, or asks the cache what compiling would need.
+    """
+    compiler = add_graph_arguments(parser)
+    levels = compiler.add_mutually_exclusive_group()
+    for level, meaning in (
+        ("1", "no C++ compiler needed, ready at once"),
+        ("2", "each distinct layer compiled ahead of time"),
+        ("3", "as -O2, alternative kernels are tried and seldom used graphs compiled too"),
+    ):
+        levels.add_argument(f"-O{level}", dest="optlevel", action="store_const", const=level, help=meaning)
+    compiler.add_argument(
+        "--inline-weights-neff",
+        dest="inline_weights_to_neff",
+        action="store_true",
+        help="put the weights into the NEFF; a fine-tuned checkpoint then needs its own export",
+    )
+
+
+def add_graph_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the options that decide which operators a model has, of what shape and for what target.
+
+    Args:
+        parser: The parser of a command that compiles, or judges what would be compiled.
+
+    Returns:
+        The group of the compiler's options.
     """
     model = parser.add_argument_group("model")
     model.add_argument("--task", help="what the model is for, for example text-generation (default: from its config)")
@@ -113,19 +153,7 @@ def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
     )
     compiler.add_argument("--auto_cast", choices=get_args(AutoCast), help="which fp32 operations are rounded to less")
     compiler.add_argument("--auto_cast_type", choices=get_args(AutoCastType), help="what they are rounded to")
-    levels = compiler.add_mutually_exclusive_group()
-    for level, meaning in (
-        ("1", "no C++ compiler needed, ready at once"),
-        ("2", "each distinct layer compiled ahead of time"),
-        ("3", "as -O2, alternative kernels are tried and seldom used graphs compiled too"),
-    ):
-        levels.add_argument(f"-O{level}", dest="optlevel", action="store_const", const=level, help=meaning)
-    compiler.add_argument(
-        "--inline-weights-neff",
-        dest="inline_weights_to_neff",
-        action="store_true",
-        help="put the weights into the NEFF; a fine-tuned checkpoint then needs its own export",
-    )
+    return compiler
 
 
 def compile_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -135,6 +163,15 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
         args: Parsed by a parser with `add_compile_arguments`.
     """
     return given(args, _COMPILE_OPTIONS)
+
+
+def graph_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options the user gave, as keyword arguments of the Python API.
+
+    Args:
+        args: Parsed by a parser with `add_graph_arguments`.
+    """
+    return given(args, [name for name in _COMPILE_OPTIONS if name not in _HOW])
 
 
 def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:

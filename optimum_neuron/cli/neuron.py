@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from optimum.commands.base import CommandInfo
 
+from .buckets import BucketsCommand
 from .cache import CacheCommand
+from .check import CheckCommand
 from .demo import DemoCommand
 from .doctor import DoctorCommand
 from .fetch import FetchCommand
@@ -18,5 +20,13 @@ class NeuronCommand(CommandGroup):
     COMMAND = CommandInfo(name="neuron", help="Compile cache, diagnosis and demo of simulated AWS Neuron.")
     SUBCOMMANDS = tuple(
         CommandInfo(name=command.COMMAND.name, help=command.COMMAND.help, subcommand_class=command)
-        for command in (CacheCommand, DemoCommand, DoctorCommand, FetchCommand, InspectCommand)
+        for command in (
+            BucketsCommand,
+            CacheCommand,
+            CheckCommand,
+            DemoCommand,
+            DoctorCommand,
+            FetchCommand,
+            InspectCommand,
+        )
     )

@@ -11,11 +11,12 @@ from optimum.commands.optimum_cli import register_optimum_cli_subcommand
 from optimum_neuron.cli.export import NeuronExportCommand
 from optimum_neuron.cli.neuron import NeuronCommand
 
-COMPILE = [
-    "--auto_cast", "--auto_cast_type", "--batch_size", "--cache_dir", "--inline-weights-neff", "--instance_type",
+GRAPHS = [
+    "--auto_cast", "--auto_cast_type", "--batch_size", "--cache_dir", "--instance_type",
     "--decode_buckets", "--prefill_buckets", "--revision", "--sequence_length", "--subfolder", "--task",
-    "--torch_dtype", "--trust-remote-code", "-O1", "-O2", "-O3",
+    "--torch_dtype", "--trust-remote-code",
 ]  # fmt: skip
+COMPILE = [*GRAPHS, "--inline-weights-neff", "-O1", "-O2", "-O3"]
 OUTPUT = ["--help", "--json", "--quiet", "-h"]
 
 SURFACE = {
@@ -29,6 +30,8 @@ SURFACE = {
         "-m",
         "OUTPUT",
     ],
+    "buckets suggest": [*OUTPUT, "--column", "--dataset", "--max", "--multiple_of", "--tokenizer"],
+    "check": [*GRAPHS, *OUTPUT, "--allow_host_ops", "--fail-on", "MODEL"],
     "demo": [*OUTPUT, "--max_new_tokens", "--prompt"],
     "doctor": OUTPUT,
     "fetch": [*OUTPUT, "NAME"],

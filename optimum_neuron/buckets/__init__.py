@@ -1,0 +1,30 @@
+"""Which lengths to compile for: the ones that pad the sequences of a data set least.
+
+from optimum_neuron import suggest_buckets
+print(suggest_buckets([12, 15, 60, 61, 500], max_buckets=3).buckets)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .lengths import read_lengths
+    from .suggest import BucketAdvice, BucketOption, suggest_buckets
+
+__all__ = ["BucketAdvice", "BucketOption", "read_lengths", "suggest_buckets"]
+
+_MODULES = {
+    "BucketAdvice": "suggest",
+    "BucketOption": "suggest",
+    "read_lengths": "lengths",
+    "suggest_buckets": "suggest",
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

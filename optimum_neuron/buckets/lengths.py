@@ -1,0 +1,163 @@
+"""Read the lengths of sequences from a file: JSON lines, CSV with a header, or one value on each line.
+
+Without a tokenizer every value is a number of tokens, or below a key of JSON a list of token ids; with a tokenizer
+every value is a text. It knows nothing of buckets.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from ..errors import ConfigError, ModelError, nearest, refusal
+
+_BATCH = 1000
+"""Texts that are tokenized at once."""
+_SHOWN = 5
+"""Bad lines that an error shows."""
+
+Value = tuple[int, Any]
+"""Line of the file, and the value on it."""
+
+
+def read_lengths(path: str | Path, *, tokenizer: str | Path | None = None, column: str | None = None) -> list[int]:
+    """Read the number of tokens of each sequence of a data set; empty lines are left out.
+
+    Args:
+        path: file; `.jsonl`, `.ndjson` and `.json` are JSON lines, `.csv` has a header, all else is one value a line.
+        tokenizer: folder, id on the Hub, or name in `optimum_neuron.checkpoints`; every value is then a text.
+        column: key or column to read; may be left out where there is only one.
+
+    Raises:
+        ConfigError: the file or the column cannot be read, or values are not of the expected kind; all are told.
+        ModelError: there is no such tokenizer.
+
+    Example:
+        ```python
+        from pathlib import Path
+        from optimum_neuron.buckets import read_lengths
+
+        _ = Path("lengths.csv").write_text("id,tokens\\n1,12\\n2,500\\n")
+        assert read_lengths("lengths.csv", column="tokens") == [12, 500]
+        ```
+    """
+    path = Path(path)
+    read = _READERS.get(path.suffix.lower(), _text_lines)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            values = list(read(file, path, column))
+    except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
+        raise _refused(path, f"{type(error).__name__}: {error}", "pass JSON lines, CSV or text in UTF-8") from error
+    usable, wrong = _sorted_out(values, _number if tokenizer is None else _text)
+    if wrong or not values:
+        what = "whole numbers of at least 1" if tokenizer is None else "texts"
+        remedy = (
+            "name the tokenizer of the model if these are texts"
+            if tokenizer is None
+            else "remove empty texts, and leave the tokenizer out if these are numbers of tokens"
+        )
+        shown = f"{len(wrong)} values are no {what}: {'; '.join(wrong[:_SHOWN])}" if wrong else "no values"
+        raise _refused(path, shown, remedy)
+    return usable if tokenizer is None else _tokenized(usable, tokenizer)
+
+
+def _sorted_out(values: Sequence[Value], kind: Callable[[Any], Any]) -> tuple[list[Any], list[str]]:
+    """The values of a kind, and descriptions of the others."""
+    usable, wrong = [], []
+    for line, value in values:
+        found = kind(value)
+        if found is None:
+            wrong.append(f"line {line} {json.dumps(value)[:40]}")
+        else:
+            usable.append(found)
+    return usable, wrong
+
+
+def _number(value: Any) -> int | None:
+    """A number of tokens, or None for what is none."""
+    if isinstance(value, list):
+        value = len(value) if all(isinstance(token, int) for token in value) else None
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _text_lines(file: IO[str], path: Path, column: str | None) -> Iterator[Value]:
+    if column is not None:
+        raise _refused(path, f"column {column!r} of a file without columns", "leave the column out")
+    return ((number, line.strip()) for number, line in enumerate(file, 1) if line.strip())
+
+
+def _json_lines(file: IO[str], path: Path, column: str | None) -> Iterator[Value]:
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        value = json.loads(line)
+        if isinstance(value, dict):
+            value = value[_column(path, list(value), column, number)]
+        elif column is not None or isinstance(value, list):
+            what = "a list: the whole file must be JSON lines" if isinstance(value, list) else f"no key {column!r}"
+            raise _refused(path, f"line {number} has {what}", "write one value, or one object with keys, on each line")
+        yield number, value
+
+
+def _csv_rows(file: IO[str], path: Path, column: str | None) -> Iterator[Value]:
+    reader = csv.DictReader(file)
+    name = _column(path, list(reader.fieldnames or ()), column, 1)
+    return ((reader.line_num, row[name] or "") for row in reader)
+
+
+_READERS: dict[str, Callable[[IO[str], Path, str | None], Iterator[Value]]] = {
+    ".csv": _csv_rows,
+    ".json": _json_lines,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+}
+
+
+def _column(path: Path, names: Sequence[str], column: str | None, line: int) -> str:
+    """The column to read: the one that was asked for, or the only one."""
+    if column is None and len(names) == 1:
+        return names[0]
+    if column in names:
+        return str(column)
+    asked = "no column was named" if column is None else f"no column {column!r}{nearest(column, names)}"
+    raise _refused(path, f"{asked}; line {line} has {', '.join(names)}", "name one of them with column")
+
+
+def _tokenized(texts: Sequence[str], name: str | Path) -> list[int]:
+    tokenizer = _load_tokenizer(name)
+    batches = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
+    return [len(ids) for ids in itertools.chain.from_iterable(tokenizer(list(batch))["input_ids"] for batch in batches)]
+
+
+def _load_tokenizer(name: str | Path) -> Any:
+    from transformers import AutoTokenizer
+
+    from ..checkpoints import resolve_model
+
+    try:
+        return AutoTokenizer.from_pretrained(resolve_model(str(name)).value)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            refusal(
+                asked=f"tokenizer {str(name)!r}",
+                found=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
+                why="texts are counted in tokens of the model that reads them",
+                do="pass a folder with a tokenizer, an id of the Hub, or a name that neuron fetch knows",
+            )
+        ) from error
+
+
+def _refused(path: Path, found: str, do: str) -> ConfigError:
+    return ConfigError(
+        refusal(asked=f"lengths from {path}", found=found, why="buckets follow the lengths of real sequences", do=do)
+    )

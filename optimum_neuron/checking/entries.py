@@ -1,0 +1,42 @@
+"""The entry points that an export of a model would capture: the one place here that knows how tasks are built."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..compiler.compile import Recapture
+from ..core import Choice
+from ..exporters.kinds import kind_of
+from ..exporters.source import ModelSource
+from ..models.registry import GENERIC
+
+_MODEL = "model"
+"""Attribute of the modules that exporters capture, which holds the model."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EntryPoints:
+    """What an export would capture."""
+
+    captures: tuple[Recapture, ...]
+    """One function for each entry point."""
+    family: Choice[str]
+    """The implementation, and why."""
+    prefix: str
+    """Path of the user's model inside the captured modules."""
+
+
+def entry_points(source: ModelSource, config: Any, *, trust_remote_code: bool = False) -> EntryPoints:
+    """Build the model of a task without weights, as an export does.
+
+    Raises:
+        CaptureError: the model's code is not static, or the implementation lacks something.
+        ModelError: transformers cannot build it.
+    """
+    kind = kind_of(config.task)
+    plan = kind.plan(source, config, trust_remote_code=trust_remote_code)
+    # The generic decoder wraps transformers' model once more, under the same name.
+    wrapped_twice = kind.name == "decoder" and plan.choice.value == GENERIC
+    prefix = f"{_MODEL}.{_MODEL}" if wrapped_twice else _MODEL
+    return EntryPoints(captures=tuple(plan.captures), family=plan.choice, prefix=prefix)

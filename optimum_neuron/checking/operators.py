@@ -1,0 +1,128 @@
+"""The operators of captured graphs with verdict, count, share of the arithmetic, and the modules they come from.
+
+A stack that was captured short counts with all its layers. It knows nothing of models or files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from ..compiler.capture import Captured
+from ..compiler.rules.base import Target, find_rule
+from ..compiler.rules.call import base_name
+from ..compiler.rules.counts import PLACED, OpCount, count_rulings, group_key
+from ..compiler.rules.report import can_be_hosted, judge_nodes
+from ..core import Ruling
+from .work import Work, work_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JudgedCall:
+    """One call of an operator in a run of one graph."""
+
+    ruling: Ruling
+    """What the target does with it; the module path is the one of the user's model."""
+    work: Work
+    """Its arithmetic."""
+
+    @property
+    def placed(self) -> bool:
+        """Whether it runs on the device."""
+        return self.ruling.verdict in PLACED
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OperatorCheck:
+    """Calls of one operator that were judged alike, in one run of every graph."""
+
+    calls: OpCount
+    """Count, verdict, reason, remedy and places."""
+    flops: int
+    """Their arithmetic; see `work.py` for what is counted."""
+    counted: str
+    """"products", "elements", "none" or "unknown"."""
+    share: float
+    """Part of the arithmetic of all graphs, 0 to 1."""
+
+    @property
+    def host_name(self) -> str | None:
+        """How `allow_host_ops` names the operator, for example "aten::sort"; None where the host cannot take it."""
+        return base_name(self.calls.op).replace(".", "::", 1) if can_be_hosted(self.calls) else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            **dataclasses.asdict(self.calls),
+            "host_name": self.host_name,
+            "verdict": str(self.calls.verdict),
+            "flops": self.flops,
+            "flops_counted": self.counted,
+            "flops_share": self.share,
+        }
+
+
+def judged_calls(
+    captured: Captured, target: Target, *, allow_host_ops: Collection[str] = (), prefix: str = ""
+) -> list[JudgedCall]:
+    """Judge the calls of a captured graph, those of the layers that were left out too.
+
+    Args:
+        captured: an entry point.
+        target: what to compile for.
+        allow_host_ops: refused operators that may run on the host.
+        prefix: path of the user's model inside the captured module, cut off the paths.
+
+    Raises:
+        ConfigError: an allowed operator does not exist.
+    """
+    judged = []
+    for call, ruling in judge_nodes(captured.exported, target, allow_host_ops=allow_host_ops):
+        rule = None if call is None else find_rule(call.op)
+        if rule is not None and not rule.touches_data:
+            continue
+        work = Work(flops=0, counted="unknown") if call is None else work_of(call)
+        for path in _paths(ruling.module_path, captured):
+            path = path if path is None else _cut(path, prefix)
+            judged.append(JudgedCall(ruling=dataclasses.replace(ruling, module_path=path), work=work))
+    return judged
+
+
+def group_calls(calls: Iterable[JudgedCall]) -> tuple[OperatorCheck, ...]:
+    """Group calls by operator and verdict: what does not run on the device first, then by arithmetic."""
+    groups: dict[tuple[Any, ...], list[JudgedCall]] = {}
+    for call in calls:
+        groups.setdefault((*group_key(call.ruling), call.work.counted), []).append(call)
+    total = sum(call.work.flops for group in groups.values() for call in group)
+    checks = [_group(group, total) for group in groups.values()]
+    return tuple(sorted(checks, key=lambda c: (c.calls.verdict in PLACED, -c.flops)))
+
+
+def placed_share(calls: Sequence[JudgedCall]) -> float:
+    """Part of the arithmetic that runs on the device, 0 to 1; of the calls where nothing computes."""
+    total = sum(call.work.flops for call in calls)
+    if total:
+        return sum(call.work.flops for call in calls if call.placed) / total
+    return sum(call.placed for call in calls) / len(calls) if calls else 1.0
+
+
+def _group(group: Sequence[JudgedCall], total: int) -> OperatorCheck:
+    (count,) = count_rulings(call.ruling for call in group)
+    flops = sum(call.work.flops for call in group)
+    return OperatorCheck(calls=count, flops=flops, counted=group[0].work.counted, share=flops / total if total else 0.0)
+
+
+def _paths(path: str | None, captured: Captured) -> tuple[str | None, ...]:
+    """The paths that one captured call stands for."""
+    if path is None:
+        return (None,)
+    stack = next((stack for stack in captured.stacks if path.startswith(f"{stack.path}.")), None)
+    return (path,) if stack is None else stack.alike(path)
+
+
+def _cut(path: str, prefix: str) -> str:
+    """A path inside the user's model; what is around the model counts as its top level."""
+    if not prefix:
+        return path
+    return path.removeprefix(f"{prefix}.") if path.startswith(f"{prefix}.") else ""

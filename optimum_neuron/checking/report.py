@@ -1,0 +1,176 @@
+"""What a check found: tier of effort, placed share, operators, memory, and what a CI job may fail on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from ..core import Choice, Verdict
+from ..errors import ConfigError, nearest, refusal
+
+if TYPE_CHECKING:
+    from ..compiler.memory import MemoryNeed
+    from ..configuration import CompileConfig
+    from ..hardware import InstanceSpec, Target
+    from .operators import OperatorCheck
+
+FAIL_CONDITIONS = ("host", "unsupported", "memory")
+"""What `CheckReport.failures` can be asked for: calls on the host, calls or code that cannot run, too little HBM."""
+
+TIERS = {1: "drop-in", 2: "substitutions needed", 3: "not expressible"}
+"""Effort that a model takes, by number."""
+
+
+def require_conditions(conditions: Collection[str]) -> tuple[str, ...]:
+    """Refuse conditions that a check does not know.
+
+    Raises:
+        ConfigError: at least one is unknown; all are named.
+    """
+    unknown = [f"'{name}'{nearest(name, FAIL_CONDITIONS)}" for name in conditions if name not in FAIL_CONDITIONS]
+    if unknown:
+        raise ConfigError(
+            refusal(
+                asked=f"failing on {', '.join(conditions)}",
+                found=f"unknown: {'; '.join(unknown)}",
+                why="a check knows fixed conditions",
+                do=f"use {', '.join(FAIL_CONDITIONS)}",
+            )
+        )
+    return tuple(conditions)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GraphCheck:
+    """One entry point."""
+
+    name: str
+    """For example "prefill_128"."""
+    num_calls: int
+    """Calls of operators in one run."""
+    flops: int
+    """Arithmetic of one run; see `work.py` for what is counted."""
+    placed_share: float
+    """Part of it that runs on the device, 0 to 1."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CaptureFailure:
+    """Code that cannot become a static graph."""
+
+    graphs: tuple[str, ...]
+    """Entry points that it stops; empty where the model could not even be built."""
+    source_line: str | None
+    """file:line and text of the user's code; None where no line but a configuration is at fault."""
+    reason: str
+    """What was found, why it cannot be, what to do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryCheck:
+    """HBM of one core, simulated."""
+
+    need: MemoryNeed | None
+    """What the compiled program takes; None where it is not known."""
+    available: int
+    """Bytes that a core has."""
+    reason: str
+    """That it fits, what makes it fit, or why it is not known."""
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits one core; None where it is not known."""
+        return None if self.need is None else self.need.total <= self.available
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        need = {} if self.need is None else {**dataclasses.asdict(self.need), "total": self.need.total}
+        return {"fits": self.fits, "reason": self.reason, "hbm_bytes": {**need, "available": self.available}}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckReport:
+    """What compiling a model would take; nothing was compiled and no weight was read."""
+
+    model: str
+    """What the user named."""
+    task: Choice[str]
+    """What the model is for, and why."""
+    family: Choice[str] | None
+    """The implementation, and why; None where none could be built."""
+    target: Choice[Target]
+    """What it was checked for, and why."""
+    instance: InstanceSpec
+    """Whose memory counts."""
+    config: CompileConfig
+    """Shapes and arithmetic, complete."""
+    graphs: tuple[GraphCheck, ...]
+    """Entry points that could be captured."""
+    operators: tuple[OperatorCheck, ...]
+    """Their operators: what does not run on the device first, then by arithmetic."""
+    capture_failures: tuple[CaptureFailure, ...]
+    """Code that is not static; with any of these the model cannot be compiled at all."""
+    memory: MemoryCheck
+    """HBM of one core."""
+
+    @property
+    def placed_share(self) -> float | None:
+        """Part of the arithmetic of all graphs that runs on the device, 0 to 1; None where a capture failed."""
+        if self.capture_failures:
+            return None
+        total = sum(graph.flops for graph in self.graphs)
+        return sum(graph.placed_share * graph.flops for graph in self.graphs) / total if total else 1.0
+
+    @property
+    def tier(self) -> int:
+        """1 drop-in, 2 substitutions needed, 3 not expressible."""
+        if self.capture_failures:
+            return 3
+        return 2 if self._having(Verdict.UNSUPPORTED, Verdict.HOST) else 1
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the model is in its tier, one for each obstacle."""
+        found = [f"cannot be captured: {failure.source_line or failure.reason}" for failure in self.capture_failures]
+        for calls in (operator.calls for operator in self._having(Verdict.UNSUPPORTED, Verdict.HOST)):
+            found.append(f"{calls.verdict}: {calls.op}, {calls.count} calls in {calls.where()}")
+        return tuple(found) or (f"every operator runs on {self.target.value.name}",)
+
+    def failures(self, conditions: Collection[str]) -> tuple[str, ...]:
+        """Which of some conditions are met: the ones that a CI job shall fail on.
+
+        Args:
+            conditions: of `FAIL_CONDITIONS`.
+
+        Raises:
+            ConfigError: there is no such condition; all are named.
+        """
+        require_conditions(conditions)
+        met = {
+            "host": bool(self._having(Verdict.HOST)),
+            "unsupported": bool(self.capture_failures or self._having(Verdict.UNSUPPORTED)),
+            "memory": self.memory.fits is False,
+        }
+        return tuple(name for name in FAIL_CONDITIONS if name in conditions and met[name])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for people and for `--json`."""
+        return {
+            "model": self.model,
+            "tier": {"value": self.tier, "name": TIERS[self.tier], "reasons": list(self.reasons)},
+            "placed_share": self.placed_share,
+            "task": self.task.to_dict(),
+            "family": None if self.family is None else self.family.to_dict(),
+            "target": self.target.to_dict(),
+            "instance": self.instance.name,
+            "config": self.config.to_dict(),
+            "graphs": [dataclasses.asdict(graph) for graph in self.graphs],
+            "operators": [operator.to_dict() for operator in self.operators],
+            "capture_failures": [dataclasses.asdict(failure) for failure in self.capture_failures],
+            "memory": self.memory.to_dict(),
+            "simulated": True,
+        }
+
+    def _having(self, *verdicts: Verdict) -> list[OperatorCheck]:
+        return [operator for operator in self.operators if operator.calls.verdict in verdicts]

@@ -1,0 +1,171 @@
+"""`optimum-cli neuron check MODEL`: what compiling a model would take, without weights and without compiling.
+
+The work is `optimum_neuron.check_model`. Exit code 0 unless a condition of `--fail-on` is met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from optimum.commands.base import CommandInfo
+
+from ..checking.report import FAIL_CONDITIONS
+from .arguments import add_graph_arguments, given, graph_options, names
+from .export import choice_rows
+from .output import Out, size
+from .parser import Command
+
+_CHOICES = ("task", "family", "target", "instance")
+_COLUMNS = ("operator", "calls", "FLOPs", "share", "verdict", "reason", "modules")
+_LEGEND = (
+    "FLOPs of one run of every graph: 2 for each multiply-add of products, attention and convolutions, "
+    "1 for each element of other arithmetic, none where data is only moved."
+)
+_MAX_PATHS = 3
+
+
+class CheckCommand(Command):
+    """Shows tier, placed share, graphs, operators, obstacles and memory."""
+
+    COMMAND = CommandInfo(name="check", help="Say what compiling a model would take.")
+    DESCRIPTION = """Say what compiling a model would take: effort, operators, memory. Needs no weights and compiles
+nothing.
+
+  optimum-cli neuron check smollm2 --sequence_length 512
+  optimum-cli neuron check ./my_model --instance_type trn2 --fail-on host,unsupported
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the model, the options that decide its graphs, and what to fail on."""
+        parser.add_argument("model", metavar="MODEL", help="name on the Hub, folder, or name that neuron fetch knows")
+        add_graph_arguments(parser)
+        verdict = parser.add_argument_group("verdict")
+        verdict.add_argument(
+            "--allow_host_ops",
+            type=names,
+            metavar="OP,OP",
+            help="operators that may run on the host if the target refuses them, for example aten::sort",
+        )
+        verdict.add_argument(
+            "--fail-on",
+            type=names,
+            metavar="WHAT,WHAT",
+            help=f"exit with 1 if any of these is found: {', '.join(FAIL_CONDITIONS)}",
+        )
+
+    def execute(self, out: Out) -> int:
+        """Check, show, and fail where that was asked for."""
+        from ..checking import check_model, require_conditions
+
+        conditions = require_conditions(self.args.fail_on or ())
+        options = graph_options(self.args) | given(self.args, ("allow_host_ops",))
+        report = check_model(self.args.model, **options)
+        met = report.failures(conditions)
+        data = report.to_dict() | {"failed_on": list(met)}
+        out.result(data, human=show_check, brief=str(report.tier))
+        hint_next(out, data)
+        if met:
+            out.warning(f"found what --fail-on names: {', '.join(met)}")
+        return 1 if met else 0
+
+
+def show_check(out: Out, data: Mapping[str, Any]) -> None:
+    """Render a report for a person: what was decided first, then tables, then every obstacle with its remedy."""
+    tier = data["tier"]
+    out.text(f"checked {data['model']}, simulated: no weights read, nothing compiled")
+    out.text()
+    reason = tier["reasons"][0] if tier["value"] == 1 else f"{len(tier['reasons'])} obstacles, see below"
+    verdict = {"tier": {"value": f"{tier['value']}, {tier['name']}", "reason": reason}}
+    out.table(choice_rows({**data, **verdict}, ("tier", *_CHOICES)), ("what", "choice", "reason"))
+    if data["graphs"]:
+        _show_graphs(out, data)
+    _show_obstacles(out, data)
+    _show_memory(out, data["memory"])
+
+
+def hint_next(out: Out, data: Mapping[str, Any]) -> None:
+    """Name the command that follows from a report: the export, or the check with operators allowed on the host."""
+    model = shlex.quote(data["model"])
+    refused = [row for row in data["operators"] if row["verdict"] == "unsupported"]
+    if data["tier"]["value"] == 1:
+        out.hint(f"optimum-cli export neuron -m {model} OUTPUT ...  # with the same options")
+    elif refused and all(row["host_name"] for row in refused):
+        allowed = ",".join(dict.fromkeys(row["host_name"] for row in refused))
+        out.hint(f"optimum-cli neuron check {model} --allow_host_ops {allowed} ...  # what the host would have to do")
+
+
+def _show_graphs(out: Out, data: Mapping[str, Any]) -> None:
+    graphs = [
+        {
+            "graph": row["name"],
+            "calls": row["num_calls"],
+            "FLOPs": row["flops"],
+            "placed": _percent(row["placed_share"]),
+        }
+        for row in data["graphs"]
+    ]
+    if data["placed_share"] is not None:
+        total = {"graph": "all", "calls": sum(row["calls"] for row in graphs)}
+        graphs.append({**total, "FLOPs": sum(row["FLOPs"] for row in graphs), "placed": _percent(data["placed_share"])})
+    out.text()
+    out.table(graphs, ("graph", "calls", "FLOPs", "placed"), title="one run of each graph")
+    out.text(_LEGEND)
+    operators = [
+        {
+            "operator": row["op"],
+            "calls": row["count"],
+            "FLOPs": row["flops"],
+            "share": "unknown" if row["flops_counted"] == "unknown" else _percent(row["flops_share"]),
+            "verdict": row["verdict"],
+            "reason": row["reason"],
+            "modules": _paths(row["module_paths"]),
+        }
+        for row in data["operators"]
+    ]
+    out.text()
+    out.table(operators, _COLUMNS, title="operators")
+
+
+def _show_obstacles(out: Out, data: Mapping[str, Any]) -> None:
+    for failure in data["capture_failures"]:
+        out.text()
+        out.text(f"cannot be captured: {', '.join(failure['graphs']) or 'the model'}")
+        out.text(f"  where: {failure['source_line'] or 'its configuration'}")
+        out.text(f"  {failure['reason']}")
+    for row in data["operators"]:
+        if row["verdict"] in ("unsupported", "host"):
+            where = [*(path or "top level" for path in row["module_paths"]), *row["source_lines"]]
+            out.text()
+            out.text(f"{row['code'] or ''} {row['op']}, {row['count']} calls: {row['verdict']}".strip())
+            out.text(f"  where: {', '.join(where)}")
+            out.text(f"  why: {row['reason']}")
+            if row["remedy"]:
+                out.text(f"  do: {row['remedy']}")
+
+
+def _show_memory(out: Out, memory: Mapping[str, Any]) -> None:
+    bytes_of = memory["hbm_bytes"]
+    rows = [
+        {"category": name, "size": size(value), "of the core": _percent(value / bytes_of["available"])}
+        for name, value in bytes_of.items()
+    ]
+    out.text()
+    out.table(rows, ("category", "size", "of the core"), title="HBM of one core, simulated")
+    out.text(memory["reason"])
+
+
+def _percent(share: float) -> str:
+    """A share that is not everything is never shown as 100 %, and one that is something never as 0 %."""
+    if 0 < share < 0.0005:
+        return "<0.1 %"
+    return ">99.9 %" if 0.9995 <= share < 1 else f"{share:.1%}".replace("%", " %")
+
+
+def _paths(paths: list[str]) -> str:
+    """The first few module paths, and how many more there are."""
+    shown = [path or "top level" for path in paths[:_MAX_PATHS]]
+    return ", ".join(shown) + (f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else "")

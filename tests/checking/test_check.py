@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import functools
+import json
+
+import pytest
+import torch
+
+from optimum_neuron import NeuronConfig, check_model
+from optimum_neuron.checking.entries import EntryPoints, entry_points
+from optimum_neuron.checking.operators import judged_calls
+from optimum_neuron.core import Choice
+from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.exporters.source import ModelSource
+from optimum_neuron.exporters.tasks import architectures_of
+from optimum_neuron.hardware import TARGETS
+from tests.encoders import tiny_encoder_config, tiny_shapes
+from tests.programs import Calls, capture_entry, spec
+from tests.tiny import SHAPES, tiny_config
+
+GRAPHS = {name: value for name, value in SHAPES.items() if name != "optlevel"}
+"""Options of an export that decide what is captured."""
+
+CODE = """
+import torch
+from transformers import LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaMLP
+
+
+class OddMLP(LlamaMLP):
+    def forward(self, x):
+        IN_MLP
+        return super().forward(x)
+
+
+class OddForCausalLM(LlamaForCausalLM):
+    def __init__(self, config):
+        super().__init__(config)
+        for layer in self.model.layers:
+            layer.mlp = OddMLP(config)
+
+    def forward(self, input_ids=None, **kwargs):
+        IN_MODEL
+        return super().forward(input_ids=input_ids, **kwargs)
+"""
+
+
+@pytest.fixture
+def odd(tmp_path, monkeypatch):
+    """Return a function that writes a Llama with lines of code of its own, and checks it."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+
+    def check(name, mlp="pass", model="pass", **options):
+        folder = tmp_path / name
+        config = tiny_config("llama", num_hidden_layers=4)
+        config.save_pretrained(folder)
+        data = json.loads((folder / "config.json").read_text())
+        data |= {"architectures": ["LlamaForCausalLM"], "auto_map": {"AutoModelForCausalLM": "odd.OddForCausalLM"}}
+        (folder / "config.json").write_text(json.dumps(data))
+        (folder / "odd.py").write_text(CODE.replace("IN_MLP\n", f"{mlp}\n").replace("IN_MODEL\n", f"{model}\n"))
+        return check_model(folder, family="generic", trust_remote_code=True, **GRAPHS, **options)
+
+    return check
+
+
+@pytest.fixture(scope="module")
+def report(checkpoint):
+    return check_model(checkpoint, **GRAPHS)
+
+
+def place(placeholder):
+    """File and line of the code that replaces a placeholder."""
+    return f"odd.py:{CODE.splitlines().index(f'        {placeholder}') + 1}"
+
+
+def operator(report, name):
+    (found,) = [operator for operator in report.operators if operator.calls.op == name]
+    return found
+
+
+def test_a_model_that_is_covered_is_drop_in(report):
+    assert (report.tier, report.reasons) == (1, ("every operator runs on inf2",))
+    assert report.placed_share == 1.0
+    assert report.family.value == "llama"
+    assert report.failures(["host", "unsupported", "memory"]) == ()
+
+
+def test_memory_and_graphs_are_those_of_the_export(report, model):
+    described = model.describe()
+    assert report.memory.to_dict()["hbm_bytes"] == described["hbm_bytes"]
+    assert report.memory.fits and report.memory.reason == "fits one core of inf2.xlarge"
+    assert [graph.name for graph in report.graphs] == [graph["name"] for graph in described["graphs"]]
+
+
+def test_products_are_what_torch_counts_in_the_original(checkpoint):
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(checkpoint)
+    source = ModelSource(name="", folder=checkpoint, config=config, revision=None)
+    points = entry_points(source, NeuronConfig(family="generic", **GRAPHS).resolve(max_position_embeddings=64))
+    captured = next(
+        captured for captured in (capture(True) for capture in points.captures) if captured.name == "score_48"
+    )
+    calls = judged_calls(captured, TARGETS["inf2"], prefix=points.prefix)
+    with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
+        original = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        original(torch.ones(2, 48, dtype=torch.int64))
+    products = [call for call in calls if call.work.counted == "products"]
+    assert sum(call.work.flops for call in products) == counter.get_total_flops()
+    assert {call.ruling.module_path for call in products} >= {"lm_head", "model.layers.2.mlp.down_proj"}
+
+
+def test_layers_that_were_not_captured_count_too(odd):
+    report = odd("four")
+    silu = operator(report, "aten.silu.default")
+    assert silu.calls.module_paths == ("model.layers.0-3.mlp.act_fn",)
+    assert silu.calls.count == 4 * len(report.graphs)
+
+
+def test_shares_are_parts_of_one(report):
+    assert sum(row.share for row in report.operators) == pytest.approx(1)
+    assert sum(row.flops for row in report.operators) == sum(graph.flops for graph in report.graphs)
+    assert sum(row.calls.count for row in report.operators) == sum(graph.num_calls for graph in report.graphs)
+
+
+def test_refusals_of_all_graphs_are_told_together(odd):
+    report = odd("sorts", mlp="x = x.sort(dim=-1).values", model="input_ids = input_ids.sort().values")
+    assert report.tier == 2
+    rows = [row for row in report.operators if row.calls.op == "aten.sort.default"]
+    assert sum(row.calls.count for row in rows) == 5 * len(report.graphs)
+    (row,) = [row for row in rows if "model.layers.0-3.mlp" in row.calls.module_paths]
+    assert row.calls.code == "NCC_EVRF001" and row.host_name == "aten::sort"
+    assert "torch.topk" in row.calls.remedy
+    assert any(line.endswith(place("IN_MLP")) for line in row.calls.source_lines)
+    assert 0.9 < report.placed_share < 1 and all(graph.placed_share < 1 for graph in report.graphs)
+    assert report.failures(["unsupported"]) == ("unsupported",)
+    assert report.reasons[0].startswith("unsupported: aten.sort.default, ")
+    assert report.memory.need is not None
+
+
+def test_the_host_takes_only_what_is_allowed_by_name(odd):
+    report = odd("hosted", mlp="x = x.sort(dim=-1).values", allow_host_ops=["aten::sort"])
+    row = operator(report, "aten.sort.default")
+    assert (report.tier, row.calls.verdict) == (2, "host")
+    assert report.placed_share == pytest.approx(1 - row.share) and report.placed_share < 1
+    assert report.failures(["host", "unsupported"]) == ("host",)
+
+
+def test_control_flow_that_depends_on_values_is_not_expressible(odd):
+    condition = "input_ids = input_ids + 1 if (input_ids > 3).all() else input_ids"
+    report = odd("branches", model=condition)
+    assert (report.tier, report.placed_share, report.graphs, report.family) == (3, None, (), None)
+    (failure,) = report.capture_failures
+    assert f"{place('IN_MODEL')}: {condition}" in failure.source_line
+    assert "torch.where" in failure.reason
+    assert report.failures(["unsupported"]) == ("unsupported",)
+    assert report.memory.need is None and report.memory.fits is None
+    assert report.failures(["memory"]) == ()
+
+
+def test_code_that_stops_some_graphs_is_told_once(odd):
+    condition = "input_ids = -input_ids if input_ids.shape[1] > 1 and (input_ids > 3).all() else input_ids"
+    report = odd("prompts", model=condition)
+    (failure,) = report.capture_failures
+    assert failure.graphs == ("prefill_16", "score_16", "prefill_48", "score_48", "extend_8")
+    assert [graph.name for graph in report.graphs] == ["decode_20", "decode_48"]
+    assert (report.tier, report.placed_share) == (3, None)
+
+
+def test_sizes_that_depend_on_values_are_not_expressible(odd):
+    report = odd("sizes", mlp="x.nonzero()")
+    (failure,) = report.capture_failures
+    assert report.tier == 3 and place("IN_MLP") in failure.source_line
+
+
+def test_a_graph_of_unknown_sizes_leaves_memory_open(checkpoint, monkeypatch):
+    entry = functools.partial(capture_entry, Calls(torch.nonzero), name="g", inputs={"x": spec(4)})
+    points = EntryPoints(captures=(entry,), family=Choice(value="function", reason="for this test"), prefix="")
+    monkeypatch.setattr("optimum_neuron.checking.check.entry_points", lambda *args, **options: points)
+    report = check_model(checkpoint, **GRAPHS)
+    row = operator(report, "aten.nonzero.default")
+    assert (report.tier, row.calls.verdict, row.counted) == (2, "unsupported", "unknown")
+    assert report.memory.reason == "not known: sizes depend on values"
+
+
+def test_a_model_that_is_too_large_says_what_makes_it_fit(checkpoint, tmp_path):
+    tiny_config(
+        "llama", hidden_size=8192, intermediate_size=28672, num_attention_heads=64, num_hidden_layers=80
+    ).save_pretrained(tmp_path)
+    report = check_model(tmp_path, task="text-generation", **GRAPHS | {"torch_dtype": "bfloat16"})
+    assert report.tier == 1 and report.memory.fits is False
+    assert report.memory.need.weights > 60 * 2 * 10**9
+    assert "To fix it" in report.memory.reason
+    assert report.failures(["host", "unsupported", "memory"]) == ("memory",)
+
+
+def test_plain_data_is_json(report):
+    data = json.loads(json.dumps(report.to_dict()))
+    assert data["tier"] == {"value": 1, "name": "drop-in", "reasons": ["every operator runs on inf2"]}
+    assert {"op", "count", "flops_share", "verdict", "reason", "module_paths", "remedy"} <= set(data["operators"][0])
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"optlevel": "2"}, "'optlevel'"),
+        ({"batchsize": 2}, "'batchsize', did you mean 'batch_size'"),
+        ({"allow_host_ops": ["aten::sorted"]}, "'aten::sorted', did you mean 'aten.sort"),
+    ],
+)
+def test_options_that_nobody_reads_are_refused(checkpoint, options, found):
+    with pytest.raises(ConfigError, match=found):
+        check_model(checkpoint, **options)
+
+
+def test_conditions_that_do_not_exist_are_refused(report):
+    with pytest.raises(ConfigError, match="'hosts', did you mean 'host'"):
+        report.failures(["hosts"])
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="empty folder"):
+        check_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "task", "op", "path"),
+    [
+        ("bert", "text-classification", "aten.linear.default", "bert.encoder.layer.0-1.output.dense"),
+        ("vit", "image-classification", "aten.conv2d.default", "vit.embeddings.patch_embeddings.projection"),
+        ("wav2vec2", "automatic-speech-recognition", "aten.linear.default", "lm_head"),
+    ],
+)
+def test_models_of_one_forward(tmp_path, model_type, task, op, path):
+    config = tiny_encoder_config(model_type)
+    config.architectures = list(architectures_of(task)[model_type][:1])
+    config.save_pretrained(tmp_path)
+    shapes = {name: value for name, value in tiny_shapes(model_type, task).items() if name != "optlevel"}
+    report = check_model(tmp_path, **shapes)
+    assert (report.task.value, report.tier, report.placed_share) == (task, 1, 1.0)
+    row = operator(report, op)
+    assert path in row.calls.module_paths and row.counted == "products" and row.flops > 0
+    assert report.memory.fits and report.memory.need.kv_cache == 0
+
+
+def test_a_task_that_the_architecture_lacks_is_refused(checkpoint):
+    with pytest.raises(ModelError, match="image-classification"):
+        check_model(checkpoint, task="image-classification")

@@ -1,0 +1,95 @@
+"""Arithmetic of single calls; whole models are compared with torch's counter in `test_check.py`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from optimum_neuron.checking.work import MOVES, PRODUCTS, SCATTER, Work, work_of
+from optimum_neuron.compiler.rules.base import find_rule, known_ops
+from optimum_neuron.compiler.rules.call import OpCall
+
+
+def works(function, *inputs):
+    """The work of every call of a function, those of bookkeeping left out."""
+
+    class Module(torch.nn.Module):
+        def forward(self, *tensors):
+            return function(*tensors)
+
+    graph = torch.export.export(Module(), inputs, strict=False).graph
+    calls = [OpCall.from_node(node) for node in graph.nodes if node.op == "call_function"]
+    return [work_of(call) for call in calls if not call.op.startswith(("python.", "aten._assert", "aten.sym_"))]
+
+
+A, B, QUERY, KEY = torch.rand(4, 8), torch.rand(8, 16), torch.rand(2, 4, 3, 8), torch.rand(2, 2, 5, 8)
+BYTES = torch.ones(32, 32, dtype=torch.int8)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "flops"),
+    [
+        (torch.matmul, (A, B), 2 * 4 * 8 * 16),
+        (torch.mv, (A, B[:, 0]), 2 * 4 * 8),
+        (torch.dot, (B[:, 0], B[:, 1]), 2 * 8),
+        (torch.addmv, (A[:, 0], A, B[:, 0]), 2 * 4 * 8),
+        (torch.addbmm, (torch.rand(4, 16), A.expand(3, 4, 8), B.expand(3, 8, 16)), 2 * 3 * 4 * 8 * 16),
+        (torch._int_mm, (BYTES, BYTES), 2 * 32**3),
+        (F.conv2d, (torch.rand(1, 3, 8, 8), torch.rand(4, 3, 3, 3)), 2 * 4 * 6 * 6 * 3 * 9),
+        (F.conv_transpose2d, (torch.rand(1, 3, 8, 8), torch.rand(3, 4, 3, 3)), 2 * 3 * 8 * 8 * 4 * 9),
+        (
+            lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True),
+            (QUERY, KEY),
+            2 * (2 * 2 * 4 * 3 * 5 * 8),
+        ),
+    ],
+    ids=["matmul", "mv", "dot", "addmv", "addbmm", "int_mm", "conv2d", "conv_transpose2d", "attention"],
+)
+def test_products_are_two_for_each_multiply_add(function, inputs, flops):
+    assert works(function, *inputs) == [Work(flops=flops, counted="products")]
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [(torch.add, (A, A)), (torch.exp, (A,)), (lambda a: a.sum(), (A,)), (lambda a: a.sort().values, (A,))],
+    ids=["add", "exp", "sum", "sort"],
+)
+def test_other_arithmetic_is_one_for_each_element(function, inputs):
+    assert works(function, *inputs) == [Work(flops=32, counted="elements")]
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (lambda a: a.transpose(0, 1), (A,)),
+        (lambda a: torch.cat([a, a]), (A,)),
+        (lambda a: a.to(torch.bfloat16), (A,)),
+        (F.embedding, (torch.ones(3, dtype=torch.int64), A)),
+        (lambda a, i: a.index_put([i], a[:1]), (A, torch.ones(1, dtype=torch.int64))),
+    ],
+    ids=["transpose", "cat", "cast", "embedding", "write"],
+)
+def test_moving_data_is_no_arithmetic(function, inputs):
+    assert {work for work in works(function, *inputs) if work.counted != "none"} == set()
+
+
+def test_a_write_that_adds_is_arithmetic():
+    add = works(lambda a, i: a.index_put([i], a[:1], accumulate=True), A, torch.ones(1, dtype=torch.int64))
+    assert Work(flops=32, counted="elements") in add
+
+
+def test_an_operator_without_a_rule_counts_with_its_parts():
+    assert find_rule("aten.addr") is None
+    (work,) = works(torch.addr, A, A[:, 0], A[0])
+    assert work.counted == "elements" and work.flops >= 32
+
+
+def test_an_unknown_size_is_not_counted():
+    assert Work(flops=0, counted="unknown") in works(lambda a: a.nonzero(), A)
+
+
+def test_every_rule_that_is_named_exists():
+    known = {rule.name for op in known_ops() if (rule := find_rule(op)) is not None}
+    assert {*PRODUCTS, *MOVES, SCATTER} <= known
+    assert not set(PRODUCTS) & set(MOVES)

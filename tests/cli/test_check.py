@@ -1,0 +1,153 @@
+import pytest
+
+from optimum_neuron.checking.report import require_conditions
+from optimum_neuron.cli.check import _percent
+from optimum_neuron.errors import ModelError
+
+
+def row(**changes):
+    return {
+        "op": "aten.linear.default", "host_name": "aten::linear", "count": 8, "verdict": "native", "rule": "matmul",
+        "reason": "maps to DotGeneral", "source": "", "code": None, "remedy": None,
+        "module_paths": ["model.layers.0-3.mlp", "lm_head", "", "a"], "source_lines": [], "flops": 900,
+        "flops_counted": "products", "flops_share": 0.9,
+    } | changes  # fmt: skip
+
+
+SORT = row(
+    op="aten.sort.default", host_name="aten::sort", count=2, verdict="unsupported", code="NCC_EVRF001", flops=100,
+    flops_counted="elements", flops_share=0.1, reason="it needs a full sort", remedy="use torch.topk",
+    module_paths=["model.layers.0-1.mlp"], source_lines=["model.py:8"],
+)  # fmt: skip
+
+
+class Report:
+    """What `check_model` returns, as far as the command looks at it."""
+
+    def __init__(self, tier=1, operators=None, failures=()):
+        self.tier, self.operators, self.capture_failures = tier, operators or [row()], list(failures)
+
+    def failures(self, conditions):
+        return tuple(name for name in conditions if name == "unsupported" and self.tier > 1)
+
+    def to_dict(self):
+        reasons = ["every operator runs on inf2"] if self.tier == 1 else ["a", "b"]
+        graph = {"name": "prefill_16", "num_calls": 10, "flops": 1000, "placed_share": 0.9}
+        return {
+            "model": "my model",
+            "tier": {"value": self.tier, "name": "some effort", "reasons": reasons},
+            "placed_share": None if self.capture_failures else 0.9,
+            "task": {"value": "text-generation", "reason": "asked for"},
+            "family": None,
+            "target": {"value": "inf2", "reason": "default"},
+            "instance": "inf2.xlarge",
+            "graphs": [] if self.capture_failures else [graph],
+            "operators": self.operators,
+            "capture_failures": self.capture_failures,
+            "memory": {"fits": True, "reason": "fits", "hbm_bytes": {"total": 1024**3, "available": 16 * 1024**3}},
+        }
+
+
+@pytest.fixture
+def check(cli, fake_module):
+    def run(report, *words):
+        asked = []
+
+        def check_model(model, **options):
+            asked.append((model, options))
+            return report
+
+        fake_module("optimum_neuron.checking", check_model=check_model, require_conditions=require_conditions)
+        return cli("neuron", "check", "my model", *words), asked
+
+    return run
+
+
+def test_options_are_passed_on(check):
+    words = ["--allow_host_ops", "aten::sort, aten::topk", "--instance_type", "trn2", "--batch_size", "2"]
+    _, asked = check(Report(), *words, "--prefill_buckets", "16,64", "--quiet")
+    options = {"instance_type": "trn2", "batch_size": 2, "prefill_buckets": (16, 64)}
+    assert asked == [("my model", options | {"allow_host_ops": ("aten::sort", "aten::topk")})]
+
+
+def test_a_drop_in_model_is_followed_by_its_export(check):
+    ran, _ = check(Report())
+    assert ran.code == 0
+    assert ran.stderr == "next: optimum-cli export neuron -m 'my model' OUTPUT ...  # with the same options\n"
+    lines = ran.stdout.splitlines()
+    for line in (
+        "tier      1, some effort   every operator runs on inf2",
+        "prefill_16     10   1000  90.0 %",
+        "all            10   1000  90.0 %",
+        "total      1.0 GiB   6.2 %",
+        "fits",
+    ):
+        assert line in lines
+    (linear,) = [line for line in lines if line.startswith("aten.linear.default")]
+    assert linear.endswith("model.layers.0-3.mlp, lm_head, top level and 1 more") and "90.0 %" in linear
+
+
+def test_every_refusal_is_told_with_place_and_remedy(check):
+    ran, _ = check(Report(tier=2, operators=[SORT, row()]))
+    assert ran.code == 0
+    told = ran.stdout.partition("NCC_EVRF001 ")[2]
+    assert told.startswith(
+        "aten.sort.default, 2 calls: unsupported\n  where: model.layers.0-1.mlp, model.py:8\n"
+        "  why: it needs a full sort\n  do: use torch.topk\n"
+    )
+    assert "2 obstacles, see below" in ran.stdout
+    assert "--allow_host_ops aten::sort ..." in ran.stderr
+
+
+def test_the_host_is_not_offered_where_it_cannot_help(check):
+    ran, _ = check(Report(tier=2, operators=[SORT, SORT | {"host_name": None}]))
+    assert ran.stderr == ""
+
+
+def test_code_that_cannot_be_captured_is_told_with_its_line(check):
+    failure = {"graphs": ["prefill_16", "decode_16"], "source_line": "model.py:3: if x.all():", "reason": "No. Do."}
+    ran, _ = check(Report(tier=3, failures=[failure]))
+    assert "cannot be captured: prefill_16, decode_16\n  where: model.py:3: if x.all():\n  No. Do.\n" in ran.stdout
+
+
+def test_the_exit_code_follows_fail_on(check):
+    report = Report(tier=2, operators=[SORT])
+    assert check(report)[0].code == 0
+    assert check(report, "--fail-on", "host,memory")[0].code == 0
+    ran, _ = check(report, "--fail-on", "host,unsupported", "--json")
+    assert (ran.code, ran.json["failed_on"]) == (1, ["unsupported"])
+    assert ran.stderr == "warning: found what --fail-on names: unsupported\n"
+
+
+def test_an_unknown_condition_is_refused_before_anything_is_captured(check):
+    ran, asked = check(Report(), "--fail-on", "hosts")
+    assert (ran.code, asked) == (1, [])
+    assert "'hosts', did you mean 'host'?" in ran.stderr
+
+
+def test_quiet_is_the_tier(check):
+    assert check(Report(tier=2), "--quiet")[0].stdout == "2\n"
+
+
+def test_a_model_that_cannot_be_found_is_a_known_error(cli, fake_module):
+    def check_model(model, **options):
+        raise ModelError(f"{model}: no such folder")
+
+    fake_module("optimum_neuron.checking", check_model=check_model, require_conditions=require_conditions)
+    ran = cli("neuron", "check", "out")
+    assert ran.code == 1 and ran.stderr.startswith("error: out: no such folder\n")
+
+
+def test_a_real_model_from_a_shell(cli, checkpoint):
+    words = ["--sequence_length", "16", "--prefill_buckets", "16", "--fail-on", "host,unsupported,memory"]
+    ran = cli("neuron", "check", str(checkpoint), *words, "--json")
+    assert ran.code == 0
+    assert (ran.json["tier"]["value"], ran.json["placed_share"], ran.json["failed_on"]) == (1, 1.0, [])
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0, "0.0 %"), (1e-6, "<0.1 %"), (0.0005, "0.1 %"), (0.5, "50.0 %"), (0.99951, ">99.9 %"), (1, "100.0 %")],
+)
+def test_a_share_is_never_rounded_to_all_or_nothing(share, text):
+    assert _percent(share) == text
