@@ -9,6 +9,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from .. import env
 from ..compiler.ir import Program
 from ..compiler.lower.lower import lower
 from ..compiler.memory import memory_need
@@ -61,7 +62,8 @@ def load_exported(
     check_known(asked, [*COMMON_OPTIONS, *kind_of(info.config.task).options], what=f"a model for {info.config.task}")
     _check_asked(info, asked, folder)
     verify_weights(folder, info.artifact)
-    instance_type = asked.get("instance_type") or info.config.instance_type
+    # The machine that is simulated now comes before the one of the export: an artifact moves between instances.
+    instance_type = asked.get("instance_type") or env.instance_type() or info.config.instance_type
     target, instance = resolve_target(instance_type), resolve_instance(instance_type).value
     with open_neff(folder / NEFF_FILE) as neff:
         check_target(neff, target.value.name, target.value.core.generation)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, WeightsError
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, TargetMismatchError, WeightsError
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny
 
 IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
@@ -105,6 +105,14 @@ def test_options_that_agree_with_the_export_are_fine(exported):
 def test_the_hosts_effort_and_the_instance_size_can_change(exported):
     told = load(exported, optlevel="1", instance_type="trn1.2xlarge").describe()
     assert told["target"]["value"] == "trn1" and told["config"]["instance_type"] == "trn1.2xlarge"
+
+
+def test_the_environment_names_the_machine_that_an_export_is_loaded_on(exported, monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
+    assert load(exported).describe()["config"]["instance_type"] == "inf2.24xlarge"
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn2.48xlarge")
+    with pytest.raises(TargetMismatchError, match="trn2"):
+        load(exported)
     with pytest.raises(ConfigError, match="optlevel='4'"):
         load(exported, optlevel=4)
 
