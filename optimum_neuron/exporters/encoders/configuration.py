@@ -154,5 +154,7 @@ class NeuronEncoderConfig(CompileConfig):
                 )
         if problems:
             raise ConfigError("\n".join(problems))
-        filled: dict[str, Any] = {axis: size for axis, size in defaults.items() if getattr(self, axis) is None}
+        filled: dict[str, Any] = {
+            axis: min(size, limits.get(axis, size)) for axis, size in defaults.items() if getattr(self, axis) is None
+        }
         return dataclasses.replace(self, **filled)

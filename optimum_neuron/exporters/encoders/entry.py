@@ -6,6 +6,7 @@ Parameters keep their names behind `MODEL`. It knows nothing of buckets or targe
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
@@ -45,13 +46,29 @@ def unflatten(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     return found
 
 
+def forward_arguments(model: nn.Module) -> list[str]:
+    """Names of the arguments that a model takes; those of its base, where it only hands arguments on."""
+    for kind in type(model).__mro__:
+        names = list(inspect.signature(kind.forward).parameters) if issubclass(kind, nn.Module) else []
+        if not set(names) <= {"self", "args", "kwargs", "input"}:
+            return names
+    return list(inspect.signature(model.forward).parameters)
+
+
 def call_options(model: nn.Module, *, attentions: bool, hidden_states: bool) -> dict[str, Any]:
     """Arguments that say what a model returns: a result class, and no cache."""
-    taken = inspect.signature(model.forward).parameters
+    taken = forward_arguments(model)
     options: dict[str, Any] = {"return_dict": True}
     options |= {"use_cache": False} if "use_cache" in taken else {}
     options |= {"output_attentions": True} if attentions else {}
     return options | ({"output_hidden_states": True} if hidden_states else {})
+
+
+def with_attentions(model: Any) -> Any:
+    """A copy that computes attention weights, which fused attention does not."""
+    model = copy.deepcopy(model)
+    model.set_attn_implementation("eager")
+    return model
 
 
 class Forward(nn.Module):

@@ -1,18 +1,18 @@
 """Which tensors a model of one forward takes, which axes they have, and how large these are by default.
 
-It reads the signature of `forward`, the configuration and, for images, the image processor's file. It knows nothing of
+It reads the arguments of `forward`, the configuration and, for images, the image processor's file. It knows nothing of
 graphs.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError, refusal
 from .architectures import Architecture
+from .entry import forward_arguments
 from .signature import Input
 
 DEFAULT_SIZES = {"batch_size": 1, "text_batch_size": 1, "image_batch_size": 1, "num_choices": 4}
@@ -27,7 +27,7 @@ def model_inputs(model: Any, task: str, row: Architecture, dtype: str) -> tuple[
         ModelError: its forward takes none of the inputs that are known.
     """
     config = model.config
-    taken = [name for name in inspect.signature(model.forward).parameters if name not in row.without]
+    taken = [name for name in forward_arguments(model) if name not in row.without]
     contrastive = row.contrastive or task == "zero-shot-image-classification"
     texts, images = ("text_batch_size", "image_batch_size") if contrastive else ("batch_size", "batch_size")
     both = "input_ids" in taken and "pixel_values" in taken

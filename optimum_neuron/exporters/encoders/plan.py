@@ -20,7 +20,7 @@ from ..source import ModelSource
 from ..tasks import TASKS, architectures_of, tasks_of
 from .architectures import Architecture, find_architecture
 from .configuration import AXES, BATCH_AXES, NeuronEncoderConfig, Sizes
-from .entry import MODEL, Forward, call_options
+from .entry import MODEL, Forward, call_options, with_attentions
 from .inputs import default_sizes, frame_rule, largest_sizes, model_inputs
 from .signature import Input, OutputAxis, Signature
 from .validate import validate_encoder
@@ -105,7 +105,7 @@ def build_model(source: ModelSource, config: NeuronEncoderConfig, *, trust_remot
     from accelerate import init_empty_weights
 
     if source.module is not None:
-        return source.module
+        return with_attentions(source.module) if config.output_attentions else source.module
     require_task(source.config, config.task)
     options: dict[str, Any] = {"attn_implementation": "eager"} if config.output_attentions else {}
     auto_class = getattr(transformers, TASKS[config.task].auto_class)

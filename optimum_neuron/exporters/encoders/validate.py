@@ -18,7 +18,7 @@ from ...runtime.loaded import LoadedProgram
 from ..validate import SEED, OutputError, compare, default_tolerance, refuse_drift
 from .batches import run_batch
 from .configuration import BATCH_AXES, NeuronEncoderConfig, Sizes
-from .entry import MODEL, call_options, flatten
+from .entry import MODEL, call_options, flatten, with_attentions
 from .signature import Input, Signature
 
 Tensors = Mapping[str, torch.Tensor]
@@ -44,6 +44,7 @@ def validate_encoder(
     Raises:
         ValidationError: a result is past its tolerance; statistics and the first diverging module are in it.
     """
+    reference = with_attentions(reference) if config.output_attentions else reference
     errors, inputs = [], dict[str, torch.Tensor]()
     for name, sizes in config.graphs().items():
         inputs = dummy_inputs(signature, sizes, shorter=False)

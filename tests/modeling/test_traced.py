@@ -1,0 +1,485 @@
+"""A compiled model of one forward: buckets, batches, weights, saving, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from optimum_neuron import (
+    NeuronEncoderConfig,
+    NeuronModelForAudioClassification,
+    NeuronModelForFeatureExtraction,
+    NeuronModelForImageClassification,
+    NeuronModelForMaskedLM,
+    NeuronModelForMultipleChoice,
+    NeuronModelForObjectDetection,
+    NeuronModelForSequenceClassification,
+    NeuronModelForTokenClassification,
+    NeuronModelForZeroShotImageClassification,
+    main_export,
+)
+from optimum_neuron.errors import (
+    ArtifactError,
+    CaptureError,
+    ConfigError,
+    ModelError,
+    ShapeError,
+    UnsupportedOperatorError,
+    ValidationError,
+    WeightsError,
+)
+from optimum_neuron.exporters.encoders.configuration import AXES
+from optimum_neuron.exporters.request import COMPILE_OPTIONS
+from tests.encoders import IMAGE, SAMPLES, VOCABULARY, randomize, save_tiny_encoder, tiny_encoder_config, tiny_shapes
+
+SHAPES: dict[str, Any] = {"batch_size": 2, "sequence_length": [8, 16], "optlevel": "1"}
+TASK = "text-classification"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_encoder(tmp_path_factory.mktemp("bert") / "checkpoint", "bert", TASK)
+
+
+@pytest.fixture(scope="module")
+def original(checkpoint: Path) -> Any:
+    return transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint).eval()
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path, environment: None) -> NeuronModelForSequenceClassification:
+    return NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **SHAPES)
+
+
+@pytest.fixture(scope="module")
+def exported(model: NeuronModelForSequenceClassification, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "bert_neuron"
+    model.save_pretrained(folder)
+    return folder
+
+
+def tokens(rows: int, columns: int) -> torch.Tensor:
+    return torch.randint(3, VOCABULARY, (rows, columns), generator=torch.Generator().manual_seed(rows * 100 + columns))
+
+
+def answer(original: Any, **inputs: torch.Tensor) -> Any:
+    with torch.no_grad():
+        return original(**inputs)
+
+
+# Buckets and batches.
+
+
+@pytest.mark.parametrize("columns", [1, 7, 8, 9, 16])
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_any_rows_and_lengths_up_to_the_largest_bucket(model, original, rows, columns):
+    ids = tokens(rows, columns)
+    found = model(input_ids=ids)
+    assert isinstance(found, transformers.modeling_outputs.SequenceClassifierOutput)
+    torch.testing.assert_close(found.logits, answer(original, input_ids=ids).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_masks_and_kinds_of_tokens_reach_the_model(model, original):
+    ids = tokens(3, 9)
+    mask, kinds = torch.ones_like(ids), torch.zeros_like(ids)
+    mask[0, 5:], mask[1, :3], kinds[:, 4:] = 0, 0, 1
+    wanted = answer(original, input_ids=ids, attention_mask=mask, token_type_ids=kinds).logits
+    for given in (mask, mask.bool(), mask.int()):
+        found = model(input_ids=ids, attention_mask=given, token_type_ids=kinds.int()).logits
+        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+    assert (wanted - answer(original, input_ids=ids).logits).abs().max() > 1e-3
+
+
+def test_positional_inputs_tuples_and_none(model):
+    ids = tokens(2, 8)
+    plain = model(ids).logits
+    assert torch.equal(model(ids, torch.ones_like(ids)).logits, plain)
+    assert torch.equal(model(ids, attention_mask=None).logits, plain)
+    assert torch.equal(model(ids, return_dict=False)[0], plain)
+
+
+def test_the_choice_of_a_bucket_has_a_reason(model):
+    choice = model.choose_bucket("sequence_length", 9)
+    assert (choice.value, choice.rejected[0].candidate) == (16, "8")
+    assert model.input_static_shapes == {"batch_size": 2, "sequence_length": [8, 16]}
+
+
+def test_results_are_cut_to_the_length_that_was_given(tmp_path):
+    folder = save_tiny_encoder(tmp_path, "distilbert", "token-classification")
+    found = NeuronModelForTokenClassification.from_pretrained(folder, export=True, **SHAPES)(tokens(3, 11)).logits
+    assert found.shape == (3, 11, 3)
+
+
+def test_a_width_that_equals_the_length_is_not_cut(tmp_path):
+    """32 hidden values and 32 tokens: what is cut is measured, not guessed from sizes."""
+    folder = save_tiny_encoder(tmp_path, "bert", "feature-extraction")
+    compiled = NeuronModelForFeatureExtraction.from_pretrained(
+        folder, export=True, batch_size=1, sequence_length=32, optlevel="1"
+    )
+    output = compiled(tokens(1, 5))
+    assert output.last_hidden_state.shape == (1, 5, 32) and output.pooler_output.shape == (1, 32)
+
+
+def test_a_dynamic_batch_runs_a_single_row_alone(checkpoint, original):
+    compiled = NeuronModelForSequenceClassification.from_pretrained(
+        checkpoint, export=True, batch_size=4, sequence_length=8, dynamic_batch_size=True, optlevel="1"
+    )
+    assert set(compiled.loaded.program.graphs) == {"forward_1", "forward_4"}
+    ran: list[str] = []
+    run = compiled.loaded.run
+    compiled.loaded.run = lambda graph, *rest: ran.append(graph) or run(graph, *rest)
+    ids = tokens(5, 8)
+    torch.testing.assert_close(compiled(ids).logits, answer(original, input_ids=ids).logits, atol=1e-5, rtol=1e-5)
+    assert ran == ["forward_4", "forward_1"]
+
+
+def test_choices_are_padded_too(tmp_path):
+    folder = save_tiny_encoder(tmp_path, "bert", "multiple-choice")
+    compiled = NeuronModelForMultipleChoice.from_pretrained(
+        folder, export=True, batch_size=1, num_choices=4, sequence_length=8, optlevel="1"
+    )
+    plain = transformers.AutoModelForMultipleChoice.from_pretrained(folder).eval()
+    ids = tokens(6, 7).view(2, 3, 7)
+    torch.testing.assert_close(compiled(ids).logits, answer(plain, input_ids=ids).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_texts_and_images_are_of_different_numbers(tmp_path):
+    folder = save_tiny_encoder(tmp_path, "clip", "zero-shot-image-classification")
+    compiled = NeuronModelForZeroShotImageClassification.from_pretrained(
+        folder, export=True, text_batch_size=2, image_batch_size=2, sequence_length=12, optlevel="1"
+    )
+    plain = transformers.AutoModelForZeroShotImageClassification.from_pretrained(folder).eval()
+    inputs = {"input_ids": tokens(5, 9), "pixel_values": torch.randn(3, 3, IMAGE, IMAGE)}
+    found, wanted = compiled(**inputs), answer(plain, **inputs)
+    assert type(found) is type(wanted)
+    for name in ("logits_per_image", "logits_per_text", "text_embeds", "image_embeds"):
+        torch.testing.assert_close(found[name], wanted[name], atol=1e-4, rtol=1e-4)
+
+
+def test_images_with_a_mask_may_be_smaller(tmp_path):
+    folder = save_tiny_encoder(tmp_path, "detr", "object-detection")
+    compiled = NeuronModelForObjectDetection.from_pretrained(
+        folder, export=True, batch_size=1, height=64, width=64, optlevel="1"
+    )
+    plain = transformers.AutoModelForObjectDetection.from_pretrained(folder).eval()
+    image = torch.randn(1, 3, 48, 64)
+    mask = torch.zeros(1, 64, 64, dtype=torch.long)
+    mask[:, :48] = 1
+    padded = torch.nn.functional.pad(image, (0, 0, 0, 16))
+    wanted = answer(plain, pixel_values=padded, pixel_mask=mask)
+    torch.testing.assert_close(compiled(pixel_values=image).pred_boxes, wanted.pred_boxes, atol=1e-4, rtol=1e-4)
+    with pytest.raises(ShapeError, match="height=80: the largest bucket holds 64; buckets are 64"):
+        compiled(pixel_values=torch.randn(1, 3, 80, 64))
+
+
+def test_hidden_states_and_attentions_where_they_were_compiled(checkpoint, original):
+    compiled = NeuronModelForSequenceClassification.from_pretrained(
+        checkpoint, export=True, output_hidden_states=True, output_attentions=True, **SHAPES
+    )
+    ids = tokens(3, 9)
+    original.set_attn_implementation("eager")
+    with torch.no_grad():
+        wanted = original(ids, output_hidden_states=True, output_attentions=True)
+    original.set_attn_implementation("sdpa")
+    found = compiled(ids, output_hidden_states=True)
+    for ours, theirs in zip(
+        found.hidden_states + found.attentions, wanted.hidden_states + wanted.attentions, strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+# Weights and folders.
+
+
+def test_a_model_in_memory_is_compiled_and_not_changed(original):
+    before = {name: tensor.clone() for name, tensor in original.state_dict().items()}
+    compiled = NeuronModelForSequenceClassification.from_model(original, **SHAPES)
+    ids = tokens(3, 9)
+    torch.testing.assert_close(compiled(ids).logits, answer(original, input_ids=ids).logits, atol=1e-5, rtol=1e-5)
+    assert all(torch.equal(before[name], tensor) for name, tensor in original.state_dict().items())
+    with pytest.raises(ConfigError, match="no transformers model"):
+        NeuronModelForSequenceClassification.from_model(torch.nn.Linear(2, 2))
+
+
+def test_what_a_model_in_memory_does_is_what_counts_and_not_its_configuration(original, checkpoint):
+    class Scaled(type(original)):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            output = super().forward(*args, **kwargs)
+            output.logits = output.logits * 2
+            return output
+
+    scaled = Scaled.from_pretrained(checkpoint).eval()
+    compiled = NeuronModelForSequenceClassification.from_model(scaled, **SHAPES)
+    ids = tokens(2, 8)
+    torch.testing.assert_close(compiled(ids).logits, 2 * answer(original, input_ids=ids).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_a_saved_model_in_memory_loads(original, tmp_path):
+    NeuronModelForSequenceClassification.from_model(original, **SHAPES).save_pretrained(tmp_path)
+    ids = tokens(3, 9)
+    found = NeuronModelForSequenceClassification.from_pretrained(tmp_path)(ids).logits
+    torch.testing.assert_close(found, answer(original, input_ids=ids).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_the_folder_is_one_of_ours_and_a_checkpoint_and_tells_its_shapes(model, original, exported):
+    facts = json.loads((exported / "config.json").read_text())["neuron"]
+    assert (facts["static_batch_size"], facts["static_sequence_length"], facts["task"]) == (2, [8, 16], TASK)
+    assert (facts["int_dtype"], facts["float_dtype"], facts["model_type"]) == ("int64", "float32", "bert")
+    ids = tokens(3, 9)
+    loaded = NeuronModelForSequenceClassification.from_pretrained(exported, sequence_length=[8, 16], batch_size=2)
+    assert torch.equal(loaded(ids).logits, model(ids).logits)
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(exported).eval()
+    assert torch.equal(answer(plain, input_ids=ids).logits, answer(original, input_ids=ids).logits)
+
+
+def test_loading_checks_options_and_task(exported, tmp_path):
+    with pytest.raises(ConfigError, match=r"sequence_length=128, compiled with \[8, 16\]"):
+        NeuronModelForSequenceClassification.from_pretrained(exported, sequence_length=128)
+    with pytest.raises(ConfigError, match="'prefill_buckets'"):
+        NeuronModelForSequenceClassification.from_pretrained(exported, prefill_buckets=(8,))
+    with pytest.raises(ModelError, match="exported for text-classification.*use NeuronModelForSequenceClassification"):
+        NeuronModelForMaskedLM.from_pretrained(exported)
+
+
+def test_a_program_of_other_shapes_is_refused(exported, tmp_path):
+    import shutil
+
+    folder = tmp_path / "copy"
+    shutil.copytree(exported, folder)
+    marker = json.loads((folder / "neuron_config.json").read_text())
+    marker["neuron"]["batch_size"] = 3
+    (folder / "neuron_config.json").write_text(json.dumps(marker))
+    with pytest.raises(ArtifactError, match="graph forward_8 takes"):
+        NeuronModelForSequenceClassification.from_pretrained(folder)
+
+
+def test_other_weights_without_compiling(checkpoint, tmp_path):
+    tuned = save_tiny_encoder(tmp_path / "tuned", "bert", TASK, seed=7)
+    compiled = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **SHAPES)
+    ids = tokens(3, 9)
+    before = compiled(ids).logits
+    compiled.replace_weights(tuned)
+    wanted = answer(transformers.AutoModelForSequenceClassification.from_pretrained(tuned).eval(), input_ids=ids).logits
+    torch.testing.assert_close(compiled(ids).logits, wanted, atol=1e-5, rtol=1e-5)
+    assert (before - wanted).abs().max() > 1e-3
+    other = save_tiny_encoder(tmp_path / "other", "bert", TASK, num_hidden_layers=1)
+    with pytest.raises(WeightsError, match="num_hidden_layers=1, compiled with 2"):
+        compiled.replace_weights(other)
+
+
+def test_stale_weights_do_not_come_from_the_cache(checkpoint, tmp_path):
+    """The peer's cache key has no weights, its artifact has: a re-trained folder gave the old answers."""
+    tuned = save_tiny_encoder(tmp_path, "bert", TASK, seed=7)
+    ids = tokens(3, 9)
+    for inline in (False, True):
+        options = {**SHAPES, "inline_weights_to_neff": inline}
+        first = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **options)
+        second = NeuronModelForSequenceClassification.from_pretrained(tuned, export=True, **options)
+        assert second.prepared.cache.reason.startswith("hit")
+        plain = transformers.AutoModelForSequenceClassification.from_pretrained(tuned).eval()
+        torch.testing.assert_close(second(ids).logits, answer(plain, input_ids=ids).logits, atol=1e-5, rtol=1e-5)
+        assert (first(ids).logits - second(ids).logits).abs().max() > 1e-3
+
+
+def test_a_number_of_labels_is_another_program(checkpoint, tmp_path):
+    folder = save_tiny_encoder(tmp_path, "bert", TASK, num_labels=5)
+    compiled = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **SHAPES)
+    assert compiled(tokens(2, 8)).logits.shape == (2, 5)
+
+
+def test_a_body_without_its_head_is_found_in_a_checkpoint_with_another(checkpoint, original):
+    compiled = NeuronModelForFeatureExtraction.from_pretrained(checkpoint, export=True, **SHAPES)
+    ids = tokens(3, 9)
+    wanted = answer(original.bert, input_ids=ids).last_hidden_state
+    torch.testing.assert_close(compiled(ids).last_hidden_state, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_a_head_that_the_checkpoint_lacks_is_not_made_up(checkpoint):
+    with pytest.raises(WeightsError, match="tensors are missing: cls.*ransformers would fill them with random"):
+        NeuronModelForMaskedLM.from_pretrained(checkpoint, export=True, **SHAPES)
+
+
+# The task, from the folder alone, which the peer cannot do.
+
+
+def test_the_task_of_a_local_folder_is_inferred(checkpoint, tmp_path):
+    report = main_export(checkpoint, tmp_path / "out", **SHAPES).to_dict()
+    assert report["task"] == {
+        "value": TASK,
+        "reason": "config.architectures has BertForSequenceClassification",
+        "rejected": [],
+    }
+    assert report["family"]["value"] == "bert" and report["patches"] == []
+    assert {row["output"] for row in report["validation"]} == {"forward_8.logits", "forward_16.logits", "padded.logits"}
+
+
+# Architectures that are not in the table.
+
+
+def test_an_unknown_architecture_takes_the_generic_path_and_says_so(tmp_path):
+    options = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    config = transformers.MegatronBertConfig(vocab_size=VOCABULARY, max_position_embeddings=40, **options)
+    randomize(transformers.MegatronBertForMaskedLM(config)).save_pretrained(tmp_path)
+    compiled = NeuronModelForMaskedLM.from_pretrained(tmp_path, export=True, **SHAPES)
+    family = compiled.describe()["family"]
+    assert family["value"] == "generic" and "megatron-bert is not in the table" in family["reason"]
+    ids = tokens(3, 9)
+    plain = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(compiled(ids).logits, answer(plain, input_ids=ids).logits, atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_without_a_mask_is_not_padded_and_what_fourier_transforms_is_refused(tmp_path):
+    config = transformers.FNetConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=1, intermediate_size=48)
+    randomize(transformers.FNetModel(config)).save_pretrained(tmp_path)
+    with pytest.raises((UnsupportedOperatorError, CaptureError), match="fft"):
+        NeuronModelForFeatureExtraction.from_pretrained(tmp_path, export=True, **SHAPES)
+
+
+def test_a_decoder_can_serve_as_an_encoder(tmp_path):
+    config = transformers.PhiConfig(
+        vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+        max_position_embeddings=40, num_labels=3, pad_token_id=0,
+    )  # fmt: skip
+    randomize(transformers.PhiForSequenceClassification(config)).save_pretrained(tmp_path)
+    compiled = NeuronModelForSequenceClassification.from_pretrained(tmp_path, export=True, **SHAPES)
+    ids = tokens(3, 9)
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(compiled(ids).logits, answer(plain, input_ids=ids).logits, atol=1e-4, rtol=1e-4)
+
+
+# Validation.
+
+
+def test_a_damaged_program_is_not_exported_and_the_layer_is_named(checkpoint, tmp_path, monkeypatch):
+    from optimum_neuron.exporters import prepare as module
+
+    def damaged(specs: Any, sources: Any, tensors: Any) -> Any:
+        bound = bind(specs, sources, tensors)
+        name = "model.bert.encoder.layer.1.output.dense.weight"
+        bound.tensors[name] = bound.tensors[name] * -1
+        return bound
+
+    bind = module.bind_weights
+    monkeypatch.setattr(module, "bind_weights", damaged)
+    with pytest.raises(ValidationError, match=r"the first diverging module is model.bert.encoder.layer.1 \(SQNR"):
+        main_export(checkpoint, tmp_path / "out", **SHAPES)
+    assert not (tmp_path / "out").exists()
+
+
+# Refusals.
+
+IDS = tokens(2, 8)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error", "message"),
+    [
+        ({}, ShapeError, "input_ids is missing"),
+        ({"input_ids": IDS[0]}, ShapeError, r"input_ids has shape \[8\], the model takes \[batch_size, sequence"),
+        ({"input_ids": IDS.float()}, ShapeError, "input_ids has float32, the model takes whole numbers"),
+        ({"input_ids": IDS[:0]}, ShapeError, r"input_ids is empty: shape \[0, 8\]"),
+        ({"input_ids": IDS + VOCABULARY}, ShapeError, f"the model has 0 to {VOCABULARY - 1}"),
+        ({"input_ids": IDS - 100}, ShapeError, "input_ids has -"),
+        ({"input_ids": tokens(1, 17)}, ShapeError, "length=17: the largest bucket holds 16; buckets are 8, 16"),
+        ({"input_ids": IDS, "attention_mask": IDS[:, 1:]}, ShapeError, "attention_mask has sequence_length=7"),
+        ({"input_ids": IDS, "token_type_ids": IDS}, ShapeError, "token_type_ids has .* the model has 0 to 1"),
+        ({"input_ids": IDS, "atention_mask": IDS}, ShapeError, "did you mean 'attention_mask'"),
+        ({"input_ids": IDS, "labels": torch.zeros(2).long()}, ConfigError, "computes no loss"),
+        ({"input_ids": IDS, "output_attentions": True}, ConfigError, "fixed at export"),
+        ({"inputs_embeds": torch.randn(2, 8, 32)}, ShapeError, "inputs_embeds is no input.*; input_ids is missing"),
+    ],
+)  # fmt: skip
+def test_bad_inputs(model, inputs, error, message):
+    with pytest.raises(error, match=message):
+        model(**inputs)
+
+
+def test_an_input_is_given_once(model):
+    with pytest.raises(ShapeError, match="each input can be given once|Each input can be given once"):
+        model(IDS, input_ids=IDS)
+
+
+def test_images_of_another_size_are_refused(tmp_path):
+    folder = save_tiny_encoder(tmp_path, "vit", "image-classification")
+    compiled = NeuronModelForImageClassification.from_pretrained(folder, export=True, **tiny_shapes("vit", ""))
+    with pytest.raises(ShapeError, match=f"height=48: compiled for {IMAGE}, and not padded.*takes no pixel_mask"):
+        compiled(pixel_values=torch.randn(1, 3, 48, 32))
+    with pytest.raises(ShapeError, match="num_channels=1: compiled for 3.*property of the model"):
+        compiled(pixel_values=torch.randn(1, 1, IMAGE, IMAGE))
+    with pytest.raises(ShapeError, match="pixel_values has uint8, the model takes floating-point"):
+        compiled(pixel_values=torch.zeros(1, 3, IMAGE, IMAGE, dtype=torch.uint8))
+    with pytest.raises(CaptureError, match=r"height=48.*doesn't match model"):
+        NeuronModelForImageClassification.from_pretrained(folder, export=True, height=48, width=48, optlevel="1")
+
+
+def test_recordings_that_are_not_padded_have_to_fit(tmp_path):
+    folder = save_tiny_encoder(tmp_path, "sew", "audio-classification")
+    compiled = NeuronModelForAudioClassification.from_pretrained(
+        folder, export=True, **tiny_shapes("sew", "audio-classification")
+    )
+    assert compiled(input_values=torch.randn(3, SAMPLES)).logits.shape == (3, 3)
+    with pytest.raises(ShapeError, match=f"compiled for {SAMPLES}, and not padded. It averages neighboring frames"):
+        compiled(input_values=torch.randn(1, SAMPLES - 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"sequence_length": 41}, ConfigError, "has 40 of them.*sequence_length=40 or less"),
+        ({"sequence_length": [16, 8]}, ConfigError, "not a rising list"),
+        ({"sequence_length": 0}, ConfigError, "not a whole number of at least 1"),
+        ({"height": 32}, ConfigError, "has no such axis. Its inputs have batch_size, sequence_length"),
+        ({"prefill_buckets": (8,)}, ConfigError, "'prefill_buckets'"),
+        ({"sequence_lenght": 8}, ConfigError, "did you mean 'sequence_length'"),
+        ({"task": "object-detection"}, ModelError, "object-detection with a bert model: transformers has no class"),
+        ({"task": "object-detektion"}, ModelError, "did you mean 'object-detection'"),
+    ],
+)
+def test_bad_options(checkpoint, options, error, message):
+    with pytest.raises(error, match=message):
+        NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **{"optlevel": "1", **options})
+
+
+def test_positions_of_a_roberta_begin_after_its_padding_token(tmp_path):
+    folder = save_tiny_encoder(tmp_path, "roberta", "fill-mask")
+    with pytest.raises(ConfigError, match="has 38 of them"):
+        NeuronModelForMaskedLM.from_pretrained(folder, export=True, sequence_length=39, optlevel="1")
+    NeuronModelForMaskedLM.from_pretrained(folder, export=True, sequence_length=38, optlevel="1")
+
+
+def test_control_flow_that_depends_on_data_names_the_line(checkpoint):
+    class Undecided(transformers.BertForSequenceClassification):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **rest: Any) -> Any:
+            if input_ids.sum() > 3:
+                return super().forward(input_ids, attention_mask=attention_mask, **rest)
+            return super().forward(input_ids, **rest)
+
+    module = Undecided.from_pretrained(checkpoint)
+    with pytest.raises(CaptureError, match=r"test_traced.py:\d+: if input_ids.sum\(\) > 3"):
+        NeuronModelForSequenceClassification.from_model(module, **SHAPES)
+
+
+# The configuration.
+
+
+def test_one_bucket_is_a_number_and_several_are_graphs():
+    config = NeuronEncoderConfig(task="fill-mask", batch_size=[2], sequence_length=[8, 16])
+    assert config.batch_size == 2 and config == NeuronEncoderConfig.from_dict(config.to_dict())
+    assert list(config.graphs()) == ["forward_8", "forward_16"]
+    assert config.graphs()["forward_16"] == {"batch_size": 2, "sequence_length": 16}
+
+
+def test_every_field_of_the_configuration_is_an_option_of_every_entry_point():
+    assert set(AXES) <= set(COMPILE_OPTIONS)
+    assert set(NeuronEncoderConfig.field_names()) - {"target"} <= set(COMPILE_OPTIONS)
+
+
+def test_lengths_come_from_the_model_where_nothing_is_said(checkpoint, tmp_path):
+    compiled = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, optlevel="1")
+    assert compiled.input_static_shapes == {"batch_size": 1, "sequence_length": 40}
+    assert tiny_encoder_config("bert").max_position_embeddings == 40
