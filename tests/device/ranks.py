@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -224,6 +225,25 @@ class Rank:
         state["0.weight"].zero_()
         dcp.load(state, checkpoint_id=str(self.folder / "dcp"))
         assert torch.equal(state["0.weight"].full_tensor(), kept)
+
+    def compiled_ddp(self) -> None:
+        model = self.compiled(DistributedDataParallel(self.copied()))
+        self.compare(list(self.trained_on_its_share(model).parameters()))
+
+    def compiled_fsdp2(self) -> None:
+        model = self.copied()
+        for layer in (model[0], model[2], model):
+            fully_shard(layer, mesh=self.mesh())
+        self.compare(list(self.trained_on_its_share(self.compiled(model)).parameters()))
+
+    def compiled_collective(self) -> None:
+        total = self.compiled(lambda x: all_reduce(x * 2, "sum", dist.group.WORLD) + 1)
+        assert total(self.full(1.0)).tolist() == [5.0]
+        assert "_c10d_functional" not in str(torch.neuron.compile_report().breaks)
+
+    @staticmethod
+    def compiled(function: Callable[..., Any]) -> Any:
+        return torch.compile(function, backend="neuron", options={"optlevel": "1"})
 
     def failing(self) -> None:
         x = self.full(1.0)

@@ -35,6 +35,9 @@ CASES = (
     "dtensor",
     "dtensor_random",
     "checkpoint",
+    "compiled_ddp",
+    "compiled_fsdp2",
+    "compiled_collective",
 )
 
 
