@@ -12,12 +12,29 @@ from typing import Any, get_args
 
 from ..core import AutoCast, AutoCastType, TorchDtype
 
+_SIZES = {
+    "text_batch_size": "rows of text per call, where texts are compared with images",
+    "image_batch_size": "images per call, where texts are compared with images",
+    "num_choices": "answers to choose from (multiple-choice)",
+    "num_channels": "channels of an image",
+    "height": "pixels of an image",
+    "width": "pixels of an image",
+    "audio_sequence_length": "samples of a recording",
+    "nb_max_frames": "frames of a spectrogram",
+    "feature_size": "values of a frame of a spectrogram",
+}
+"""Sizes of models of one forward, beside rows and tokens, each with its meaning."""
+
 _COMPILE_OPTIONS = (
     "task",
     "batch_size",
     "sequence_length",
     "prefill_buckets",
     "decode_buckets",
+    *_SIZES,
+    "dynamic_batch_size",
+    "output_attentions",
+    "output_hidden_states",
     "instance_type",
     "auto_cast",
     "auto_cast_type",
@@ -64,6 +81,16 @@ def positive_ints(text: str) -> tuple[int, ...]:
         argparse.ArgumentTypeError: One of them is something else.
     """
     return tuple(positive_int(part.strip()) for part in text.split(","))
+
+
+def sizes(text: str) -> int | tuple[int, ...]:
+    """Parse one size, or several separated by commas.
+
+    Raises:
+        argparse.ArgumentTypeError: One of them is no whole number above zero.
+    """
+    parsed = positive_ints(text)
+    return parsed[0] if len(parsed) == 1 else parsed
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -133,8 +160,13 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     model.add_argument("--trust-remote-code", action="store_true", help="run the model's own Python code")
 
     shapes = parser.add_argument_group("shapes (a graph is static: every size is fixed here)")
-    shapes.add_argument("--batch_size", type=positive_int, metavar="N", help="rows per call")
-    shapes.add_argument("--sequence_length", type=positive_int, metavar="N", help="tokens per row, prompt and answer")
+    shapes.add_argument("--batch_size", type=sizes, metavar="N", help="rows per call")
+    shapes.add_argument(
+        "--sequence_length",
+        type=sizes,
+        metavar="N",
+        help="tokens per row, prompt and answer; an encoder takes several, for example 64,128,512",
+    )
     shapes.add_argument(
         "--prefill_buckets", type=positive_ints, metavar="N,N", help="prompt lengths to compile, for example 64,256"
     )
@@ -145,6 +177,8 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
         help="cache slots of a decode step, for example 1024,4096",
     )
 
+    _add_encoder_arguments(parser)
+
     compiler = parser.add_argument_group("compiler")
     compiler.add_argument(
         "--instance_type",
@@ -154,6 +188,15 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     compiler.add_argument("--auto_cast", choices=get_args(AutoCast), help="which fp32 operations are rounded to less")
     compiler.add_argument("--auto_cast_type", choices=get_args(AutoCastType), help="what they are rounded to")
     return compiler
+
+
+def _add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("models of one forward (sizes may be several, for example 224,384)")
+    for name, meaning in _SIZES.items():
+        group.add_argument(f"--{name}", type=sizes, metavar="N", help=meaning)
+    group.add_argument("--dynamic-batch-size", action="store_true", help="compile for a single row too")
+    group.add_argument("--output_attentions", action="store_true", help="return attention weights too")
+    group.add_argument("--output_hidden_states", action="store_true", help="return every layer's hidden states too")
 
 
 def compile_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -21,6 +21,7 @@ _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, check it against
 
   optimum-cli export neuron -m smollm2 smollm2_neuron
   optimum-cli export neuron -m ./my_model --batch_size 1 --sequence_length 2048 --instance_type trn2 out
+  optimum-cli export neuron -m ./my_classifier --batch_size 8 --sequence_length 64,128,512 out
 """
 _EXPORT_OPTIONS = ("disable_neuron_cache", "disable_validation", "atol")
 _CHOICES = ("task", "family", "target", "cache", "host_code")
@@ -108,5 +109,5 @@ def hint_next(out: Out, report: Mapping[str, Any], output: str) -> None:
     task = report.get("task")
     task = task.get("value") if isinstance(task, Mapping) else task
     out.hint(f"optimum-cli neuron inspect {shlex.quote(output)}")
-    if task == "text-generation":
+    if task in ("text-generation", "text-classification", "token-classification", "feature-extraction"):
         out.hint(f"python: from optimum_neuron import pipeline\nprint(pipeline({task!r}, {output!r})('Hello'))")

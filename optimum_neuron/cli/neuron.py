@@ -11,6 +11,7 @@ from .demo import DemoCommand
 from .doctor import DoctorCommand
 from .fetch import FetchCommand
 from .inspect import InspectCommand
+from .models import ModelsCommand
 from .parser import CommandGroup
 
 
@@ -28,5 +29,6 @@ class NeuronCommand(CommandGroup):
             DoctorCommand,
             FetchCommand,
             InspectCommand,
+            ModelsCommand,
         )
     )

@@ -20,11 +20,12 @@ from optimum_neuron import modeling
 from optimum_neuron.errors import NeuronError
 from optimum_neuron.exporters.encoders.architectures import model_types
 from optimum_neuron.exporters.encoders.entry import call_options, flatten
-from optimum_neuron.exporters.encoders.support import COMPARED, SUPPORT_FILE, read_support
 from optimum_neuron.exporters.encoders.validate import dummy_inputs
+from optimum_neuron.exporters.support import COMPARED, SUPPORT_FILE, read_support
 from optimum_neuron.exporters.tasks import TASKS, tasks_of
 from optimum_neuron.exporters.validate import FLOAT32_TOLERANCE, compare
 from tests.encoders import save_tiny_encoder, tiny_shapes
+from tests.tiny import CONFIGS
 
 CASES = [
     (model_type, task) for model_type in model_types() for task in tasks_of(model_type) if TASKS[task].kind == "encoder"
@@ -99,12 +100,13 @@ def test_it_answers_as_transformers_or_is_refused_as_listed(model_type, task, tm
 
 
 def test_every_row_of_the_list_is_tested():
-    assert [(model_type, task) for model_type, tasks in read_support().items() for task in tasks] == CASES
+    listed = [(model_type, task) for model_type, tasks in read_support().items() for task in tasks]
+    assert listed == [*((model_type, "text-generation") for model_type in CONFIGS), *CASES]
 
 
 def write_support() -> None:
     """Try every case and write the list."""
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, str]] = {model_type: {"text-generation": COMPARED} for model_type in CONFIGS}
     for model_type, task in CASES:
         with tempfile.TemporaryDirectory() as folder:
             found.setdefault(model_type, {})[task] = outcome(model_type, task, Path(folder))

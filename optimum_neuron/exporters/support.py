@@ -1,0 +1,53 @@
+"""Which architectures were compared with transformers for which tasks, as the tests found it.
+
+`tests/exporters/encoders/test_architectures.py` writes the list; it and `tests/exporters/test_architectures.py`, for
+text generation, check each row of it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelError, nearest, refusal
+from .tasks import TASKS
+
+SUPPORT_FILE = Path(__file__).with_name("support.json")
+"""Model type to task to outcome."""
+
+COMPARED = "compared"
+"""Outcome of a model that answers as transformers does; any other is the refusal."""
+
+
+def read_support() -> dict[str, dict[str, str]]:
+    """The list: model type to task to `COMPARED` or the refusal."""
+    return json.loads(SUPPORT_FILE.read_text())
+
+
+def support_rows(task: str | None = None) -> list[dict[str, Any]]:
+    """The list as rows: architecture, tasks that were compared, tasks that were refused.
+
+    Args:
+        task: show only the architectures that were tried for it.
+
+    Raises:
+        ModelError: there is no such task.
+    """
+    if task is not None and task not in TASKS:
+        raise ModelError(
+            refusal(
+                asked=f"models for task={task!r}",
+                found=f"not a task that can be exported{nearest(task, TASKS)}",
+                why=f"tasks are {', '.join(TASKS)}",
+                do="pass one of them",
+            )
+        )
+    rows = []
+    for model_type, outcomes in read_support().items():
+        tried = {name: outcome for name, outcome in outcomes.items() if task in (None, name)}
+        if tried:
+            compared = [name for name, outcome in tried.items() if outcome == COMPARED]
+            refused = [name for name in tried if name not in compared]
+            rows.append({"architecture": model_type, "compared": compared, "refused": refused})
+    return rows

@@ -1,0 +1,58 @@
+"""`optimum-cli neuron models`, and exports of other tasks from the command line."""
+
+from __future__ import annotations
+
+from optimum_neuron.exporters.support import COMPARED, read_support
+from tests.encoders import save_letters, save_tiny_encoder
+
+
+def test_the_matrix_is_the_list_of_the_tests(cli):
+    ran = cli("neuron", "models", "--json")
+    listed = read_support()
+    assert ran.code == 0
+    assert {row["architecture"]: row["compared"] for row in ran.json["models"]} == {
+        name: [task for task, outcome in tasks.items() if outcome == COMPARED] for name, tasks in listed.items()
+    }
+    assert {"llama", "bert", "vit", "wav2vec2", "clip", "detr"} <= set(listed)
+
+
+def test_a_table_for_people_and_names_for_scripts(cli):
+    shown = cli("neuron", "models", "--task", "object-detection")
+    assert "detr" in shown.stdout and "yolos" in shown.stdout and "bert" not in shown.stdout
+    assert cli("neuron", "models", "--task", "object-detection", "--quiet").stdout.split() == ["yolos", "detr"]
+
+
+def test_an_unknown_task_names_the_nearest(cli):
+    ran = cli("neuron", "models", "--task", "object-detektion")
+    assert ran.code == 1 and "did you mean 'object-detection'?" in ran.stderr
+
+
+def test_an_encoder_is_exported_with_its_task_inferred_and_inspected(cli, tmp_path):
+    folder = save_letters(save_tiny_encoder(tmp_path / "bert", "bert", "text-classification"))
+    out = tmp_path / "out"
+    words = ["-m", str(folder), str(out), "--batch_size", "1,2", "--sequence_length", "8,16", "-O1", "--json"]
+    ran = cli("export", "neuron", *words)
+    assert ran.code == 0, ran.stderr
+    assert ran.json["task"]["value"] == "text-classification"
+    assert [graph["name"] for graph in ran.json["graphs"]] == [
+        "forward_1_8",
+        "forward_1_16",
+        "forward_2_8",
+        "forward_2_16",
+    ]
+    assert (out / "tokenizer.json").is_file()
+    assert cli("neuron", "inspect", str(out), "--json").json["config"]["sequence_length"] == [8, 16]
+
+
+def test_sizes_of_images_and_switches(cli, tmp_path):
+    folder = save_tiny_encoder(tmp_path / "resnet", "resnet", "image-classification")
+    words = ["--height", "32,64", "--width", "64", "--dynamic-batch-size", "--output_hidden_states", "-O1", "--json"]
+    config = cli("export", "neuron", "-m", str(folder), str(tmp_path / "out"), *words).json["config"]
+    assert (config["height"], config["width"]) == ([32, 64], 64)
+    assert config["dynamic_batch_size"] and config["output_hidden_states"] and not config["output_attentions"]
+
+
+def test_a_size_that_the_model_has_not_is_refused(cli, tmp_path):
+    folder = save_tiny_encoder(tmp_path / "bert", "bert", "fill-mask")
+    ran = cli("export", "neuron", "-m", str(folder), str(tmp_path / "out"), "--height", "32", "-O1")
+    assert ran.code == 1 and "has no such axis" in ran.stderr
