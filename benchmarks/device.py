@@ -1,4 +1,4 @@
-"""The torch device against the CPU: the cost of one small operator, and of a training step of a small Llama."""
+"""The torch device against the CPU, with and without queues: a small operator, a training step of a small Llama."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(settings: Settings) -> list[Row]:
         rows = _small_operator(settings)
     finally:
         torch.set_num_threads(num_threads)
-    return [*rows, *_training_step(settings)]
+    return [*rows, *_training_step(settings), *_adaptive_eager(settings)]
 
 
 def _small_operator(settings: Settings) -> list[Row]:
@@ -56,6 +56,36 @@ def _training_step(settings: Settings) -> list[Row]:
         *rows_of({f"{what}, {device}": values for device, values in figures.items()}, "ms", note=note),
         ratio("training step, neuron over cpu", figures["neuron"], figures["cpu"], note="bar: at most 1.05"),
     ]
+
+
+def _adaptive_eager(settings: Settings) -> list[Row]:
+    import torch
+
+    x = torch.zeros(NUM_ELEMENTS, device="neuron")
+    steps = stepping(small_llama(), "neuron", fused=True)
+
+    def calls() -> None:
+        for _ in range(NUM_CALLS):
+            torch.add(x, x)
+        torch.neuron.synchronize()
+
+    def switched(enabled: bool, measure: Callable[[], float]) -> Callable[[], float]:
+        def measured() -> float:
+            with torch.neuron.adaptive_eager(enabled):
+                return measure()
+
+        return measured
+
+    rows = []
+    for what, unit, measure in (
+        (f"add of {NUM_ELEMENTS} elements", "us", lambda: 1e6 * seconds(calls) / NUM_CALLS),
+        ("training step", "ms", steps),
+    ):
+        plain, queued = f"{what}, plain eager", f"{what}, adaptive eager"
+        figures = in_turn({plain: switched(False, measure), queued: switched(True, measure)}, settings.rounds)
+        rows += rows_of(figures, unit, note="one thread calls, another computes")
+        rows.append(ratio(f"{what}, adaptive over plain", figures[queued], figures[plain]))
+    return rows
 
 
 def small_llama() -> Any:

@@ -26,6 +26,7 @@ VARIABLES: dict[str, str] = {
     "NEURON_RT_STOCHASTIC_ROUNDING_SEED": "seed of that rounding (default: 0)",
     "NEURON_RT_VALIDATE_HASH": "0 skips the check of weight hashes when an exported folder is loaded",
     "NEURON_RT_VISIBLE_CORES": 'which simulated cores this process may claim, for example "0" or "0-3,6"',
+    "OPTIMUM_NEURON_ADAPTIVE_EAGER": "1 queues operators of the torch device and runs them in another thread",
     "OPTIMUM_NEURON_AUTO_CAST_TYPE": "matmul operands in emulated numerics: bf16, fp16, tf32, fp8_e4m3 or none",
     "OPTIMUM_NEURON_DEBUG": "1 shows tracebacks of known errors on the command line",
     "OPTIMUM_NEURON_HOME": "root of this package's own caches (default: ~/.cache/optimum_neuron)",
@@ -134,6 +135,11 @@ def numerics(environ: Mapping[str, str] = os.environ) -> str | None:
 def auto_cast_type(environ: Mapping[str, str] = os.environ) -> str | None:
     """Rounding of matmul operands in emulated numerics, or None."""
     return _name("OPTIMUM_NEURON_AUTO_CAST_TYPE", ("bf16", "fp16", "tf32", "fp8_e4m3", "none"), environ)
+
+
+def adaptive_eager(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether operators of the torch device are queued."""
+    return _flag("OPTIMUM_NEURON_ADAPTIVE_EAGER", False, environ)
 
 
 def stochastic_rounding(environ: Mapping[str, str] = os.environ) -> bool:

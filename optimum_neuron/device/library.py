@@ -47,6 +47,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "neuron_elapsed_ms": (ctypes.c_double, [_INT64, _INT64]),
     "neuron_seed_all": (None, [ctypes.c_uint64]),
     "neuron_set_numerics": (None, [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]),
+    "neuron_set_adaptive_eager": (None, [ctypes.c_int]),
+    "neuron_adaptive_eager": (ctypes.c_int, []),
+    "neuron_eager_statistics": (ctypes.c_char_p, [_INT64]),
+    "neuron_reset_eager_statistics": (None, [_INT64]),
 }
 """C functions of csrc/neuron.cpp: result and arguments."""
 
@@ -157,8 +161,10 @@ def _callbacks(library: ctypes.CDLL) -> _Host:
 
     def claim(device: int) -> int:
         from . import numerics
+        from .module import eager
 
         numerics.begin()
+        eager.begin()
         placement().attach_meter(device, library.neuron_used_bytes, library.neuron_set_limit)
         return placement().limit(device)
 

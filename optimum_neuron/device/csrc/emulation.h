@@ -1,77 +1,9 @@
-// What the kernel has to know of an operator, and the call of one in the `emulated` numerics.
+// The call of an operator in the `emulated` numerics.
 #pragma once
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <map>
-#include <set>
 #include "rounding.h"
+#include "traits.h"
 
 namespace neuron {
-
-struct Traits {
-  size_t num_arguments = 0, num_results = 0;
-  int generator = -1; // position of the Generator argument
-  bool writes = false; // changes an argument
-  bool takes_host_tensors = false; // may mix device and host tensors
-  bool emulatable = false; // computes, and may be computed again
-  c10::SmallVector<int, 4> operands; // what TensorE multiplies
-  c10::SmallVector<int, 2> written; // positions of the arguments that it changes
-};
-
-// Operators that run on TensorE, with the positions of what is multiplied, as PRODUCT_OPERANDS of passes/autocast.py.
-inline const std::map<std::string, c10::SmallVector<int, 4>>& product_operands() {
-  static const auto* table = new std::map<std::string, c10::SmallVector<int, 4>>{
-      {"aten::mm", {0, 1}},
-      {"aten::bmm", {0, 1}},
-      {"aten::mv", {0, 1}},
-      {"aten::dot", {0, 1}},
-      {"aten::vdot", {0, 1}},
-      {"aten::addmm", {1, 2}},
-      {"aten::addmm_", {1, 2}},
-      {"aten::_addmm_activation", {1, 2}},
-      {"aten::addmv", {1, 2}},
-      {"aten::addbmm", {1, 2}},
-      {"aten::addbmm_", {1, 2}},
-      {"aten::addr", {1, 2}},
-      {"aten::baddbmm", {1, 2}},
-      {"aten::baddbmm_", {1, 2}},
-      {"aten::_grouped_mm", {0, 1}},
-      {"aten::convolution", {0, 1}},
-      {"aten::convolution_backward", {0, 1, 2}},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu", {0, 1, 2}},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", {0, 1, 2, 3}},
-  };
-  return *table;
-}
-
-inline Traits traits_of(const c10::OperatorHandle& op) {
-  // As on CUDA, the positions of an index may be on the host.
-  static const auto* takes_host_tensors = new std::set<std::string>{
-      "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index",
-      "aten::_unsafe_index_put", "aten::_copy_from", "aten::_copy_from_and_resize", "aten::copy_", "aten::set_"};
-  const auto& schema = op.schema();
-  Traits traits;
-  traits.num_arguments = schema.arguments().size();
-  traits.num_results = schema.returns().size();
-  traits.writes = schema.is_mutable();
-  bool views = false;
-  for (size_t i = 0; i < traits.num_arguments; i++) {
-    const auto& argument = schema.arguments()[i];
-    const auto* alias = argument.alias_info();
-    if (alias != nullptr && alias->isWrite()) traits.written.push_back(static_cast<int>(i));
-    views |= alias != nullptr && !alias->isWrite();
-    std::string type = argument.type()->str();
-    if (type == "Generator?" || type == "Generator") traits.generator = static_cast<int>(i);
-  }
-  bool aten = schema.name().rfind("aten::", 0) == 0;
-  // Operators of others may have host tensors as part of their contract.
-  traits.takes_host_tensors = !aten || takes_host_tensors->count(schema.name()) > 0;
-  auto found = product_operands().find(schema.name());
-  if (found != product_operands().end()) traits.operands = found->second;
-  // Attention is tagged as random for its dropout, which the CPU's kernel does not have.
-  bool random = traits.generator >= 0 || (traits.operands.empty() && op.hasTag(at::Tag::nondeterministic_seeded));
-  traits.emulatable = aten && !views && !random && schema.name() != "aten::resize_" && schema.name() != "aten::set_";
-  return traits;
-}
 
 constexpr c10::DispatchKeySet kOnCpu(c10::DispatchKey::CPU);
 

@@ -9,7 +9,7 @@
 #include <torch/library.h>
 #include <string_view>
 #include <unordered_map>
-#include "aliases.h"
+#include "deferral.h"
 #include "emulation.h"
 
 namespace neuron {
@@ -44,14 +44,9 @@ inline void call_aliased(const c10::OperatorHandle& op, const Traits& traits, to
   }
 }
 
-// Errors of kernels name the operator, which a traceback into C++ would not show.
 inline void call_named(const c10::OperatorHandle& op, const Traits& traits, torch::jit::Stack* stack) {
-  try {
-    call_aliased(op, traits, stack);
-  } catch (c10::Error& error) {
-    error.add_context(c10::str("while running ", op.schema().name(), " on neuron"));
-    throw;
-  }
+  if (may_be_queued() && wait_or_settle(op, traits, stack)) return;
+  naming(op, [&] { call_aliased(op, traits, stack); });
 }
 
 // For operators that are known when the device is loaded.

@@ -1,6 +1,7 @@
 // Devices, streams and events as torch sees them.
 //
-// Work is finished when a call returns, so a stream is an id, an event is a point in time, and waiting does nothing.
+// Work is finished when a call returns, so a stream is an id and an event is a point in time. Under Adaptive Eager
+// Execution the queue of the device is what is waited for, by all of its streams.
 #pragma once
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <chrono>
@@ -49,11 +50,12 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
     current_streams[or_current(stream.device_index())] = stream.id();
     return before;
   }
-  bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {}
-  void synchronizeDevice(const DeviceIndex) const override {}
+  bool queryStream(const c10::Stream& stream) const override { return is_idle(stream.device_index()); }
+  void synchronizeStream(const c10::Stream& stream) const override { settle(stream.device_index(), kSynchronize); }
+  void synchronizeDevice(const DeviceIndex device) const override { settle(device, kSynchronize); }
 
-  void record(void** event, const c10::Stream&, const DeviceIndex, const c10::EventFlag) const override {
+  void record(void** event, const c10::Stream& stream, const DeviceIndex, const c10::EventFlag) const override {
+    settle(stream.device_index(), "event");
     if (*event == nullptr) *event = new Event;
     static_cast<Event*>(*event)->time = std::chrono::steady_clock::now();
   }
@@ -67,6 +69,7 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
   }
 
  private:
+  static constexpr const char* kSynchronize = "synchronize";
   static c10::Stream stream(c10::StreamId id, Device device) {
     return c10::Stream(c10::Stream::UNSAFE, Device(kNeuron, or_current(device.index())), id);
   }

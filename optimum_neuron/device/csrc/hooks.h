@@ -40,6 +40,7 @@ struct NeuronProfiler final : torch::profiler::impl::ProfilerStubs {
   using Stub = torch::profiler::impl::ProfilerVoidEventStub;
 
   void record(DeviceIndex* device, Stub* event, int64_t* cpu_ns) const override {
+    settle(current_device(), "profiler");
     if (device != nullptr) *device = current_device();
     *event = std::make_shared<Time>(std::chrono::steady_clock::now());
     auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -56,7 +57,7 @@ struct NeuronProfiler final : torch::profiler::impl::ProfilerStubs {
   void onEachDevice(std::function<void(int)> visit) const override {
     for (int device = 0; device < device_count(); device++) visit(device);
   }
-  void synchronize() const override {}
+  void synchronize() const override { settle_all("profiler"); }
 };
 
 } // namespace neuron

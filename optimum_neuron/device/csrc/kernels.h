@@ -64,6 +64,15 @@ inline Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   at::AutoDispatchBelowADInplaceOrView guard;
   Aliases from, to;
   Tensor source_cpu = from.to_cpu(source), self_cpu = to.to_cpu(self);
+  if (may_be_queued()) {
+    if (defers_copy(self, source)) {
+      static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+      queue_of(to.device()).push({op, {self_cpu, source_cpu, non_blocking}}, true);
+      return self;
+    }
+    settle(from.device(), "copy");
+    settle(to.device(), "copy");
+  }
   if (C10_UNLIKELY(numerics.emulated) && source_cpu.scalar_type() != self_cpu.scalar_type())
     source_cpu = write_as(source_cpu, self_cpu.scalar_type());
   self_cpu.copy_(source_cpu, non_blocking);
@@ -87,7 +96,8 @@ inline Tensor to_copy(
     Maybe<bool> pin_memory, bool non_blocking, Maybe<c10::MemoryFormat> format) {
   bool stays = is_neuron(self) && layout.value_or(c10::kStrided) == c10::kStrided &&
       (!device || *device == self.device() || (device->type() == kNeuron && !device->has_index()));
-  if (!stays || pin_memory.value_or(false) || (dtype && numerics.emulated))
+  bool waits = defers(self) && !(dtype && c10::isComplexType(*dtype));
+  if (!stays || pin_memory.value_or(false) || (dtype && numerics.emulated) || waits)
     return at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, format);
   if (dtype && !c10::isComplexType(*dtype)) check_dtype(*dtype);
   at::AutoDispatchBelowADInplaceOrView guard;

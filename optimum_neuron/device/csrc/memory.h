@@ -8,7 +8,7 @@
 #include <c10/core/Storage.h>
 #include <array>
 #include <cstring>
-#include "host.h"
+#include "queue.h"
 
 namespace neuron {
 
@@ -111,7 +111,10 @@ struct NeuronAllocator final : c10::DeviceAllocator {
     }
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void* to, const void* from, size_t size_bytes) const override { std::memcpy(to, from, size_bytes); }
+  void copy_data(void* to, const void* from, size_t size_bytes) const override {
+    settle_all("storage");
+    std::memcpy(to, from, size_bytes);
+  }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t = {0, 0}) override {} // nothing is cached
   void recordStream(const c10::DataPtr&, c10::Stream) override {} // work is done when a call returns
@@ -153,6 +156,7 @@ inline NeuronAllocator allocator;
 // `UntypedStorage.resize_` of device storages.
 inline void resize_storage(const c10::Storage& storage, size_t size_bytes) {
   auto* impl = storage.unsafeGetStorageImpl();
+  settle(storage.device().index(), "storage");
   DeviceScope scope(storage.device().index());
   c10::DataPtr data = allocator.allocate(size_bytes);
   size_t kept = std::min(size_bytes, static_cast<size_t>(impl->nbytes()));

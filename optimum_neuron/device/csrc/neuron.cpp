@@ -5,6 +5,7 @@
 // `python_ops.h`.
 //
 //   host.h        what is asked of Python: cores and limits    pinned.h      pinned host memory
+//   queue.h, deferral.h   Adaptive Eager Execution: what waits to run, and which operators may
 //   memory.h      storages, their CPU twins, HBM counted       generator.h   random numbers
 //   aliases.h     device tensors as CPU tensors and back       guard.h       devices, streams, events
 //   fallback.h    the one kernel for nearly every operator     hooks.h       torch's generic entry points
@@ -67,7 +68,8 @@ void register_everything() {
 }
 
 // A forked child has none of its parent's cores: whatever it charges first claims, and claiming refuses.
-void forget_claims() {
+void begin_child() {
+  abandon_queues();
   for (Meter& meter : meters) meter.claimed = false;
 }
 
@@ -83,7 +85,7 @@ const char* neuron_load(const neuron::Host* host) {
   try {
     neuron::host = *host;
     neuron::register_everything();
-    pthread_atfork(nullptr, nullptr, &neuron::forget_claims);
+    pthread_atfork(&neuron::hold_queues, &neuron::release_queues, &neuron::begin_child);
     neuron::refusal.clear();
   } catch (const std::exception& error) {
     neuron::refusal = error.what();
@@ -120,6 +122,32 @@ void neuron_seed_all(uint64_t seed) {
 // Milliseconds between two recorded events, given by their `event_id`.
 double neuron_elapsed_ms(int64_t start, int64_t end) {
   return neuron::elapsed_ms(reinterpret_cast<neuron::Event*>(start), reinterpret_cast<neuron::Event*>(end));
+}
+
+// Whether operators may wait in queues. What waits already is left there.
+void neuron_set_adaptive_eager(int enabled) {
+  if (enabled) neuron::adaptive.used = true;
+  neuron::adaptive.enabled = enabled != 0;
+}
+
+int neuron_adaptive_eager() {
+  return neuron::adaptive.enabled;
+}
+
+// Lines of a kind ("run" or "flush"), a count, and names, with a space between them.
+const char* neuron_eager_statistics(int64_t device) {
+  static thread_local std::string lines;
+  lines.clear();
+  if (neuron::Queue* queue = neuron::adaptive.queues[device]) {
+    auto statistics = queue->statistics();
+    for (const auto& [names, count] : statistics.runs) lines += c10::str("run ", count, " ", names, "\n");
+    for (const auto& [reason, count] : statistics.flushes) lines += c10::str("flush ", count, " ", reason, "\n");
+  }
+  return lines.c_str();
+}
+
+void neuron_reset_eager_statistics(int64_t device) {
+  if (neuron::Queue* queue = neuron::adaptive.queues[device]) queue->reset_statistics();
 }
 
 void neuron_set_numerics(int emulated, int operand, int stochastic, uint64_t seed) {

@@ -7,6 +7,7 @@ namespace neuron {
 
 // The host's view of device memory, for compiled graphs; no copy.
 inline at::Tensor alias_cpu(const at::Tensor& tensor) {
+  settle_all("compiled graph");
   at::AutoDispatchBelowADInplaceOrView guard;
   Aliases aliases;
   at::Tensor alias = aliases.to_cpu(tensor);
@@ -14,6 +15,7 @@ inline at::Tensor alias_cpu(const at::Tensor& tensor) {
 }
 
 inline std::vector<at::Tensor> alias_cpu_list(at::TensorList tensors) {
+  settle_all("compiled graph"); // constants of a graph are not among the tensors
   std::vector<at::Tensor> out;
   for (const at::Tensor& tensor : tensors) out.push_back(alias_cpu(tensor));
   return out;

@@ -1,7 +1,7 @@
 """`torch.neuron`: the device module that torch and its users know, with the names of `torch.cuda`.
 
-The parts: `devices.py` (which device, its properties), `memory.py`, `streams.py`, `random.py`, `amp.py`. Names that
-need no device, such as `device_count` and `manual_seed`, build and load nothing.
+The parts: `devices.py` (which device, its properties), `memory.py`, `streams.py`, `random.py`, `amp.py`, `eager.py`
+(Adaptive Eager Execution). Names that need no device, such as `device_count` and `manual_seed`, build and load nothing.
 
     import torch
     torch.neuron.get_device_properties(0).name
@@ -32,6 +32,7 @@ from .devices import _exchange_device as _exchange_device
 from .devices import _is_in_bad_fork as _is_in_bad_fork
 from .devices import _lazy_init as _lazy_init
 from .devices import _maybe_exchange_device as _maybe_exchange_device
+from .eager import EagerStatistics, adaptive_eager, eager_statistics, reset_eager_statistics
 from .memory import (
     OutOfMemoryError,
     empty_cache,
@@ -64,11 +65,13 @@ _STREAM_NAMES = ("Event", "Stream", "StreamContext", "current_stream", "default_
 
 __all__ = [
     "CompileReport",
+    "EagerStatistics",
     "Event",
     "NeuronDeviceProperties",
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
+    "adaptive_eager",
     "amp",
     "compile_report",
     "current_device",
@@ -77,6 +80,7 @@ __all__ = [
     "device",
     "device_count",
     "device_of",
+    "eager_statistics",
     "empty_cache",
     "get_amp_supported_dtype",
     "get_device_capability",
@@ -101,6 +105,7 @@ __all__ = [
     "memory_summary",
     "memory_usage",
     "reset_accumulated_memory_stats",
+    "reset_eager_statistics",
     "reset_max_memory_allocated",
     "reset_peak_memory_stats",
     "seed",

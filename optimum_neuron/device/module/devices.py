@@ -96,8 +96,16 @@ def set_device(device: Device) -> None:
 
 
 def synchronize(device: Device = None) -> None:
-    """Wait for the work of a device: it is done when a call returns."""
-    _require(device)
+    """Wait for the work of a device. It is done when a call returns, except under Adaptive Eager Execution.
+
+    Raises:
+        RuntimeError: an operator that had been queued failed; it is named.
+    """
+    import torch
+
+    index = _require(device)
+    if library.is_loaded():
+        torch.accelerator.synchronize(index)
 
 
 def get_device_properties(device: Device = None) -> NeuronDeviceProperties:

@@ -1,0 +1,131 @@
+"""Adaptive Eager Execution: operators wait in a queue of their core, and another thread runs them in order.
+
+Off by default. What a program computes is the same, bit for bit; what it waits for, and when it learns of errors of
+kernels, differs. The queues are csrc/queue.h.
+
+    with torch.neuron.adaptive_eager(True):
+        y = (x * 2 + 1).relu()
+    print(torch.neuron.eager_statistics())
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+
+from ... import env
+from .. import library
+from .devices import Device, _claimed, _require, synchronize
+
+_asked_environment = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EagerStatistics:
+    """What was fused on a device since it was switched on, or since `reset_eager_statistics`."""
+
+    runs: Mapping[tuple[str, ...], int]
+    """How often each run of operators was handed over, by the names of its operators."""
+    flushes: Mapping[str, int]
+    """How often the program waited, by what it asked for: "item", "copy", "synchronize", the name of an operator."""
+
+    @property
+    def num_runs(self) -> int:
+        """Runs that were handed over."""
+        return sum(self.runs.values())
+
+    @property
+    def num_operators(self) -> int:
+        """Operators in them."""
+        return sum(len(names) * count for names, count in self.runs.items())
+
+    @property
+    def num_fused(self) -> int:
+        """Operators in runs of two or more."""
+        return sum(len(names) * count for names, count in self.runs.items() if len(names) > 1)
+
+    def __str__(self) -> str:
+        lines = [f"{self.num_operators} operators in {self.num_runs} runs, {self.num_fused} of them fused"]
+        runs = {_shortened(names): count for names, count in self.runs.items()}
+        for what, counts in (("runs", runs), ("flushes", self.flushes)):
+            lines += [what]
+            lines += [f"{n:7d}  {name}" for name, n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+        return "\n".join(lines)
+
+
+def _shortened(names: tuple[str, ...]) -> str:
+    """Names of a run; one that is repeated is told once, with its number."""
+    told = []
+    for name, group in itertools.groupby(names):
+        num = len(list(group))
+        told.append(name if num == 1 else f"{name} x{num}")
+    return ", ".join(told)
+
+
+@contextlib.contextmanager
+def adaptive_eager(enabled: bool) -> Iterator[None]:
+    """Switch Adaptive Eager Execution on or off for the length of a block, in every thread of the process.
+
+    Leaving a block in which it is on waits for the queues.
+
+    Args:
+        enabled: whether operators may be queued.
+
+    Raises:
+        RuntimeError: an operator that had been queued failed; it is named.
+    """
+    begin()
+    before = bool(library.load().neuron_adaptive_eager())
+    _set(enabled)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def eager_statistics(device: Device = None) -> EagerStatistics:
+    """What was fused on a device. Waits for its queue; errors stay there for the next synchronization."""
+    index = _require(device)
+    runs: dict[tuple[str, ...], int] = {}
+    flushes: dict[str, int] = {}
+    for line in library.load().neuron_eager_statistics(index).decode().splitlines():
+        kind, count, names = line.split(" ", 2)
+        if kind == "run":
+            runs[tuple(name.removeprefix("aten::") for name in names.split())] = int(count)
+        else:
+            flushes[names] = int(count)
+    return EagerStatistics(runs=runs, flushes=flushes)
+
+
+def reset_eager_statistics(device: Device = None) -> None:
+    """Count anew."""
+    library.load().neuron_reset_eager_statistics(_require(device))
+
+
+def begin() -> None:
+    """Do what the environment asks for, once: at the first use of a core, which is where a wrong value is refused."""
+    global _asked_environment
+    if not _asked_environment:
+        wanted = env.adaptive_eager()
+        _asked_environment = True
+        if wanted:
+            _set(True)
+
+
+def _set(enabled: bool) -> None:
+    library.load().neuron_set_adaptive_eager(enabled)
+    if enabled:
+        # Threads of queues may not meet the end of the process; registering again moves it before later handlers.
+        atexit.unregister(_finish)
+        atexit.register(_finish)
+    else:
+        for device in _claimed():
+            synchronize(device)
+
+
+def _finish() -> None:
+    """Nothing is queued from here on, and what waits is done; errors that nobody asked for are shown."""
+    _set(False)
