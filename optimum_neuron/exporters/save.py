@@ -44,6 +44,10 @@ _COPIED = (
     "generation_config.json",
     "preprocessor_config.json",
     "processor_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "[0-9]_*/config.json",
     "LICENSE*",
 )
 
@@ -135,7 +139,9 @@ def _write_files(prepared: Prepared, work: Path) -> None:
     for pattern in (*_COPIED, *code):
         for path in prepared.source.folder.glob(pattern):
             if path.is_file():
-                shutil.copyfile(path, work / path.name)
+                copy = work / path.relative_to(prepared.source.folder)
+                copy.parent.mkdir(exist_ok=True)
+                shutil.copyfile(path, copy)
     model_config = json.loads(prepared.source.config.to_json_string(use_diff=True))
     # The dtype that the weights beside it are written in.
     model_config["dtype"] = prepared.config.torch_dtype
@@ -195,7 +201,9 @@ def _publish(work: Path, output: Path) -> None:
     (output / CONFIG_FILE).unlink(missing_ok=True)
     if not (work / SINGLE_FILE).exists():
         (output / SINGLE_FILE).unlink(missing_ok=True)
-    files = [path for path in work.iterdir() if path.name != _LOCK]
+    files = [path for path in work.rglob("*") if path.is_file() and path.name != _LOCK]
     # The NEFF first: a folder with it is known as ours, see `check_output`.
     for path in sorted(files, key=lambda path: (path.name == CONFIG_FILE, path.name != NEFF_FILE)):
-        os.replace(path, output / path.name)
+        target = output / path.relative_to(work)
+        target.parent.mkdir(exist_ok=True)
+        os.replace(path, target)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .causal_lm import NeuronModelForCausalLM
+    from .sentences import NeuronModelForTextReranking, NeuronSentenceTransformer
     from .tasks import (
         NeuronModelForAudioClassification,
         NeuronModelForAudioFrameClassification,
@@ -40,13 +41,20 @@ __all__ = [
     "NeuronModelForQuestionAnswering",
     "NeuronModelForSemanticSegmentation",
     "NeuronModelForSequenceClassification",
+    "NeuronModelForTextReranking",
     "NeuronModelForTokenClassification",
     "NeuronModelForXVector",
     "NeuronModelForZeroShotImageClassification",
+    "NeuronSentenceTransformer",
     "NeuronTracedModel",
 ]
 
-_MODULES = {"NeuronModelForCausalLM": "causal_lm", "NeuronTracedModel": "traced"}
+_MODULES = {
+    "NeuronModelForCausalLM": "causal_lm",
+    "NeuronModelForTextReranking": "sentences",
+    "NeuronSentenceTransformer": "sentences",
+    "NeuronTracedModel": "traced",
+}
 """Where a name is; every other one is in `tasks.py`."""
 
 

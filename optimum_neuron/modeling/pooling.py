@@ -1,0 +1,130 @@
+"""How hidden states become the vector of a sentence, as the folder of a sentence-transformers model says.
+
+It reads `modules.json`, the configuration of the pooling module, `sentence_bert_config.json` and
+`config_sentence_transformers.json`, and knows nothing of compiled models. Legend: B rows, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..core import Choice
+from ..errors import ModelError, refusal
+
+_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""Switch in the pooling module's configuration to the mode's name, in the order in which vectors are joined."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What comes after and before the transformer."""
+
+    pooling: tuple[str, ...]
+    """Modes; vectors of several are joined."""
+    normalize: bool = False
+    """Vectors are scaled to length 1."""
+    max_seq_length: int | None = None
+    """Tokens of a sentence."""
+    do_lower_case: bool = False
+    """Texts are put into lower case."""
+    prompts: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Texts that can be put before a sentence, by name."""
+    default_prompt_name: str | None = None
+    """The one that is, where nothing is said."""
+    similarity: str = "cosine"
+    """Measure of `similarity`: cosine, dot, euclidean or manhattan."""
+    choice: Choice[str]
+    """Pooling, and where it comes from."""
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """Read what a folder says; one that says nothing gets the mean of its tokens.
+
+    Raises:
+        ModelError: the folder has a module that is not implemented.
+    """
+    modules = _read(folder / "modules.json", [])
+    kinds = {module["type"].rpartition(".")[2]: module["path"] for module in modules}
+    if unknown := sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"}):
+        raise ModelError(
+            refusal(
+                asked=f"the sentence-transformers model {folder}",
+                found=f"modules {', '.join(unknown)}",
+                why="Transformer, Pooling and Normalize are implemented",
+                do="compile the transformer with NeuronModelForFeatureExtraction and apply the rest yourself",
+            )
+        )
+    if "Pooling" in kinds:
+        choice = _pooling(_read(folder / kinds["Pooling"] / "config.json", {}), kinds["Pooling"])
+    else:
+        choice = Choice(value="mean", reason="the folder has no pooling module: mean of the tokens")
+    limits = _read(folder / "sentence_bert_config.json", {})
+    facts = _read(folder / "config_sentence_transformers.json", {})
+    return Recipe(
+        pooling=tuple(choice.value.split("+")),
+        normalize="Normalize" in kinds,
+        max_seq_length=limits.get("max_seq_length"),
+        do_lower_case=bool(limits.get("do_lower_case")),
+        prompts=facts.get("prompts") or {},
+        default_prompt_name=facts.get("default_prompt_name"),
+        similarity=facts.get("similarity_fn_name") or "cosine",
+        choice=choice,
+    )
+
+
+def _pooling(config: dict[str, Any], path: str) -> Choice[str]:
+    named = config.get("pooling_mode")
+    modes = [named] if isinstance(named, str) else [mode for switch, mode in _MODES.items() if config.get(switch)]
+    unknown = [mode for mode in modes if mode not in _MODES.values()]
+    if unknown or not modes:
+        raise ModelError(
+            refusal(
+                asked=f"pooling of {path}",
+                found=f"mode {', '.join(unknown)}" if unknown else "no mode",
+                why=f"modes are {', '.join(_MODES.values())}",
+                do="check its config.json",
+            )
+        )
+    return Choice(value="+".join(modes), reason=f"{path}/config.json says so")
+
+
+def _read(path: Path, default: Any) -> Any:
+    return json.loads(path.read_text()) if path.is_file() else default
+
+
+def pooled(hidden_BTD: torch.Tensor, mask_BT: torch.Tensor, modes: tuple[str, ...]) -> torch.Tensor:
+    """Vectors [B, modes * D] of hidden states; padding does not count."""
+    mask_BT1 = mask_BT.unsqueeze(-1).to(hidden_BTD.dtype)
+    return torch.cat([_pooled(hidden_BTD, mask_BT1, mode) for mode in modes], dim=-1)
+
+
+def _pooled(hidden_BTD: torch.Tensor, mask_BT1: torch.Tensor, mode: str) -> torch.Tensor:
+    if mode == "max":
+        return hidden_BTD.masked_fill(mask_BT1 == 0, -torch.inf).amax(dim=1)
+    if mode in ("cls", "lasttoken"):
+        real_BT = mask_BT1.squeeze(-1)
+        # The first or last real token, whichever side the padding is on.
+        places_B = real_BT.argmax(1) if mode == "cls" else real_BT.shape[1] - 1 - real_BT.flip(1).argmax(1)
+        return hidden_BTD[torch.arange(len(hidden_BTD)), places_B]
+    weights_BT1 = mask_BT1
+    if mode == "weightedmean":
+        weights_BT1 = mask_BT1 * torch.arange(1, mask_BT1.shape[1] + 1, dtype=mask_BT1.dtype)[None, :, None]
+    total_B1 = weights_BT1.sum(dim=1).clamp(min=1e-9)
+    return (hidden_BTD * weights_BT1).sum(dim=1) / (total_B1.sqrt() if mode == "mean_sqrt_len_tokens" else total_B1)
+
+
+def normalized(vectors_BD: torch.Tensor) -> torch.Tensor:
+    """Vectors scaled to length 1."""
+    return torch.nn.functional.normalize(vectors_BD, dim=-1)

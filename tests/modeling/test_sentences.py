@@ -1,0 +1,182 @@
+"""Sentence vectors and ranked documents, against the same computed with transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from optimum_neuron import NeuronModelForTextReranking, NeuronSentenceTransformer
+from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.modeling.pooling import pooled, read_recipe
+from tests.encoders import save_letters, save_tiny_encoder
+
+SHAPES: dict[str, Any] = {"batch_size": 2, "sequence_length": [8, 24], "optlevel": "1"}
+SENTENCES = ["a cat", "a much longer sentence", "dog", "b", "the end of it"]
+
+
+def write(path: Path, data: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(data))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = save_letters(
+        save_tiny_encoder(tmp_path_factory.mktemp("sentences") / "minilm", "bert", "feature-extraction")
+    )
+    kinds = [("0", "", "Transformer"), ("1", "1_Pooling", "Pooling"), ("2", "2_Normalize", "Normalize")]
+    modules = [{"idx": int(n), "name": n, "path": p, "type": f"sentence_transformers.models.{t}"} for n, p, t in kinds]
+    write(folder / "modules.json", modules)
+    write(folder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False})
+    write(folder / "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": False})
+    write(folder / "config_sentence_transformers.json", {"prompts": {"query": "q "}, "similarity_fn_name": "cosine"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path, environment: None) -> NeuronSentenceTransformer:
+    return NeuronSentenceTransformer.from_pretrained(checkpoint, export=True, **SHAPES)
+
+
+def by_hand(folder: Path, texts: list[str]) -> torch.Tensor:
+    """Mean of the real tokens, scaled to length 1, one text at a time."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    original = transformers.AutoModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        rows = [
+            original(**tokenizer(t, return_tensors="pt", truncation=True, max_length=20)).last_hidden_state.mean(1)
+            for t in texts
+        ]
+    return torch.nn.functional.normalize(torch.cat(rows), dim=-1)
+
+
+def test_vectors_come_back_in_the_order_of_the_sentences(model, checkpoint):
+    """The peer sorts by length and sorts back by the wrong permutation: lengths 2, 1, 3 give e1, e2, e0."""
+    wanted = by_hand(checkpoint, SENTENCES)
+    for size in (1, 2, 32):
+        found = model.encode(SENTENCES, batch_size=size)
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_allclose(found, wanted.numpy(), atol=1e-5)
+    three = ["bb", "a", "ccc"]
+    np.testing.assert_allclose(model.encode(three), by_hand(checkpoint, three).numpy(), atol=1e-5)
+
+
+def test_one_sentence_gives_one_vector_and_forms_can_be_chosen(model):
+    one = model.encode("a cat")
+    assert one.shape == (model.get_sentence_embedding_dimension(),) == (32,)
+    as_tensor = model.encode(["a cat"], convert_to_tensor=True)
+    assert isinstance(as_tensor, torch.Tensor) and torch.allclose(as_tensor[0], torch.tensor(one), atol=1e-6)
+    assert isinstance(model.encode(["a cat"], convert_to_numpy=False), list)
+
+
+def test_longer_sentences_are_cut_at_what_folder_and_buckets_allow(model, checkpoint):
+    assert model.max_seq_length == 20
+    long = "x" * 60
+    np.testing.assert_allclose(model.encode([long]), by_hand(checkpoint, [long]).numpy(), atol=1e-5)
+
+
+def test_prompts_go_before_the_sentence(model):
+    assert np.array_equal(model.encode("cat", prompt_name="query"), model.encode("q cat"))
+    assert np.array_equal(model.encode("cat", prompt="see "), model.encode("see cat"))
+    with pytest.raises(ConfigError, match="prompt_name='passage': the model has 'query'"):
+        model.encode("cat", prompt_name="passage")
+
+
+def test_similarity_and_features(model):
+    vectors = model.encode(SENTENCES)
+    found = model.similarity(vectors, vectors)
+    assert found.shape == (5, 5) and torch.allclose(found.diagonal(), torch.ones(5), atol=1e-5)
+    features = model(model.tokenize(["a cat"]))
+    assert features["token_embeddings"].shape == (1, 7, 32) and features["sentence_embedding"].shape == (1, 32)
+
+
+def test_a_saved_folder_keeps_pooling_and_prompts(model, tmp_path):
+    model.save_pretrained(tmp_path / "out")
+    model.save_pretrained(tmp_path / "out")
+    loaded = NeuronSentenceTransformer.from_pretrained(tmp_path / "out")
+    assert loaded.recipe == model.recipe
+    assert np.array_equal(loaded.encode(SENTENCES), model.encode(SENTENCES))
+
+
+@pytest.mark.parametrize("texts", [[], [1], ["a", None]])
+def test_what_is_no_text_is_refused(model, texts):
+    with pytest.raises(ConfigError, match="not one or more texts"):
+        model.encode(texts)
+
+
+HIDDEN = torch.tensor([[[1.0, 4.0], [3.0, 2.0], [9.0, 9.0]]])
+MASK = torch.tensor([[1, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("mode", "vector"),
+    [
+        ("cls", [1.0, 4.0]),
+        ("max", [3.0, 4.0]),
+        ("mean", [2.0, 3.0]),
+        ("mean_sqrt_len_tokens", [4 / 2**0.5, 6 / 2**0.5]),
+        ("weightedmean", [7 / 3, 8 / 3]),
+        ("lasttoken", [3.0, 2.0]),
+    ],
+)
+def test_modes_of_pooling_leave_padding_out(mode, vector):
+    assert pooled(HIDDEN, MASK, (mode,))[0].tolist() == pytest.approx(vector)
+    assert pooled(HIDDEN, MASK, (mode, "cls")).shape == (1, 4)
+    left = pooled(HIDDEN.flip(1), MASK.flip(1), ("lasttoken",))[0].tolist()
+    assert left == [1.0, 4.0]
+
+
+def test_recipes(tmp_path):
+    assert read_recipe(tmp_path).choice.reason == "the folder has no pooling module: mean of the tokens"
+    write(tmp_path / "modules.json", [{"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}])
+    write(tmp_path / "1_Pooling" / "config.json", {"pooling_mode": "lasttoken"})
+    assert read_recipe(tmp_path).pooling == ("lasttoken",)
+    write(tmp_path / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True})
+    assert read_recipe(tmp_path).pooling == ("cls", "max")
+    write(tmp_path / "1_Pooling" / "config.json", {"pooling_mode": "median"})
+    with pytest.raises(ModelError, match="mode median"):
+        read_recipe(tmp_path)
+    write(tmp_path / "modules.json", [{"path": "3_Dense", "type": "sentence_transformers.models.Dense"}])
+    with pytest.raises(ModelError, match="modules Dense"):
+        read_recipe(tmp_path)
+
+
+# Ranking.
+
+
+@pytest.fixture(scope="module")
+def ranker(tmp_path_factory: pytest.TempPathFactory, environment: None) -> NeuronModelForTextReranking:
+    folder = tmp_path_factory.mktemp("ranker") / "bert"
+    save_letters(save_tiny_encoder(folder, "bert", "text-classification", num_labels=1))
+    return NeuronModelForTextReranking.from_pretrained(folder, export=True, **SHAPES)
+
+
+def test_documents_are_ranked_by_the_original_score(ranker):
+    documents = ["a cat", "the long dog", "bird", "sea"]
+    original = transformers.AutoModelForSequenceClassification.from_pretrained(ranker.source_folder).eval()
+    with torch.no_grad():
+        encoded = [ranker.tokenizer("pet", text, return_tensors="pt") for text in documents]
+        wanted = torch.cat([original(**row).logits[0] for row in encoded]).sigmoid()
+    ranked = ranker.rank("pet", documents, return_documents=True, batch_size=3)
+    assert [row["corpus_id"] for row in ranked] == wanted.argsort(descending=True).tolist()
+    assert [row["score"] for row in ranked] == pytest.approx(wanted.sort(descending=True).values.tolist(), abs=1e-5)
+    assert ranked[0]["text"] == documents[ranked[0]["corpus_id"]]
+    assert len(ranker.rank("pet", documents, top_k=2)) == 2
+
+
+def test_ranking_refusals(ranker, tmp_path):
+    with pytest.raises(ConfigError, match="not one or more pairs"):
+        ranker.rank("pet", [])
+    with pytest.raises(ConfigError, match="not one or more pairs"):
+        ranker.predict(["ab"])
+    folder = save_letters(save_tiny_encoder(tmp_path, "bert", "text-classification"))
+    several = NeuronModelForTextReranking.from_pretrained(folder, export=True, **SHAPES)
+    assert several.predict([("a", "b")]).shape == (1, 3)
+    with pytest.raises(ConfigError, match="a model of 3 labels"):
+        several.rank("a", ["b"])
