@@ -1,9 +1,8 @@
 """Everything that decides how a model is compiled, as saved beside the artifact.
 
-`CompileConfig` has what every model has, `NeuronConfig` what a decoder has; that of models of one forward is in
-`exporters/encoders/configuration.py`. It knows nothing of transformers or files beyond its own JSON. Defaults that
-depend on the model (sequence length, buckets) are filled in by `resolve`, so that a saved configuration has no open
-ends.
+`CompileConfig` has what every model has, `NeuronConfig` what a decoder has; `exporters/encoders/configuration.py` has
+models of one forward. It knows nothing of transformers or files beyond its own JSON. Defaults that depend on the
+model (sequence length, buckets) are filled in by `resolve`, so that a saved configuration has no open ends.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ CONFIG_FILE = "neuron_config.json"
 
 MAX_DEFAULT_SEQUENCE_LENGTH = 4096
 """Default sequence length where the model allows more."""
-
 FIRST_BUCKET = 128
 """Smallest default prompt bucket; the next ones are four times as long."""
-
 FIRST_DECODE_BUCKET = 1024
 """Smallest default decode bucket: with fewer slots, attention is a small part of a step."""
 

@@ -6,6 +6,7 @@ The list is `exporters/support.json`, which the tests write and check; nothing i
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from optimum.commands.base import CommandInfo
@@ -40,7 +41,7 @@ take the generic path, and an export says so.
         return 0
 
 
-def _show(out: Out, data: dict[str, Any]) -> None:
+def _show(out: Out, data: Mapping[str, Any]) -> None:
     rows = [{key: ", ".join(row[key]) if key != "architecture" else row[key] for key in row} for row in data["models"]]
     shown = ["architecture", "compared", *(["refused"] if any(row["refused"] for row in rows) else [])]
     out.table(rows, tuple(shown))

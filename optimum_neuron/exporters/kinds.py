@@ -2,7 +2,7 @@
 
 `prepare`, `build`, `save` and `load_exported` know a task and ask `kind_of(task)`: a decoder is compiled into prompts
 and steps that share a cache (`decoder.py`), an encoder into one graph for each combination of buckets
-(`encoders/plan.py`).
+(`encoders/plan.py`), an encoder-decoder into both (`seq2seq/plan.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Kind(ABC):
     """How one kind of model is configured, built, compared and recognized. Its methods keep no state."""
 
     name: ClassVar[str]
-    """"decoder" or "encoder"."""
+    """As `Task.kind`."""
     config_class: ClassVar[type[CompileConfig]]
     """What decides a compile of this kind."""
     options: ClassVar[tuple[str, ...]]
@@ -92,7 +92,7 @@ class Kind(ABC):
         return None
 
 
-_MODULES = {"decoder": "decoder", "encoder": "encoders.plan"}
+_MODULES = {"decoder": "decoder", "encoder": "encoders.plan", "seq2seq": "seq2seq.plan"}
 
 
 def kind_of(task: str) -> Kind:

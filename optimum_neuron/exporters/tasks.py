@@ -19,8 +19,8 @@ class Task:
 
     name: str
     """As transformers' pipelines and optimum spell it."""
-    kind: Literal["decoder", "encoder"]
-    """How it is compiled: a decoder with a cache, or graphs of one forward."""
+    kind: Literal["decoder", "encoder", "seq2seq"]
+    """How it is compiled: a decoder with a cache, graphs of one forward, or both, the second reading the first."""
     model_class: str
     """Class in `optimum_neuron` that runs it."""
     auto_class: str
@@ -90,6 +90,16 @@ _TABLE = (
         suffixes=("ForCausalLM", "LMHeadModel"),
         pipeline="text-generation",
     ),
+    # Before the encoders: transformers lists some of these classes under fill-mask too.
+    Task(
+        name="text2text-generation",
+        kind="seq2seq",
+        model_class="NeuronModelForSeq2SeqLM",
+        auto_class="AutoModelForSeq2SeqLM",
+        mapping="MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+        suffixes=(),
+        pipeline="text2text-generation",
+    ),
     *map(_encoder, _ROWS),
     # Last: a class such as CLIPModel serves a task with a head of its own too.
     Task(
@@ -125,6 +135,6 @@ def tasks_of(model_type: str) -> list[str]:
 def task_of(architecture: str) -> str | None:
     """The task that a class of transformers, or one that comes with a checkpoint, is for."""
     for name in TASKS:
-        if TASKS[name].kind == "encoder" and any(architecture in names for names in architectures_of(name).values()):
+        if TASKS[name].kind != "decoder" and any(architecture in names for names in architectures_of(name).values()):
             return name
     return next((name for name, task in TASKS.items() if task.suffixes and architecture.endswith(task.suffixes)), None)

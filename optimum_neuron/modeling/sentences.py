@@ -105,7 +105,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         )
         return {name: tensor for name, tensor in features.items() if name in known}
 
-    def forward(self, features: dict[str, torch.Tensor] | None = None, **inputs: Any) -> Any:
+    def forward(self, features: dict[str, torch.Tensor] | None = None, **inputs: Any) -> Any:  # type: ignore[override]
         """Add `token_embeddings` and `sentence_embedding` to features, as the modules of sentence-transformers do."""
         given = {**(features or {}), **inputs}
         hidden_BTD = super().forward(**given).last_hidden_state

@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ModelError, nearest, refusal
+from ..errors import ConfigError, ModelError, nearest, refusal
 from ..exporters.tasks import TASKS, Task
 
 if TYPE_CHECKING:
@@ -81,25 +81,29 @@ def pipeline(
 
     name = ALIASES.get(task, task)
     served = _served(name)
-    # `batch_size` is one of transformers' pipelines too, and means the same there.
     known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS)
     loading = {key: options.pop(key) for key in known if key in options}
-    if not isinstance(model, NeuronModel):
-        model_class = getattr(modeling, served.model_class)
-        model = model_class.from_pretrained(_named(name, model), export=export, **loading)
+    model_class = getattr(modeling, served.model_class)
+    loaded: NeuronModel
+    if isinstance(model, NeuronModel):
+        loaded = model
+        options |= _for_a_loaded_model(loading)
+        _require_task(served, loaded)
+    else:
+        loaded = model_class.from_pretrained(_named(name, model), export=export, **loading)
     given = {"tokenizer": tokenizer, "image_processor": image_processor, "feature_extractor": feature_extractor}
     parts = {kind: part for kind, part in given.items() if part is not None}
     for kind in _NEEDS.get(name, ("tokenizer",)):
         part = parts.get(kind)
         if part is None or isinstance(part, (str, Path)):
-            parts[kind] = _load(kind, Path(part) if part else model.source_folder)
+            parts[kind] = _load(kind, Path(part) if part else loaded.source_folder)
             if part is None:
-                _fit(parts[kind], model)
+                _fit(parts[kind], loaded)
     if name == "question-answering":
         from .question_answering import QuestionAnsweringPipeline
 
-        return QuestionAnsweringPipeline(model=model, **parts, **options)
-    return transformers.pipeline(name, model=model, **parts, **options)  # type: ignore[call-overload]
+        return QuestionAnsweringPipeline(model=loaded, **parts, **options)
+    return transformers.pipeline(name, model=loaded, **parts, **options)
 
 
 def _served(name: str) -> Task:
@@ -128,6 +132,38 @@ def _named(name: str, model: str | Path | None) -> str | Path:
             do="pass model=",
         )
     )
+
+
+def _for_a_loaded_model(loading: dict[str, Any]) -> dict[str, Any]:
+    """`batch_size` is an option of transformers' pipelines too; the others come too late.
+
+    Raises:
+        ConfigError: one of the others was given.
+    """
+    late = [key for key in loading if key != "batch_size"]
+    if late:
+        raise ConfigError(
+            refusal(
+                asked=f"a pipeline over a loaded model with {', '.join(late)}",
+                found="a model that is compiled and loaded",
+                why="these options decide how a model is found and compiled",
+                do="leave them out, or pass the model's path",
+            )
+        )
+    return loading
+
+
+def _require_task(served: Task, model: NeuronModel) -> None:
+    task = model.neuron_config.task
+    if task != served.name:
+        raise ModelError(
+            refusal(
+                asked=f"pipeline({served.pipeline!r}) over a {type(model).__name__}",
+                found=f"a model for {task}",
+                why=f"the pipeline reads results of {served.model_class}",
+                do=f"pass a model that was exported for {served.name}",
+            )
+        )
 
 
 def _load(kind: str, folder: Path) -> Any:

@@ -92,7 +92,7 @@ class QuestionAnsweringPipeline(Pipeline):
         )
         rows = range(encoded["input_ids"].shape[0])
         of_context = torch.tensor([[kind == 1 for kind in encoded.sequence_ids(row)] for row in rows])
-        known = {spec.name for spec in self.model.signature.inputs}  # type: ignore[union-attr]
+        known = {spec.name for spec in self.model.signature.inputs}
         return {
             "example": example,
             "offsets": encoded["offset_mapping"],
@@ -101,7 +101,7 @@ class QuestionAnsweringPipeline(Pipeline):
         }
 
     def _num_columns(self) -> int:
-        return self.model.neuron_config.buckets("sequence_length")[-1]  # type: ignore[union-attr,no-any-return]
+        return self.model.neuron_config.buckets("sequence_length")[-1]
 
     def _forward(self, inputs: dict[str, Any]) -> dict[str, Any]:
         output = self.model(**inputs.pop("inputs"))

@@ -49,8 +49,8 @@ def unflatten(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 def forward_arguments(model: nn.Module) -> list[str]:
     """Names of the arguments that a model takes; those of its base, where it only hands arguments on."""
     for kind in type(model).__mro__:
-        names = list(inspect.signature(kind.forward).parameters) if issubclass(kind, nn.Module) else []
-        if not set(names) <= {"self", "args", "kwargs", "input"}:
+        names = list(inspect.signature(kind.__dict__["forward"]).parameters) if "forward" in kind.__dict__ else []
+        if not set(names) <= {"self", "args", "kwargs"}:
             return names
     return list(inspect.signature(model.forward).parameters)
 

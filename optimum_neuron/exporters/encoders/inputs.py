@@ -125,8 +125,8 @@ def _image_size(config: Any, folder: Path) -> tuple[int, int]:
         processor = json.loads((folder / "preprocessor_config.json").read_text())
         found = processor.get("crop_size" if processor.get("do_center_crop") else "size")
     if isinstance(found, dict):
-        edge = found.get("shortest_edge", DEFAULT_PIXELS)
-        return int(found.get("height", edge)), int(found.get("width", edge))
+        edge = int(found.get("shortest_edge") or DEFAULT_PIXELS)
+        return int(found.get("height") or edge), int(found.get("width") or edge)
     if isinstance(found, (list, tuple)):
         return int(found[0]), int(found[1])
     return (int(found), int(found)) if found else (DEFAULT_PIXELS, DEFAULT_PIXELS)

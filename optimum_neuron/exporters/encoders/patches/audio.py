@@ -1,13 +1,8 @@
-"""What some architectures do in `forward` that no static graph can, and what is done instead while they are traced.
-
-A patch is a context around the call of the model: it may change the arguments and, for its duration, modules. The model
-is the same afterwards. Each comes with its reason, which the export reports.
-"""
+"""Patches of models that hear. Legend: B rows, T frames, C channels, D width."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -15,69 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-Arguments = dict[str, Any]
-"""What the model is called with, by name."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Patch:
-    """One deviation from the original code, which gives the same results."""
-
-    reason: str
-    """What the original does, and why that cannot be compiled."""
-    wanted: Callable[[Any, str], bool]
-    """Whether a configuration needs it for a task."""
-    around: Callable[[nn.Module, Arguments], AbstractContextManager[None]]
-    """Makes the context."""
-
-
-@contextlib.contextmanager
-def _replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    module.forward = forward
-    try:
-        yield
-    finally:
-        del module.forward
-
-
-class _Lengths:
-    """Lengths that are only ever compared with the columns of the batch."""
-
-    def __init__(self, num_rows: int, num_columns: int) -> None:
-        self.num_rows, self.num_columns, self.device = num_rows, num_columns, torch.device("cpu")
-
-    def size(self, _dim: int) -> int:
-        return self.num_rows
-
-    def max(self) -> _Lengths:
-        return self
-
-    def item(self) -> int:
-        return self.num_columns
-
-
-@contextlib.contextmanager
-def _known_lengths(model: Any, arguments: Arguments) -> Iterator[None]:
-    # The model below the head: heads do not all pass lengths on.
-    base, original = model.base_model, model.base_model.forward
-
-    def forward(input_ids: torch.Tensor, *args: Any, **given: Any) -> Any:
-        return original(input_ids, *args, **{**given, "lengths": _Lengths(*input_ids.shape)})
-
-    with _replaced_forward(base, forward):
-        yield
-
-
-LENGTHS = Patch(
-    reason="forward asserts that no length exceeds the columns, which reads a tensor's value",
-    wanted=lambda config, task: True,
-    around=_known_lengths,
-)
+from .base import Arguments, Patch, replaced_forward
 
 
 @contextlib.contextmanager
 def _pooled_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
-    with _replaced_forward(model, lambda **given: _xvector(model, **given)):
+    with replaced_forward(model, lambda **given: _xvector(model, **given)):
         yield
 
 
@@ -127,7 +65,7 @@ def _normed_by_mask(model: nn.Module, arguments: Arguments) -> Iterator[None]:
             conv, norm = getattr(module, "conv", None), getattr(module, "layer_norm", None)
             if isinstance(conv, nn.Conv1d) and isinstance(norm, nn.GroupNorm):
                 frames_B = (lengths_B - conv.kernel_size[0]) // conv.stride[0] + 1
-                stack.enter_context(_replaced_forward(norm, _masked_norm(norm, frames_B)))
+                stack.enter_context(replaced_forward(norm, _masked_norm(norm, frames_B)))
         yield
 
 
@@ -153,73 +91,6 @@ GROUP_NORM = Patch(
 
 
 @contextlib.contextmanager
-def _convolved_by_mask(model: nn.Module, arguments: Arguments) -> Iterator[None]:
-    mask = arguments["attention_mask"]
-    mask_BT1 = mask.view(-1, mask.shape[-1], 1)
-
-    def masked(hidden: torch.Tensor) -> torch.Tensor:
-        return hidden * mask_BT1.to(hidden.dtype)
-
-    with contextlib.ExitStack() as stack:
-        for module in model.modules():
-            if hasattr(module, "conv_out_layer"):
-                before = module.register_forward_pre_hook(
-                    lambda _, args, kwargs: ((masked(args[0]), *args[1:]), kwargs) if args else (args, kwargs),
-                    with_kwargs=True,
-                )
-                after = module.conv_out_layer.register_forward_hook(lambda _m, _a, output: masked(output))
-                stack.callback(before.remove)
-                stack.callback(after.remove)
-        yield
-
-
-CONVOLUTION = Patch(
-    reason="its convolutions read the tokens beside each token, padding too; padding is zero for them, as past an end",
-    wanted=lambda config, task: True,
-    around=_convolved_by_mask,
-)
-
-
-@contextlib.contextmanager
-def _embedded_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
-    mask = arguments["attention_mask"]
-    mask_BT1 = mask.view(-1, mask.shape[-1], 1)
-    handle = model.get_input_embeddings().register_forward_hook(
-        lambda _m, _a, output: output * mask_BT1.to(output.dtype)
-    )
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-TRIGRAM = Patch(
-    reason="a token's embedding is joined with its neighbors', padding too; padding is zero there, as past an end",
-    wanted=lambda config, task: getattr(config, "trigram_input", False),
-    around=_embedded_by_mask,
-)
-
-
-@contextlib.contextmanager
-def _forgetful(model: nn.Module, _arguments: Arguments) -> Iterator[None]:
-    caches = [module.attention_bias_cache for module in model.modules() if hasattr(module, "attention_bias_cache")]
-    for cache in caches:
-        cache.clear()
-    try:
-        yield
-    finally:
-        for cache in caches:
-            cache.clear()
-
-
-BIAS_CACHE = Patch(
-    reason="it keeps tables of biases from call to call, which would keep what was traced",
-    wanted=lambda config, task: True,
-    around=_forgetful,
-)
-
-
-@contextlib.contextmanager
 def _depthwise_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
     valid_BT = _valid_frames(model, arguments)
     with contextlib.ExitStack() as stack:
@@ -236,7 +107,7 @@ def _positions_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
     original = positions.forward
     with contextlib.ExitStack() as stack:
         # A copy, because padding is cleared in place in what is handed over.
-        stack.enter_context(_replaced_forward(positions, lambda hidden_BTD: original(hidden_BTD.clone())))
+        stack.enter_context(replaced_forward(positions, lambda hidden_BTD: original(hidden_BTD.clone())))
         for layer in positions.layers:
             stack.enter_context(_masked_frames(layer, valid_BT))
         yield
@@ -255,12 +126,15 @@ def _masked_frames(module: nn.Module, valid_BT: Callable[[int], torch.Tensor]) -
     def forward(hidden_BDT: torch.Tensor) -> torch.Tensor:
         return original(hidden_BDT * valid_BT(hidden_BDT.shape[-1]).unsqueeze(1).to(hidden_BDT.dtype))
 
-    return _replaced_forward(module, forward)
+    return replaced_forward(module, forward)
 
 
 _FRAMES_REASON = (
     "its convolutions read the frames beside each frame, padding too; padding is zero for them, as past an end"
 )
 
+
 DEPTHWISE = Patch(reason=_FRAMES_REASON, wanted=lambda config, task: True, around=_depthwise_by_mask)
+
+
 POSITIONS = Patch(reason=_FRAMES_REASON, wanted=lambda config, task: True, around=_positions_by_mask)

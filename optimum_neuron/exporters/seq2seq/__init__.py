@@ -1,0 +1,5 @@
+"""Models that read a source and write a target, such as T5 and BART: sizes, graphs, and the comparison with the original.
+
+`configuration.py` has the shapes, `entry.py` calls transformers' own modules with device-resident caches, `plan.py` makes
+graphs of that, `validate.py` compares them.
+"""
