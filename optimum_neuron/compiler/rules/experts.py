@@ -6,7 +6,7 @@ from __future__ import annotations
 from ...core import Ruling
 from .base import OpCall, Target, refuse, rule, table
 
-table("grouped-matmul", {"aten._grouped_mm": "DotGeneral"})
+table("grouped-matmul", {"aten._grouped_mm": "DotGeneral", "aten._scaled_grouped_mm": "DotGeneral Mul"})
 
 
 @rule("grouped-matmul-fallback", "transformers.grouped_mm_fallback")

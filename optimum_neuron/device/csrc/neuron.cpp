@@ -52,6 +52,7 @@ void register_everything() {
   register_kernels(aten);
   register_cells(aten);
   register_grouped(aten);
+  register_grouped(library(Kind::IMPL, "aten", Key::CPU)); // for compiled graphs, whose tensors are the host's
   aten.impl("_fused_sdp_choice", &fused_sdp_choice);
   register_operators(aten);
   register_collectives(library(Kind::IMPL, "c10d", Key::PrivateUse1));

@@ -131,6 +131,26 @@ def test_operands_are_rounded_as_asked():
     assert torch.neuron.compile_report().graphs[0].auto_cast == "matmul to bf16"
 
 
+def test_grouped_products_of_experts():
+    ends = torch.tensor([16, 32], dtype=torch.int32, device="neuron")
+    tokens, experts = torch.randn(32, 16, device="neuron"), torch.randn(2, 32, 16, device="neuron").transpose(-2, -1)
+    arguments = (tokens.bfloat16(), experts.bfloat16(), ends)
+
+    def product(x, w, ends):
+        return torch._grouped_mm(x, w, offs=ends)
+
+    assert torch.equal(compiled(product)(*arguments), product(*arguments))
+    scales = torch.rand(32, device="neuron"), torch.rand(2, 32, device="neuron")
+    arguments = (tokens.to(torch.float8_e4m3fn), experts.to(torch.float8_e4m3fn), *scales, ends)
+
+    def scaled(x, w, scale_x, scale_w, ends):
+        return torch._scaled_grouped_mm(x, w, scale_x, scale_w, offs=ends, out_dtype=torch.bfloat16)
+
+    assert torch.equal(compiled(scaled, target="trn3")(*arguments), scaled(*arguments))
+    with pytest.raises(Exception, match="no arithmetic for float8_e4m3fn"):
+        compiled(scaled, target="inf2")(*arguments)
+
+
 def test_what_the_chip_refuses_is_named_with_its_line():
     def sorts(x):
         return torch.sort(x).values + 1
