@@ -18,7 +18,10 @@ from pathlib import Path
 
 from optimum_neuron import env, errors
 from optimum_neuron.cli.errors import next_command
-from optimum_neuron.configuration import NeuronConfig
+from optimum_neuron.configuration import CompileConfig, NeuronConfig
+from optimum_neuron.exporters.encoders.configuration import NeuronEncoderConfig
+from optimum_neuron.exporters.support import support_rows
+from optimum_neuron.exporters.tasks import TASKS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
@@ -70,14 +73,45 @@ def export_flags() -> str:
 
 def config_fields() -> str:
     """Every field of `NeuronConfig` with its default and docstring."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(NeuronConfig)))
-    body = tree.body[0].body  # type: ignore[attr-defined]
-    rows = []
-    for field, text in zip(body, body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign):
-            default = ast.unparse(field.value) if field.value is not None else ""
-            rows.append((f"`{ast.unparse(field.target)}`", f"`{default}`", ast.literal_eval(text.value)))
-    return table(("keyword", "default", "meaning"), rows)
+    return table(("keyword", "default", "meaning"), _field_rows(NeuronConfig))
+
+
+def encoder_fields() -> str:
+    """The fields that a model of one forward has of its own."""
+    own = [row for row in _field_rows(NeuronEncoderConfig) if row[0].strip("`") not in CompileConfig.field_names()]
+    return table(("keyword", "default", "meaning"), own)
+
+
+def _field_rows(config_class: type) -> list[tuple[str, str, str]]:
+    """Fields of a configuration and its bases; one that is declared again keeps its place and has its last default."""
+    rows: dict[str, tuple[str, str, str]] = {}
+    for owner in reversed([kind for kind in config_class.__mro__ if issubclass(kind, CompileConfig)]):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+        body = tree.body[0].body  # type: ignore[attr-defined]
+        for field, text in zip(body, body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign):
+                name = ast.unparse(field.target)
+                default = ast.unparse(field.value) if field.value is not None else ""
+                rows[name] = (f"`{name}`", f"`{default}`", ast.literal_eval(text.value))
+    return list(rows.values())
+
+
+def support() -> str:
+    """Architectures with the tasks for which they were compared with transformers, as `neuron models` prints them."""
+    rows = [
+        (f"`{row['architecture']}`", ", ".join(row["compared"]), ", ".join(row["refused"])) for row in support_rows()
+    ]
+    return table(("architecture", "compared with transformers", "refused"), rows)
+
+
+def task_classes() -> str:
+    """Every task of one forward with its class and pipeline."""
+    rows = [
+        (f"`{task.name}`", f"`{task.model_class}`", f"`{task.pipeline}`" if task.pipeline else "")
+        for task in TASKS.values()
+        if task.kind == "encoder"
+    ]
+    return table(("task", "class", "pipeline"), rows)
 
 
 def variables() -> str:
@@ -123,9 +157,12 @@ def _spelling(action: argparse.Action) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "config-fields": config_fields,
+    "encoder-fields": encoder_fields,
     "error-table": error_table,
     "error-tree": error_tree,
     "export-flags": export_flags,
+    "support": support,
+    "task-classes": task_classes,
     "variables": variables,
 }
 """Name in a marker to the function that makes the part."""

@@ -106,7 +106,7 @@ def shapes(name: str) -> dict[str, Any]:
 
 
 def test_every_pipeline_is_tested():
-    assert set(ARCHITECTURE) == set(PIPELINES) - {"text-generation"}
+    assert set(ARCHITECTURE) == {name for name, task in PIPELINES.items() if task.kind == "encoder"}
 
 
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURE if name != "question-answering"])
