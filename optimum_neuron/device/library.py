@@ -25,6 +25,14 @@ _ASK_FOR_BYTES = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
 _INT64 = ctypes.c_int64
 
 
+_OF_PYTHON = {
+    "holds_interpreter": "PyGILState_Check",
+    "leave_interpreter": "PyEval_SaveThread",
+    "enter_interpreter": "PyEval_RestoreThread",
+}
+"""Functions of Python's own that C++ calls as they are."""
+
+
 class _Host(ctypes.Structure):
     """`struct Host` of csrc/host.h."""
 
@@ -34,6 +42,7 @@ class _Host(ctypes.Structure):
         ("claim", _ASK_OF_DEVICE),
         ("limit", _ASK_OF_DEVICE),
         ("out_of_memory", _ASK_FOR_BYTES),
+        *((name, ctypes.c_void_p) for name in _OF_PYTHON),
     )
 
 
@@ -49,6 +58,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "neuron_set_numerics": (None, [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]),
     "neuron_set_adaptive_eager": (None, [ctypes.c_int]),
     "neuron_adaptive_eager": (ctypes.c_int, []),
+    "neuron_drain_queues": (None, []),
     "neuron_eager_statistics": (ctypes.c_char_p, [_INT64]),
     "neuron_reset_eager_statistics": (None, [_INT64]),
 }
@@ -176,4 +186,6 @@ def _callbacks(library: ctypes.CDLL) -> _Host:
         return 0
 
     functions = (device_count, default_device, claim, limit, out_of_memory)
-    return _Host(*(guarded(kind, function) for (_, kind), function in zip(_Host._fields_, functions, strict=True)))
+    asked = [guarded(kind, function) for (_, kind), function in zip(_Host._fields_, functions, strict=False)]
+    own = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _OF_PYTHON.values()]
+    return _Host(*asked, *own)

@@ -330,3 +330,30 @@ print(dict(torch.neuron.eager_statistics().flushes), (x + 1).tolist())
 dist.destroy_process_group()
 """
     assert python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1").stdout == "{'collective': 1} [3.0, 3.0, 3.0]\n"
+
+
+def test_kernels_in_python_run_while_the_interpreter_waits(python):
+    program = """
+import faulthandler, os, warnings
+import torch
+faulthandler.dump_traceback_later(60, exit=True)
+warnings.simplefilter("ignore")
+library = torch.library.Library("aten", "IMPL")
+library.impl("silu.out", lambda x, *, out: out.fill_(42.0), "CPU")
+x = torch.ones(4, device="neuron")
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+for wait in (torch.neuron.synchronize, lambda: torch.neuron.Event().record(), lambda: y[0].item(),
+             lambda: x.untyped_storage().resize_(16), torch.neuron.eager_statistics, fork):
+    for _ in range(20):
+        y = torch.nn.functional.silu(x)
+    wait()
+print(y.tolist())
+"""
+    done = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
+    assert done.stdout == "[42.0, 42.0, 42.0, 42.0]\n", done

@@ -17,11 +17,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def swept(built) -> dict[str, dict]:
+@pytest.fixture(scope="module", params=["0", "1"], ids=["plain", "adaptive"])
+def swept(built, request) -> dict[str, dict]:
     """What the sweep found, in a process of its own: torch's test utilities change settings for good."""
     pytest.importorskip("expecttest", reason="torch's database of operators needs it")
     environment = {**os.environ, "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
+    environment["OPTIMUM_NEURON_ADAPTIVE_EAGER"] = request.param
     command = [sys.executable, "-m", "tests.device.opinfo", "--samples", "1", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -24,6 +24,10 @@ struct Host {
   int64_t (*claim)(int64_t device); // make the core this process's; HBM bytes for tensors, or -1
   int64_t (*limit)(int64_t device); // HBM bytes for tensors as of now
   int64_t (*out_of_memory)(int64_t device, int64_t size_bytes); // leave the table of the core as the reason
+  // Python's own functions: PyGILState_Check, PyEval_SaveThread and PyEval_RestoreThread.
+  int (*holds_interpreter)();
+  void* (*leave_interpreter)();
+  void (*enter_interpreter)(void* thread);
 };
 
 inline Host host{};
@@ -68,6 +72,19 @@ inline void set_current_device(DeviceIndex device) {
   }
   current_device_of_thread = device;
 }
+
+// Lets other threads of Python run for a scope: it waits for a thread that may have to call a kernel in Python.
+class OutsideInterpreter {
+ public:
+  OutsideInterpreter() : thread_(host.holds_interpreter() ? host.leave_interpreter() : nullptr) {}
+  ~OutsideInterpreter() {
+    if (thread_ != nullptr) host.enter_interpreter(thread_);
+  }
+  OutsideInterpreter(const OutsideInterpreter&) = delete;
+
+ private:
+  void* thread_;
+};
 
 // Sets the device for a scope; an index below 0 means the current one.
 class DeviceScope {

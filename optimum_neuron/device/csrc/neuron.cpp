@@ -135,6 +135,12 @@ int neuron_adaptive_eager() {
   return neuron::adaptive.enabled;
 }
 
+// Wait for all queues; errors stay there for the next synchronization.
+void neuron_drain_queues() {
+  for (auto& queue : neuron::adaptive.queues)
+    if (queue != nullptr) queue.load()->drain();
+}
+
 // Lines of a kind ("run" or "flush"), a count, and names, with a space between them.
 const char* neuron_eager_statistics(int64_t device) {
   static thread_local std::string lines;

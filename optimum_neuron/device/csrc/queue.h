@@ -10,12 +10,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <array>
 #include <cfenv>
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include "host.h"
 
 namespace neuron {
@@ -56,10 +58,16 @@ class Queue {
 
   // Wait for all that was submitted before, and raise the first error among it.
   void settle(const std::string& reason) {
+    OutsideInterpreter outside; // left before the lock is taken, and entered after it is given back
     std::unique_lock<std::mutex> lock(mutex_);
     if (submitted_ != flushed_) statistics_.flushes[reason]++;
     drain(lock);
     if (C10_UNLIKELY(error_ != nullptr)) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+  void drain() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    drain(lock);
   }
 
   bool idle() {

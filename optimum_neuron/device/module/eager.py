@@ -13,7 +13,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import functools
 import itertools
+import os
 from collections.abc import Iterator, Mapping
 
 from ... import env
@@ -121,9 +123,16 @@ def _set(enabled: bool) -> None:
         # Threads of queues may not meet the end of the process; registering again moves it before later handlers.
         atexit.unregister(_finish)
         atexit.register(_finish)
+        _drain_before_forks()
     else:
         for device in _claimed():
             synchronize(device)
+
+
+@functools.cache
+def _drain_before_forks() -> None:
+    """A queue may have to call a kernel in Python, which it cannot while C++ waits for it in the fork."""
+    os.register_at_fork(before=library.load().neuron_drain_queues)
 
 
 def _finish() -> None:
