@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .configuration import NeuronConfig
     from .exporters import main_export
     from .exporters.encoders.configuration import NeuronEncoderConfig
+    from .exporters.seq2seq.configuration import NeuronSeq2SeqConfig
     from .modeling import (
         NeuronModelForAudioClassification,
         NeuronModelForAudioFrameClassification,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         NeuronModelForObjectDetection,
         NeuronModelForQuestionAnswering,
         NeuronModelForSemanticSegmentation,
+        NeuronModelForSeq2SeqLM,
         NeuronModelForSequenceClassification,
         NeuronModelForTextReranking,
         NeuronModelForTokenClassification,
@@ -56,12 +58,14 @@ __all__ = [
     "NeuronModelForObjectDetection",
     "NeuronModelForQuestionAnswering",
     "NeuronModelForSemanticSegmentation",
+    "NeuronModelForSeq2SeqLM",
     "NeuronModelForSequenceClassification",
     "NeuronModelForTextReranking",
     "NeuronModelForTokenClassification",
     "NeuronModelForXVector",
     "NeuronModelForZeroShotImageClassification",
     "NeuronSentenceTransformer",
+    "NeuronSeq2SeqConfig",
     "NeuronTracedModel",
     "__version__",
     "check_model",
@@ -85,12 +89,14 @@ _MODULES = {
     "NeuronModelForObjectDetection": "modeling",
     "NeuronModelForQuestionAnswering": "modeling",
     "NeuronModelForSemanticSegmentation": "modeling",
+    "NeuronModelForSeq2SeqLM": "modeling",
     "NeuronModelForSequenceClassification": "modeling",
     "NeuronModelForTextReranking": "modeling",
     "NeuronModelForTokenClassification": "modeling",
     "NeuronModelForXVector": "modeling",
     "NeuronModelForZeroShotImageClassification": "modeling",
     "NeuronSentenceTransformer": "modeling",
+    "NeuronSeq2SeqConfig": "exporters.seq2seq.configuration",
     "NeuronTracedModel": "modeling",
     "check_model": "checking",
     "main_export": "exporters",

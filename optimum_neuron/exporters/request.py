@@ -32,7 +32,15 @@ COMMON_OPTIONS = (
 
 COMPILE_OPTIONS = (
     *COMMON_OPTIONS,
-    *("batch_size", "sequence_length", "decoder_sequence_length", "prefill_buckets", "decode_buckets", "extend_length", "family"),
+    *(
+        "batch_size",
+        "sequence_length",
+        "decoder_sequence_length",
+        "prefill_buckets",
+        "decode_buckets",
+        "extend_length",
+        "family",
+    ),
     *("text_batch_size", "image_batch_size", "num_choices", "num_channels", "height", "width"),
     *("audio_sequence_length", "nb_max_frames", "feature_size"),
     *("dynamic_batch_size", "output_attentions", "output_hidden_states"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .causal_lm import NeuronModelForCausalLM
     from .sentences import NeuronModelForTextReranking, NeuronSentenceTransformer
+    from .seq2seq import NeuronModelForSeq2SeqLM
     from .tasks import (
         NeuronModelForAudioClassification,
         NeuronModelForAudioFrameClassification,
@@ -40,6 +41,7 @@ __all__ = [
     "NeuronModelForObjectDetection",
     "NeuronModelForQuestionAnswering",
     "NeuronModelForSemanticSegmentation",
+    "NeuronModelForSeq2SeqLM",
     "NeuronModelForSequenceClassification",
     "NeuronModelForTextReranking",
     "NeuronModelForTokenClassification",
@@ -51,6 +53,7 @@ __all__ = [
 
 _MODULES = {
     "NeuronModelForCausalLM": "causal_lm",
+    "NeuronModelForSeq2SeqLM": "seq2seq",
     "NeuronModelForTextReranking": "sentences",
     "NeuronSentenceTransformer": "sentences",
     "NeuronTracedModel": "traced",

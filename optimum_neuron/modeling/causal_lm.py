@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, GenerationMixin
+from transformers import GenerationConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..core import Choice
@@ -23,13 +22,14 @@ from ..runtime.loaded import State
 from .cache import NeuronCache
 from .calls import DecoderCalls, choose_bucket
 from .checks import check_length, checked_mask, limit_length, refuse_outputs
+from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
 from .loading import NeuronModel
 from .packing import check_positions, plan_packing
 from .registration import register
 
 
 @register
-class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
+class NeuronModelForCausalLM(NeuronModel, CompiledGenerationMixin):
     """A decoder compiled for a simulated NeuronCore.
 
     Example:
@@ -49,13 +49,12 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
     input_modalities = ("text",)
     output_modalities = ("text",)
     base_model_prefix = "model"
-    _is_stateful = False
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
         self._calls = DecoderCalls(self.loaded, self.neuron_config)
         self._vocabulary: int = self.config.get_text_config(decoder=True).vocab_size
-        self.generation_config = _generation_config(prepared.source.folder, self.config)
+        self.generation_config = saved_generation_config(prepared.source.folder, self.config)
 
     def forward(
         self,
@@ -132,15 +131,7 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
     def _prepare_cache_for_generation(
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        if generation_config.cache_implementation is not None:
-            raise ConfigError(
-                refusal(
-                    asked=f"cache_implementation={generation_config.cache_implementation!r}",
-                    found="the cache is part of the compiled program",
-                    why="its kind is fixed at export",
-                    do="leave cache_implementation out",
-                )
-            )
+        refuse_cache_implementation(generation_config)
         limit_length(generation_config, model_kwargs.get("attention_mask"), self.sequence_length)
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)
@@ -158,22 +149,7 @@ class NeuronModelForCausalLM(NeuronModel, GenerationMixin):
         )
         if not is_first_iteration:
             inputs.pop("position_ids", None)
-        return {name: value for name, value in inputs.items() if name in _INPUTS}
-
-    def can_generate(self) -> bool:
-        """It can."""
-        return True
-
-    def is_remote_code(self) -> bool:
-        """The compiled program is ours, whatever code it was captured from."""
-        return False
-
-    def get_experts_implementation(self) -> dict[str, str]:
-        """Experts are compiled in; there is nothing to switch."""
-        return {}
-
-    def _valid_auto_compile_criteria(self, *args: Any, **kwargs: Any) -> bool:
-        return False
+        return known_inputs(inputs, _INPUTS)
 
     def choose_bucket(self, num_tokens: int) -> Choice[int]:
         """Say which prompt bucket holds a prompt, and why.
@@ -208,11 +184,3 @@ def _loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Mean cross-entropy of the next token, as transformers' ForCausalLMLoss."""
     shifted = torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), shifted.flatten(), ignore_index=-100)
-
-
-def _generation_config(folder: Path, config: Any) -> GenerationConfig:
-    if not (folder / "generation_config.json").is_file():
-        return GenerationConfig.from_model_config(config)
-    saved = GenerationConfig.from_pretrained(folder)
-    saved.cache_implementation = None  # a wish of the checkpoint, which the compiled cache takes the place of
-    return saved

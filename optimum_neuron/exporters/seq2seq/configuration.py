@@ -21,7 +21,7 @@ class NeuronSeq2SeqConfig(CompileConfig):
 
     Example:
         ```python
-        from optimum_neuron.exporters.seq2seq.configuration import NeuronSeq2SeqConfig
+        from optimum_neuron import NeuronSeq2SeqConfig
 
         config = NeuronSeq2SeqConfig(sequence_length=[64, 128]).resolve(num_positions=512)
         assert config.source_buckets == (64, 128)

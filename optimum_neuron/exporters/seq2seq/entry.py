@@ -84,7 +84,7 @@ class EncodeEntry(nn.Module):
         """Hidden states [B, S, D] in float32."""
         length = input_ids_BS.shape[1]
         mask = attention_mask_BS.bool()[:, None, None, :].expand(-1, 1, length, -1)
-        encoder: Any = self.model.get_encoder()  # type: ignore[operator]
+        encoder: Any = self.model.get_encoder()
         return encoder(input_ids=input_ids_BS, attention_mask=mask).last_hidden_state.float()
 
 
@@ -96,7 +96,7 @@ class TargetEntry(nn.Module):
         self.model, self.is_first = model, is_first
 
     def forward(self, token_B1: torch.Tensor, mask_BS: torch.Tensor, given: torch.Tensor, states: list[torch.Tensor]):  # type: ignore[no-untyped-def]
-        """Logits [B, 1, V] in float32; `given` is the source's hidden states for the first token, else a position [1]."""
+        """Logits [B, 1, V] in float32; `given` has the source's hidden states for the first token, else a position."""
         position = torch.zeros(1, dtype=torch.int64) if self.is_first else given
         # Later tokens do not read the source again; transformers wants something to see that there is one.
         hidden_BSD = given.to(self._dtype) if self.is_first else torch.zeros(*mask_BS.shape, 1)
@@ -112,7 +112,7 @@ class TargetEntry(nn.Module):
             output = self.model(
                 decoder_input_ids=token_B1,
                 decoder_attention_mask=seen_B11T,
-                encoder_outputs=BaseModelOutput(last_hidden_state=hidden_BSD),  # type: ignore[arg-type]
+                encoder_outputs=BaseModelOutput(last_hidden_state=hidden_BSD),
                 attention_mask=mask_BS.bool()[:, None, None, :],
                 past_key_values=cache,
                 use_cache=True,
@@ -129,7 +129,7 @@ def known_positions(model: Any) -> Iterator[None]:
     """M2M100 compares a position with the size of its table, which would read a tensor's value; lengths are checked
     before anything is compiled.
     """
-    table = getattr(model.get_decoder(), "embed_positions", None)
+    table: Any = getattr(model.get_decoder(), "embed_positions", None)
     if not hasattr(table, "make_weights"):
         yield
         return

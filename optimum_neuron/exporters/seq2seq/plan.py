@@ -86,11 +86,12 @@ def require_seq2seq(config: Any, task: str) -> None:
     """
     if config.model_type in architectures_of(task) and config.is_encoder_decoder:
         return
+    served = tasks_of(config.model_type)
     raise ModelError(
         refusal(
             asked=f"{task} with a {config.model_type} model",
             found="transformers has no encoder-decoder of this architecture for it",
-            why=f"{config.model_type} serves {', '.join(tasks_of(config.model_type)) or 'no task that can be exported'}",
+            why=f"{config.model_type} serves {', '.join(served) or 'no task that can be exported'}",
             do="pass one of these tasks, or another checkpoint",
         )
     )
@@ -149,7 +150,7 @@ def _head_shapes(model: Any) -> list[tuple[int, int]]:
 
 def _captures(model: nn.Module, config: NeuronSeq2SeqConfig, states: dict[str, TensorSpec]) -> list[Recapture]:
     rows = config.batch_size
-    width = int(model.get_input_embeddings().embedding_dim)  # type: ignore[operator,union-attr,arg-type]
+    width = int(model.get_input_embeddings().embedding_dim)
     token = TensorSpec(shape=(rows, 1), dtype="int64")
 
     def tokens(length: int) -> TensorSpec:

@@ -49,14 +49,20 @@ def _compared(
     generator = torch.Generator().manual_seed(SEED)
     rows, num_steps = config.batch_size, min(NUM_STEPS, config.num_target_slots)
     vocabulary, padding = reference.config.vocab_size, reference.config.pad_token_id or 0
-    ids, mask = torch.randint(vocabulary, (rows, bucket), generator=generator), torch.ones(rows, bucket, dtype=torch.int64)
+    ids, mask = (
+        torch.randint(vocabulary, (rows, bucket), generator=generator),
+        torch.ones(rows, bucket, dtype=torch.int64),
+    )
     mask[-1, bucket - bucket // 4 :] = 0
     ids = ids.masked_fill(mask == 0, padding)
     targets = torch.randint(vocabulary, (rows, num_steps), generator=generator)
     with torch.no_grad():
         # Without a mask of its own: an architecture may take its padding token for padding.
         original = reference(
-            input_ids=ids, attention_mask=mask, decoder_input_ids=targets, decoder_attention_mask=torch.ones_like(targets)
+            input_ids=ids,
+            attention_mask=mask,
+            decoder_input_ids=targets,
+            decoder_attention_mask=torch.ones_like(targets),
         )
     state = loaded.take_state()
     hidden = loaded.run(f"encode_{bucket}", [ids, mask], state)["last_hidden_state"]

@@ -1,0 +1,235 @@
+"""Encoder-decoders generate what transformers generates, and what a compiled graph cannot do is refused."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, DynamicCache, set_seed
+from transformers.modeling_outputs import BaseModelOutput
+
+from optimum_neuron import NeuronModelForMaskedLM, NeuronModelForSeq2SeqLM
+from optimum_neuron.errors import ConfigError, ModelError, ShapeError
+from tests.seq2seq import SHAPES, SOURCE, TARGET, TINY, VOCABULARY, save_tiny_seq2seq
+
+GREEDY = {"do_sample": False, "num_beams": 1, "max_new_tokens": TARGET - 2}
+
+
+def sources(rows: int, columns: int, padding: int = 0, *, side: str = "right", filler: int = 1) -> dict[str, Any]:
+    """Random sources; the last row is padded."""
+    ids = torch.randint(3, VOCABULARY, (rows, columns), generator=torch.Generator().manual_seed(rows))
+    mask = torch.ones_like(ids)
+    if padding:
+        mask[-1, slice(columns - padding, None) if side == "right" else slice(padding)] = 0
+    return {"input_ids": ids.masked_fill(mask == 0, filler), "attention_mask": mask}
+
+
+@pytest.fixture(scope="module", params=TINY)
+def pair(request, tmp_path_factory):
+    """A compiled model and the original."""
+    folder = save_tiny_seq2seq(tmp_path_factory.mktemp("seq2seq") / request.param, request.param)
+    model = NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **SHAPES)
+    return model, AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return save_tiny_seq2seq(tmp_path_factory.mktemp("seq2seq") / "bart", "bart")
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint):
+    return NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, **SHAPES)
+
+
+@pytest.fixture(scope="module")
+def original(checkpoint):
+    return AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+
+
+def both(model, original, inputs: dict[str, Any], **options: Any) -> tuple[list[Any], list[Any]]:
+    """Generate with both, from the same seed."""
+    results = []
+    for runner in (model, original):
+        set_seed(0)
+        results.append(runner.generate(**inputs, **options).tolist())
+    return results[0], results[1]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5], ids="{}_rows".format)
+def test_greedy_is_transformers(pair, rows):
+    model, original = pair
+    filler = original.config.pad_token_id
+    # No token twice: the tied head of a random model would repeat the one that it is given.
+    found, wanted = both(
+        model, original, sources(rows, 11, 4, filler=filler), eos_token_id=None, no_repeat_ngram_size=1, **GREEDY
+    )
+    assert found == wanted
+    assert len({token for row in found for token in row}) > 3, "the tokens must be able to differ"
+
+
+def test_beams_are_transformers(pair):
+    model, original = pair
+    inputs = sources(2, 7, 3, filler=original.config.pad_token_id)
+    found, wanted = both(model, original, inputs, num_beams=3, do_sample=False, max_new_tokens=8)
+    assert found == wanted
+
+
+def test_the_comparison_covers_every_graph(pair):
+    model, _ = pair
+    compared = {error.output.partition(".")[0] for error in model.prepared.validation}
+    assert compared == set(model.loaded.program.graphs)
+
+
+@pytest.mark.parametrize("columns", [1, 8, 9, SOURCE], ids="{}_tokens".format)
+def test_sources_around_a_bucket(model, original, columns):
+    found, wanted = both(model, original, sources(2, columns), **GREEDY)
+    assert found == wanted
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_on_either_side(model, original, side):
+    found, wanted = both(model, original, sources(3, 10, 6, side=side), **GREEDY)
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"do_sample": True, "temperature": 0.7, "top_k": 10},
+        {"do_sample": True, "num_return_sequences": 3},
+        {"num_beams": 4, "num_return_sequences": 2, "length_penalty": 0.5, "no_repeat_ngram_size": 2},
+        {"num_beams": 2, "do_sample": True},
+        {"do_sample": False, "use_cache": False},
+        {"do_sample": False, "repetition_penalty": 1.3},
+    ],
+    ids=lambda options: "+".join(options),
+)
+def test_ways_to_generate(model, original, options):
+    found, wanted = both(model, original, sources(2, 9, 2), max_new_tokens=8, **options)
+    assert found == wanted
+
+
+def test_a_target_that_is_begun_is_continued(model, original):
+    begun = torch.tensor([[2, 17, 30], [2, 41, 5]])
+    inputs = sources(2, 9) | {"decoder_input_ids": begun}
+    found, wanted = both(model, original, inputs, do_sample=False, num_beams=1, max_new_tokens=5)
+    assert found == wanted
+    assert [row[:3] for row in found] == begun.tolist()
+
+
+def test_forward_is_transformers(model, original):
+    inputs = sources(3, 9, 2) | {"decoder_input_ids": torch.tensor([[2, 5, 6, 7]] * 3)}
+    with torch.no_grad():
+        wanted = original(**inputs)
+    found = model(**inputs)
+    assert torch.allclose(found.logits, wanted.logits, atol=1e-4)
+    real = inputs["attention_mask"].bool()
+    hidden, theirs = found.encoder_last_hidden_state, wanted.encoder_last_hidden_state
+    assert torch.allclose(hidden[real], theirs[real], atol=1e-4)
+    assert torch.equal(model(**inputs, return_dict=False)[0], found.logits)
+
+
+def test_hidden_states_of_the_original_encoder_can_be_decoded(model, original):
+    inputs = sources(2, 9)
+    with torch.no_grad():
+        hidden = original.get_encoder()(**inputs).last_hidden_state
+    target = torch.tensor([[2], [2]])
+    outputs = BaseModelOutput(last_hidden_state=hidden)
+    found = model(encoder_outputs=outputs, attention_mask=inputs["attention_mask"], decoder_input_ids=target)
+    with torch.no_grad():
+        assert torch.allclose(found.logits, original(**inputs, decoder_input_ids=target).logits, atol=1e-4)
+
+
+def test_a_saved_model_is_loaded_again(model, tmp_path):
+    model.save_pretrained(tmp_path / "saved")
+    loaded = NeuronModelForSeq2SeqLM.from_pretrained(tmp_path / "saved")
+    inputs = sources(2, 9, 2)
+    assert torch.equal(loaded.generate(**inputs, **GREEDY), model.generate(**inputs, **GREEDY))
+    assert loaded.neuron_config == model.neuron_config
+    with pytest.raises(ConfigError, match="decoder_sequence_length=20, compiled with 12"):
+        NeuronModelForSeq2SeqLM.from_pretrained(tmp_path / "saved", decoder_sequence_length=20)
+    with pytest.raises(ModelError, match="exported for text2text-generation"):
+        NeuronModelForMaskedLM.from_pretrained(tmp_path / "saved")
+
+
+def test_weights_are_replaced_without_compiling(checkpoint, tmp_path):
+    model = NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, **SHAPES)
+    other = save_tiny_seq2seq(tmp_path / "other", "bart", seed=1)
+    inputs = sources(2, 9)
+    before = model.generate(**inputs, **GREEDY)
+    model.replace_weights(other)
+    found = model.generate(**inputs, **GREEDY)
+    wanted = AutoModelForSeq2SeqLM.from_pretrained(other, dtype=torch.float32).generate(**inputs, **GREEDY)
+    assert torch.equal(found, wanted)
+    assert not torch.equal(before, found)
+
+
+def test_a_target_ends_where_the_cache_ends_and_says_so(model, caplog):
+    with caplog.at_level(logging.WARNING):
+        found = model.generate(**sources(1, 5), do_sample=False, max_new_tokens=30, eos_token_id=None)
+    assert found.shape == (1, TARGET)
+    assert "decoder_sequence_length=12" in caplog.text
+
+
+def test_state_is_given_back(model):
+    sets = len(model.loaded._idle_states)
+    model.generate(**sources(2, 5), **GREEDY)
+    assert len(model.loaded._idle_states) >= sets
+
+
+ONE = torch.tensor([[2]])
+
+REFUSALS = {
+    "source_too_long": (
+        {"input_ids": torch.full((1, 17), 5), "decoder_input_ids": ONE},
+        ShapeError,
+        "buckets are 8, 16",
+    ),
+    "target_too_long": (
+        {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": torch.full((1, 13), 5)},
+        ShapeError,
+        "compiled for 12",
+    ),
+    "no_source": ({"decoder_input_ids": ONE}, ShapeError, "no source"),
+    "no_target": ({"input_ids": torch.full((1, 4), 5)}, ShapeError, "decoder_start_token_id"),
+    "token_beyond_the_vocabulary": (
+        {"input_ids": torch.full((1, 4), VOCABULARY), "decoder_input_ids": ONE},
+        ShapeError,
+        "the vocabulary has ids 0 to 95",
+    ),
+    "other_rows": ({"input_ids": torch.full((2, 4), 5), "decoder_input_ids": ONE}, ShapeError, "belong together"),
+    "padded_target": (
+        {
+            "input_ids": torch.full((1, 4), 5),
+            "decoder_input_ids": torch.tensor([[1, 2]]),
+            "decoder_attention_mask": torch.tensor([[0, 1]]),
+        },
+        ShapeError,
+        "without padding",
+    ),
+    "host_cache": (
+        {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": ONE, "past_key_values": DynamicCache()},
+        ConfigError,
+        "live on the device",
+    ),
+    "attentions": (
+        {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": ONE, "output_attentions": True},
+        ConfigError,
+        "logits only",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_does_not_fit_is_refused(model, case):
+    arguments, error, message = REFUSALS[case]
+    with pytest.raises(error, match=message):
+        model(**arguments)
+
+
+def test_a_cache_by_name_is_refused(model):
+    with pytest.raises(ConfigError, match="cache_implementation"):
+        model.generate(**sources(1, 4), cache_implementation="static", max_new_tokens=4)
