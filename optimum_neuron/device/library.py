@@ -186,6 +186,6 @@ def _callbacks(library: ctypes.CDLL) -> _Host:
         return 0
 
     functions = (device_count, default_device, claim, limit, out_of_memory)
-    asked = [guarded(kind, function) for (_, kind), function in zip(_Host._fields_, functions, strict=False)]
+    asked = [guarded(field[1], function) for field, function in zip(_Host._fields_, functions, strict=False)]
     own = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _OF_PYTHON.values()]
     return _Host(*asked, *own)
