@@ -5,6 +5,7 @@ transformers' own `pipeline(task, model=neuron_model, tokenizer=...)` works as w
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classifica
 """Other names that transformers has for pipelines."""
 
 PIPELINES: dict[str, Task] = {task.pipeline: task for task in TASKS.values() if task.pipeline is not None}
+PIPELINES |= dict.fromkeys(("summarization", "translation"), TASKS["text2text-generation"])
 """Name of a pipeline to the task of its models."""
 
 _AUTO = {
@@ -60,7 +62,8 @@ def pipeline(
     """Build a transformers pipeline on a compiled model.
 
     Args:
-        task: a pipeline of transformers for a task that can be exported, or "question-answering".
+        task: a pipeline of transformers for a task that can be exported, or "question-answering",
+            "text2text-generation", "summarization", "translation", "translation_en_to_de" and the like.
         model: exported folder, checkpoint, name, or a loaded model; None takes the task's default.
         tokenizer: tokenizer or its path; None takes the model's.
         image_processor: image processor or its path; None takes the model's, told to make the compiled size.
@@ -80,7 +83,7 @@ def pipeline(
     from ..modeling.loading import EXPORT_OPTIONS, NeuronModel
 
     name = ALIASES.get(task, task)
-    served = _served(name)
+    served = _served(plain_name(name))
     known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS)
     loading = {key: options.pop(key) for key in known if key in options}
     model_class = getattr(modeling, served.model_class)
@@ -99,10 +102,16 @@ def pipeline(
             parts[kind] = _load(kind, Path(part) if part else loaded.source_folder)
             if part is None:
                 _fit(parts[kind], loaded)
+    if "feature_extractor" in parts:
+        _require_rate(parts["feature_extractor"], loaded)
     if name == "question-answering":
         from .question_answering import QuestionAnsweringPipeline
 
         return QuestionAnsweringPipeline(model=loaded, **parts, **options)
+    if plain_name(name) in RESULT_NAMES:
+        from .text_to_text import TextToTextPipeline
+
+        return TextToTextPipeline(model=loaded, task=name, **parts, **options)
     return transformers.pipeline(name, model=loaded, **parts, **options)
 
 
@@ -162,6 +171,22 @@ def _require_task(served: Task, model: NeuronModel) -> None:
                 found=f"a model for {task}",
                 why=f"the pipeline reads results of {served.model_class}",
                 do=f"pass a model that was exported for {served.name}",
+            )
+        )
+
+
+def _require_rate(extractor: Any, model: NeuronModel) -> None:
+    """Refuse to hand recordings of one sampling rate to a model that was trained on another."""
+    path = model.source_folder / "preprocessor_config.json"
+    trained = json.loads(path.read_text()).get("sampling_rate") if path.is_file() else None
+    found = getattr(extractor, "sampling_rate", None)
+    if None not in (trained, found) and trained != found:
+        raise ConfigError(
+            refusal(
+                asked=f"a feature extractor for {found} samples per second",
+                found=f"the model's own is for {trained}",
+                why="at another rate the same sound looks like another one",
+                do=f"resample recordings to {trained}, and leave feature_extractor out",
             )
         )
 

@@ -230,6 +230,23 @@ def test_an_object_detector_is_one(checkpoint):
     assert modeling.NeuronModelForObjectDetection.task == "object-detection"
 
 
+def test_a_recording_at_another_sampling_rate_is_refused(checkpoint):
+    folder = checkpoint("audio-classification")
+    shapes_of = shapes("audio-classification")
+    slow = transformers.Wav2Vec2FeatureExtractor(sampling_rate=8000)
+    with pytest.raises(ConfigError, match="for 8000 samples per second: the model's own is for 16000"):
+        pipeline("audio-classification", folder, feature_extractor=slow, export=True, **shapes_of)
+
+
+def test_a_loaded_model_takes_no_late_options_and_no_other_task(checkpoint):
+    model = modeling.NeuronModelForMaskedLM.from_pretrained(checkpoint("fill-mask"), export=True, **TEXT)
+    with pytest.raises(ConfigError, match="a pipeline over a loaded model with sequence_length"):
+        pipeline("fill-mask", model, sequence_length=8)
+    with pytest.raises(ModelError, match="over a NeuronModelForMaskedLM: a model for fill-mask"):
+        pipeline("text-classification", model)
+    assert len(pipeline("fill-mask", model, batch_size=2)(["a<mask>"] * 3)) == 3
+
+
 def test_images_are_made_in_the_compiled_size(checkpoint, tmp_path):
     picture()
     folder = save_tiny_encoder(tmp_path, "resnet", "image-classification")
