@@ -333,6 +333,18 @@ def test_an_unknown_architecture_takes_the_generic_path_and_says_so(tmp_path):
     torch.testing.assert_close(compiled(ids).logits, answer(plain, input_ids=ids).logits, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("model_type", ["nomic_bert", "eurobert"])
+def test_current_encoders_take_the_generic_path_too(model_type):
+    options = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    options |= {"vocab_size": VOCABULARY, "max_position_embeddings": 40, "head_dim": 8, "pad_token_id": 0}
+    plain = randomize(transformers.AutoModel.from_config(transformers.AutoConfig.for_model(model_type, **options)))
+    compiled = NeuronModelForFeatureExtraction.from_model(plain, **SHAPES)
+    assert compiled.describe()["family"]["value"] == "generic"
+    ids = tokens(3, 9)
+    wanted = answer(plain, input_ids=ids).last_hidden_state
+    torch.testing.assert_close(compiled(ids).last_hidden_state, wanted, atol=1e-4, rtol=1e-4)
+
+
 def test_a_model_without_a_mask_is_not_padded_and_what_fourier_transforms_is_refused(tmp_path):
     config = transformers.FNetConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=1, intermediate_size=48)
     randomize(transformers.FNetModel(config)).save_pretrained(tmp_path)
