@@ -20,6 +20,7 @@ from optimum_neuron import env, errors
 from optimum_neuron.cli.errors import next_command
 from optimum_neuron.configuration import CompileConfig, NeuronConfig
 from optimum_neuron.exporters.encoders.configuration import NeuronEncoderConfig
+from optimum_neuron.exporters.seq2seq.configuration import NeuronSeq2SeqConfig
 from optimum_neuron.exporters.support import support_rows
 from optimum_neuron.exporters.tasks import TASKS
 
@@ -78,7 +79,16 @@ def config_fields() -> str:
 
 def encoder_fields() -> str:
     """The fields that a model of one forward has of its own."""
-    own = [row for row in _field_rows(NeuronEncoderConfig) if row[0].strip("`") not in CompileConfig.field_names()]
+    return _own_fields(NeuronEncoderConfig)
+
+
+def seq2seq_fields() -> str:
+    """The fields that an encoder-decoder has of its own."""
+    return _own_fields(NeuronSeq2SeqConfig)
+
+
+def _own_fields(config_class: type) -> str:
+    own = [row for row in _field_rows(config_class) if row[0].strip("`") not in CompileConfig.field_names()]
     return table(("keyword", "default", "meaning"), own)
 
 
@@ -158,6 +168,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "config-fields": config_fields,
     "encoder-fields": encoder_fields,
+    "text-to-text-fields": seq2seq_fields,
     "error-table": error_table,
     "error-tree": error_tree,
     "export-flags": export_flags,

@@ -29,6 +29,7 @@ _COMPILE_OPTIONS = (
     "task",
     "batch_size",
     "sequence_length",
+    "decoder_sequence_length",
     "prefill_buckets",
     "decode_buckets",
     *_SIZES,
@@ -166,6 +167,12 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
         type=sizes,
         metavar="N",
         help="tokens per row, prompt and answer; an encoder takes several, for example 64,128,512",
+    )
+    shapes.add_argument(
+        "--decoder_sequence_length",
+        type=positive_int,
+        metavar="N",
+        help="tokens that a model such as T5 writes per row; --sequence_length is what it reads",
     )
     shapes.add_argument(
         "--prefill_buckets", type=positive_ints, metavar="N,N", help="prompt lengths to compile, for example 64,256"

@@ -274,6 +274,12 @@ class NeuronModelForSeq2SeqLM(NeuronModel, CompiledGenerationMixin):
         return known_inputs(super().prepare_inputs_for_generation(*args, **kwargs), _INPUTS)
 
     @property
+    def input_static_shapes(self) -> dict[str, Any]:
+        """Compiled size or sizes of each axis."""
+        data = self.neuron_config.to_dict()
+        return {axis: data[axis] for axis in ("batch_size", "sequence_length", "decoder_sequence_length")}
+
+    @property
     def source_buckets(self) -> tuple[int, ...]:
         """Source lengths that were compiled."""
         return self.neuron_config.source_buckets

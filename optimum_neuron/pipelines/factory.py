@@ -27,7 +27,14 @@ ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classifica
 """Other names that transformers has for pipelines."""
 
 PIPELINES: dict[str, Task] = {task.pipeline: task for task in TASKS.values() if task.pipeline is not None}
-PIPELINES |= dict.fromkeys(("summarization", "translation"), TASKS["text2text-generation"])
+TEXT_TO_TEXT = {
+    "text2text-generation": "generated_text",
+    "summarization": "summary_text",
+    "translation": "translation_text",
+}
+"""Pipelines of models that read a text and write one, to the key of their results."""
+
+PIPELINES |= dict.fromkeys(TEXT_TO_TEXT, TASKS["text2text-generation"])
 """Name of a pipeline to the task of its models."""
 
 _AUTO = {
@@ -108,11 +115,16 @@ def pipeline(
         from .question_answering import QuestionAnsweringPipeline
 
         return QuestionAnsweringPipeline(model=loaded, **parts, **options)
-    if plain_name(name) in RESULT_NAMES:
+    if plain_name(name) in TEXT_TO_TEXT:
         from .text_to_text import TextToTextPipeline
 
         return TextToTextPipeline(model=loaded, task=name, **parts, **options)
     return transformers.pipeline(name, model=loaded, **parts, **options)
+
+
+def plain_name(name: str) -> str:
+    """The pipeline that is meant by a name with languages in it, such as "translation_en_to_de"."""
+    return "translation" if name.startswith("translation_") and "_to_" in name else name
 
 
 def _served(name: str) -> Task:

@@ -24,12 +24,18 @@ from optimum_neuron.exporters.encoders.validate import dummy_inputs
 from optimum_neuron.exporters.support import COMPARED, SUPPORT_FILE, read_support
 from optimum_neuron.exporters.tasks import TASKS, tasks_of
 from optimum_neuron.exporters.validate import FLOAT32_TOLERANCE, compare
+from tests import seq2seq
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.tiny import CONFIGS
 
 CASES = [
     (model_type, task) for model_type in model_types() for task in tasks_of(model_type) if TASKS[task].kind == "encoder"
 ]
+GENERATING = [
+    *((model_type, "text-generation") for model_type in CONFIGS),
+    *((model_type, "text2text-generation") for model_type in seq2seq.TINY),
+]
+"""Compared in `tests/exporters/test_architectures.py` and `tests/modeling/test_seq2seq.py`."""
 ROWS = {"batch_size": 3, "text_batch_size": 3, "image_batch_size": 2}
 """The batches that were compiled are smaller."""
 
@@ -101,12 +107,12 @@ def test_it_answers_as_transformers_or_is_refused_as_listed(model_type, task, tm
 
 def test_every_row_of_the_list_is_tested():
     listed = [(model_type, task) for model_type, tasks in read_support().items() for task in tasks]
-    assert listed == [*((model_type, "text-generation") for model_type in CONFIGS), *CASES]
+    assert listed == [*GENERATING, *CASES]
 
 
 def write_support() -> None:
     """Try every case and write the list."""
-    found: dict[str, dict[str, str]] = {model_type: {"text-generation": COMPARED} for model_type in CONFIGS}
+    found: dict[str, dict[str, str]] = {model_type: {task: COMPARED} for model_type, task in GENERATING}
     for model_type, task in CASES:
         with tempfile.TemporaryDirectory() as folder:
             found.setdefault(model_type, {})[task] = outcome(model_type, task, Path(folder))

@@ -1,0 +1,106 @@
+"""Text to text, summarization and translation, which transformers 5 has no pipelines for any more.
+
+    translate = pipeline("translation_en_to_de", "t5-small", export=True, sequence_length=128)
+    print(translate("Good morning.")[0]["translation_text"])
+
+The three differ in the name of the result, and in how a source is marked as one to summarize or to translate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import Pipeline
+
+from ..errors import ConfigError, refusal
+from .factory import TEXT_TO_TEXT, plain_name
+
+
+class TextToTextPipeline(Pipeline):
+    """Writes a text for each text.
+
+    It is called with a text or a list of texts. Options: `prefix` (put before each text; None takes what the
+    configuration's `task_specific_params` say), `truncation` (True cuts texts at the longest compiled source),
+    `src_lang` and `tgt_lang` (for tokenizers that know languages), and every keyword of `generate`.
+    """
+
+    _load_processor = False
+    _load_image_processor = False
+    _load_feature_extractor = False
+    _load_tokenizer = True
+
+    def __init__(self, *args: Any, task: str, **kwargs: Any) -> None:
+        specific = (getattr(kwargs["model"].config, "task_specific_params", None) or {}).get(task, {})
+        self._default_prefix = specific.get("prefix", "")
+        self._result_name = TEXT_TO_TEXT[plain_name(task)]
+        super().__init__(*args, task=task, **kwargs)
+
+    def __call__(self, texts: str | list[str], **options: Any) -> Any:
+        """Return a list of results for a text; for several texts one result each, or a list each if asked for more.
+
+        Raises:
+            ConfigError: a text is missing or empty.
+        """
+        given = [texts] if isinstance(texts, str) else texts
+        if not isinstance(given, list) or not given or not all(isinstance(t, str) and t.strip() for t in given):
+            raise ConfigError(
+                refusal(
+                    asked=f"{self.task} of {texts!r}"[:200],
+                    found="no text, or an empty one",
+                    why="a source is needed",
+                    do="pass a text or a list of texts",
+                )
+            )
+        results = super().__call__(texts, **options)
+        if isinstance(texts, list) and all(len(found) == 1 for found in results):
+            return [found[0] for found in results]
+        return results
+
+    def _sanitize_parameters(
+        self,
+        prefix: str | None = None,
+        truncation: bool | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        **generating: Any,
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        before = {"prefix": prefix, "truncation": truncation, "src_lang": src_lang, "tgt_lang": tgt_lang}
+        return {name: value for name, value in before.items() if value is not None}, generating, {}
+
+    def preprocess(
+        self,
+        text: str,
+        *,
+        prefix: str | None = None,
+        truncation: bool = False,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+    ) -> dict[str, Any]:
+        """Tokens of a text, and the token that a translation into another language begins with."""
+        assert self.tokenizer is not None
+        text = (self._default_prefix if prefix is None else prefix) + text
+        options = {"return_tensors": "pt", "truncation": truncation}
+        if src_lang is None and tgt_lang is None:
+            return dict(self.tokenizer(text, **options))
+        build = getattr(self.tokenizer, "_build_translation_inputs", None)
+        if build is None or src_lang is None or tgt_lang is None:
+            raise ConfigError(
+                refusal(
+                    asked=f"a translation from {src_lang} to {tgt_lang}",
+                    found="a tokenizer that knows no languages" if build is None else "one language only",
+                    why="tokenizers of M2M100 and mBART mark both in the tokens",
+                    do="pass both with such a model; others take the languages from a prefix, or know one pair",
+                )
+            )
+        return dict(build(text, src_lang=src_lang, tgt_lang=tgt_lang, **options))
+
+    def _forward(self, inputs: dict[str, Any], **generating: Any) -> dict[str, Any]:
+        known = ("input_ids", "attention_mask", "forced_bos_token_id")
+        ids = self.model.generate(**{name: inputs[name] for name in known if name in inputs}, **generating)
+        return {"ids": ids}
+
+    def postprocess(self, found: dict[str, Any]) -> list[dict[str, str]]:
+        """Texts of all sequences."""
+        assert self.tokenizer is not None
+        texts = self.tokenizer.batch_decode(found["ids"], skip_special_tokens=True)
+        return [{self._result_name: text} for text in texts]

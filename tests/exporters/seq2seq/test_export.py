@@ -1,0 +1,79 @@
+"""From a shell and from Python, an encoder-decoder's task is inferred and its folder is complete."""
+
+from __future__ import annotations
+
+import pytest
+
+from optimum_neuron import NeuronModelForSeq2SeqLM, main_export
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, ValidationError
+from tests.encoders import save_tiny_encoder
+from tests.seq2seq import SHAPES, save_tiny_seq2seq
+from tests.tiny import save_tiny
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return save_tiny_seq2seq(tmp_path_factory.mktemp("checkpoint") / "bart", "bart")
+
+
+def test_the_command_line_exports_it(cli, checkpoint, tmp_path):
+    words = ["--batch_size", "2", "--sequence_length", "8,16", "--decoder_sequence_length", "12", "-O1", "--json"]
+    ran = cli("export", "neuron", "-m", str(checkpoint), *words, str(tmp_path / "out"))
+    assert ran.code == 0, ran.stderr
+    report = ran.json
+    assert report["task"]["value"] == "text2text-generation"
+    assert report["task"]["reason"] == "config.architectures has BartForConditionalGeneration"
+    names = [graph["name"] for graph in report["graphs"]]
+    assert names == ["encode_8", "prefill_8", "encode_16", "prefill_16", "decode"]
+    assert all(row["ok"] for row in report["validation"])
+    model = NeuronModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    assert (model.batch_size, model.source_buckets, model.decoder_sequence_length) == (2, (8, 16), 12)
+
+
+def test_the_check_counts_what_would_be_compiled(cli, checkpoint):
+    words = ["--sequence_length", "16", "--decoder_sequence_length", "12", "--json"]
+    ran = cli("neuron", "check", str(checkpoint), *words)
+    assert ran.code == 0, ran.stderr
+    assert [graph["name"] for graph in ran.json["graphs"]] == ["encode_16", "prefill_16", "decode"]
+
+
+def test_a_second_export_hits_the_cache(checkpoint, tmp_path):
+    first = main_export(checkpoint, tmp_path / "first", **SHAPES).to_dict()
+    second = main_export(checkpoint, tmp_path / "second", **SHAPES).to_dict()
+    assert first["family"] == second["family"]
+    assert second["cache"]["value"] == "hit"
+
+
+def test_a_difference_is_refused_with_its_statistics(checkpoint, tmp_path):
+    with pytest.raises(ValidationError, match="the first is prefill_8.logits"):
+        main_export(checkpoint, tmp_path / "out", atol=0.0, **SHAPES)
+
+
+def test_narrow_weights_stay_within_their_tolerance(checkpoint, tmp_path):
+    report = main_export(checkpoint, tmp_path / "out", torch_dtype="bfloat16", **SHAPES).to_dict()
+    assert all(row["ok"] and row["max_abs_error"] > 0 for row in report["validation"])
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_other_architectures_are_refused(kind, tmp_path):
+    made = {
+        "decoder": lambda: save_tiny(tmp_path / "c", "llama"),
+        "encoder": lambda: save_tiny_encoder(tmp_path / "c", "bert", "fill-mask"),
+    }
+    with pytest.raises(ModelError, match="no encoder-decoder of this architecture"):
+        NeuronModelForSeq2SeqLM.from_pretrained(made[kind](), export=True, optlevel="1")
+
+
+def test_options_of_other_models_are_refused(checkpoint):
+    with pytest.raises(ConfigError, match="prefill_buckets"):
+        NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, prefill_buckets=(8,))
+    with pytest.raises(ConfigError, match="the model has 40 positions"):
+        NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, sequence_length=64)
+
+
+def test_a_program_of_another_configuration_is_refused(checkpoint, tmp_path):
+    main_export(checkpoint, tmp_path / "out", **SHAPES)
+    marker = tmp_path / "out" / "neuron_config.json"
+    marker.write_text(marker.read_text().replace('"decoder_sequence_length": 12', '"decoder_sequence_length": 13'))
+    with pytest.raises(ArtifactError, match="decoder_sequence_length=13 slots"):
+        NeuronModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
