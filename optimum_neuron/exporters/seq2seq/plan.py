@@ -84,7 +84,8 @@ def require_seq2seq(config: Any, task: str) -> None:
     Raises:
         ModelError: the tasks that it has are named.
     """
-    if config.model_type in architectures_of(task) and config.is_encoder_decoder:
+    # A configuration that joins two others has no vocabulary of its own.
+    if config.model_type in architectures_of(task) and config.is_encoder_decoder and hasattr(config, "vocab_size"):
         return
     served = tasks_of(config.model_type)
     raise ModelError(
@@ -98,17 +99,29 @@ def require_seq2seq(config: Any, task: str) -> None:
 
 
 def build_model(source: ModelSource, config: NeuronSeq2SeqConfig, *, trust_remote_code: bool) -> Any:
-    """The model without weights, or the module in memory that is exported."""
+    """The model without weights.
+
+    Raises:
+        ModelError: transformers cannot build it, or not with the attention that the masks here are made for.
+    """
     import transformers
     from accelerate import init_empty_weights
 
-    if source.module is not None:
-        return source.module
     auto_class = getattr(transformers, TASKS[config.task].auto_class)
-    with init_empty_weights(include_buffers=False):
-        model = auto_class.from_config(
-            copy.deepcopy(source.config), attn_implementation="sdpa", trust_remote_code=trust_remote_code
-        )
+    try:
+        with init_empty_weights(include_buffers=False):
+            model = auto_class.from_config(
+                copy.deepcopy(source.config), attn_implementation="sdpa", trust_remote_code=trust_remote_code
+            )
+    except (ValueError, TypeError, ImportError, AttributeError) as error:
+        raise ModelError(
+            refusal(
+                asked=f"building a {source.config.model_type} model for {config.task}",
+                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
+                why="the graphs need transformers' attention over scaled_dot_product_attention",
+                do="check config.json, or use an architecture such as t5 or bart",
+            )
+        ) from error
     model.tie_weights()
     dtype = getattr(torch, config.torch_dtype)
     for parameter in model.parameters():

@@ -8,7 +8,7 @@ from optimum_neuron import NeuronModelForSeq2SeqLM, main_export
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, ValidationError
 from tests.encoders import save_tiny_encoder
 from tests.seq2seq import SHAPES, save_tiny_seq2seq
-from tests.tiny import save_tiny
+from tests.tiny import save_tiny, write_config
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,19 @@ def test_other_architectures_are_refused(kind, tmp_path):
     }
     with pytest.raises(ModelError, match="no encoder-decoder of this architecture"):
         NeuronModelForSeq2SeqLM.from_pretrained(made[kind](), export=True, optlevel="1")
+
+
+def test_an_architecture_with_attention_of_its_own_is_refused(tmp_path):
+    folder = write_config(tmp_path / "led", model_type="led", architectures=["LEDForConditionalGeneration"])
+    with pytest.raises(ModelError, match="need transformers' attention over scaled_dot_product_attention"):
+        main_export(folder, tmp_path / "out", optlevel="1")
+
+
+def test_two_models_that_were_joined_are_refused(tmp_path):
+    parts = {"encoder": {"model_type": "bert"}, "decoder": {"model_type": "bert"}}
+    folder = write_config(tmp_path / "two", model_type="encoder-decoder", is_encoder_decoder=True, **parts)
+    with pytest.raises(ModelError, match="no encoder-decoder of this architecture"):
+        main_export(folder, tmp_path / "out", task="text2text-generation", optlevel="1")
 
 
 def test_options_of_other_models_are_refused(checkpoint):
