@@ -8,6 +8,7 @@ further sets of state.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -72,9 +73,20 @@ class NeuronCache(Cache):
         while len(self.states) * self._batch_size < num_rows:
             self.states.append(self._loaded.take_state())
 
-    def spoil(self) -> None:
-        """Remember that keys or values may be no numbers: a masked slot counts 0 times its value, and that is NaN."""
-        self._spoilt.append(True)
+    def row_groups(self, num_rows: int) -> Iterator[tuple[slice, State]]:
+        """The rows that share a set of state, and the state."""
+        for begin, state in zip(range(0, num_rows, self._batch_size), self.states, strict=False):
+            yield slice(begin, min(begin + self._batch_size, num_rows)), state
+
+    def add(self, num_columns: int, logits: torch.Tensor) -> None:
+        """Count the columns of a call that gave these logits [rows, columns, V].
+
+        Where the last ones are no numbers, keys or values may be none either, and that is remembered: a masked slot
+        counts 0 times its value, and that is NaN.
+        """
+        self.columns += num_columns
+        if not logits[:, -1].isfinite().all():
+            self._spoilt.append(True)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Columns of the padded batch that are in the cache."""
@@ -116,6 +128,26 @@ class NeuronCache(Cache):
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("a compiled model writes its cache inside the graph; it cannot be updated from outside")
+
+
+def own_cache(past_key_values: Any, loaded: LoadedProgram, batch_size: int) -> NeuronCache:
+    """The cache that an earlier call returned, or a new one.
+
+    Raises:
+        ConfigError: it is of another kind.
+    """
+    if past_key_values is None:
+        return NeuronCache(loaded, batch_size)
+    if not isinstance(past_key_values, NeuronCache):
+        raise ConfigError(
+            refusal(
+                asked=f"past_key_values of type {type(past_key_values).__name__}",
+                found="a host cache",
+                why="keys and values live on the device",
+                do="pass what an earlier call returned",
+            )
+        )
+    return past_key_values
 
 
 def _give_back(loaded: LoadedProgram, states: list[State], spoilt: list[bool]) -> None:

@@ -17,8 +17,20 @@ from ..runtime.loaded import LoadedProgram, State
 from .packing import Packing
 
 
-def choose_bucket(num_tokens: int, buckets: tuple[int, ...]) -> Choice[int]:
+def choose_bucket(
+    num_tokens: int,
+    buckets: tuple[int, ...],
+    *,
+    what: str = "prompt",
+    do: str = "shorten the prompt or export with larger prefill_buckets or sequence_length",
+) -> Choice[int]:
     """Say which bucket holds a prompt, and why.
+
+    Args:
+        num_tokens: its length.
+        buckets: lengths that were compiled.
+        what: what it is called in messages.
+        do: what helps where it is too long.
 
     Raises:
         ShapeError: it is longer than the largest bucket.
@@ -31,12 +43,24 @@ def choose_bucket(num_tokens: int, buckets: tuple[int, ...]) -> Choice[int]:
             return Choice(value=bucket, reason=f"smallest bucket that holds {num_tokens} tokens", rejected=rejected)
     raise ShapeError(
         refusal(
-            asked=f"a prompt of {num_tokens} tokens",
+            asked=f"a {what} of {num_tokens} tokens",
             found=f"the largest bucket holds {buckets[-1]}; buckets are " + ", ".join(map(str, buckets)),
-            why="prompts are padded up to a compiled bucket",
-            do="shorten the prompt or export with larger prefill_buckets or sequence_length",
+            why=f"{what}s are padded up to a compiled bucket",
+            do=do,
         )
     )
+
+
+def run_rows(
+    loaded: LoadedProgram, graph: str, rows: list[torch.Tensor], state: State, *shared: torch.Tensor
+) -> torch.Tensor:
+    """Pad rows to the compiled batch with the first one, run an entry point of one result, drop the padding again."""
+    num_rows = rows[0].shape[0]
+    missing = next(iter(loaded.program.graphs[graph].inputs.values())).shape[0] - num_rows
+    if missing:
+        rows = [torch.cat((tensor, tensor[:1].expand(missing, *tensor.shape[1:]))) for tensor in rows]
+    results = loaded.run(graph, [*rows, *shared], state)
+    return next(iter(results.values()))[:num_rows]
 
 
 class DecoderCalls:
@@ -44,7 +68,7 @@ class DecoderCalls:
 
     def __init__(self, loaded: LoadedProgram, config: NeuronConfig) -> None:
         assert config.prefill_buckets and config.decode_buckets and config.sequence_length, "resolved configuration"
-        self._loaded, self._batch_size = loaded, config.batch_size
+        self._loaded = loaded
         self._prefill_buckets, self._decode_buckets = config.prefill_buckets, config.decode_buckets
         self._extend_length, self._num_slots = config.extend_length, config.sequence_length
 
@@ -72,8 +96,8 @@ class DecoderCalls:
             ids = packing.pack(input_ids_RT, bucket)
             if wanted == 1:
                 last = (packing.lengths_R - 1).clamp(min=0)
-                return self._call(f"prefill_{bucket}", ids, positions, state, last)
-            packed = self._call(f"score_{bucket}", ids, positions, state)
+                return run_rows(self._loaded, f"prefill_{bucket}", [ids, positions, last], state)
+            packed = run_rows(self._loaded, f"score_{bucket}", [ids, positions], state)
         index = packing.index_RT[:, -wanted:] if wanted else packing.index_RT
         return packed.gather(1, index[:, :, None].expand(-1, -1, packed.shape[-1]))
 
@@ -81,7 +105,7 @@ class DecoderCalls:
         """One token of each row, through the smallest graph that sees all slots in use."""
         num_used = int(positions_R1.max()) + 1
         bucket = next(bucket for bucket in self._decode_buckets if num_used <= bucket)
-        return self._call(f"decode_{bucket}", ids_R1, positions_R1, state)
+        return run_rows(self._loaded, f"decode_{bucket}", [ids_R1, positions_R1], state)
 
     def _extend(self, ids: torch.Tensor, first_R: torch.Tensor, state: State) -> torch.Tensor:
         """Add packed tokens to rows that are in the cache, a compiled chunk at a time."""
@@ -98,16 +122,6 @@ class DecoderCalls:
                     chunks.append(self._decode(chunk[:, column : column + 1], at, state))
             else:
                 padded = torch.nn.functional.pad(chunk, (0, length - chunk.shape[1]))
-                logits = self._call(f"extend_{length}", padded, positions, state)
+                logits = run_rows(self._loaded, f"extend_{length}", [padded, positions], state)
                 chunks.append(logits[:, : chunk.shape[1]])
         return torch.cat(chunks, 1)
-
-    def _call(
-        self, graph: str, ids: torch.Tensor, positions: torch.Tensor, state: State, *more: torch.Tensor
-    ) -> torch.Tensor:
-        """Pad rows to the compiled batch, run an entry point, drop the padding again."""
-        inputs, num_rows = [ids, positions, *more], ids.shape[0]
-        missing = self._batch_size - num_rows
-        if missing:
-            inputs = [torch.cat((tensor, tensor[:1].expand(missing, *tensor.shape[1:]))) for tensor in inputs]
-        return self._loaded.run(graph, [tensor.contiguous() for tensor in inputs], state)["logits"][:num_rows]

@@ -8,7 +8,6 @@ does that.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,10 +15,8 @@ from transformers import GenerationConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..core import Choice
-from ..errors import ConfigError, refusal
 from ..exporters.prepare import Prepared
-from ..runtime.loaded import State
-from .cache import NeuronCache
+from .cache import NeuronCache, own_cache
 from .calls import DecoderCalls, choose_bucket
 from .checks import check_length, checked_mask, limit_length, refuse_outputs
 from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
@@ -89,16 +86,7 @@ class NeuronModelForCausalLM(NeuronModel, CompiledGenerationMixin):
             ConfigError: something was asked for that the graph does not compute.
         """
         refuse_outputs(output_attentions, output_hidden_states)
-        cache = past_key_values if past_key_values is not None else NeuronCache(self.loaded, self.batch_size)
-        if not isinstance(cache, NeuronCache):
-            raise ConfigError(
-                refusal(
-                    asked=f"past_key_values of type {type(cache).__name__}",
-                    found="a host cache",
-                    why="keys and values live on the device",
-                    do="pass what an earlier call returned",
-                )
-            )
+        cache = own_cache(past_key_values, self.loaded, self.batch_size)
         mask = checked_mask(input_ids, attention_mask, num_past=cache.columns, vocabulary=self._vocabulary)
         packing = plan_packing(mask, cache.columns)
         check_positions(position_ids, packing)
@@ -107,24 +95,16 @@ class NeuronModelForCausalLM(NeuronModel, CompiledGenerationMixin):
         wanted = 0 if labels is not None else logits_to_keep
         groups = [
             self._calls.run(input_ids[rows], packing.rows(rows), cache.columns, wanted, state)
-            for rows, state in self._row_groups(input_ids.shape[0], cache)
+            for rows, state in cache.row_groups(input_ids.shape[0])
         ]
         logits = groups[0] if len(groups) == 1 else torch.cat(groups)
-        cache.columns += input_ids.shape[1]
-        if not logits[:, -1].isfinite().all():
-            cache.spoil()
+        cache.add(input_ids.shape[1], logits)
         loss = None if labels is None else _loss(logits, labels)
         if labels is not None and logits_to_keep:
             logits = logits[:, -logits_to_keep:]
         keep = self.config.use_cache if use_cache is None else use_cache
         output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache if keep else None)
         return output.to_tuple() if return_dict is False else output
-
-    def _row_groups(self, num_rows: int, cache: NeuronCache) -> Iterator[tuple[slice, State]]:
-        for group, state in enumerate(cache.states):
-            begin = group * self.batch_size
-            if begin < num_rows:
-                yield slice(begin, min(begin + self.batch_size, num_rows)), state
 
     # What GenerationMixin asks of a model.
 

@@ -10,24 +10,25 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from transformers import GenerationConfig
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from ..core import Choice, Rejected
-from ..errors import ConfigError, ShapeError, refusal
+from ..errors import ShapeError, refusal
 from ..exporters.prepare import Prepared
 from ..runtime.loaded import LoadedProgram, State
-from .cache import NeuronCache
+from .cache import NeuronCache, own_cache
+from .calls import choose_bucket, run_rows
 from .checks import checked_mask, refuse_outputs
 from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
 from .loading import NeuronModel
 from .registration import register
 
 logger = logging.getLogger(__name__)
+
+_TOO_LONG = "shorten the source, or export with a larger sequence_length"
 
 
 class NeuronEncoder:
@@ -66,7 +67,7 @@ class NeuronEncoder:
         refuse_outputs(output_attentions, output_hidden_states)
         mask = checked_mask(input_ids, attention_mask, num_past=0, vocabulary=self._config.vocab_size)
         num_rows, length = input_ids.shape
-        bucket = choose_source_bucket(length, self._neuron_config.source_buckets).value
+        bucket = choose_bucket(length, self._neuron_config.source_buckets, what="source", do=_TOO_LONG).value
         filler = self._config.pad_token_id or 0
         ids = torch.nn.functional.pad(input_ids, (0, bucket - length), value=filler)
         mask = torch.nn.functional.pad(mask.long(), (0, bucket - length))
@@ -148,27 +149,16 @@ class NeuronModelForSeq2SeqLM(NeuronModel, CompiledGenerationMixin):
         """
         refuse_outputs(output_attentions, output_hidden_states)
         hidden_RSD = self._hidden(input_ids, attention_mask, encoder_outputs)
-        cache = past_key_values if past_key_values is not None else NeuronCache(self.loaded, self.batch_size)
-        if not isinstance(cache, NeuronCache):
-            raise ConfigError(
-                refusal(
-                    asked=f"past_key_values of type {type(cache).__name__}",
-                    found="a host cache",
-                    why="keys and values live on the device",
-                    do="pass what an earlier call returned",
-                )
-            )
+        cache = own_cache(past_key_values, self.loaded, self.batch_size)
         ids_RT = self._checked_target(decoder_input_ids, decoder_attention_mask, cache.columns)
         num_rows, mask_RS = ids_RT.shape[0], _source_mask(attention_mask, hidden_RSD, ids_RT.shape[0])
         cache.reserve(num_rows, self.loaded)
         groups = [
             self._run(ids_RT[rows], mask_RS[rows], hidden_RSD[rows], cache.columns, state)
-            for rows, state in self._row_groups(num_rows, cache)
+            for rows, state in cache.row_groups(num_rows)
         ]
         logits = torch.cat(groups)
-        cache.columns += ids_RT.shape[1]
-        if not logits[:, -1].isfinite().all():
-            cache.spoil()
+        cache.add(ids_RT.shape[1], logits)
         keep = self.config.use_cache if use_cache is None else use_cache
         output = Seq2SeqLMOutput(
             logits=logits,
@@ -234,7 +224,7 @@ class NeuronModelForSeq2SeqLM(NeuronModel, CompiledGenerationMixin):
         for column in range(ids_RT.shape[1]):
             token_R1, position = ids_RT[:, column : column + 1], num_past + column
             if position == 0:
-                bucket = choose_source_bucket(num_source, self.source_buckets).value
+                bucket = choose_bucket(num_source, self.source_buckets, what="source", do=_TOO_LONG).value
                 hidden = torch.nn.functional.pad(hidden_RSD.float(), (0, 0, 0, bucket - num_source))
                 inputs = [token_R1, whole_RS[:, :bucket], hidden]
                 found.append(run_rows(self.loaded, f"prefill_{bucket}", inputs, state))
@@ -242,10 +232,6 @@ class NeuronModelForSeq2SeqLM(NeuronModel, CompiledGenerationMixin):
                 inputs = [token_R1, whole_RS]
                 found.append(run_rows(self.loaded, "decode", inputs, state, torch.tensor([position])))
         return torch.cat(found, 1)
-
-    def _row_groups(self, num_rows: int, cache: NeuronCache) -> Iterator[tuple[slice, State]]:
-        for start, state in zip(range(0, num_rows, self.batch_size), cache.states, strict=False):
-            yield slice(start, min(start + self.batch_size, num_rows)), state
 
     # What GenerationMixin asks of a model.
 
@@ -296,40 +282,6 @@ class NeuronModelForSeq2SeqLM(NeuronModel, CompiledGenerationMixin):
 
 
 _INPUTS = frozenset(inspect.signature(NeuronModelForSeq2SeqLM.forward).parameters)
-
-
-def choose_source_bucket(length: int, buckets: tuple[int, ...]) -> Choice[int]:
-    """Say which bucket holds a source, and why.
-
-    Raises:
-        ShapeError: it is longer than the largest bucket.
-    """
-    for bucket in buckets:
-        if length <= bucket:
-            rejected = tuple(
-                Rejected(candidate=str(b), reason=f"{length} tokens do not fit") for b in buckets if b < length
-            )
-            return Choice(value=bucket, reason=f"smallest bucket that holds {length} tokens", rejected=rejected)
-    raise ShapeError(
-        refusal(
-            asked=f"a source of {length} tokens",
-            found=f"the largest bucket holds {buckets[-1]}; buckets are " + ", ".join(map(str, buckets)),
-            why="sources are padded up to a compiled bucket",
-            do="shorten the source, or export with a larger sequence_length",
-        )
-    )
-
-
-def run_rows(
-    loaded: LoadedProgram, graph: str, rows: list[torch.Tensor], state: State, *shared: torch.Tensor
-) -> torch.Tensor:
-    """Pad rows to the compiled batch with the first one, run an entry point of one result, drop the padding again."""
-    num_rows = rows[0].shape[0]
-    missing = next(iter(loaded.program.graphs[graph].inputs.values())).shape[0] - num_rows
-    if missing:
-        rows = [torch.cat((tensor, tensor[:1].expand(missing, *tensor.shape[1:]))) for tensor in rows]
-    results = loaded.run(graph, [*(tensor.contiguous() for tensor in rows), *shared], state)
-    return next(iter(results.values()))[:num_rows]
 
 
 def _source_mask(mask: torch.Tensor | None, hidden_RSD: torch.Tensor, num_rows: int) -> torch.Tensor:
