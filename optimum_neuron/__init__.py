@@ -8,8 +8,9 @@ Names are imported when they are first used, so `import optimum_neuron` is quick
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .lazy import lazy_names
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -104,13 +105,7 @@ _MODULES = {
     "suggest_buckets": "buckets",
 }
 
-
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,9 @@ print(suggest_buckets([12, 15, 60, 61, 500], max_buckets=3).buckets)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .lengths import read_lengths
@@ -21,10 +23,4 @@ _MODULES = {
     "suggest_buckets": "suggest",
 }
 
-
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, _MODULES)

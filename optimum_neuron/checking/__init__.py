@@ -6,7 +6,9 @@ report = check_model("path/or/org/name", instance_type="trn2", sequence_length=5
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .check import check_model
@@ -21,10 +23,4 @@ _MODULES = {
     "require_conditions": "report",
 }
 
-
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, _MODULES)

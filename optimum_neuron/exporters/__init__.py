@@ -6,7 +6,9 @@ report = main_export("path/or/org/name", "out", batch_size=1, sequence_length=51
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .export import ExportReport, main_export
@@ -22,10 +24,4 @@ _MODULES = {
     "cache_request": "request",
 }
 
-
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, _MODULES)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .causal_lm import NeuronModelForCausalLM
@@ -60,8 +61,4 @@ _MODULES = {
 }
 """Where a name is; every other one is in `tasks.py`."""
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'tasks')}"), name)
+__getattr__ = lazy_names(__name__, {name: _MODULES.get(name, "tasks") for name in __all__})

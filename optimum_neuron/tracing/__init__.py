@@ -10,9 +10,9 @@ first used; `optimum_neuron.tracing.ops` registers the operators that a saved mo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..errors import nearest
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .analysis import analyze
@@ -66,13 +66,7 @@ _MODULES = {
     "trace": "tracer",
 }
 
-
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{nearest(name, _MODULES)}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:
