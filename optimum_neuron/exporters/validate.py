@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..configuration import CompileConfig, NeuronConfig
@@ -104,22 +105,34 @@ def default_tolerance(config: CompileConfig, largest_logit: float) -> float:
     return TOLERANCE_ROUNDOFFS * UNIT_ROUNDOFF[narrow] * largest_logit
 
 
-def refuse_drift(failed: list[OutputError], where: str) -> str:
-    """The message for outputs past their tolerance, with their statistics and the place where it begins."""
+def require_agreement(errors: list[OutputError], where: Callable[[list[OutputError]], str]) -> list[OutputError]:
+    """Return the comparison of all outputs if every one is within its tolerance.
+
+    Args:
+        errors: one for each output.
+        where: says of the failed ones where the difference begins; asked only if there are any.
+
+    Raises:
+        ValidationError: an output is past its tolerance; statistics and the place are in it.
+    """
+    failed = [error for error in errors if not error.ok]
+    if not failed:
+        return errors
     rows = [
         f"  {e.output}: max {e.max_abs_error:.3g}, mean {e.mean_abs_error:.3g}, SQNR {e.sqnr_db:.1f} dB, "
         f"top-1 {e.top1_agreement:.1%}, tolerance {e.tolerance:.3g}"
         for e in failed
     ]
-    return (
+    raise ValidationError(
         refusal(
             asked="comparing the compiled model with the original in float32",
-            found=f"{len(failed)} outputs are past the tolerance; {where}",
+            found=f"{len(failed)} outputs are past the tolerance; {where(failed)}",
             why="a model that answers differently must not be exported unnoticed",
             do="pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison",
         )
         + "\n"
-        + "\n".join(rows)
+        + "\n".join(rows),
+        details={"validation": [error.to_dict() for error in errors]},
     )
 
 
@@ -152,13 +165,7 @@ def validate_decoder(
         compare(name, logits, original[:, span], tolerance=tolerance)
         for name, span, logits in _run_all(loaded, config, ids_BT, num_prompt)
     ]
-    failed = [error for error in errors if not error.ok]
-    if failed:
-        raise ValidationError(
-            _message(failed, loaded, reference, config, ids_BT[:, :num_prompt]),
-            details={"validation": [error.to_dict() for error in errors]},
-        )
-    return errors
+    return require_agreement(errors, lambda failed: _first_diverging(loaded, reference, config, ids_BT[:, :num_prompt]))
 
 
 def _run_all(loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, num_prompt: int):  # type: ignore[no-untyped-def]
@@ -188,12 +195,6 @@ def _run_all(loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, 
         inputs = [ids_BT[:, start:].contiguous(), torch.arange(start, start + length).expand(batch, -1).contiguous()]
         yield f"extend_{length}.logits", slice(start, None), loaded.run(f"extend_{length}", inputs, state)["logits"]
     loaded.give_back(state)
-
-
-def _message(
-    failed: list[OutputError], loaded: LoadedProgram, reference: Any, config: NeuronConfig, ids_BT: torch.Tensor
-) -> str:
-    return refuse_drift(failed, _first_diverging(loaded, reference, config, ids_BT))
 
 
 def _first_diverging(loaded: LoadedProgram, reference: Any, config: NeuronConfig, ids_BT: torch.Tensor) -> str:

@@ -111,7 +111,7 @@ def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_r
         from .generic import build, probe_states
 
         module = build(config, trust_remote_code=trust_remote_code)
-        _cast(module, getattr(torch, dtype))
+        cast_parameters(module, getattr(torch, dtype))
         sources = generic_weight_map(
             [name for name, _ in module.named_parameters()] + [name for name, _ in persistent_buffers(module)]
         )
@@ -129,19 +129,27 @@ def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_r
         module = package.build(config)
     if module.config.tie_embeddings:
         module.head.weight = module.embed.weight
-    _cast(module, getattr(torch, dtype))
+    cast_parameters(module, getattr(torch, dtype))
     sizes = module.config
     sources = {name: _family_source(package.WEIGHT_MAP, name) for name, _ in module.named_parameters()}
     state = StateShape(num_heads=sizes.num_kv_heads, key_width=sizes.head_dim, value_width=sizes.head_dim)
     return Family(choice=choice, module=module.eval(), weight_sources=sources, state_shapes=(state,) * sizes.num_layers)
 
 
-def _cast(module: nn.Module, dtype: Any) -> None:
+def cast_parameters(module: nn.Module, dtype: Any) -> None:
     """Cast parameters only: computed buffers such as rotary frequencies stay in float32."""
-    for owner in module.modules():
-        for parameter in owner.parameters(recurse=False):
-            if parameter.is_floating_point():
-                parameter.data = parameter.data.to(dtype)
+    for parameter in module.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+
+
+def cast_weights(module: nn.Module, dtype: Any) -> None:
+    """Cast parameters and what else a checkpoint has, such as statistics of norms; computed buffers stay."""
+    cast_parameters(module, dtype)
+    for path, buffer in persistent_buffers(module):
+        if buffer.is_floating_point():
+            owner, _, name = path.rpartition(".")
+            module.get_submodule(owner)._buffers[name] = buffer.to(dtype)
 
 
 def persistent_buffers(module: nn.Module) -> list[tuple[str, Any]]:

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
 
 from ...compiler.capture import Captured, capture_error
 from ...compiler.ir import Program
 from ...core import TensorSpec
 from ...errors import ModelError, NeuronError, refusal
-from ...models.registry import persistent_buffers
+from ...models.registry import cast_weights, persistent_buffers
 from ..kinds import Kind, Plan
 from ..source import ModelSource
 from ..tasks import TASKS, architectures_of, tasks_of
@@ -122,7 +121,8 @@ def build_model(source: ModelSource, config: NeuronEncoderConfig, *, trust_remot
             )
         ) from error
     model.tie_weights()
-    return _cast(model, getattr(torch, config.torch_dtype)).eval()
+    cast_weights(model, getattr(torch, config.torch_dtype))
+    return model.eval()
 
 
 def require_task(config: Any, task: str) -> None:
@@ -142,18 +142,6 @@ def require_task(config: Any, task: str) -> None:
             do="pass one of these tasks, or another checkpoint",
         )
     )
-
-
-def _cast(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Cast parameters and statistics; computed buffers such as rotary frequencies stay as they are."""
-    for parameter in model.parameters():
-        if parameter.is_floating_point():
-            parameter.data = parameter.data.to(dtype)
-    for path, buffer in persistent_buffers(model):
-        if buffer.is_floating_point():
-            owner, _, name = path.rpartition(".")
-            model.get_submodule(owner)._buffers[name] = buffer.to(dtype)
-    return model
 
 
 def _specs(inputs: tuple[Input, ...], sizes: Sizes) -> dict[str, TensorSpec]:

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from ...errors import ValidationError
 from ...runtime.loaded import LoadedProgram
-from ..validate import SEED, OutputError, compare, default_tolerance, refuse_drift
+from ..validate import SEED, OutputError, compare, default_tolerance, require_agreement
 from .batches import run_batch
 from .configuration import BATCH_AXES, NeuronEncoderConfig, Sizes
 from .entry import MODEL, call_options, flatten, with_attentions
@@ -51,13 +50,9 @@ def validate_encoder(
         given = [inputs[spec.name] for spec in signature.inputs]
         errors += _compared(name, loaded.run(name, given), _original(reference, inputs, config), config, atol)
     errors += _padding_errors(loaded, reference, signature, config, atol)
-    if failed := [error for error in errors if not error.ok]:
-        where = _first_diverging(loaded, reference, signature, inputs, config, name)
-        raise ValidationError(
-            refuse_drift(failed, where),
-            details={"validation": [error.to_dict() for error in errors]},
-        )
-    return errors
+    return require_agreement(
+        errors, lambda failed: _first_diverging(loaded, reference, signature, inputs, config, name)
+    )
 
 
 def dummy_inputs(signature: Signature, sizes: Sizes, *, shorter: bool = True) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ from ...compiler.compile import Recapture
 from ...compiler.ir import Program
 from ...core import Choice, TensorSpec
 from ...errors import ModelError, refusal
-from ...models.registry import persistent_buffers
+from ...models.registry import cast_weights, persistent_buffers
 from ..kinds import Kind, Plan
 from ..source import ModelSource
 from ..tasks import TASKS, architectures_of, tasks_of
@@ -123,12 +123,7 @@ def build_model(source: ModelSource, config: NeuronSeq2SeqConfig, *, trust_remot
             )
         ) from error
     model.tie_weights()
-    dtype = getattr(torch, config.torch_dtype)
-    for parameter in model.parameters():
-        parameter.data = parameter.data.to(dtype)
-    for path, buffer in persistent_buffers(model):
-        owner, _, name = path.rpartition(".")
-        model.get_submodule(owner)._buffers[name] = buffer.to(dtype)
+    cast_weights(model, getattr(torch, config.torch_dtype))
     return model.eval()
 
 

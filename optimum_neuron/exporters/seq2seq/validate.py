@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...errors import ValidationError
-from ..validate import SEED, OutputError, compare, default_tolerance, refuse_drift
+from ..validate import SEED, OutputError, compare, default_tolerance, require_agreement
 from .configuration import NeuronSeq2SeqConfig
 
 if TYPE_CHECKING:
@@ -34,13 +33,7 @@ def validate_seq2seq(
     errors = []
     for bucket in config.source_buckets:
         errors += _compared(loaded, reference, config, bucket, atol)
-    failed = [error for error in errors if not error.ok]
-    if failed:
-        raise ValidationError(
-            refuse_drift(failed, f"the first is {failed[0].output}"),
-            details={"validation": [error.to_dict() for error in errors]},
-        )
-    return errors
+    return require_agreement(errors, lambda failed: f"the first is {failed[0].output}")
 
 
 def _compared(
