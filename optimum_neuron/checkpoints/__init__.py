@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from .catalogue import CHECKPOINTS, Checkpoint, get, names
+from .catalogue import CHECKPOINTS, get, names
+from .entry import Checkpoint
 from .fetch import fetch, resolve_model
 from .folder import damaged_files
 

