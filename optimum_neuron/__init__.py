@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         NeuronTracedModel,
     )
     from .pipelines import pipeline
+    from .trainer import NeuronTrainer, NeuronTrainingArguments
 
 __all__ = [
     "NeuronConfig",
@@ -68,6 +69,8 @@ __all__ = [
     "NeuronSentenceTransformer",
     "NeuronSeq2SeqConfig",
     "NeuronTracedModel",
+    "NeuronTrainer",
+    "NeuronTrainingArguments",
     "__version__",
     "check_model",
     "main_export",
@@ -99,6 +102,8 @@ _MODULES = {
     "NeuronSentenceTransformer": "modeling",
     "NeuronSeq2SeqConfig": "exporters.seq2seq.configuration",
     "NeuronTracedModel": "modeling",
+    "NeuronTrainer": "trainer",
+    "NeuronTrainingArguments": "trainer",
     "check_model": "checking",
     "main_export": "exporters",
     "pipeline": "pipelines",

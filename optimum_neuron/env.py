@@ -92,6 +92,11 @@ def instance_type(environ: Mapping[str, str] = os.environ) -> str | None:
     return environ.get("OPTIMUM_NEURON_INSTANCE") or None
 
 
+def simulate_instance(name: str) -> None:
+    """Simulate an instance in this process and those that it starts, as if its shell had named it."""
+    os.environ["OPTIMUM_NEURON_INSTANCE"] = name
+
+
 def _count(name: str, what: str, do: str, environ: Mapping[str, str]) -> int | None:
     text = environ.get(name)
     if text is None or text == "":

@@ -13,6 +13,7 @@
     |   +-- TargetMismatchError             compiled for another NeuronCore generation
     |   +-- FormatVersionError              written by a newer format
     +-- DeviceMemoryError (MemoryError)     the model does not fit the HBM of its cores
+    +-- NumericsError (ArithmeticError)     a loss or gradient is not a finite number
     +-- CoreBusyError (RuntimeError)        another process holds the core
     +-- CacheError (OSError)                the compile cache cannot be used
     +-- LoweringError (RuntimeError)        host code could not be made for a subprogram
@@ -38,6 +39,7 @@ __all__ = [
     "LoweringError",
     "ModelError",
     "NeuronError",
+    "NumericsError",
     "ShapeError",
     "TargetMismatchError",
     "UnsupportedDtypeError",
@@ -104,6 +106,10 @@ class FormatVersionError(ArtifactError):
 
 class DeviceMemoryError(NeuronError, MemoryError):
     """The model does not fit the HBM of the cores it was given."""
+
+
+class NumericsError(NeuronError, ArithmeticError):
+    """A loss or a gradient of training is not a finite number."""
 
 
 class CoreBusyError(NeuronError, RuntimeError):

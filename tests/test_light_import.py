@@ -33,6 +33,7 @@ LIGHT = [
     "optimum_neuron.modeling",
     "optimum_neuron.pipelines",
     "optimum_neuron.tracing",
+    "optimum_neuron.trainer",
 ]
 """Modules that nobody should wait for; those of the command line are tested by `tests/cli/test_surface.py`."""
 

@@ -34,6 +34,8 @@ PUBLIC = [
     "NeuronSentenceTransformer",
     "NeuronSeq2SeqConfig",
     "NeuronTracedModel",
+    "NeuronTrainer",
+    "NeuronTrainingArguments",
     "__version__",
     "check_model",
     "main_export",
@@ -54,6 +56,7 @@ EXPORTING = [
     "optimum_neuron.modeling",
     "optimum_neuron.models",
     "optimum_neuron.tracing",
+    "optimum_neuron.trainer",
     "optimum_neuron.weights",
 ]
 """Modules with an `__all__` that users import from."""

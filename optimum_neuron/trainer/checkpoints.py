@@ -1,0 +1,172 @@
+"""Checkpoints that appear whole or not at all, and which of them a run can go on from.
+
+A checkpoint is written into `_unfinished/` beside its place, listed with the sizes of its files in a marker, flushed,
+and renamed. Whatever kills the process, `checkpoint-<step>` is complete or not there. It stays a plain Hugging Face
+folder: the marker is one more file. Folders that upstream's `Trainer` wrote have no marker; its last file tells whether
+they are whole. It knows nothing of how weights are trained.
+
+    >>> from optimum_neuron.trainer.checkpoints import last_complete
+    >>> last_complete("/nowhere").reason
+    '/nowhere has no folder checkpoint-<step>'
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..compiler.atomic import sync_folder, write_bytes
+from ..core import Choice, Rejected
+from ..errors import ArtifactError, refusal
+
+MARKER = "neuron_checkpoint.json"
+"""Written last; lists every other file with its size, and the layout."""
+
+STAGING = "_unfinished"
+"""Where checkpoints grow. Uploads leave out names that begin so (`Trainer.push_to_hub`)."""
+
+_NAME = re.compile(r"^checkpoint-(\d+)$")
+STATE = "trainer_state.json"
+"""Upstream's file that is written last."""
+
+
+def finish(staged: Path, final: Path, *, step: int, layout: Mapping[str, Any]) -> None:
+    """Mark a written folder as complete and move it to its place; a folder that is there is replaced.
+
+    Raises:
+        ArtifactError: the disk is full, or the folder may not be written.
+    """
+    files = {str(path.relative_to(staged)): path.stat().st_size for path in _files(staged)}
+    marker = {"step": step, "layout": dict(layout), "files": files}
+    for path in _files(staged):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    write_bytes(staged / MARKER, json.dumps(marker, indent=2).encode(), error=ArtifactError)
+    if final.exists():
+        # A folder cannot replace another one that has files; out of the way first, so that no moment has half of one.
+        old = staged.with_name(f"{final.name}.replaced")
+        shutil.rmtree(old, ignore_errors=True)
+        os.rename(final, old)
+    os.rename(staged, final)
+    sync_folder(final.parent)
+    tidy(final.parent)
+
+
+def tidy(output_dir: str | Path) -> None:
+    """Remove what a killed run left unfinished; what was complete and only not moved yet goes to its place."""
+    staging = Path(output_dir, STAGING)
+    for path in staging.iterdir() if staging.is_dir() else ():
+        final = staging.parent / path.name
+        if (path / MARKER).is_file() and _NAME.match(path.name) and defect(path) is None and not final.exists():
+            os.rename(path, final)
+    shutil.rmtree(staging, ignore_errors=True)
+
+
+def save_device_rng(folder: str | Path, device: Any, process: int) -> None:
+    """Write the state of the device's random numbers beside upstream's states of the host's."""
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"state": torch.neuron.get_rng_state(device)}, _rng_file(folder, process))
+
+
+def load_device_rng(folder: str | Path, device: Any, process: int) -> None:
+    """Restore it, where the checkpoint has it."""
+    import torch
+    from safetensors.torch import load_file
+
+    if _rng_file(folder, process).is_file():
+        torch.neuron.set_rng_state(load_file(_rng_file(folder, process))["state"], device)
+
+
+def _rng_file(folder: str | Path, process: int) -> Path:
+    return Path(folder, f"rng_state_neuron_{process}.safetensors")
+
+
+def defect(folder: str | Path) -> str | None:
+    """Say why a checkpoint is not whole; None where it is."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        return "there is no such folder"
+    if (folder / MARKER).is_file():
+        try:
+            files = json.loads((folder / MARKER).read_text())["files"]
+        except (ValueError, KeyError):
+            return f"{MARKER} cannot be read"
+        for name, size_bytes in files.items():
+            path = folder / name
+            if not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != size_bytes:
+                return f"{name} has {path.stat().st_size} bytes instead of {size_bytes}"
+        return None
+    try:
+        json.loads((folder / STATE).read_text())
+    except OSError:
+        return f"{STATE}, which is written last, is missing"
+    except ValueError:
+        return f"{STATE} breaks off"
+    return None
+
+
+def last_complete(output_dir: str | Path) -> Choice[Path | None]:
+    """The newest checkpoint that is whole, why, and what was passed over."""
+    folder = Path(output_dir)
+    found = {
+        int(match[1]): path
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if (match := _NAME.match(path.name)) and path.is_dir()
+    }
+    rejected: list[Rejected] = []
+    for step in sorted(found, reverse=True):
+        problem = defect(found[step])
+        if problem is None:
+            return Choice(value=found[step], reason="newest that is whole", rejected=tuple(rejected))
+        rejected.append(Rejected(candidate=found[step].name, reason=problem))
+    reason = "no checkpoint is whole" if found else f"{folder} has no folder checkpoint-<step>"
+    return Choice(value=None, reason=reason, rejected=tuple(rejected))
+
+
+def require_resumable(folder: str | Path, layout: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that is not whole, or whose states are split over other cores.
+
+    Raises:
+        ArtifactError: with what is wrong and the newest checkpoint beside it that is whole.
+    """
+    folder = Path(folder)
+    problem = defect(folder)
+    if problem is not None:
+        other = last_complete(folder.parent)
+        raise ArtifactError(
+            refusal(
+                asked=f"resume from {folder}",
+                found=problem,
+                why="a run would go on from half a state",
+                do=f"resume from {other.value}" if other.value else "begin anew: " + other.reason,
+            )
+        )
+    if not (folder / MARKER).is_file():
+        return
+    saved = json.loads((folder / MARKER).read_text())["layout"]
+    differing = [name for name in layout if saved.get(name, layout[name]) != layout[name]]
+    if differing:
+        raise ArtifactError(
+            refusal(
+                asked=f"resume from {folder} with " + ", ".join(f"{name}={layout[name]}" for name in differing),
+                found="a checkpoint of " + ", ".join(f"{name}={saved[name]}" for name in differing),
+                why="optimizer states are split by the layout they were saved with",
+                do="start with the checkpoint's layout, or pass its weights as the model (from_pretrained)",
+            )
+        )
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MARKER)

@@ -1,0 +1,126 @@
+"""Where a loss or a gradient stopped being finite: the module, by running the batch once more and looking.
+
+It costs nothing while numbers are finite. It knows nothing of trainers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from ..errors import NumericsError, refusal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Culprit:
+    """The first module whose result is not finite."""
+
+    name: str
+    """Path in the model; empty for the model itself."""
+    kind: str
+    """Class."""
+    dtype: str
+    """Of the result."""
+    inputs_finite: bool
+    """Whether what it was given still was finite."""
+
+    def __str__(self) -> str:
+        given = "finite" if self.inputs_finite else "not finite either"
+        return f"{self.name or 'the model'} ({self.kind}, {self.dtype}; its inputs are {given})"
+
+
+def is_finite(value: Any) -> bool:
+    """Whether all floating-point tensors in a structure are finite."""
+    return all(
+        bool(torch.isfinite(leaf).all())
+        for leaf in tree_leaves(value)
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    )
+
+
+def find_culprit(model: torch.nn.Module, forward: Callable[[], object]) -> Culprit | None:
+    """Run a forward pass and return the first module with a result that is not finite.
+
+    Args:
+        model: whose modules are watched.
+        forward: runs it; an error ends the search.
+    """
+    found: list[Culprit] = []
+
+    def watch(name: str) -> Callable[..., None]:
+        def look(module: torch.nn.Module, args: Any, keywords: Any, result: Any) -> None:
+            if found or is_finite(result):
+                return
+            floats = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+            found.append(
+                Culprit(
+                    name=name,
+                    kind=type(module).__name__,
+                    dtype=str(floats[0].dtype).removeprefix("torch.") if floats else "no tensor",
+                    inputs_finite=is_finite((args, keywords)),
+                )
+            )
+
+        return look
+
+    handles = [module.register_forward_hook(watch(name), with_kwargs=True) for name, module in model.named_modules()]
+    try:
+        with torch.no_grad():
+            forward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else None
+
+
+def loss_error(model: torch.nn.Module, forward: Callable[[], object], *, step: int, labels: Any) -> NumericsError:
+    """The error for a loss that is not finite.
+
+    Args:
+        model: the model, not compiled.
+        forward: computes the loss once more.
+        step: number of the training step.
+        labels: of the batch, if it has some.
+    """
+    if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not bool((labels != -100).any()):
+        found, do = "every label of the batch is -100", "leave such examples out: a loss has nothing to average"
+    else:
+        weights = [name for name, parameter in model.named_parameters() if not is_finite(parameter)]
+        culprit = find_culprit(model, forward)
+        found = f"first in {culprit}" if culprit is not None else "only the loss is not, every module's result is"
+        do = "lower the learning rate, pass max_grad_norm, or compute in a wider dtype"
+        if weights:
+            found = f"the weights are not finite before the step, first {weights[0]}; {found}"
+    return NumericsError(
+        refusal(
+            asked=f"the loss of training step {step}",
+            found=f"not a finite number: {found}",
+            why="training on would write NaN into every weight",
+            do=do,
+        ),
+        details={"step": step},
+    )
+
+
+def gradient_error(model: torch.nn.Module, *, step: int) -> NumericsError:
+    """The error for gradients that are not finite although the loss was."""
+    names = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None and not is_finite(parameter.grad)
+    ]
+    # Gradients flow from the last module to the first, so the last one is where it began.
+    found = f"first in {names[-1]}, then {len(names) - 1} others" if names else "their norm overflows"
+    return NumericsError(
+        refusal(
+            asked=f"the gradients of training step {step}",
+            found=f"not finite: {found}",
+            why="the optimizer would write NaN into the weights",
+            do="lower the learning rate, or compute that module in a wider dtype",
+        ),
+        details={"step": step, "parameters": names},
+    )

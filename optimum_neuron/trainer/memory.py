@@ -1,0 +1,136 @@
+"""Whether gradients and the optimizer's states fit beside the weights, asked before the first step.
+
+Activations come on top and depend on the batch; the device counts them as they are made. Bytes are simulated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from ..errors import DeviceMemoryError, refusal
+from .optimizer import narrow
+
+STATES_PER_PARAMETER: Mapping[str, int] = {
+    "Adagrad": 1,
+    "Adam": 2,
+    "AdamW": 2,
+    "NAdam": 2,
+    "RAdam": 2,
+    "RMSprop": 1,
+    "SGD": 0,
+}
+"""Tensors of a parameter's size that an optimizer keeps (torch docs, `torch.optim`); momentum adds one to SGD."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingMemory:
+    """Bytes that training needs on a core beside what is there already."""
+
+    gradients: int
+    """One for each trainable parameter."""
+    optimizer_states: int
+    """Of the optimizer; 0 where it is not known."""
+    master_weights: int
+    """Float32 copies of 16-bit parameters."""
+
+    @property
+    def total(self) -> int:
+        """Sum."""
+        return self.gradients + self.optimizer_states + self.master_weights
+
+    def table(self, available_bytes: int) -> str:
+        """Rows of what is needed, and what there is."""
+        rows = {**dataclasses.asdict(self), "total": self.total, "available": available_bytes}
+        return "\n".join(f"{name.replace('_', ' '):<17} {size / 2**30:>9.3f}GB" for name, size in rows.items())
+
+
+def training_memory(
+    parameters: Iterable[torch.nn.Parameter],
+    *,
+    optimizer: str,
+    momentum: float = 0.0,
+    master_weights: bool,
+    float32_gradients: bool,
+) -> TrainingMemory:
+    """What training these parameters needs.
+
+    Args:
+        parameters: of the model; frozen ones need nothing.
+        optimizer: name of its class.
+        momentum: of SGD.
+        master_weights: whether 16-bit parameters have float32 copies.
+        float32_gradients: whether their gradients are float32.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.trainer.memory import training_memory
+
+        weights = [torch.nn.Parameter(torch.zeros(1000))]
+        need = training_memory(weights, optimizer="AdamW", master_weights=True, float32_gradients=True)
+        assert need.total == 3 * 4000
+        ```
+    """
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    elements = sum(parameter.numel() for parameter in trainable)
+    narrow_elements = sum(parameter.numel() for parameter in narrow(trainable))
+    size_bytes = sum(parameter.nbytes for parameter in trainable)
+    wide_bytes = 4 * narrow_elements + size_bytes - 2 * narrow_elements
+    num_states = STATES_PER_PARAMETER.get(optimizer, 0) + (optimizer == "SGD" and momentum != 0)
+    assert size_bytes >= 2 * narrow_elements and elements >= narrow_elements
+    return TrainingMemory(
+        gradients=wide_bytes if float32_gradients else size_bytes,
+        optimizer_states=num_states * (wide_bytes if master_weights else size_bytes),
+        master_weights=4 * narrow_elements if master_weights else 0,
+    )
+
+
+def require_fit(model: torch.nn.Module, arguments: Any, *, optimizer: type, momentum: float) -> None:
+    """Refuse to begin a training whose gradients and optimizer do not fit the core.
+
+    Args:
+        model: on its device.
+        arguments: `NeuronTrainingArguments`.
+        optimizer: class of the optimizer.
+        momentum: of SGD.
+
+    Raises:
+        DeviceMemoryError: with the table of what is needed, the table of the core, and the changes that would fit.
+    """
+    device = arguments.device
+    parameters = list(model.parameters())
+
+    def need(**changes: Any) -> TrainingMemory:
+        settings: dict[str, Any] = {
+            "optimizer": optimizer.__name__,
+            "momentum": momentum,
+            "master_weights": arguments.optimizer_use_master_weights,
+            "float32_gradients": arguments.optimizer_use_fp32_grad_acc,
+        }
+        return training_memory(parameters, **{**settings, **changes})
+
+    needed, (available, _) = need(), torch.neuron.mem_get_info(device)
+    if needed.total <= available:
+        return
+    changes = {
+        "optimizer_use_fp32_grad_acc=False": need(float32_gradients=False),
+        "optimizer_use_master_weights=False": need(master_weights=False),
+        "optim='sgd'": need(optimizer="SGD", momentum=0.0),
+    }
+    fitting = [name for name, memory in changes.items() if memory.total <= available and memory != needed]
+    adapters = "train an adapter (peft_config=LoraConfig(...)), whose few parameters are all that needs an optimizer"
+    raise DeviceMemoryError(
+        refusal(
+            asked=f"training {sum(p.numel() for p in parameters if p.requires_grad):,} parameters with "
+            f"{optimizer.__name__} on {device}",
+            found=f"{(needed.total - available) / 2**30:.3f}GB more than is available, before any activation",
+            why="gradients and optimizer states stay on the core beside the weights",
+            do=" or ".join([*(f"pass {name}" for name in fitting), adapters]),
+        )
+        + f"\nneeded on {device}, simulated:\n{needed.table(available)}\n{torch.neuron.memory_summary(device)}",
+        details={"needed_bytes": dataclasses.asdict(needed), "available_bytes": available, "simulated": True},
+    )

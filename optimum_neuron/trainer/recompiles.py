@@ -1,0 +1,73 @@
+"""Training steps that compile again: counted, told with their step and cause, and stopped at a limit.
+
+A NeuronCore's graphs are static, so a batch of another size is another compile. torch gives up silently after a number
+of them and runs operator by operator; here training stops with the sizes instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+import torch
+
+from ..errors import ShapeError, refusal
+
+logger = logging.getLogger(__name__)
+
+
+class RecompileWatch:
+    """Counts the steps of one `train()` that compiled again.
+
+    Args:
+        most: how many there may be.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._causes: list[str] = []
+        self._is_first = True
+
+    @property
+    def num_recompiles(self) -> int:
+        """Steps that compiled again."""
+        return len(self._causes)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """For the length of a run, torch may compile as often as is allowed here."""
+        self._causes, self._is_first = [], True
+        limit = max(torch._dynamo.config.recompile_limit, self._most + 2)
+        with torch._dynamo.config.patch(recompile_limit=limit):
+            yield
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Watch one training step.
+
+        Raises:
+            ShapeError: it was one too many that compiled again.
+        """
+        from ..device.dynamo.report import compile_report
+
+        before = len(compile_report().graphs)
+        yield
+        again = [graph for graph in compile_report().graphs[before:] if not graph.frame.endswith("/0")]
+        is_first, self._is_first = self._is_first, False
+        if is_first or not again:
+            return
+        self._causes.append(f"step {number}: {again[0].why}")
+        logger.warning(
+            "training compiled again (%d of at most %d), %s", len(self._causes), self._most, self._causes[-1]
+        )
+        if len(self._causes) > self._most:
+            raise ShapeError(
+                refusal(
+                    asked=f"training with max_recompiles={self._most}",
+                    found=f"{len(self._causes)} steps compiled again:\n  " + "\n  ".join(self._causes) + "\n",
+                    why="a NeuronCore's graphs are static, so each size of a batch is another compile",
+                    do="pad batches to few lengths (pad_to_multiple_of of the collator, or BucketCollator), pass "
+                    "dataloader_drop_last=True, or raise max_recompiles",
+                )
+            )
