@@ -22,6 +22,7 @@ from ..exporters.save import save_folder
 from ..exporters.source import ModelSource, find_folder, load_source
 from ..exporters.tasks import TASKS
 from ..exporters.tensors import open_tensors
+from ..runtime.copies import Copies
 from ..runtime.executor import Executor
 from ..runtime.loaded import LoadedProgram
 from ..weights import bind_weights
@@ -36,6 +37,11 @@ class NeuronModel:
     """A compiled program with the interface that transformers expects of a model."""
 
     task = ""
+    """Task that the class serves; empty: any."""
+    kind = ""
+    """Kind of models, as `exporters.tasks.Task.kind`, where a task has several."""
+    load_options: tuple[str, ...] = ()
+    """Keywords of `from_pretrained` that say how a model is loaded, beside those of every model."""
 
     def __init__(self, prepared: Prepared) -> None:
         assert prepared.loaded is not None, "a model needs weights"
@@ -43,6 +49,7 @@ class NeuronModel:
         self.config = prepared.source.config
         self.neuron_config = prepared.config
         self.loaded: LoadedProgram = prepared.loaded
+        self.copies = Copies([prepared.loaded])
 
     @classmethod
     def from_pretrained(
@@ -62,7 +69,8 @@ class NeuronModel:
         Raises:
             NeuronError: see `optimum_neuron/errors.py`.
         """
-        check_known(options, [*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS], what=f"{cls.__name__}")
+        known = [*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS, *cls.load_options]
+        check_known(options, known, what=f"{cls.__name__}")
         where = {key: value for key, value in options.items() if key in SOURCE_OPTIONS}
         asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
         how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
@@ -218,7 +226,9 @@ class NeuronModel:
         )
         bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, tensors.value)
         assert self.prepared.host is not None
-        self.loaded.executor = Executor(self.loaded.program, self.prepared.host.functions, bound.tensors)
+        executor = Executor(self.loaded.program, self.prepared.host.functions, bound.tensors)
+        for loaded in self.copies.loaded:
+            loaded.executor = executor
         self.prepared.weights, self.prepared.tensors = bound, tensors
         self.prepared.validation = []  # that was of the weights before
         self.prepared.source = source

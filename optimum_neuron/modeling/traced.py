@@ -7,16 +7,19 @@ is names, so `tasks.py` has a line for each; compiling is in `exporters`.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
 
 import torch
 import transformers
 from transformers.utils import ModelOutput
 
+from ..compiler.lower.concurrent import concurrent_host
 from ..configuration import check_known
 from ..core import Choice
-from ..errors import ConfigError, ShapeError, refusal
+from ..errors import ConfigError, ShapeError, nearest, refusal
 from ..exporters.encoders.batches import choose_bucket, run_batch
 from ..exporters.encoders.entry import unflatten
 from ..exporters.encoders.signature import Signature
@@ -24,8 +27,14 @@ from ..exporters.prepare import Prepared, WorkFolder
 from ..exporters.request import COMPILE_OPTIONS
 from ..exporters.source import ModelSource
 from ..exporters.tasks import TASKS
+from ..runtime.copies import Copies, load_copies
+from ..runtime.core_choice import num_usable
+from ..runtime.loaded import LoadedProgram, load_program
 from .checks import refuse_outputs
 from .loading import EXPORT_OPTIONS, NeuronModel
+
+DataParallelMode = Literal["none", "all"]
+"""Copies of a model: one, or one on every core that the process may use. The names are those of optimum-neuron."""
 
 
 class NeuronTracedModel(NeuronModel):
@@ -35,8 +44,10 @@ class NeuronTracedModel(NeuronModel):
     them, more rows than compiled are split, and results are cut back.
     """
 
+    kind = "encoder"
     base_model_prefix = "model"
     output_modalities = ("text",)
+    load_options = ("data_parallel_mode",)
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
@@ -45,11 +56,42 @@ class NeuronTracedModel(NeuronModel):
         self._output_type = _output_type(self.signature.output_type, self.task)
 
     @classmethod
-    def from_model(cls, module: transformers.PreTrainedModel, **options: Any) -> Self:
+    def from_pretrained(
+        cls,
+        model_id: str | Path,
+        config: Any = None,
+        export: bool | None = None,
+        *,
+        data_parallel_mode: DataParallelMode = "none",
+        **options: Any,
+    ) -> Self:
+        """Load an exported folder, or export a checkpoint.
+
+        Args:
+            model_id: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
+            config: a transformers configuration to use instead of the checkpoint's.
+            export: True exports a checkpoint, False requires an exported folder, None does what fits.
+            data_parallel_mode: "all" loads a copy on every core that the process may use, and splits batches over them;
+                NEURON_RT_NUM_CORES and NEURON_RT_VISIBLE_CORES say which cores these are. "none" loads one copy.
+            **options: see `NeuronModel.from_pretrained`.
+
+        Raises:
+            CoreBusyError: with "all", other processes hold some of the cores.
+            NeuronError: see `optimum_neuron/errors.py`.
+        """
+        _check_mode(data_parallel_mode)
+        model = super().from_pretrained(model_id, config, export, **options)
+        return model._parallel() if data_parallel_mode == "all" else model
+
+    @classmethod
+    def from_model(
+        cls, module: transformers.PreTrainedModel, *, data_parallel_mode: DataParallelMode = "none", **options: Any
+    ) -> Self:
         """Compile a transformers model that is in memory.
 
         Args:
             module: the model; it is not changed. Later changes of its weights do not reach the compiled model.
+            data_parallel_mode: as `from_pretrained`.
             **options: as `from_pretrained`, without those that say where a checkpoint is.
 
         Raises:
@@ -61,7 +103,8 @@ class NeuronTracedModel(NeuronModel):
             model = NeuronModelForSequenceClassification.from_model(module, batch_size=1, sequence_length=128)
             ```
         """
-        check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS], what=cls.__name__)
+        check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS, *cls.load_options], what=cls.__name__)
+        _check_mode(data_parallel_mode)
         if not isinstance(module, transformers.PreTrainedModel):
             raise ConfigError(
                 refusal(
@@ -80,7 +123,31 @@ class NeuronTracedModel(NeuronModel):
         how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
         model = cls._export(source, asked, trust_remote_code=False, **how)
         model._config_folder = work  # type: ignore[attr-defined]
-        return model
+        return model._parallel() if data_parallel_mode == "all" else model
+
+    def _parallel(self) -> Self:
+        """Load a copy on every core that the process may use, in place of the one that is loaded.
+
+        Raises:
+            CoreBusyError: other processes hold some of them.
+            DeviceMemoryError: there is no room on one of them.
+        """
+        prepared, target = self.prepared, self.prepared.target.value
+        assert prepared.loaded is not None and prepared.host is not None and prepared.weights is not None
+        instance, weights = prepared.loaded.claim.instance, prepared.weights.tensors
+        cores = range(num_usable(instance, os.environ))
+        host = prepared.host = concurrent_host(prepared.host, len(cores))
+        prepared.loaded.close()
+        name = prepared.source.name
+
+        def load(core: int) -> LoadedProgram:
+            return load_program(
+                prepared.program, weights, host, instance=instance, target=target, model_name=name, core=core
+            )
+
+        self.copies = Copies(load_copies(cores, load, model=name))
+        self.loaded = prepared.loaded = self.copies.loaded[0]
+        return self
 
     def forward(
         self,
@@ -108,7 +175,7 @@ class NeuronTracedModel(NeuronModel):
         refuse_outputs(
             output_attentions and not config.output_attentions, output_hidden_states and not config.output_hidden_states
         )
-        found = unflatten(run_batch(self.loaded, self.signature, config, given))
+        found = unflatten(run_batch(self.copies, self.signature, config, given))
         output = self._output_type(**found)
         return output.to_tuple() if return_dict is False else output
 
@@ -139,6 +206,13 @@ class NeuronTracedModel(NeuronModel):
             )
         return given
 
+    def describe(self) -> dict[str, Any]:
+        """Every automatic choice with its reason, the cores, memory, validation and timings, as plain data."""
+        reason = self.loaded.claim.choice.reason
+        if len(self.copies.loaded) > 1:
+            reason = "data_parallel_mode='all': a copy on every core that the process may use"
+        return {**super().describe(), "cores": {"value": list(self.copies.core_ids), "reason": reason}}
+
     def choose_bucket(self, axis: str, size: int) -> Choice[int]:
         """Say which bucket of an axis holds an input of a size, and why.
 
@@ -167,6 +241,24 @@ class NeuronTracedModel(NeuronModel):
     def can_generate(self) -> bool:
         """It cannot."""
         return False
+
+
+def _check_mode(mode: Any) -> None:
+    """Refuse another mode before anything is compiled.
+
+    Raises:
+        ConfigError: it is not one of those of `DataParallelMode`.
+    """
+    modes = get_args(DataParallelMode)
+    if mode not in modes:
+        raise ConfigError(
+            refusal(
+                asked=f"data_parallel_mode={mode!r}",
+                found=f"not one of {', '.join(modes)}{nearest(str(mode), modes)}",
+                why="a model of one forward has no parts that could be copied alone",
+                do="pass 'all' for a copy on every core that the process may use",
+            )
+        )
 
 
 def _output_type(path: str, task: str) -> Any:

@@ -91,7 +91,7 @@ def pipeline(
 
     name = ALIASES.get(task, task)
     served = _served(plain_name(name))
-    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS)
+    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS, "data_parallel_mode")
     loading = {key: options.pop(key) for key in known if key in options}
     model_class = getattr(modeling, served.model_class)
     loaded: NeuronModel

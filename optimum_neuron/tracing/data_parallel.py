@@ -1,6 +1,6 @@
 """`torch_neuronx.DataParallel`: one traced model on several cores, each working on a part of the batch.
 
-Replicas share the tensors of the host; a thread of a pool drives each call.
+Replicas share the tensors of the host; `runtime/copies.py` has the threads that drive their calls.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch import nn
 
 from ..errors import ConfigError, ShapeError, refusal
 from ..hardware import resolve_instance
+from ..runtime.copies import CoreThreads
 from ..runtime.core_choice import num_usable
 from .batches import dynamic_batch
 from .contexts import Placement, no_such_cores
@@ -67,7 +67,7 @@ class DataParallel(nn.Module):
         self.dynamic_batching = False
         """Whether parts may have any size."""
         self._model = model
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads: CoreThreads | None = None
         for part in neuron_models(model):
             session = session_of(part)
             session.place(Placement(cores=self.device_ids))
@@ -94,13 +94,10 @@ class DataParallel(nn.Module):
         size = self._size(flat.tensors)
         split_size = self.split_size or max(1, size // len(self.device_ids))
         parts = list(zip(*(tensor.split(split_size, self.dim) for tensor in flat.tensors), strict=True))
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="DataParallel")
-        calls = [
-            self._pool.submit(self._call, index % len(self.device_ids), rebuild(flat.skeleton, part))
-            for index, part in enumerate(parts)
-        ]
-        outputs = [flatten(call.result(), "output") for call in calls]
+        if self._threads is None:
+            self._threads = CoreThreads(len(self.device_ids), num_threads=self.num_workers)
+        found = self._threads.map(self._call, [rebuild(flat.skeleton, part) for part in parts])
+        outputs = [flatten(output, "output") for output in found]
         joined = [torch.cat(tensors, self.dim) for tensors in zip(*(o.tensors for o in outputs), strict=True)]
         return rebuild(outputs[0].skeleton, joined)
 

@@ -15,11 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from ..compiler.ir import Graph
+from ..compiler.lower.concurrent import concurrent_host
 from ..compiler.lower.lower import HostCode, lower
 from ..compiler.neff import Neff, check_target
 from ..compiler.package import WEIGHTS_MEMBER, read_program
 from ..errors import NeuronError
 from ..hardware import TARGETS, resolve_instance
+from ..runtime.copies import load_copies
 from ..runtime.loaded import LoadedProgram, load_program
 from ..weights import Checkpoint, StateDict, TensorSource, bind_weights
 from ..weights.mapped import MappedFile
@@ -180,29 +182,28 @@ class Session:
     def _loaded(self) -> list[_Replica]:
         if self._host is None:
             self._host = lower(self.program, optlevel=self.metadata["optlevel"])
-        source = self._source()
+        source, cores = self._source(), self.placement.cores
         weights = bind_weights(self.program.weights, self.weight_sources, source).tensors
+        host = self._host if len(cores) == 1 else concurrent_host(self._host, len(cores))
+
+        def load(core: int | None) -> LoadedProgram:
+            return load_program(
+                self.program,
+                weights,
+                host,
+                instance=self.instance,
+                target=self._target,
+                model_name=self.name,
+                core=core,
+            )
+
         replicas: list[_Replica] = []
-        try:
-            for core in self.placement.cores:
-                loaded = load_program(
-                    self.program,
-                    weights,
-                    self._host,
-                    instance=self.instance,
-                    target=self._target,
-                    model_name=self.name,
-                    core=core,
-                )
-                state = loaded.take_state() if self.program.states else []
-                for tensor, name in zip(state, self.metadata["states"], strict=True):
-                    tensor.copy_(source.join([name])[0])
-                own = frozenset(_addresses([*weights.values(), *self.program.constants.values(), *state]))
-                replicas.append(_Replica(loaded=loaded, state=state, own=own))
-        except NeuronError:
-            for replica in replicas:
-                replica.loaded.close()
-            raise
+        for loaded in load_copies(cores, load, model=self.name):
+            state = loaded.take_state() if self.program.states else []
+            for tensor, name in zip(state, self.metadata["states"], strict=True):
+                tensor.copy_(source.join([name])[0])
+            own = frozenset(_addresses([*weights.values(), *self.program.constants.values(), *state]))
+            replicas.append(_Replica(loaded=loaded, state=state, own=own))
         return replicas
 
     def _source(self) -> TensorSource:

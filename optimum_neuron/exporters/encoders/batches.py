@@ -1,20 +1,22 @@
 """Run any inputs that fit through graphs of fixed shapes: check, pad up to a bucket, split rows, run, cut back.
 
-It knows the signature of the model and nothing of transformers.
+Rows are split over the copies of the program too, where there are several. It knows the signature of the model and
+nothing of transformers.
 
-    results = run_batch(loaded, signature, config, {"input_ids": ids})
+    results = run_batch(copies, signature, config, {"input_ids": ids})
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 
 import torch
 
 from ...core import Choice, Rejected
 from ...errors import ShapeError, nearest, refusal
-from ...runtime.loaded import LoadedProgram
+from ...runtime.copies import Copies
 from .configuration import BATCH_AXES, NeuronEncoderConfig, Sizes
 from .signature import Input, OutputAxis, Signature
 
@@ -57,7 +59,7 @@ def choose_bucket(axis: str, size: int, buckets: tuple[int, ...], signature: Sig
 
 
 def run_batch(
-    loaded: LoadedProgram, signature: Signature, config: NeuronEncoderConfig, inputs: Mapping[str, torch.Tensor]
+    copies: Copies, signature: Signature, config: NeuronEncoderConfig, inputs: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """Return the results of the rows and lengths that were given.
 
@@ -71,20 +73,24 @@ def run_batch(
         if axis not in BATCH_AXES
     }
     tensors = [_padded(tensor, inputs.get(tensor.name), sizes, buckets) for tensor in signature.inputs]
+    num_copies = len(copies.loaded)
     groups = [
-        [(axis, begin, num, bucket) for begin, num, bucket in _groups(size, config.buckets(axis))]
+        [(axis, begin, num, bucket) for begin, num, bucket in _groups(size, config.buckets(axis), num_copies)]
         for axis, size in sizes.items()
         if axis in BATCH_AXES
     ]
-    results: dict[str, torch.Tensor] = {}
-    for combination in itertools.product(*groups):
-        rows = {axis: slice(begin, begin + num) for axis, begin, num, _ in combination}
-        shape = buckets | {axis: bucket for axis, _, _, bucket in combination}
+    combinations = list(itertools.product(*groups))
+    calls = []
+    for combination in combinations:
+        rows, shape = _slices(combination), buckets | {axis: bucket for axis, _, _, bucket in combination}
         given = [_rows(tensor, spec, rows, shape) for spec, tensor in zip(signature.inputs, tensors, strict=True)]
-        found = loaded.run(config.graph_name(shape), given)
+        calls.append((config.graph_name(shape), given))
+    results: dict[str, torch.Tensor] = {}
+    for combination, found in zip(combinations, copies.run_all(calls), strict=True):
         real = sizes | {axis: num for axis, _, num, _ in combination}
         for name, tensor in found.items():
-            _place(results, name, _cut(tensor, signature.outputs[name], real), signature.outputs[name], rows, sizes)
+            axes = signature.outputs[name]
+            _place(results, name, _cut(tensor, axes, real), axes, _slices(combination), sizes)
     return results
 
 
@@ -168,11 +174,17 @@ def _repeated(tensor: torch.Tensor, dim: int, num: int) -> torch.Tensor:
     return torch.cat([tensor, first.expand(*(num if d == dim else -1 for d in range(tensor.ndim)))], dim)
 
 
-def _groups(num_rows: int, buckets: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """Begin, number and compiled number of the rows of each call."""
-    for begin in range(0, num_rows, buckets[-1]):
-        num = min(buckets[-1], num_rows - begin)
+def _groups(num_rows: int, buckets: tuple[int, ...], num_copies: int) -> Iterator[tuple[int, int, int]]:
+    """Begin, number and compiled number of the rows of each call, of which each copy gets as many."""
+    share = math.ceil(num_rows / num_copies)
+    most = next((bucket for bucket in buckets if share <= bucket), buckets[-1])
+    for begin in range(0, num_rows, most):
+        num = min(most, num_rows - begin)
         yield begin, num, next(bucket for bucket in buckets if num <= bucket)
+
+
+def _slices(combination: tuple[tuple[str, int, int, int], ...]) -> dict[str, slice]:
+    return {axis: slice(begin, begin + num) for axis, begin, num, _ in combination}
 
 
 def _rows(tensor: torch.Tensor, spec: Input, rows: Mapping[str, slice], shape: Sizes) -> torch.Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...runtime.copies import Copies
 from ...runtime.loaded import LoadedProgram
 from ..validate import SEED, OutputError, compare, default_tolerance, require_agreement
 from .batches import run_batch
@@ -117,7 +118,7 @@ def _padding_errors(
     short = {axis: max(1, size * 3 // 4) if axis in axes else size for axis, size in sizes.items()}
     short |= {axis: 1 for axis in BATCH_AXES if axis in sizes}
     inputs = dummy_inputs(signature, short, shorter=False)
-    found = run_batch(loaded, signature, config, inputs)
+    found = run_batch(Copies([loaded]), signature, config, inputs)
     return _compared("padded", found, _original(reference, inputs, config), config, atol)
 
 

@@ -1,0 +1,148 @@
+"""Copies of one program on several cores, and calls that run on them at once: data parallelism.
+
+Each core has a claim and charges of its own; host memory has the weights once. It knows nothing of batches: who splits
+one says so in calls.
+
+    copies = Copies(load_copies([0, 1], load, model="bert"))
+    first, second = copies.run_all([("forward", [ids_of_core_0]), ("forward", [ids_of_core_1])])
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import CoreBusyError, NeuronError, refusal
+from .core_choice import ranges
+from .core_files import table
+from .loaded import LoadedProgram
+
+if TYPE_CHECKING:
+    import torch
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+Core = TypeVar("Core", int, int | None)
+
+
+class CoreThreads:
+    """Threads that drive calls to several cores, in turn; they start with the first call.
+
+    The threads of torch are divided among the cores, so that calls do not wait for each other on the host.
+    """
+
+    def __init__(self, num_cores: int, *, num_threads: int | None = None) -> None:
+        self.num_cores = num_cores
+        """Cores that calls go to."""
+        self.num_threads = num_threads or num_cores
+        """Threads; may be changed before the first call."""
+        self._pool: ThreadPoolExecutor | None = None
+        self._starting = threading.Lock()
+
+    def map(self, call: Callable[[int, Part], Result], parts: Sequence[Part]) -> list[Result]:
+        """Call `call(core, part)` for each part, cores counted from 0; results are in the order of the parts.
+
+        Raises:
+            Exception: what the first call raised that failed, after all have ended.
+        """
+        with self._starting:
+            pool = self._pool = self._pool or self._started()
+        calls = [pool.submit(call, index % self.num_cores, part) for index, part in enumerate(parts)]
+        wait(calls)
+        return [done.result() for done in calls]
+
+    def _started(self) -> ThreadPoolExecutor:
+        import torch
+
+        num_all, all_started = torch.get_num_threads(), threading.Barrier(self.num_threads + 1)
+
+        def start() -> None:
+            torch.set_num_threads(max(1, num_all // self.num_cores))
+            torch.get_num_threads()  # a thread takes the number over when it first asks
+            all_started.wait()
+
+        pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="NeuronCore", initializer=start)
+        for _ in range(self.num_threads):
+            pool.submit(int)  # starts a thread, as those before wait
+        all_started.wait()
+        torch.set_num_threads(num_all)  # theirs is also what threads get that start later
+        return pool
+
+
+class Copies:
+    """One program on one or several cores.
+
+    Args:
+        loaded: the program on each core.
+    """
+
+    def __init__(self, loaded: Sequence[LoadedProgram]) -> None:
+        self.loaded = tuple(loaded)
+        """The program on each core."""
+        self._threads = CoreThreads(len(self.loaded))
+        self._turns = itertools.cycle(self.loaded)
+
+    @property
+    def core_ids(self) -> tuple[int, ...]:
+        """Cores of the instance that have a copy."""
+        return tuple(core for loaded in self.loaded for core in loaded.claim.core_ids)
+
+    def run_all(self, calls: Sequence[tuple[str, Sequence[torch.Tensor]]]) -> list[dict[str, Any]]:
+        """Run calls of entry points, on all cores at once; results are in the order of the calls.
+
+        Raises:
+            ShapeError: an input has another shape or dtype than its graph was compiled for.
+            CoreBusyError: the program was closed.
+        """
+        if len(self.loaded) == 1 or len(calls) == 1:
+            return [next(self._turns).run(graph, inputs) for graph, inputs in calls]
+        return self._threads.map(lambda core, call: self.loaded[core].run(*call), calls)
+
+
+def load_copies(cores: Sequence[Core], load: Callable[[Core], LoadedProgram], *, model: str) -> list[LoadedProgram]:
+    """Load one program on each of some cores, or on none of them.
+
+    Args:
+        cores: counted from 0 among those that the process may use; None takes the least loaded.
+        load: loads it on a core.
+        model: its name, for messages.
+
+    Raises:
+        CoreBusyError: other processes hold some of the cores; all holders are in the message.
+        DeviceMemoryError: it does not fit beside what is on a core.
+    """
+    copies: list[LoadedProgram] = []
+    busy: list[CoreBusyError] = []
+    try:
+        for core in cores:
+            try:
+                copies.append(load(core))
+            except CoreBusyError as error:
+                busy.append(error)
+        if len(cores) == 1 and busy:
+            raise busy[0]
+        if busy:
+            raise _busy(busy, [core for copy in copies for core in copy.claim.core_ids], len(cores), model)
+    except NeuronError:
+        for copy in copies:
+            copy.close()
+        raise
+    return copies
+
+
+def _busy(errors: Sequence[CoreBusyError], free: Sequence[int], num_copies: int, model: str) -> CoreBusyError:
+    holders = {row["core_id"]: row for error in errors for row in error.details["holders"]}
+    rows = [holders[core] for core in sorted(holders)]
+    fewer = f", or set NEURON_RT_VISIBLE_CORES={ranges(free)} for {len(free)} of them" if free else ""
+    message = refusal(
+        asked=f"{num_copies} copies of '{model}', each on a core of its own",
+        found=f"other processes hold the cores {ranges(holders)}",
+        why="a NeuronCore belongs to one process at a time",
+        do=f"end a process of the table, which frees its cores at once{fewer}",
+    )
+    return CoreBusyError(
+        f"{message}\n{table(rows)}", details={"num_copies": num_copies, "free": list(free), "holders": rows}
+    )

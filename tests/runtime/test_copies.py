@@ -1,0 +1,122 @@
+"""One program on several cores: calls at once, in order, and what is said where cores are taken."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.lower.lower import lower
+from optimum_neuron.errors import CoreBusyError, DeviceMemoryError
+from optimum_neuron.hardware import INSTANCES, TARGETS
+from optimum_neuron.runtime.copies import Copies, CoreThreads, load_copies
+from optimum_neuron.runtime.cores import held_cores
+from optimum_neuron.runtime.hbm import ledger
+from optimum_neuron.runtime.loaded import load_program
+from tests.programs import compile_module, spec, weights_of
+
+INSTANCE, TARGET = INSTANCES["trn1.2xlarge"], TARGETS["trn1"]
+
+
+@pytest.fixture
+def load(monkeypatch, tmp_path):
+    """A function that loads a small program on a core of an instance that no other test uses."""
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+    module = torch.nn.Linear(4, 2)
+    program = compile_module(module, {"x": spec(3, 4)}).program
+    weights, host = weights_of(program, module), lower(program, optlevel="1")
+
+    def run(core):
+        return load_program(program, weights, host, instance=INSTANCE, target=TARGET, model_name="linear", core=core)
+
+    run.module = module
+    return run
+
+
+def test_calls_run_at_once_on_cores_in_turn_and_results_keep_their_order():
+    together, seen = threading.Barrier(3, timeout=30), []
+
+    def call(core, part):
+        if part < 3:
+            together.wait()  # broken where fewer than three run at once
+        seen.append((core, part, threading.current_thread().name))
+        return part * part
+
+    threads = CoreThreads(3)
+    assert threads.map(call, [0, 1, 2, 3, 4]) == [0, 1, 4, 9, 16]
+    assert sorted((part, core) for core, part, _ in seen) == [(0, 0), (1, 1), (2, 2), (3, 0), (4, 1)]
+    assert all(name.startswith("NeuronCore") for _, _, name in seen)
+
+
+def test_the_threads_of_the_host_are_divided_and_those_of_others_stay(monkeypatch):
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        assert CoreThreads(2).map(lambda core, part: torch.get_num_threads(), [0, 1]) == [2, 2]
+        assert CoreThreads(8).map(lambda core, part: torch.get_num_threads(), [0]) == [1]
+        later = []
+        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        assert (torch.get_num_threads(), later) == (4, [4])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_first_error_is_raised_after_all_calls_have_ended():
+    ended = []
+
+    def call(core, part):
+        if part in (1, 2):
+            raise ValueError(part)
+        ended.append(part)
+
+    with pytest.raises(ValueError, match="1"):
+        CoreThreads(2).map(call, [0, 1, 2, 3])
+    assert sorted(ended) == [0, 3]
+
+
+def test_every_core_is_claimed_and_charged_and_gives_what_one_gives(load):
+    copies = Copies(load_copies([0, 1], load, model="linear"))
+    assert copies.core_ids == (0, 1)
+    assert [row["core_id"] for row in held_cores(INSTANCE)] == [0, 1]
+    used = [ledger(INSTANCE, core).used_by_category() for core in copies.core_ids]
+    assert used[0] == used[1] and used[0]["weights"] == (4 * 2 + 2) * 4
+    inputs = [torch.randn(3, 4) for _ in range(5)]
+    results = copies.run_all([("graph", [x]) for x in inputs])
+    for x, found in zip(inputs, results, strict=True):
+        assert torch.equal(next(iter(found.values())), load.module(x))
+    for loaded in copies.loaded:
+        loaded.close()
+    assert held_cores(INSTANCE) == []
+
+
+def test_single_calls_go_to_the_cores_in_turn(load, monkeypatch):
+    copies = Copies(load_copies([0, 1], load, model="linear"))
+    ran = []
+    for loaded in copies.loaded:
+        monkeypatch.setattr(loaded, "run", lambda *call, at=loaded: ran.append(at.claim.core_ids[0]))
+    for _ in range(3):
+        copies.run_all([("graph", [torch.ones(3, 4)])])
+    assert ran == [0, 1, 0]
+
+
+def test_cores_that_others_hold_are_told_with_their_holders_and_nothing_stays_loaded(load, start):
+    other = start("trn1.2xlarge")
+    (taken,) = other.ask("claim", "bert")
+    with pytest.raises(CoreBusyError, match="2 copies of 'linear'") as refused:
+        load_copies([0, 1], load, model="linear")
+    message = str(refused.value)
+    assert f"other processes hold the cores {taken}" in message and str(other.pid) in message and "bert" in message
+    assert f"set NEURON_RT_VISIBLE_CORES={1 - taken} for 1 of them" in message
+    assert [row["pid"] for row in held_cores(INSTANCE)] == [other.pid]
+
+
+def test_a_core_without_room_leaves_nothing_loaded(load):
+    core = ledger(INSTANCE, 1)
+    hog = core.charge("weights", core.available_bytes, "hog")
+    with pytest.raises(DeviceMemoryError, match="hog"):
+        load_copies([0, 1], load, model="linear")
+    assert held_cores(INSTANCE) == []
+    hog.release()
