@@ -23,8 +23,8 @@ class EntryPoints:
     """One function for each entry point."""
     family: Choice[str]
     """The implementation, and why."""
-    prefix: str
-    """Path of the user's model inside the captured modules."""
+    prefixes: tuple[str, ...]
+    """Paths of the user's model inside the captured modules, the longest first."""
 
 
 def entry_points(source: ModelSource, config: Any, *, trust_remote_code: bool = False) -> EntryPoints:
@@ -34,9 +34,15 @@ def entry_points(source: ModelSource, config: Any, *, trust_remote_code: bool = 
         CaptureError: the model's code is not static, or the implementation lacks something.
         ModelError: transformers cannot build it.
     """
-    kind = kind_of(config.task)
+    kind = kind_of(config.task, source.config.model_type)
     plan = kind.plan(source, config, trust_remote_code=trust_remote_code)
-    # The generic decoder wraps transformers' model once more, under the same name.
-    wrapped_twice = kind.name == "decoder" and plan.choice.value == GENERIC
-    prefix = f"{_MODEL}.{_MODEL}" if wrapped_twice else _MODEL
-    return EntryPoints(captures=tuple(plan.captures), family=plan.choice, prefix=prefix)
+    return EntryPoints(captures=tuple(plan.captures), family=plan.choice, prefixes=_prefixes(kind.name, plan.choice))
+
+
+def _prefixes(kind: str, family: Choice[str]) -> tuple[str, ...]:
+    """The generic decoder wraps transformers' model once more, under the same name, and so do vision modules that come
+    with a decoder of any family.
+    """
+    if kind == "image_text":
+        return (f"{_MODEL}.{_MODEL}", _MODEL)
+    return (f"{_MODEL}.{_MODEL}",) if kind == "decoder" and family.value == GENERIC else (_MODEL,)

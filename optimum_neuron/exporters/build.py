@@ -53,7 +53,7 @@ def compile_source(
     Raises:
         CaptureError, UnsupportedOperatorError: the model cannot be compiled for the target.
     """
-    plan = kind_of(config.task).plan(source, config, trust_remote_code=trust_remote_code)
+    plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
     compiled = compile_graphs(
         plan.captures,
         target=target,

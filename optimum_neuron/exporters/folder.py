@@ -9,6 +9,7 @@ neuron_config.json   shapes, flags, versions, hashes; written last, so that with
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -19,7 +20,7 @@ from .. import env
 from ..configuration import CONFIG_FILE, CompileConfig
 from ..errors import ArtifactError, FormatVersionError, WeightsError, refusal
 from ..weights.checkpoint import SINGLE_FILE
-from .kinds import kind_of
+from .kinds import Kind, kind_of
 from .validate import OutputError
 
 NEFF_FILE = "model.neuron"
@@ -36,6 +37,8 @@ _RECORDED = ("optimum_neuron_version", "compiler_version", "checkpoint", "revisi
 class FolderInfo:
     """What `neuron_config.json` says."""
 
+    kind: Kind
+    """How its models are compiled."""
     config: CompileConfig
     """Shapes and flags."""
     artifact: dict[str, Any]
@@ -74,7 +77,9 @@ def read_folder(folder: Path) -> FolderInfo:
     try:
         data = json.loads((folder / CONFIG_FILE).read_text())
         _check_version(folder, int(data["version"]))
-        config, artifact = _config(dict(data["neuron"])), dict(data["artifact"])
+        neuron, artifact = dict(data["neuron"]), dict(data["artifact"])
+        kind = kind_of(neuron["task"], _model_type(folder))
+        config = kind.config_class.from_dict(neuron)
         if missing := [key for key in _RECORDED if key not in artifact]:
             raise KeyError(", ".join(missing))
         validation = [OutputError.from_dict(row) for row in artifact["validation"]]
@@ -98,11 +103,14 @@ def read_folder(folder: Path) -> FolderInfo:
                 do="export the model again",
             )
         )
-    return FolderInfo(config=config, artifact=artifact, validation=validation)
+    return FolderInfo(kind=kind, config=config, artifact=artifact, validation=validation)
 
 
-def _config(data: dict[str, Any]) -> CompileConfig:
-    return kind_of(data["task"]).config_class.from_dict(data)
+def _model_type(folder: Path) -> str:
+    """The architecture, or nothing where `config.json` is broken: whoever reads that says so."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return str(json.loads((folder / "config.json").read_text()).get("model_type"))
+    return ""
 
 
 def _check_version(folder: Path, version: int) -> None:

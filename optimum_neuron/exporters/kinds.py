@@ -1,8 +1,8 @@
 """What differs between kinds of models while they are exported, behind one small interface.
 
-`prepare`, `build`, `save` and `load_exported` know a task and ask `kind_of(task)`: a decoder is compiled into prompts
-and steps that share a cache (`decoder.py`), an encoder into one graph for each combination of buckets
-(`encoders/plan.py`), an encoder-decoder into both (`seq2seq/plan.py`).
+`prepare`, `build`, `save` and `load_exported` know a task and an architecture and ask `kind_of(task, model_type)`: a
+decoder is compiled into prompts and steps that share a cache (`decoder.py`), an encoder into one graph for each
+combination of buckets (`encoders/plan.py`), an encoder-decoder into both (`seq2seq/plan.py`, `seq2seq/speech.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..configuration import CompileConfig
 from ..core import Choice
-from .tasks import TASKS
+from .tasks import find_task
 
 if TYPE_CHECKING:
     from ..compiler.compile import Recapture
@@ -92,9 +92,15 @@ class Kind(ABC):
         return None
 
 
-_MODULES = {"decoder": "decoder", "encoder": "encoders.plan", "seq2seq": "seq2seq.plan"}
+_MODULES = {
+    "decoder": "decoder",
+    "encoder": "encoders.plan",
+    "seq2seq": "seq2seq.plan",
+    "speech": "seq2seq.speech",
+    "image_text": "image_text.plan",
+}
 
 
-def kind_of(task: str) -> Kind:
-    """The kind of a task's models."""
-    return importlib.import_module(f"{__package__}.{_MODULES[TASKS[task].kind]}").KIND
+def kind_of(task: str, model_type: str) -> Kind:
+    """The kind of a task's models; one task can have two, of which the architecture is one."""
+    return importlib.import_module(f"{__package__}.{_MODULES[find_task(task, model_type).kind]}").KIND

@@ -169,7 +169,8 @@ def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -
     )
     assert prepared.loaded is not None
     try:
-        return kind_of(task).validate(prepared.loaded, reference, prepared.metadata, prepared.config, atol=atol)
+        kind = kind_of(task, prepared.source.config.model_type)
+        return kind.validate(prepared.loaded, reference, prepared.metadata, prepared.config, atol=atol)
     except ValidationError:
         prepared.loaded.close()
         raise

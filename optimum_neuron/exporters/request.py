@@ -81,7 +81,7 @@ def neuron_config(
     """
     check_known(options, list(COMPILE_OPTIONS), what="the export")
     task = infer_task(source.config, options.get("task") or "auto").value
-    kind = kind_of(task)
+    kind = kind_of(task, source.config.model_type)
     given = {
         key: value
         for key, value in plain_options(options).items()
@@ -116,7 +116,7 @@ def _default_dtype(source: ModelSource, auto_cast: str) -> str:
 
 def structure_of(config: Any, task: str = "text-generation") -> dict[str, Any]:
     """The part of a transformers configuration that can shape a graph."""
-    endings = kind_of(task).ignored_endings()
+    endings = kind_of(task, config.model_type).ignored_endings()
     data = json.loads(config.to_json_string(use_diff=False))
     kept = {
         key: value

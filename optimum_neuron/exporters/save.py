@@ -146,7 +146,8 @@ def _write_files(prepared: Prepared, work: Path) -> None:
     # The dtype that the weights beside it are written in.
     model_config["dtype"] = prepared.config.torch_dtype
     model_config.pop("neuron", None)
-    facts = kind_of(prepared.config.task).public_facts(prepared.config, prepared.source.config.model_type)
+    model_type = prepared.source.config.model_type
+    facts = kind_of(prepared.config.task, model_type).public_facts(prepared.config, model_type)
     if facts is not None:
         model_config["neuron"] = facts | {"compiler_version": COMPILER_VERSION}
     (work / "config.json").write_text(json.dumps(model_config, indent=2, sort_keys=True) + "\n")

@@ -101,6 +101,16 @@ _TABLE = (
         pipeline="text2text-generation",
     ),
     *map(_encoder, _ROWS),
+    # The second kind of models that transcribe; which one a model is, `find_task` reads from its architecture.
+    Task(
+        name="automatic-speech-recognition",
+        kind="speech",
+        model_class="NeuronModelForSpeechSeq2Seq",
+        auto_class="AutoModelForSpeechSeq2Seq",
+        mapping="MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+        suffixes=("ForSpeechSeq2Seq",),
+        pipeline="automatic-speech-recognition",
+    ),
     # Last: a class such as CLIPModel serves a task with a head of its own too.
     Task(
         name="feature-extraction",
@@ -114,16 +124,37 @@ _TABLE = (
     ),
 )
 
-TASKS: dict[str, Task] = {task.name: task for task in _TABLE}
-"""By name, in the order in which a class of transformers is looked up."""
+
+def kinds_of_task(name: str) -> tuple[Task, ...]:
+    """A row for each kind of models that serve a task."""
+    return tuple(task for task in _TABLE if task.name == name)
+
+
+TASKS: dict[str, Task] = {task.name: kinds_of_task(task.name)[0] for task in _TABLE}
+"""By name, in the order in which a class of transformers is looked up. Of a task that models of two kinds serve, it has
+the first: what depends on the model asks `find_task`.
+"""
+
+
+def find_task(name: str, model_type: str) -> Task:
+    """The row of a task that an architecture is of; the first one for code that comes with a checkpoint."""
+    rows = kinds_of_task(name)
+    return next((task for task in rows if model_type in _architectures(task.mapping)), rows[0])
+
+
+def architectures_of(name: str) -> dict[str, tuple[str, ...]]:
+    """Classes of transformers that serve a task, by model type."""
+    found: dict[str, tuple[str, ...]] = {}
+    for task in kinds_of_task(name):
+        found |= _architectures(task.mapping)
+    return found
 
 
 @functools.cache
-def architectures_of(task: str) -> dict[str, tuple[str, ...]]:
-    """Classes of transformers that serve a task, by model type."""
+def _architectures(mapping: str) -> dict[str, tuple[str, ...]]:
     from transformers.models.auto import modeling_auto
 
-    table = getattr(modeling_auto, TASKS[task].mapping)
+    table = getattr(modeling_auto, mapping)
     return {key: (value,) if isinstance(value, str) else tuple(value) for key, value in table.items()}
 
 
@@ -137,4 +168,4 @@ def task_of(architecture: str) -> str | None:
     for name in TASKS:
         if TASKS[name].kind != "decoder" and any(architecture in names for names in architectures_of(name).values()):
             return name
-    return next((name for name, task in TASKS.items() if task.suffixes and architecture.endswith(task.suffixes)), None)
+    return next((task.name for task in _TABLE if task.suffixes and architecture.endswith(task.suffixes)), None)

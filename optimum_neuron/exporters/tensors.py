@@ -15,7 +15,7 @@ from ..errors import ModelError, WeightsError, refusal
 from ..weights import Checkpoint, StateDict, TensorSource
 from .kinds import kind_of
 from .source import ModelSource
-from .tasks import TASKS
+from .tasks import find_task
 
 
 def open_tensors(
@@ -38,7 +38,7 @@ def open_tensors(
         return Choice(value=_state_dict(source.module, source.name), reason="those of the model in memory")
     checkpoint = Checkpoint.open(source.folder)
     missing = sorted(names - checkpoint.specs.keys())
-    if not missing or not kind_of(task).converts(family):
+    if not missing or not kind_of(task, source.config.model_type).converts(family):
         return Choice(value=checkpoint, reason="mapped from the checkpoint's safetensors")
     model = load_original(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code, needed=names)
     return Choice(
@@ -81,7 +81,7 @@ def load_original(
         return source.module if source.module.dtype == getattr(torch, dtype) else _in_dtype(source.module, dtype)
     folder = source.folder
     try:
-        model, told = getattr(transformers, TASKS[task].auto_class).from_pretrained(
+        model, told = getattr(transformers, find_task(task, source.config.model_type).auto_class).from_pretrained(
             folder,
             config=copy.deepcopy(source.config),
             dtype=getattr(torch, dtype),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .causal_lm import NeuronModelForCausalLM
     from .sentences import NeuronModelForTextReranking, NeuronSentenceTransformer
     from .seq2seq import NeuronModelForSeq2SeqLM
+    from .speech import NeuronModelForSpeechSeq2Seq, NeuronWhisperForConditionalGeneration
     from .tasks import (
         NeuronModelForAudioClassification,
         NeuronModelForAudioFrameClassification,
@@ -44,20 +45,24 @@ __all__ = [
     "NeuronModelForSemanticSegmentation",
     "NeuronModelForSeq2SeqLM",
     "NeuronModelForSequenceClassification",
+    "NeuronModelForSpeechSeq2Seq",
     "NeuronModelForTextReranking",
     "NeuronModelForTokenClassification",
     "NeuronModelForXVector",
     "NeuronModelForZeroShotImageClassification",
     "NeuronSentenceTransformer",
     "NeuronTracedModel",
+    "NeuronWhisperForConditionalGeneration",
 ]
 
 _MODULES = {
     "NeuronModelForCausalLM": "causal_lm",
     "NeuronModelForSeq2SeqLM": "seq2seq",
+    "NeuronModelForSpeechSeq2Seq": "speech",
     "NeuronModelForTextReranking": "sentences",
     "NeuronSentenceTransformer": "sentences",
     "NeuronTracedModel": "traced",
+    "NeuronWhisperForConditionalGeneration": "speech",
 }
 """Where a name is; every other one is in `tasks.py`."""
 

@@ -15,11 +15,10 @@ from ..compiler.lower.lower import lower
 from ..compiler.memory import memory_need
 from ..compiler.neff import check_target, open_neff
 from ..compiler.package import WEIGHTS_MEMBER, read_program
-from ..configuration import CompileConfig, check_known
+from ..configuration import check_known
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError, refusal
 from ..exporters.folder import NEFF_FILE, FolderInfo, read_folder, verify_weights
-from ..exporters.kinds import kind_of
 from ..exporters.prepare import Prepared
 from ..exporters.request import COMMON_OPTIONS, plain_options, structure_differences
 from ..exporters.source import ModelSource, read_config
@@ -59,7 +58,7 @@ def load_exported(
     """
     asked = plain_options({key: value for key, value in asked.items() if value is not None})
     info = read_folder(folder)
-    check_known(asked, [*COMMON_OPTIONS, *kind_of(info.config.task).options], what=f"a model for {info.config.task}")
+    check_known(asked, [*COMMON_OPTIONS, *info.kind.options], what=f"a model for {info.config.task}")
     _check_asked(info, asked, folder)
     verify_weights(folder, info.artifact)
     # The machine that is simulated now comes before the one of the export: an artifact moves between instances.
@@ -69,7 +68,7 @@ def load_exported(
         check_target(neff, target.value.name, target.value.core.generation)
         program, metadata = read_program(neff), dict(neff.metadata)
         inlined = neff.read(WEIGHTS_MEMBER) if WEIGHTS_MEMBER in neff.names else None
-    _check_program(program, metadata, info.config, folder)
+    _check_program(program, metadata, info, folder)
     saved = read_config(folder, trust_remote_code=trust_remote_code)
     _check_config(config, saved, folder, info.config.task)
     host_level = asked.get("optlevel", info.config.optlevel)
@@ -138,10 +137,10 @@ def _check_config(asked: Any, saved: Any, folder: Path, task: str) -> None:
         )
 
 
-def _check_program(program: Program, metadata: dict[str, Any], config: CompileConfig, folder: Path) -> None:
+def _check_program(program: Program, metadata: dict[str, Any], info: FolderInfo, folder: Path) -> None:
     """A program that belongs to another `neuron_config.json` would fail in the middle of a generation."""
     problems = [f"its metadata has no {key}" for key in _METADATA if key not in metadata]
-    problems += kind_of(config.task).problems(program, metadata, config)
+    problems += info.kind.problems(program, metadata, info.config)
     if problems:
         raise ArtifactError(
             refusal(

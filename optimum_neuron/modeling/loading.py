@@ -20,7 +20,7 @@ from ..exporters.prepare import Prepared, open_cache, prepare
 from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config, structure_differences
 from ..exporters.save import save_folder
 from ..exporters.source import ModelSource, find_folder, load_source
-from ..exporters.tasks import TASKS
+from ..exporters.tasks import find_task, kinds_of_task
 from ..exporters.tensors import open_tensors
 from ..runtime.copies import Copies
 from ..runtime.executor import Executor
@@ -95,7 +95,7 @@ class NeuronModel:
                 trust_remote_code=where.get("trust_remote_code", False),
             )
             cls._check_task(prepared)
-            return cls(prepared)
+            return cls._wrap(prepared)
         if is_broken_export(folder) and not export:
             read_folder(folder)  # says what is missing
         if export is False:
@@ -131,9 +131,9 @@ class NeuronModel:
         disable_neuron_cache: bool = False,
         cache_url: str | None = None,
     ) -> Self:
-        complete, target = neuron_config(
-            source, {**asked, "task": asked.get("task") or cls.task}, trust_remote_code=trust_remote_code
-        )
+        task = asked.get("task") or cls.task
+        cls._require_kind(task, source)
+        complete, target = neuron_config(source, {**asked, "task": task}, trust_remote_code=trust_remote_code)
         prepared = prepare(
             source,
             complete,
@@ -152,7 +152,32 @@ class NeuronModel:
                     do="pass a folder with safetensors, or compile only, with main_export()",
                 )
             )
+        return cls._wrap(prepared)
+
+    @classmethod
+    def _wrap(cls, prepared: Prepared) -> Self:
+        """The object of a model; a class may have others for some architectures."""
         return cls(prepared)
+
+    @classmethod
+    def _require_kind(cls, task: str, source: ModelSource) -> None:
+        """Refuse an architecture that another class serves, though for the same task.
+
+        Raises:
+            ModelError: that class is named.
+        """
+        if len(kinds_of_task(task)) < 2:
+            return
+        served = find_task(task, source.config.model_type)
+        if served.kind != cls.kind:
+            raise ModelError(
+                refusal(
+                    asked=f"{cls.__name__} of {source.name}",
+                    found=f"a {source.config.model_type} model",
+                    why=f"for {task}, {served.model_class} serves this architecture",
+                    do=f"use {served.model_class}",
+                )
+            )
 
     @classmethod
     def _check_task(cls, prepared: Prepared) -> None:
@@ -161,17 +186,17 @@ class NeuronModel:
         Raises:
             ModelError: the exported folder serves another task.
         """
-        task = prepared.config.task
-        if cls.task in ("", task):
+        served = find_task(prepared.config.task, prepared.source.config.model_type)
+        if cls.task in ("", served.name) and cls.kind in ("", served.kind):
             return
         assert prepared.loaded is not None
         prepared.loaded.close()
         raise ModelError(
             refusal(
                 asked=f"{cls.__name__} of {prepared.source.name}",
-                found=f"it was exported for {task}",
+                found=f"it was exported for {served.name}, a {prepared.source.config.model_type} model",
                 why=f"{cls.__name__} serves {cls.task}",
-                do=f"use {TASKS[task].model_class}, or export the checkpoint for {cls.task}",
+                do=f"use {served.model_class}, or export the checkpoint for {cls.task}",
             )
         )
 

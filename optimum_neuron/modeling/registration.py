@@ -12,7 +12,7 @@ import transformers
 from transformers import PreTrainedConfig
 from transformers.models.auto import modeling_auto
 
-from ..exporters.tasks import TASKS
+from ..exporters.tasks import kinds_of_task
 
 
 class CompiledModelConfig(PreTrainedConfig):
@@ -22,8 +22,9 @@ class CompiledModelConfig(PreTrainedConfig):
 
 
 def register(model_class: type[Any]) -> type[Any]:
-    """Register a class for the auto class of its task; usable as a decorator."""
-    task = TASKS[model_class.task]
+    """Register a class for the auto class of its task and kind; usable as a decorator."""
+    rows = kinds_of_task(model_class.task)
+    task = next((row for row in rows if row.kind == model_class.kind), rows[0])
     getattr(transformers, task.auto_class).register(CompiledModelConfig, model_class, exist_ok=True)
     # Some pipelines read the table of names instead of the auto class.
     getattr(modeling_auto, task.mapping).setdefault(model_class.__name__, model_class.__name__)

@@ -1,38 +1,28 @@
-"""`NeuronModelForSeq2SeqLM`: a compiled encoder and decoder behind transformers' generation interface.
+"""`NeuronModelForSeq2SeqLM`: a compiled encoder and decoder of texts, such as T5, BART or Marian.
 
-`generate` runs the encoder once, then asks for one token after the other; its first call fills the cross-attention
-cache on the device, later ones only read it.
-
-Shape legend: R rows, S source tokens, T new target tokens, D hidden, V vocabulary.
+Shape legend: R rows, S source tokens, T new target tokens, D hidden.
 """
 
 from __future__ import annotations
 
 import inspect
-import logging
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..errors import ShapeError, refusal
 from ..exporters.prepare import Prepared
-from ..runtime.loaded import LoadedProgram, State
-from .cache import NeuronCache, own_cache
-from .calls import choose_bucket, run_rows
+from ..runtime.loaded import LoadedProgram
+from .cache import NeuronCache
+from .calls import choose_bucket
 from .checks import checked_mask, refuse_outputs
-from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
-from .loading import NeuronModel
+from .encoder_decoder import NeuronEncoderDecoder, encode_rows
 from .registration import register
 
-logger = logging.getLogger(__name__)
 
-_TOO_LONG = "shorten the source, or export with a larger sequence_length"
-
-
-class NeuronEncoder:
-    """The encoder of a compiled model, as `generate` calls it."""
+class NeuronTextEncoder:
+    """The encoder of a compiled model of texts, as `generate` calls it."""
 
     main_input_name = "input_ids"
 
@@ -66,28 +56,18 @@ class NeuronEncoder:
         """
         refuse_outputs(output_attentions, output_hidden_states)
         mask = checked_mask(input_ids, attention_mask, num_past=0, vocabulary=self._config.vocab_size)
-        num_rows, length = input_ids.shape
-        bucket = choose_bucket(length, self._neuron_config.source_buckets, what="source", do=_TOO_LONG).value
+        length = input_ids.shape[1]
+        do = "shorten the source, or export with a larger sequence_length"
+        bucket = choose_bucket(length, self._neuron_config.source_buckets, what="source", do=do).value
         filler = self._config.pad_token_id or 0
         ids = torch.nn.functional.pad(input_ids, (0, bucket - length), value=filler)
         mask = torch.nn.functional.pad(mask.long(), (0, bucket - length))
-        size = self._neuron_config.batch_size
-        state = self._loaded.take_state()
-        try:
-            parts = [
-                run_rows(
-                    self._loaded, f"encode_{bucket}", [ids[start : start + size], mask[start : start + size]], state
-                )
-                for start in range(0, num_rows, size)
-            ]
-        finally:
-            self._loaded.give_back(state)
-        output = BaseModelOutput(last_hidden_state=torch.cat(parts)[:, :length])
+        output = BaseModelOutput(last_hidden_state=encode_rows(self._loaded, bucket, [ids, mask])[:, :length])
         return output.to_tuple() if return_dict is False else output
 
 
 @register
-class NeuronModelForSeq2SeqLM(NeuronModel, CompiledGenerationMixin):
+class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
     """An encoder-decoder compiled for a simulated NeuronCore, such as T5, BART or Marian.
 
     Example:
@@ -105,16 +85,13 @@ class NeuronModelForSeq2SeqLM(NeuronModel, CompiledGenerationMixin):
     """
 
     task = "text2text-generation"
+    kind = "seq2seq"
     main_input_name = "input_ids"
     input_modalities = ("text",)
-    output_modalities = ("text",)
-    base_model_prefix = "model"
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
-        self.encoder = NeuronEncoder(self.loaded, self.config, self.neuron_config)
-        self._vocabulary: int = getattr(self.config, "decoder_vocab_size", None) or self.config.vocab_size
-        self.generation_config = saved_generation_config(prepared.source.folder, self.config)
+        self.encoder = NeuronTextEncoder(self.loaded, self.config, self.neuron_config)
 
     def forward(
         self,
@@ -149,23 +126,16 @@ class NeuronModelForSeq2SeqLM(NeuronModel, CompiledGenerationMixin):
         """
         refuse_outputs(output_attentions, output_hidden_states)
         hidden_RSD = self._hidden(input_ids, attention_mask, encoder_outputs)
-        cache = own_cache(past_key_values, self.loaded, self.batch_size)
-        ids_RT = self._checked_target(decoder_input_ids, decoder_attention_mask, cache.columns)
-        num_rows, mask_RS = ids_RT.shape[0], _source_mask(attention_mask, hidden_RSD, ids_RT.shape[0])
-        cache.reserve(num_rows, self.loaded)
-        groups = [
-            self._run(ids_RT[rows], mask_RS[rows], hidden_RSD[rows], cache.columns, state)
-            for rows, state in cache.row_groups(num_rows)
-        ]
-        logits = torch.cat(groups)
-        cache.add(ids_RT.shape[1], logits)
-        keep = self.config.use_cache if use_cache is None else use_cache
-        output = Seq2SeqLMOutput(
-            logits=logits,
-            past_key_values=cache if keep else None,
-            encoder_last_hidden_state=hidden_RSD,
+        mask_RS = torch.ones(hidden_RSD.shape[:2]) if attention_mask is None else attention_mask
+        return self._decode(
+            hidden_RSD,
+            mask_RS.long(),
+            decoder_input_ids,
+            decoder_attention_mask,
+            past_key_values,
+            use_cache=use_cache,
+            return_dict=return_dict,
         )
-        return output.to_tuple() if return_dict is False else output
 
     def _hidden(
         self, input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, encoder_outputs: Any
@@ -184,121 +154,4 @@ class NeuronModelForSeq2SeqLM(NeuronModel, CompiledGenerationMixin):
             )
         return self.encoder(input_ids, attention_mask)[0]
 
-    def _checked_target(self, ids: torch.Tensor | None, mask: torch.Tensor | None, num_past: int) -> torch.Tensor:
-        if ids is None:
-            raise ShapeError(
-                refusal(
-                    asked="a call without decoder_input_ids",
-                    found="no target to continue",
-                    why="the graph gives logits of what follows a target",
-                    do="pass decoder_input_ids that begin with decoder_start_token_id, or call generate()",
-                )
-            )
-        checked = checked_mask(ids, mask, num_past=num_past, vocabulary=self._vocabulary)
-        if not checked.all():
-            raise ShapeError(
-                refusal(
-                    asked="decoder_attention_mask with zeros",
-                    found=f"{int((checked == 0).sum())} tokens that are not to be seen",
-                    why="a target's tokens all see those before them in the compiled graph",
-                    do="pass targets of one length, without padding",
-                )
-            )
-        if num_past + ids.shape[1] > self.decoder_sequence_length:
-            raise ShapeError(
-                refusal(
-                    asked=f"a target of {num_past + ids.shape[1]} tokens",
-                    found=f"compiled for {self.decoder_sequence_length}",
-                    why="the cache has one slot for each token of decoder_sequence_length",
-                    do="lower max_new_tokens, or export with a larger decoder_sequence_length",
-                )
-            )
-        return ids
-
-    def _run(
-        self, ids_RT: torch.Tensor, mask_RS: torch.Tensor, hidden_RSD: torch.Tensor, num_past: int, state: State
-    ) -> torch.Tensor:
-        """Logits [R, T, V] of rows that share one set of state, token by token."""
-        num_source, found = mask_RS.shape[1], []
-        whole_RS = torch.nn.functional.pad(mask_RS, (0, self.neuron_config.num_source_slots - num_source))
-        for column in range(ids_RT.shape[1]):
-            token_R1, position = ids_RT[:, column : column + 1], num_past + column
-            if position == 0:
-                bucket = choose_bucket(num_source, self.source_buckets, what="source", do=_TOO_LONG).value
-                hidden = torch.nn.functional.pad(hidden_RSD.float(), (0, 0, 0, bucket - num_source))
-                inputs = [token_R1, whole_RS[:, :bucket], hidden]
-                found.append(run_rows(self.loaded, f"prefill_{bucket}", inputs, state))
-            else:
-                inputs = [token_R1, whole_RS]
-                found.append(run_rows(self.loaded, "decode", inputs, state, torch.tensor([position])))
-        return torch.cat(found, 1)
-
-    # What GenerationMixin asks of a model.
-
-    def get_encoder(self, modality: str | None = None) -> NeuronEncoder:
-        """The compiled encoder."""
-        return self.encoder
-
-    def _prepare_cache_for_generation(
-        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> None:
-        refuse_cache_implementation(generation_config)
-        limit = self.decoder_sequence_length
-        if generation_config.max_length > limit:
-            logger.warning(
-                "a target is limited to %d tokens instead of %d: the model was compiled for decoder_sequence_length=%d",
-                limit,
-                generation_config.max_length,
-                limit,
-            )
-            generation_config.max_length = limit
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)
-
-    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """As transformers does it; only `forward`'s inputs stay."""
-        return known_inputs(super().prepare_inputs_for_generation(*args, **kwargs), _INPUTS)
-
-    @property
-    def input_static_shapes(self) -> dict[str, Any]:
-        """Compiled size or sizes of each axis."""
-        data = self.neuron_config.to_dict()
-        return {axis: data[axis] for axis in ("batch_size", "sequence_length", "decoder_sequence_length")}
-
-    @property
-    def source_buckets(self) -> tuple[int, ...]:
-        """Source lengths that were compiled."""
-        return self.neuron_config.source_buckets
-
-    @property
-    def decoder_sequence_length(self) -> int:
-        """Tokens that a target can hold."""
-        return self.neuron_config.num_target_slots
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of the compiled graphs."""
-        return self.neuron_config.batch_size
-
-
-_INPUTS = frozenset(inspect.signature(NeuronModelForSeq2SeqLM.forward).parameters)
-
-
-def _source_mask(mask: torch.Tensor | None, hidden_RSD: torch.Tensor, num_rows: int) -> torch.Tensor:
-    """The mask of the sources, of ones where there is none.
-
-    Raises:
-        ShapeError: sources, mask and targets are not of the same rows and tokens.
-    """
-    shape = hidden_RSD.shape[:2]
-    if shape[0] != num_rows or (mask is not None and mask.shape != shape):
-        found = "no attention_mask" if mask is None else f"attention_mask of {list(mask.shape)}"
-        raise ShapeError(
-            refusal(
-                asked=f"{num_rows} targets over sources of {list(shape)} with {found}",
-                found="shapes that do not belong together",
-                why="each target reads its own source, of which the mask has each token once",
-                do="pass a source and a mask row for each target",
-            )
-        )
-    return torch.ones(shape, dtype=torch.long) if mask is None else mask.long()
+    inputs = frozenset(inspect.signature(forward).parameters)

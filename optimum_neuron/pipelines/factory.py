@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, ModelError, nearest, refusal
-from ..exporters.tasks import TASKS, Task
+from ..exporters.tasks import TASKS, Task, find_task, kinds_of_task
 
 if TYPE_CHECKING:
     from transformers import Pipeline
@@ -93,14 +93,16 @@ def pipeline(
     served = _served(plain_name(name))
     known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS, "data_parallel_mode")
     loading = {key: options.pop(key) for key in known if key in options}
-    model_class = getattr(modeling, served.model_class)
     loaded: NeuronModel
     if isinstance(model, NeuronModel):
         loaded = model
         options |= _for_a_loaded_model(loading)
         _require_task(served, loaded)
     else:
-        loaded = model_class.from_pretrained(_named(name, model), export=export, **loading)
+        path = _named(name, model)
+        where = {key: value for key, value in loading.items() if key in SOURCE_OPTIONS}
+        model_class = getattr(modeling, _of_architecture(served, path, where).model_class)
+        loaded = model_class.from_pretrained(path, export=export, **loading)
     given = {"tokenizer": tokenizer, "image_processor": image_processor, "feature_extractor": feature_extractor}
     parts = {kind: part for kind, part in given.items() if part is not None}
     for kind in _NEEDS.get(name, ("tokenizer",)):
@@ -138,6 +140,15 @@ def _served(name: str) -> Task:
             do="pass one of them",
         )
     )
+
+
+def _of_architecture(served: Task, model: str | Path, where: dict[str, Any]) -> Task:
+    """The row of a task for a model; only where models of two kinds serve it, the model is looked at."""
+    if len(kinds_of_task(served.name)) == 1:
+        return served
+    from ..exporters.source import load_source
+
+    return find_task(served.name, load_source(model, **where).config.model_type)
 
 
 def _named(name: str, model: str | Path | None) -> str | Path:

@@ -1,17 +1,20 @@
 """A transformers encoder-decoder called the way each graph calls it, with its caches as graph inputs.
 
-encode_<n>   a source of up to n tokens: hidden states
+encode_<n>   a source of up to n tokens, frames or samples: hidden states
 prefill_<n>  the first token of a target: the source's cross-attention keys and values are computed and kept
 decode       one more token of the target
 
-All rows of a call are at the same position of their targets, as in transformers' own cache.
+Rows of text are all at the same position of their targets, as in transformers' own cache. Decoders of speech take a
+position for each row.
 
-Shape legend: B batch, S source tokens, T target slots, D hidden, K heads, H head width, V vocabulary.
+Shape legend: B batch, N places of a source, S hidden states of it, T target slots, D hidden, K heads, H head width,
+V vocabulary.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,12 +24,21 @@ from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...models.generic.cache import SlotLayer
+from .recording import known_length, valid_places
+from .sources import Source
 
 MODEL = "model"
 """Attribute of the entries that holds the model: the first part of a program's weight names."""
 
 STATES = ("self_key", "self_value", "cross_key", "cross_value")
 """What each layer keeps, in the order in which the states are passed."""
+
+
+@dataclasses.dataclass
+class EncodedSource(BaseModelOutput):
+    """Hidden states of a source, with the mask over them that some decoders look for here."""
+
+    attention_mask: torch.Tensor | None = None
 
 
 class TargetLayer(SlotLayer):
@@ -74,54 +86,68 @@ class SourceLayer(CacheLayerMixin):
 
 
 class EncodeEntry(nn.Module):
-    """Source tokens to hidden states."""
+    """A source to hidden states [B, S, D] in float32."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, source: Source) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.source = model, source
 
-    def forward(self, input_ids_BS: torch.Tensor, attention_mask_BS: torch.Tensor) -> torch.Tensor:
-        """Hidden states [B, S, D] in float32."""
-        length = input_ids_BS.shape[1]
-        mask = attention_mask_BS.bool()[:, None, None, :].expand(-1, 1, length, -1)
-        encoder: Any = self.model.get_encoder()
-        return encoder(input_ids=input_ids_BS, attention_mask=mask).last_hidden_state.float()
+    def forward(self, content: torch.Tensor, mask_BN: torch.Tensor | None = None) -> torch.Tensor:
+        """`content` is [B, N], or [B, channels, N]."""
+        encoder: Any = self.model.get_encoder()  # type: ignore[operator]
+        if mask_BN is None:
+            return encoder(content.to(dtype_of(self.model))).last_hidden_state.float()
+        if self.source.name == "input_ids":
+            mask = mask_BN.bool()[:, None, None, :].expand(-1, 1, content.shape[1], -1)
+            return encoder(input_ids=content, attention_mask=mask).last_hidden_state.float()
+        with known_length(encoder, mask_BN):
+            content = content.to(dtype_of(self.model))
+            return encoder(content, attention_mask=valid_places(mask_BN, self.source)).last_hidden_state.float()
 
 
 class TargetEntry(nn.Module):
     """One token of a target to logits; the first one reads the source too."""
 
-    def __init__(self, model: nn.Module, *, is_first: bool) -> None:
+    def __init__(self, model: nn.Module, source: Source, *, is_first: bool) -> None:
         super().__init__()
-        self.model, self.is_first = model, is_first
+        self.model, self.source, self.is_first = model, source, is_first
 
-    def forward(self, token_B1: torch.Tensor, mask_BS: torch.Tensor, given: torch.Tensor, states: list[torch.Tensor]):  # type: ignore[no-untyped-def]
-        """Logits [B, 1, V] in float32; `given` has the source's hidden states for the first token, else a position."""
+    def forward(self, token_B1: torch.Tensor, *rest: Any) -> torch.Tensor:
+        """Logits [B, 1, V] in float32.
+
+        The rest is the mask [B, S] where the source has one, then for the first token the source's hidden states
+        [B, S, D] and for later ones a position [1] or [B, 1], then the list of states.
+        """
+        *masks, given, states = rest
         position = torch.zeros(1, dtype=torch.int64) if self.is_first else given
+        num_states, num_slots = states[2].shape[2], states[0].shape[3]
         # Later tokens do not read the source again; transformers wants something to see that there is one.
-        hidden_BSD = given.to(self._dtype) if self.is_first else torch.zeros(*mask_BS.shape, 1)
-        num_slots = states[0].shape[3]
-        seen_B11T = (torch.arange(num_slots) <= position).expand(token_B1.shape[0], 1, 1, num_slots)
-        positions_B1 = position[None].expand(token_B1.shape[0], 1)
+        hidden_BSD = given.to(dtype_of(self.model)) if self.is_first else torch.zeros(len(token_B1), num_states, 1)
+        positions_B1 = position.expand(token_B1.shape[0], 1)
+        seen_B11T = torch.arange(num_slots) <= positions_B1[:, None, None, :]
+        source_mask = masks[0].bool()[:, None, None, :] if masks else None
         layers = list(zip(*[iter(states)] * len(STATES), strict=True))
         cache = EncoderDecoderCache(
             Cache(layers=[TargetLayer(keys, values, positions_B1, position) for keys, values, _, _ in layers]),
             Cache(layers=[SourceLayer(keys, values, is_filled=not self.is_first) for _, _, keys, values in layers]),
         )
+        by_row = {"decoder_position_ids": positions_B1} if self.source.has_row_positions else {}
         with known_positions(self.model):
             output = self.model(
                 decoder_input_ids=token_B1,
                 decoder_attention_mask=seen_B11T,
-                encoder_outputs=BaseModelOutput(last_hidden_state=hidden_BSD),
-                attention_mask=mask_BS.bool()[:, None, None, :],
+                encoder_outputs=EncodedSource(last_hidden_state=hidden_BSD, attention_mask=source_mask),
+                attention_mask=source_mask,
                 past_key_values=cache,
                 use_cache=True,
+                **by_row,
             )
         return output.logits.float()
 
-    @property
-    def _dtype(self) -> torch.dtype:
-        return next(parameter.dtype for parameter in self.model.parameters())
+
+def dtype_of(model: nn.Module) -> torch.dtype:
+    """What the model computes in."""
+    return next(parameter.dtype for parameter in model.parameters())
 
 
 @contextlib.contextmanager

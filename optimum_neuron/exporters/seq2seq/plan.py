@@ -18,62 +18,65 @@ from ...errors import ModelError, refusal
 from ...models.registry import cast_weights, persistent_buffers
 from ..kinds import Kind, Plan
 from ..source import ModelSource
-from ..tasks import TASKS, architectures_of, tasks_of
-from .configuration import NeuronSeq2SeqConfig
-from .entry import MODEL, STATES, EncodeEntry, TargetEntry
+from ..tasks import architectures_of, find_task, tasks_of
+from .configuration import EncoderDecoderConfig, NeuronSeq2SeqConfig
+from .entry import MODEL, STATES, EncodedSource, EncodeEntry, TargetEntry, dtype_of
+from .sources import Source, find_source
 from .validate import validate_seq2seq
 
 
 class Seq2SeqKind(Kind):
-    """Models that read a source and write a target."""
+    """Models that read a text and write one; `speech.py` has those that read sounds."""
 
     name = "seq2seq"
     config_class = NeuronSeq2SeqConfig
     options = ("batch_size", "sequence_length", "decoder_sequence_length")
 
-    def resolve(
-        self, source: ModelSource, config: NeuronSeq2SeqConfig, *, trust_remote_code: bool
-    ) -> NeuronSeq2SeqConfig:
+    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
         """Fill in both lengths."""
         require_seq2seq(source.config, config.task)
         return config.resolve(num_positions=getattr(source.config, "max_position_embeddings", None))
 
-    def plan(self, source: ModelSource, config: NeuronSeq2SeqConfig, *, trust_remote_code: bool) -> Plan:
+    def plan(self, source: ModelSource, config: EncoderDecoderConfig, *, trust_remote_code: bool) -> Plan:
         """Build the model without weights and return the captures of its entry points."""
         model = build_model(source, config, trust_remote_code=trust_remote_code)
-        states = state_specs(model, config)
+        read = find_source(model)
+        states = state_specs(model, read, config)
         names = [name for name, _ in model.named_parameters()] + [name for name, _ in persistent_buffers(model)]
         reason = f"{source.config.model_type} through transformers' own modules, with its caches as graph inputs"
         return Plan(
             choice=Choice(value=source.config.model_type, reason=reason),
-            captures=_captures(model, config, states),
+            captures=_captures(model, read, config, states),
             weight_sources={f"{MODEL}.{name}": (name,) for name in names},
-            facts={},
+            facts={"source": read.to_dict()},
         )
 
     def validate(
         self, loaded: Any, reference: Any, metadata: Mapping[str, Any], config: Any, *, atol: float | None
     ) -> list[Any]:
         """Compare encoder, first token and later tokens with the original."""
-        return validate_seq2seq(loaded, reference, config, atol=atol)
+        return validate_seq2seq(loaded, reference, Source(**metadata["source"]), config, atol=atol)
 
-    def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronSeq2SeqConfig) -> list[str]:
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: EncoderDecoderConfig) -> list[str]:
         """What in a program does not belong to a configuration."""
+        if "source" not in metadata:
+            return ["its metadata has no source"]
         graphs = graph_names(config)
         if set(program.graphs) != graphs:
             return [f"its graphs are {', '.join(sorted(program.graphs))} instead of {', '.join(sorted(graphs))}"]
-        shape = program.graphs["decode"].inputs["attention_mask"].shape
         problems = []
-        if shape != (config.batch_size, config.num_source_slots):
-            found = f"{shape[0]} rows and sources of {shape[1]}"
-            problems.append(f"its graphs have {found} instead of {config.batch_size} and {config.num_source_slots}")
+        longest = config.source_buckets[-1]
+        shape = program.graphs[f"encode_{longest}"].inputs[metadata["source"]["name"]].shape
+        if (shape[0], shape[-1]) != (config.batch_size, longest):
+            found = f"{shape[0]} rows and sources of {shape[-1]}"
+            problems.append(f"its graphs have {found} instead of {config.batch_size} and {longest}")
         slots = {spec.shape[3] for name, spec in program.states.items() if name.startswith("self_key")}
         if slots != {config.num_target_slots}:
             problems.append(f"its cache has not decoder_sequence_length={config.num_target_slots} slots")
         return problems
 
 
-def graph_names(config: NeuronSeq2SeqConfig) -> set[str]:
+def graph_names(config: EncoderDecoderConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     return {"decode", *(f"{kind}_{bucket}" for bucket in config.source_buckets for kind in ("encode", "prefill"))}
 
@@ -98,7 +101,7 @@ def require_seq2seq(config: Any, task: str) -> None:
     )
 
 
-def build_model(source: ModelSource, config: NeuronSeq2SeqConfig, *, trust_remote_code: bool) -> Any:
+def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remote_code: bool) -> Any:
     """The model without weights.
 
     Raises:
@@ -107,7 +110,7 @@ def build_model(source: ModelSource, config: NeuronSeq2SeqConfig, *, trust_remot
     import transformers
     from accelerate import init_empty_weights
 
-    auto_class = getattr(transformers, TASKS[config.task].auto_class)
+    auto_class = getattr(transformers, find_task(config.task, source.config.model_type).auto_class)
     try:
         with init_empty_weights(include_buffers=False):
             model = auto_class.from_config(
@@ -127,9 +130,9 @@ def build_model(source: ModelSource, config: NeuronSeq2SeqConfig, *, trust_remot
     return model.eval()
 
 
-def state_specs(model: Any, config: NeuronSeq2SeqConfig) -> dict[str, TensorSpec]:
+def state_specs(model: Any, read: Source, config: EncoderDecoderConfig) -> dict[str, TensorSpec]:
     """Caches of every decoder layer: `self_key` [B, K, H, T], `self_value` [B, K, T, H], both `cross` [B, K, S, H]."""
-    rows, target, source = config.batch_size, config.num_target_slots, config.num_source_slots
+    rows, target, source = config.batch_size, config.num_target_slots, read.num_states(config.source_buckets[-1])
     specs: dict[str, TensorSpec] = {}
     for layer, (heads, width) in enumerate(_head_shapes(model)):
         shapes = (
@@ -149,34 +152,35 @@ def _head_shapes(model: Any) -> list[tuple[int, int]]:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_parameters(model, mode), mode, torch.no_grad():
         token = torch.zeros(1, 1, dtype=torch.int64)
+        hidden = EncodedSource(last_hidden_state=torch.zeros(1, 1, hidden_width(model), dtype=dtype_of(model)))
         try:
-            cache = model(input_ids=token, decoder_input_ids=token, use_cache=True).past_key_values
+            cache = model(encoder_outputs=hidden, decoder_input_ids=token, use_cache=True).past_key_values
         except RuntimeError as error:
             raise capture_error(model, "one token", error) from error
     return [(layer.keys.shape[1], layer.keys.shape[3]) for layer in cache.self_attention_cache.layers]
 
 
-def _captures(model: nn.Module, config: NeuronSeq2SeqConfig, states: dict[str, TensorSpec]) -> list[Recapture]:
-    rows = config.batch_size
-    width = int(model.get_input_embeddings().embedding_dim)
-    token = TensorSpec(shape=(rows, 1), dtype="int64")
+def hidden_width(model: Any) -> int:
+    """Values of a hidden state of the encoder, which are those of an embedding of the decoder."""
+    return int(model.get_input_embeddings().embedding_dim)
 
-    def tokens(length: int) -> TensorSpec:
-        return TensorSpec(shape=(rows, length), dtype="int64")
 
-    encode, first, later = EncodeEntry(model), TargetEntry(model, is_first=True), TargetEntry(model, is_first=False)
+def _captures(
+    model: nn.Module, read: Source, config: EncoderDecoderConfig, states: dict[str, TensorSpec]
+) -> list[Recapture]:
+    rows, longest = config.batch_size, config.source_buckets[-1]
+    token = {"decoder_input_ids": TensorSpec(shape=(rows, 1), dtype="int64")}
+    encode = EncodeEntry(model, read)
+    first, later = TargetEntry(model, read, is_first=True), TargetEntry(model, read, is_first=False)
     captures: list[Recapture] = []
     for length in config.source_buckets:
-        source = {"input_ids": tokens(length), "attention_mask": tokens(length)}
+        source = read.inputs(rows, length)
         captures.append(functools.partial(_capture, encode, f"encode_{length}", source, None, "last_hidden_state"))
-        hidden = TensorSpec(shape=(rows, length, width), dtype="float32")
-        start = {"decoder_input_ids": token, "attention_mask": tokens(length), "encoder_hidden_states": hidden}
+        hidden = TensorSpec(shape=(rows, read.num_states(length), hidden_width(model)), dtype="float32")
+        start = token | read.masks(rows, length) | {"encoder_hidden_states": hidden}
         captures.append(functools.partial(_capture, first, f"prefill_{length}", start, states, "logits"))
-    step = {
-        "decoder_input_ids": token,
-        "attention_mask": tokens(config.num_source_slots),
-        "position": TensorSpec(shape=(1,), dtype="int64"),
-    }
+    position = TensorSpec(shape=(rows, 1) if read.has_row_positions else (1,), dtype="int64")
+    step = token | read.masks(rows, longest) | {"position": position}
     return [*captures, functools.partial(_capture, later, "decode", step, states, "logits")]
 
 

@@ -1,4 +1,7 @@
-"""Compare a compiled encoder-decoder with the original in float32: hidden states, first token, later tokens."""
+"""Compare a compiled encoder-decoder with the original in float32: hidden states, first token, later tokens.
+
+The original reads each row alone and without padding.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..validate import SEED, OutputError, compare, default_tolerance, require_agreement
-from .configuration import NeuronSeq2SeqConfig
+from .configuration import EncoderDecoderConfig
+from .sources import Source
 
 if TYPE_CHECKING:
     from ...runtime.loaded import LoadedProgram
@@ -17,13 +21,14 @@ NUM_STEPS = 4
 
 
 def validate_seq2seq(
-    loaded: LoadedProgram, reference: Any, config: NeuronSeq2SeqConfig, *, atol: float | None = None
+    loaded: LoadedProgram, reference: Any, source: Source, config: EncoderDecoderConfig, *, atol: float | None = None
 ) -> list[OutputError]:
-    """Run random sources, the last one a quarter shorter, and random targets through both.
+    """Run random sources, the last one a quarter shorter where that can be, and random targets through both.
 
     Args:
         loaded: the compiled program with the original's weights.
         reference: the transformers model in float32.
+        source: what the encoder reads.
         config: complete configuration.
         atol: absolute tolerance; None derives it from the arithmetic.
 
@@ -32,49 +37,74 @@ def validate_seq2seq(
     """
     errors = []
     for bucket in config.source_buckets:
-        errors += _compared(loaded, reference, config, bucket, atol)
+        generator = torch.Generator().manual_seed(SEED)
+        rows, num_steps = config.batch_size, min(NUM_STEPS, config.num_target_slots)
+        content = _random(source, reference.config, rows, bucket, generator)
+        lengths, shorter = [bucket] * rows, bucket - bucket // 4
+        if source.is_masked and source.num_states(shorter):
+            lengths[-1] = shorter
+        targets = torch.randint(reference.config.vocab_size, (rows, num_steps), generator=generator)
+        theirs = _original(reference, source, content, lengths, targets)
+        ours = _compiled(loaded, source, config, content, lengths, targets)
+        names = [f"encode_{bucket}.last_hidden_state", f"prefill_{bucket}.logits"]
+        names += [f"decode.logits[{step}] after prefill_{bucket}" for step in range(1, num_steps)]
+        for name, found, wanted in zip(names, ours, theirs, strict=True):
+            tolerance = default_tolerance(config, wanted.abs().max().item()) if atol is None else atol
+            errors.append(compare(name, found, wanted, tolerance=tolerance))
     return require_agreement(errors, lambda failed: f"the first is {failed[0].output}")
 
 
-def _compared(
-    loaded: LoadedProgram, reference: Any, config: NeuronSeq2SeqConfig, bucket: int, atol: float | None
-) -> list[OutputError]:
-    generator = torch.Generator().manual_seed(SEED)
-    rows, num_steps = config.batch_size, min(NUM_STEPS, config.num_target_slots)
-    vocabulary, padding = reference.config.vocab_size, reference.config.pad_token_id or 0
-    ids, mask = (
-        torch.randint(vocabulary, (rows, bucket), generator=generator),
-        torch.ones(rows, bucket, dtype=torch.int64),
-    )
-    mask[-1, bucket - bucket // 4 :] = 0
-    ids = ids.masked_fill(mask == 0, padding)
-    targets = torch.randint(vocabulary, (rows, num_steps), generator=generator)
-    with torch.no_grad():
-        # Without a mask of its own: an architecture may take its padding token for padding.
-        original = reference(
-            input_ids=ids,
-            attention_mask=mask,
-            decoder_input_ids=targets,
-            decoder_attention_mask=torch.ones_like(targets),
-        )
+def _random(source: Source, config: Any, rows: int, length: int, generator: torch.Generator) -> torch.Tensor:
+    shape = source.inputs(rows, length)[source.name].shape
+    if source.dtype == "int64":
+        return torch.randint(config.vocab_size, shape, generator=generator)
+    return torch.randn(shape, generator=generator)
+
+
+def _original(
+    reference: Any, source: Source, content: torch.Tensor, lengths: list[int], targets: torch.Tensor
+) -> list[torch.Tensor]:
+    """Hidden states of all rows [states, D], then the logits [rows, V] after each token."""
+    outputs = []
+    for row, length in enumerate(lengths):
+        alone, target = content[row : row + 1, ..., :length], targets[row : row + 1]
+        # With masks: an architecture may take its padding token for padding.
+        masks = {"attention_mask": torch.ones_like(alone, dtype=torch.int64)} if source.is_masked else {}
+        inputs = {source.name: alone, **masks, "decoder_attention_mask": torch.ones_like(target)}
+        with torch.no_grad():
+            outputs.append(reference(**inputs, decoder_input_ids=target))
+    hidden = torch.cat([output.encoder_last_hidden_state[0] for output in outputs])
+    logits = torch.cat([output.logits for output in outputs])
+    return [hidden.float(), *logits.float().unbind(1)]
+
+
+def _compiled(
+    loaded: LoadedProgram,
+    source: Source,
+    config: EncoderDecoderConfig,
+    content: torch.Tensor,
+    lengths: list[int],
+    targets: torch.Tensor,
+) -> list[torch.Tensor]:
+    """The same from a padded batch, token by token."""
+    bucket, longest = content.shape[-1], config.source_buckets[-1]
+    mask = torch.stack([torch.arange(bucket) < length for length in lengths]).long()
+    counts = [source.num_states(length) for length in lengths]
     state = loaded.take_state()
-    hidden = loaded.run(f"encode_{bucket}", [ids, mask], state)["last_hidden_state"]
-    first = loaded.run(f"prefill_{bucket}", [targets[:, :1].contiguous(), mask, hidden], state)["logits"]
-    whole_mask = torch.nn.functional.pad(mask, (0, config.num_source_slots - bucket))
-    found = {
-        f"encode_{bucket}.last_hidden_state": (hidden[mask.bool()], original.encoder_last_hidden_state[mask.bool()]),
-        f"prefill_{bucket}.logits": (first, original.logits[:, :1]),
-    }
-    for step in range(1, num_steps):
-        inputs = [targets[:, step : step + 1].contiguous(), whole_mask, torch.tensor([step])]
-        logits = loaded.run("decode", inputs, state)["logits"]
-        found[f"decode.logits[{step}] after prefill_{bucket}"] = (logits, original.logits[:, step : step + 1])
+    inputs = [content * mask.to(content.dtype), mask] if source.is_masked else [content]
+    hidden = loaded.run(f"encode_{bucket}", inputs, state)["last_hidden_state"]
+    inputs = [targets[:, :1].contiguous(), *_state_masks(source, counts, bucket), hidden]
+    logits = [loaded.run(f"prefill_{bucket}", inputs, state)["logits"]]
+    shape = loaded.program.graphs["decode"].inputs["position"].shape
+    for step in range(1, targets.shape[1]):
+        token, position = targets[:, step : step + 1].contiguous(), torch.full(shape, step)
+        inputs = [token, *_state_masks(source, counts, longest), position]
+        logits.append(loaded.run("decode", inputs, state)["logits"])
     loaded.give_back(state)
-    return [_error(name, ours, theirs.float(), config, atol) for name, (ours, theirs) in found.items()]
+    return [torch.cat([hidden[row, :count] for row, count in enumerate(counts)]), *(step[:, 0] for step in logits)]
 
 
-def _error(
-    name: str, found: torch.Tensor, original: torch.Tensor, config: NeuronSeq2SeqConfig, atol: float | None
-) -> OutputError:
-    tolerance = default_tolerance(config, original.abs().max().item()) if atol is None else atol
-    return compare(name, found, original, tolerance=tolerance)
+def _state_masks(source: Source, counts: list[int], length: int) -> list[torch.Tensor]:
+    """The mask over the states of each row, where the source has one."""
+    places = torch.arange(source.num_states(length))
+    return [torch.stack([places < count for count in counts]).long()] if source.is_masked else []

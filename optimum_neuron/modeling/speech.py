@@ -1,0 +1,202 @@
+"""`NeuronModelForSpeechSeq2Seq`: a compiled encoder of sounds with a decoder of text, Whisper or Moonshine.
+
+Whisper generates through transformers' own `WhisperGenerationMixin`, so timestamps, languages, prompts, fallback
+temperatures and recordings longer than its window work as they do there.
+
+Shape legend: R rows, C channels, N frames or samples, S hidden states, D hidden.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any, Self
+
+import torch
+from transformers.modeling_outputs import Seq2SeqLMOutput
+from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
+from transformers.utils import ModelOutput
+
+from ..errors import ConfigError, ModelError, refusal
+from ..exporters.prepare import Prepared
+from ..exporters.seq2seq.entry import EncodedSource
+from ..exporters.seq2seq.sources import Source
+from ..runtime.loaded import LoadedProgram
+from .cache import NeuronCache
+from .checks import refuse_outputs
+from .encoder_decoder import NeuronEncoderDecoder, encode_rows
+from .registration import register
+from .sounds import checked_sound
+
+
+class NeuronSpeechEncoder:
+    """The encoder of a compiled model of sounds, as `generate` calls it."""
+
+    def __init__(self, loaded: LoadedProgram, source: Source, buckets: tuple[int, ...]) -> None:
+        self._loaded, self._source, self._buckets = loaded, source, buckets
+        self.main_input_name = source.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward`."""
+        return self.forward(*args, **kwargs)
+
+    def forward(
+        self,
+        input_features: torch.Tensor | None = None,
+        input_values: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> EncodedSource | tuple[torch.Tensor, ...]:
+        """Hidden states of sounds.
+
+        Args:
+            input_features: spectrograms [rows, channels, frames] (Whisper); any number of rows.
+            input_values: recordings [rows, samples] (Moonshine); any number of rows.
+            attention_mask: 1 for real samples, zeros at the end of a row; Whisper does not read it.
+            output_attentions: not possible: the compiled graph does not return them.
+            output_hidden_states: not possible either.
+            return_dict: False returns a tuple.
+
+        Raises:
+            ShapeError: the sound is of another form or length than compiled.
+            ConfigError: something was asked for that the graph does not compute.
+        """
+        refuse_outputs(output_attentions, output_hidden_states)
+        given = {"input_features": input_features, "input_values": input_values}
+        sound = checked_sound(given, attention_mask, self._source, self._buckets)
+        hidden_RSD = encode_rows(self._loaded, sound.bucket, sound.inputs)[:, : sound.num_states]
+        output = EncodedSource(last_hidden_state=hidden_RSD, attention_mask=sound.mask_RS)
+        return output.to_tuple() if return_dict is False else output
+
+
+@register
+class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
+    """An encoder-decoder that transcribes, compiled for a simulated NeuronCore: Whisper or Moonshine.
+
+    Example:
+        ```python no-run
+        from optimum_neuron import NeuronModelForSpeechSeq2Seq, pipeline
+
+        model = NeuronModelForSpeechSeq2Seq.from_pretrained("whisper-tiny.en", export=True, torch_dtype="bfloat16")
+        transcribe = pipeline("automatic-speech-recognition", model)
+        print(transcribe("speech.wav")["text"])
+        ```
+    """
+
+    task = "automatic-speech-recognition"
+    kind = "speech"
+    input_modalities = ("audio",)
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__(prepared)
+        self.encoder = NeuronSpeechEncoder(self.loaded, self.source, self.source_buckets)
+        self.main_input_name = self.source.name
+
+    @classmethod
+    def _wrap(cls, prepared: Prepared) -> Self:
+        is_whisper = prepared.source.config.model_type == "whisper"
+        if cls is NeuronModelForSpeechSeq2Seq and is_whisper:
+            return NeuronWhisperForConditionalGeneration(prepared)  # type: ignore[return-value]
+        return cls(prepared)
+
+    def forward(
+        self,
+        input_features: torch.Tensor | None = None,
+        input_values: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: NeuronCache | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> Seq2SeqLMOutput | tuple[torch.Tensor, ...]:
+        """Run the compiled program; arguments and result are transformers'.
+
+        Args:
+            input_features: spectrograms [rows, channels, frames] (Whisper); not needed with `encoder_outputs`.
+            input_values: recordings [rows, samples] (Moonshine); not needed with `encoder_outputs`.
+            attention_mask: 1 for real samples; Whisper does not read it.
+            decoder_input_ids: new tokens of the targets [rows, tokens].
+            decoder_attention_mask: zeros before a target that is shorter than others.
+            encoder_outputs: what the encoder returned.
+            past_key_values: the cache that an earlier call returned.
+            use_cache: return the cache; the default is the configuration's.
+            output_attentions: not possible: the compiled graph does not return them.
+            output_hidden_states: not possible either.
+            return_dict: False returns a tuple.
+
+        Raises:
+            ShapeError: the sound is of another form or length than compiled, the target is longer, or a token is not
+                in the vocabulary.
+            ConfigError: something was asked for that the graph does not compute.
+        """
+        refuse_outputs(output_attentions, output_hidden_states)
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_features, input_values, attention_mask)
+        hidden_RSD, mask_RS = encoder_outputs[0], None
+        if self.source.is_masked:
+            mask_RS = getattr(encoder_outputs, "attention_mask", None)
+            mask_RS = torch.ones(hidden_RSD.shape[:2], dtype=torch.int64) if mask_RS is None else mask_RS.long()
+        return self._decode(
+            hidden_RSD,
+            mask_RS,
+            decoder_input_ids,
+            decoder_attention_mask,
+            past_key_values,
+            use_cache=use_cache,
+            return_dict=return_dict,
+        )
+
+    inputs = frozenset(inspect.signature(forward).parameters)
+
+
+@register
+class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, WhisperGenerationMixin):
+    """Whisper with its own `generate`; `NeuronModelForSpeechSeq2Seq.from_pretrained` returns it."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        if prepared.source.config.model_type != "whisper":
+            assert prepared.loaded is not None
+            prepared.loaded.close()
+            raise ModelError(
+                refusal(
+                    asked=f"{type(self).__name__} of {prepared.source.name}",
+                    found=f"a {prepared.source.config.model_type} model",
+                    why="its generate() writes Whisper's tokens",
+                    do="use NeuronModelForSpeechSeq2Seq",
+                )
+            )
+        super().__init__(prepared)
+        # The mixin asks the modules of the original how many frames make a state.
+        convs = {"conv1": SimpleNamespace(stride=(1,)), "conv2": SimpleNamespace(stride=(self.source.stride,))}
+        self.model = SimpleNamespace(encoder=SimpleNamespace(**convs), config=self.config)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Transcribe or translate; every option of transformers' `WhisperForConditionalGeneration.generate`.
+
+        Raises:
+            ConfigError: timestamps of tokens were asked for, which are read from attention weights.
+            ShapeError: the sound is of another form than compiled, or a target longer.
+        """
+        if kwargs.get("return_token_timestamps"):
+            raise ConfigError(
+                refusal(
+                    asked="timestamps of words (return_token_timestamps=True)",
+                    found="the compiled graphs return no attention weights",
+                    why="when a word was spoken is read from the weights of cross-attention",
+                    do="ask for timestamps of segments, return_timestamps=True, or run the original transformers model",
+                )
+            )
+        return super().generate(*args, **kwargs)
+
+    def _postprocess_outputs(self, seek_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        # The cache stays on the device: it cannot be cut into rows for the result.
+        if isinstance(seek_outputs, ModelOutput):
+            kept = {name: value for name, value in seek_outputs.items() if name != "past_key_values"}
+            seek_outputs = type(seek_outputs)(**kept)
+        return super()._postprocess_outputs(seek_outputs, *args, **kwargs)
