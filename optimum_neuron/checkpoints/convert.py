@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import ModelError, refusal
-from .package import tool_error
+from .download import tool_error
 
 _EXTRA = {"gguf": "gguf"}
 """Converters that need a package of the extra [checkpoints], and which."""

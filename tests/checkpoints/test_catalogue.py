@@ -5,8 +5,8 @@ import importlib
 
 import pytest
 
-from optimum_neuron.checkpoints.catalogue import CHECKPOINTS, find, get, names
-from optimum_neuron.checkpoints.entry import Checkpoint
+from optimum_neuron.checkpoints.catalogue import CHECKPOINTS, entries, find, get, names
+from optimum_neuron.checkpoints.entry import Checkpoint, Dataset
 from optimum_neuron.errors import ConfigError, ModelError
 
 
@@ -19,7 +19,7 @@ def test_exactly_one_default() -> None:
 
 
 def test_folders_of_different_checkpoints_differ() -> None:
-    assert len({c.folder_name for c in CHECKPOINTS}) == len(CHECKPOINTS)
+    assert len({entry.folder_name for entry in entries()}) == len(entries())
 
 
 @pytest.mark.parametrize("name", ["smollm2-135m-instruct", "smollm2"])
@@ -33,9 +33,9 @@ def test_names_are_found_in_upper_case_too() -> None:
     assert get("all-MiniLM-L6-v2").name == "all-minilm-l6-v2"
 
 
-@pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda c: c.name)
-def test_every_converter_is_there(checkpoint: Checkpoint) -> None:
-    module = importlib.import_module(f"optimum_neuron.checkpoints.converters.{checkpoint.converter}")
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
+def test_every_converter_is_there(entry: Checkpoint | Dataset) -> None:
+    module = importlib.import_module(f"optimum_neuron.checkpoints.converters.{entry.converter}")
     assert callable(module.convert)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import logging
 import math
@@ -14,9 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from optimum_neuron.checkpoints import catalogue, damaged_files, fetch, resolve_model
-from optimum_neuron.checkpoints.entry import Checkpoint
+from optimum_neuron.checkpoints import (
+    CHECKPOINTS,
+    catalogue,
+    damaged_files,
+    fetch,
+    is_fetched,
+    read_rows,
+    resolve_model,
+)
+from optimum_neuron.checkpoints.entry import Checkpoint, Dataset
 from optimum_neuron.errors import CacheError, ModelError
+from tests.checkpoints.conftest import write_wheel
 
 Serve = Callable[..., Checkpoint]
 fetch_module = importlib.import_module("optimum_neuron.checkpoints.fetch")  # the package's `fetch` is the function
@@ -70,7 +80,7 @@ def test_finding_a_fetched_folder_imports_nothing_heavy(
     script = f"""
         import sys
         from optimum_neuron.checkpoints import catalogue, fetch
-        from optimum_neuron.checkpoints.entry import Checkpoint
+        from optimum_neuron.checkpoints.entry import Checkpoint, Dataset
         catalogue.CHECKPOINTS = (Checkpoint(**{vars(row)!r}),)
         print(fetch("tiny", cache_dir={str(tmp_path)!r}))
         print(sorted({{"torch", "transformers", "numpy", "filelock", "tqdm"}} & set(sys.modules)))
@@ -142,7 +152,7 @@ def test_a_killed_run_is_repaired(tiny_wheel: Path, serve: Serve, tmp_path: Path
         import importlib, os, signal
         from optimum_neuron.checkpoints import catalogue
         module = importlib.import_module("optimum_neuron.checkpoints.fetch")
-        from optimum_neuron.checkpoints.entry import Checkpoint
+        from optimum_neuron.checkpoints.entry import Checkpoint, Dataset
         catalogue.CHECKPOINTS = (Checkpoint(**{vars(row)!r}),)
 
         def killed(converter, source, destination, *, progress):
@@ -196,7 +206,7 @@ def test_another_architecture_than_the_row_states_is_refused(
     tiny_wheel: Path, serve: Serve, tmp_path: Path, conversions: list[Path]
 ) -> None:
     serve(tiny_wheel, architecture="Qwen3ForCausalLM")
-    with pytest.raises(ModelError, match="converted checkpoint is LlamaForCausalLM"):
+    with pytest.raises(ModelError, match="conversion made LlamaForCausalLM"):
         fetch("tiny", cache_dir=tmp_path, progress=False)
     assert contents(tmp_path) == []
 
@@ -236,6 +246,55 @@ def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such name"):
         fetch("llama-900b", cache_dir=tmp_path)
     assert contents(tmp_path) == []
+
+
+@pytest.fixture
+def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve) -> Dataset:
+    """A data set of two rows in a wheel."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    text = b"conversations:\n- - Hello\n  - Hi\n  - Fine?\n- a slip\n"
+    checkpoint = serve(write_wheel(folder, {"tiny_checkpoint/greetings.yml": text}))
+    shared = {
+        key: value for key, value in vars(checkpoint).items() if key in {f.name for f in dataclasses.fields(Dataset)}
+    }
+    row = Dataset(
+        **{**shared, "name": "talk", "aliases": (), "members": ("greetings.yml",), "converter": "chatterbot"},
+        num_rows=2,
+        fields=("question", "answer", "topic"),
+    )
+    monkeypatch.setattr(catalogue, "CHECKPOINTS", ())
+    monkeypatch.setattr(catalogue, "DATASETS", (row,))
+    return row
+
+
+def test_a_data_set_is_a_folder_of_rows(talk: Dataset, tmp_path: Path) -> None:
+    assert not is_fetched("talk", cache_dir=tmp_path)
+    assert read_rows("talk", cache_dir=tmp_path, progress=False) == [
+        {"question": "Hello", "answer": "Hi", "topic": "greetings"},
+        {"question": "Hi", "answer": "Fine?", "topic": "greetings"},
+    ]
+    assert is_fetched("talk", cache_dir=tmp_path)
+    assert damaged_files(tmp_path / talk.folder_name) == []
+
+
+def test_a_data_set_with_other_rows_than_the_catalogue_states_is_refused(
+    talk: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "DATASETS", (dataclasses.replace(talk, num_rows=3),))
+    with pytest.raises(
+        ModelError, match="as 3 rows of question, answer, topic.*made 2 rows of question, answer, topic"
+    ):
+        fetch("talk", cache_dir=tmp_path, progress=False)
+
+
+def test_data_sets_and_checkpoints_are_told_apart(talk: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="talk is a data set"):
+        resolve_model("talk", cache_dir=tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalogue, "CHECKPOINTS", CHECKPOINTS)
+        with pytest.raises(ModelError, match="smollm2-135m-instruct is a checkpoint"):
+            read_rows("smollm2", cache_dir=tmp_path)
 
 
 @pytest.mark.checkpoint

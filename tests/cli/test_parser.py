@@ -60,5 +60,5 @@ def test_values_that_look_like_options_are_told_apart(cli, fake_module):
 
 
 def test_words_after_a_double_dash_are_not_options(cli, fake_module):
-    fake_module("optimum_neuron.checkpoints", fetch=lambda name: f"/models/{name}")
+    fake_module("optimum_neuron.checkpoints", fetch=lambda name: f"/models/{name}", get=str, Checkpoint=int)
     assert cli("neuron", "fetch", "--quiet", "--", "--odd-name").stdout == "/models/--odd-name\n"

