@@ -9,7 +9,7 @@ decode_<n>   one more token of a sequence of up to n
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -71,14 +71,29 @@ def graph_names(config: NeuronConfig) -> set[str]:
     return names | ({f"extend_{config.extend_length}"} if config.extend_length > 1 else set())
 
 
-def decoder_captures(family: Family, config: NeuronConfig) -> list[Recapture]:
-    """Functions that capture each entry point of a decoder."""
+def decoder_captures(
+    family: Family,
+    config: NeuronConfig,
+    *,
+    prompt_class: type[Entry] = Entry,
+    prompt_inputs: Callable[[int], Mapping[str, TensorSpec]] = lambda num_tokens: {},
+) -> list[Recapture]:
+    """Functions that capture each entry point of a decoder.
+
+    Args:
+        family: the decoder.
+        config: complete configuration.
+        prompt_class: how graphs of prompts call it.
+        prompt_inputs: what graphs of prompts of so many tokens take beside token ids and positions.
+    """
     assert config.prefill_buckets is not None and config.decode_buckets is not None, "resolved configuration"
     entry = functools.partial(_entry, family, config)
     captures = []
     for bucket in config.prefill_buckets:
-        captures.append(entry(f"prefill_{bucket}", bucket, num_slots=None, last_only=True))
-        captures.append(entry(f"score_{bucket}", bucket, num_slots=None))
+        prompt = functools.partial(
+            entry, num_tokens=bucket, num_slots=None, entry_class=prompt_class, more_inputs=prompt_inputs(bucket)
+        )
+        captures += [prompt(f"prefill_{bucket}", last_only=True), prompt(f"score_{bucket}")]
     captures += [entry(f"decode_{bucket}", 1, num_slots=bucket) for bucket in config.decode_buckets]
     if config.extend_length > 1:
         length = config.extend_length
@@ -95,12 +110,14 @@ def _entry(
     num_slots: int | None,
     last_only: bool = False,
     rare: bool = False,
+    entry_class: type[Entry] = Entry,
+    more_inputs: Mapping[str, TensorSpec] | None = None,
 ) -> Recapture:
     tokens = TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64")
-    inputs = {"input_ids": tokens, "position_ids": tokens}
+    inputs = {"input_ids": tokens, "position_ids": tokens, **(more_inputs or {})}
     if last_only:
         inputs["last_index"] = TensorSpec(shape=(config.batch_size,), dtype="int64")
-    entry = Entry(family.module, num_slots=num_slots, last_only=last_only)
+    entry = entry_class(family.module, num_slots=num_slots, last_only=last_only)
     cuts = tuple(f"{DECODER}.{path}" for path in family.module.cuts)
     return functools.partial(_capture, entry, name, inputs, state_specs(family, config), cuts, rare)
 
@@ -136,7 +153,7 @@ class DecoderKind(Kind):
 
     def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> NeuronConfig:
         """Fill in sequence length and buckets."""
-        return config.resolve(max_position_embeddings=_num_positions(source.config))
+        return config.resolve(max_position_embeddings=num_positions(source.config))
 
     def plan(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> Plan:
         """Choose and build a family, and return the captures of its entry points."""
@@ -177,7 +194,12 @@ class DecoderKind(Kind):
         return problems
 
 
-def _num_positions(config: Any) -> int:
+def num_positions(config: Any) -> int:
+    """Positions that a decoder has.
+
+    Raises:
+        ModelError: its configuration does not say.
+    """
     limit = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
     if limit is None:
         raise ModelError(

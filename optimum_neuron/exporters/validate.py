@@ -136,8 +136,17 @@ def require_agreement(errors: list[OutputError], where: Callable[[list[OutputErr
     )
 
 
+PromptInputs = Callable[[int], "list[torch.Tensor]"]
+"""What graphs of prompts of so many tokens take beside token ids and positions."""
+
+
 def validate_decoder(
-    loaded: LoadedProgram, reference: Any, config: NeuronConfig, *, atol: float | None = None
+    loaded: LoadedProgram,
+    reference: Any,
+    config: NeuronConfig,
+    *,
+    atol: float | None = None,
+    prompt_inputs: PromptInputs = lambda bucket: [],
 ) -> list[OutputError]:
     """Run prompts and decode steps through the compiled program and the original.
 
@@ -146,6 +155,7 @@ def validate_decoder(
         reference: the transformers model in float32.
         config: complete configuration.
         atol: absolute tolerance; None derives it from the arithmetic.
+        prompt_inputs: tensors for what graphs of prompts take beside tokens.
 
     Raises:
         ValidationError: an output is past its tolerance; statistics and the first diverging module are in it.
@@ -163,12 +173,16 @@ def validate_decoder(
     tolerance = default_tolerance(config, original.abs().max().item()) if atol is None else atol
     errors = [
         compare(name, logits, original[:, span], tolerance=tolerance)
-        for name, span, logits in _run_all(loaded, config, ids_BT, num_prompt)
+        for name, span, logits in _run_all(loaded, config, ids_BT, num_prompt, prompt_inputs)
     ]
-    return require_agreement(errors, lambda failed: _first_diverging(loaded, reference, config, ids_BT[:, :num_prompt]))
+    return require_agreement(
+        errors, lambda failed: _first_diverging(loaded, reference, config, ids_BT[:, :num_prompt], prompt_inputs)
+    )
 
 
-def _run_all(loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, num_prompt: int):  # type: ignore[no-untyped-def]
+def _run_all(  # type: ignore[no-untyped-def]
+    loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, num_prompt: int, prompt_inputs: PromptInputs
+):
     """Yield (output, columns, logits) of every kind of entry point."""
     import torch
 
@@ -176,7 +190,7 @@ def _run_all(loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, 
     state, batch = loaded.take_state(), ids_BT.shape[0]
     for bucket in config.prefill_buckets:
         padded = torch.nn.functional.pad(ids_BT[:, :num_prompt], (0, bucket - num_prompt))
-        inputs = [padded, torch.arange(bucket).expand(batch, -1).contiguous()]
+        inputs = [padded, torch.arange(bucket).expand(batch, -1).contiguous(), *prompt_inputs(bucket)]
         scored = loaded.run(f"score_{bucket}", inputs, state)["logits"]
         yield f"score_{bucket}.logits", slice(0, num_prompt), scored[:, :num_prompt]
         last = torch.full((batch,), num_prompt - 1)
@@ -197,14 +211,16 @@ def _run_all(loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, 
     loaded.give_back(state)
 
 
-def _first_diverging(loaded: LoadedProgram, reference: Any, config: NeuronConfig, ids_BT: torch.Tensor) -> str:
+def _first_diverging(
+    loaded: LoadedProgram, reference: Any, config: NeuronConfig, ids_BT: torch.Tensor, prompt_inputs: PromptInputs
+) -> str:
     """Compare the residual stream before and after every layer; name the first layer that loses 20 dB or is NaN."""
     import torch
 
     assert config.prefill_buckets is not None
     bucket, batch = config.prefill_buckets[0], ids_BT.shape[0]
     padded = torch.nn.functional.pad(ids_BT, (0, bucket - ids_BT.shape[1]))
-    inputs = [padded, torch.arange(bucket).expand(batch, -1).contiguous()]
+    inputs = [padded, torch.arange(bucket).expand(batch, -1).contiguous(), *prompt_inputs(bucket)]
     state = loaded.take_state()
     trace = loaded.executor.trace(f"score_{bucket}", inputs, state)
     loaded.give_back(state)

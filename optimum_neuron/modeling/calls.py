@@ -8,6 +8,8 @@ compiled shapes and runs the graphs.
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 
 from ..configuration import NeuronConfig
@@ -63,6 +65,26 @@ def run_rows(
     return next(iter(results.values()))[:num_rows]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PromptImages:
+    """Features of images, and where the columns of a padded batch read them."""
+
+    index_RT: torch.Tensor
+    """0 for a token of text, 1 + i for the row's feature i."""
+    features_RFD: torch.Tensor
+    """Features of each row's images, one after the other; rows with fewer end with zeros."""
+
+    def rows(self, rows: slice) -> PromptImages:
+        """The part of some rows."""
+        return PromptImages(index_RT=self.index_RT[rows], features_RFD=self.features_RFD[rows])
+
+    def inputs(self, packing: Packing, length: int, num_features: int) -> list[torch.Tensor]:
+        """What a graph of prompts of `length` tokens takes, which has room for so many features."""
+        missing = num_features - self.features_RFD.shape[1]
+        # Negative padding cuts: a short prompt has no tokens for what is cut off.
+        return [packing.pack(self.index_RT, length), torch.nn.functional.pad(self.features_RFD, (0, 0, 0, missing))]
+
+
 class DecoderCalls:
     """Runs packed rows through prefill, score, decode and extend graphs."""
 
@@ -73,7 +95,13 @@ class DecoderCalls:
         self._extend_length, self._num_slots = config.extend_length, config.sequence_length
 
     def run(
-        self, input_ids_RT: torch.Tensor, packing: Packing, num_past: int, wanted: int, state: State
+        self,
+        input_ids_RT: torch.Tensor,
+        packing: Packing,
+        num_past: int,
+        wanted: int,
+        state: State,
+        images: PromptImages | None = None,
     ) -> torch.Tensor:
         """Return logits [R, kept columns, V] of rows that share one set of state.
 
@@ -83,6 +111,7 @@ class DecoderCalls:
             num_past: columns of the padded batch that are in the cache.
             wanted: how many of the last columns to keep; 0 for all.
             state: the cache, written in place.
+            images: those of a prompt, for a model that was compiled with them.
         """
         num_rows, num_tokens = input_ids_RT.shape
         if num_tokens == 1 and num_past and bool(packing.valid_RT.all()):
@@ -93,11 +122,14 @@ class DecoderCalls:
         else:
             bucket = choose_bucket(longest, self._prefill_buckets).value
             positions = torch.arange(bucket).expand(num_rows, -1)
-            ids = packing.pack(input_ids_RT, bucket)
+            inputs = [packing.pack(input_ids_RT, bucket), positions]
+            if images is not None:
+                room = self._loaded.program.graphs[f"score_{bucket}"].inputs["image_features"].shape[1]
+                inputs += images.inputs(packing, bucket, room)
             if wanted == 1:
                 last = (packing.lengths_R - 1).clamp(min=0)
-                return run_rows(self._loaded, f"prefill_{bucket}", [ids, positions, last], state)
-            packed = run_rows(self._loaded, f"score_{bucket}", [ids, positions], state)
+                return run_rows(self._loaded, f"prefill_{bucket}", [*inputs, last], state)
+            packed = run_rows(self._loaded, f"score_{bucket}", inputs, state)
         index = packing.index_RT[:, -wanted:] if wanted else packing.index_RT
         return packed.gather(1, index[:, :, None].expand(-1, -1, packed.shape[-1]))
 

@@ -1,32 +1,22 @@
 """`NeuronModelForCausalLM`: a compiled decoder behind transformers' generation interface.
 
-Everything that decides which tokens come next stays in `GenerationMixin`; this class turns a padded batch into
-packed rows, picks the entry point and bucket, and gives logits back. It knows nothing of compiling: `loading`
-does that.
+`decoder.py` has what it shares with models whose prompts have images. It knows nothing of compiling: `loading` does
+that.
 """
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
-
 import torch
-from transformers import GenerationConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from ..core import Choice
-from ..exporters.prepare import Prepared
-from .cache import NeuronCache, own_cache
-from .calls import DecoderCalls, choose_bucket
-from .checks import check_length, checked_mask, limit_length, refuse_outputs
-from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
-from .loading import NeuronModel
-from .packing import check_positions, plan_packing
+from .cache import NeuronCache
+from .checks import refuse_outputs
+from .decoder import NeuronDecoderModel, next_token_loss
 from .registration import register
 
 
 @register
-class NeuronModelForCausalLM(NeuronModel, CompiledGenerationMixin):
+class NeuronModelForCausalLM(NeuronDecoderModel):
     """A decoder compiled for a simulated NeuronCore.
 
     Example:
@@ -42,16 +32,7 @@ class NeuronModelForCausalLM(NeuronModel, CompiledGenerationMixin):
     """
 
     task = "text-generation"
-    main_input_name = "input_ids"
     input_modalities = ("text",)
-    output_modalities = ("text",)
-    base_model_prefix = "model"
-
-    def __init__(self, prepared: Prepared) -> None:
-        super().__init__(prepared)
-        self._calls = DecoderCalls(self.loaded, self.neuron_config)
-        self._vocabulary: int = self.config.get_text_config(decoder=True).vocab_size
-        self.generation_config = saved_generation_config(prepared.source.folder, self.config)
 
     def forward(
         self,
@@ -86,81 +67,10 @@ class NeuronModelForCausalLM(NeuronModel, CompiledGenerationMixin):
             ConfigError: something was asked for that the graph does not compute.
         """
         refuse_outputs(output_attentions, output_hidden_states)
-        cache = own_cache(past_key_values, self.loaded, self.batch_size)
-        mask = checked_mask(input_ids, attention_mask, num_past=cache.columns, vocabulary=self._vocabulary)
-        packing = plan_packing(mask, cache.columns)
-        check_positions(position_ids, packing)
-        check_length(packing, self.sequence_length)
-        cache.reserve(input_ids.shape[0], self.loaded)
-        wanted = 0 if labels is not None else logits_to_keep
-        groups = [
-            self._calls.run(input_ids[rows], packing.rows(rows), cache.columns, wanted, state)
-            for rows, state in cache.row_groups(input_ids.shape[0])
-        ]
-        logits = groups[0] if len(groups) == 1 else torch.cat(groups)
-        cache.add(input_ids.shape[1], logits)
-        loss = None if labels is None else _loss(logits, labels)
+        mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
+        logits = self._logits(input_ids, mask, position_ids, cache, 0 if labels is not None else logits_to_keep)
+        loss = None if labels is None else next_token_loss(logits, labels)
         if labels is not None and logits_to_keep:
             logits = logits[:, -logits_to_keep:]
-        keep = self.config.use_cache if use_cache is None else use_cache
-        output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache if keep else None)
+        output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=self._kept(cache, use_cache))
         return output.to_tuple() if return_dict is False else output
-
-    # What GenerationMixin asks of a model.
-
-    def _prepare_cache_for_generation(
-        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> None:
-        refuse_cache_implementation(generation_config)
-        limit_length(generation_config, model_kwargs.get("attention_mask"), self.sequence_length)
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)
-
-    def prepare_inputs_for_generation(
-        self, input_ids: torch.Tensor, *args: Any, is_first_iteration: bool | None = False, **kwargs: Any
-    ) -> dict[str, Any]:
-        """As transformers does it, but positions of later tokens come from the mask, and only `forward`'s inputs stay.
-
-        `generate` counts on from the last column, which after right padding is a padding column, and passes on what
-        only its own parts need, such as the tokenizer of stop strings.
-        """
-        inputs = super().prepare_inputs_for_generation(
-            input_ids, *args, is_first_iteration=is_first_iteration, **kwargs
-        )
-        if not is_first_iteration:
-            inputs.pop("position_ids", None)
-        return known_inputs(inputs, _INPUTS)
-
-    def choose_bucket(self, num_tokens: int) -> Choice[int]:
-        """Say which prompt bucket holds a prompt, and why.
-
-        Raises:
-            ShapeError: it is longer than the largest bucket.
-        """
-        return choose_bucket(num_tokens, self.buckets)
-
-    @property
-    def buckets(self) -> tuple[int, ...]:
-        """Prompt lengths that were compiled."""
-        assert self.neuron_config.prefill_buckets is not None
-        return self.neuron_config.prefill_buckets
-
-    @property
-    def sequence_length(self) -> int:
-        """Tokens that a row can hold."""
-        assert self.neuron_config.sequence_length is not None
-        return self.neuron_config.sequence_length
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of the compiled graphs."""
-        return self.neuron_config.batch_size
-
-
-_INPUTS = frozenset(inspect.signature(NeuronModelForCausalLM.forward).parameters)
-
-
-def _loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy of the next token, as transformers' ForCausalLMLoss."""
-    shifted = torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), shifted.flatten(), ignore_index=-100)

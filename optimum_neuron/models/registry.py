@@ -15,6 +15,8 @@ from .generic.weights import weight_map as generic_weight_map
 if TYPE_CHECKING:
     from torch import nn
 
+    from .generic import GenericDecoder
+
 FAMILIES: tuple[str, ...] = ("llama",)
 """Folders of this package that implement a family."""
 
@@ -103,27 +105,49 @@ def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_r
         family: force an implementation by name.
         trust_remote_code: let the generic path run code that comes with a checkpoint.
     """
+    choice = choose_family(config, family=family)
+    if choice.value != GENERIC:
+        return family_decoder(choice, config, dtype=dtype)
+    from .generic import build
+
+    return generic_decoder(choice, build(config, trust_remote_code=trust_remote_code), dtype=dtype)
+
+
+def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str) -> Family:
+    """The decoder of transformers' own code.
+
+    Args:
+        choice: why it is taken.
+        module: built without weights; cast in place.
+        dtype: dtype of parameters, torch's name.
+    """
+    import torch
+
+    from .generic import probe_states
+
+    cast_parameters(module, getattr(torch, dtype))
+    names = [name for name, _ in module.named_parameters()] + [name for name, _ in persistent_buffers(module)]
+    return Family(
+        choice=choice,
+        module=module,
+        weight_sources=generic_weight_map(names),
+        state_shapes=tuple(
+            StateShape(num_heads=heads, key_width=key, value_width=value) for heads, key, value in probe_states(module)
+        ),
+    )
+
+
+def family_decoder(choice: Choice[str], config: Any, *, dtype: str) -> Family:
+    """The decoder of a family.
+
+    Args:
+        choice: which one, and why.
+        config: a transformers configuration that it covers.
+        dtype: dtype of parameters, torch's name.
+    """
     import torch
     from accelerate import init_empty_weights
 
-    choice = choose_family(config, family=family)
-    if choice.value == GENERIC:
-        from .generic import build, probe_states
-
-        module = build(config, trust_remote_code=trust_remote_code)
-        cast_parameters(module, getattr(torch, dtype))
-        sources = generic_weight_map(
-            [name for name, _ in module.named_parameters()] + [name for name, _ in persistent_buffers(module)]
-        )
-        return Family(
-            choice=choice,
-            module=module,
-            weight_sources=sources,
-            state_shapes=tuple(
-                StateShape(num_heads=heads, key_width=key, value_width=value)
-                for heads, key, value in probe_states(module)
-            ),
-        )
     package = importlib.import_module(f"{__package__}.{choice.value}")
     with init_empty_weights(include_buffers=False):
         module = package.build(config)

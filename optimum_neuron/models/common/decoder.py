@@ -81,6 +81,7 @@ class Decoder(nn.Module):
         *,
         num_slots: int | None,
         last_index_B: torch.Tensor | None = None,
+        embeds_BTD: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`.
 
@@ -91,6 +92,7 @@ class Decoder(nn.Module):
             num_slots: how many slots of the cache to attend to; None for a prompt that starts at 0, whose tokens
                 attend to each other.
             last_index_B: which token of each row to return logits for.
+            embeds_BTD: what stands for the tokens, such as parts of images; None: their embeddings.
         """
         angles = positions_BT[:, None, :, None].float() * self.inv_freq
         half_cos, half_sin = angles.cos() * self.config.rope_scale, angles.sin() * self.config.rope_scale
@@ -99,7 +101,7 @@ class Decoder(nn.Module):
         needs_mask = num_slots is not None or self.config.sliding_window
         mask = self._mask(positions_BT, num_keys) if needs_mask else None
         view = AttentionView(positions_BT=positions_BT, cos=cos, sin=sin, mask=mask, num_slots=num_slots)
-        x_BTD = self.embed(input_ids_BT).float()
+        x_BTD = (self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD).float()
         for layer, key_cache, value_cache in zip(self.layers, states[::2], states[1::2], strict=True):
             x_BTD = layer(x_BTD, view, key_cache, value_cache)
         if last_index_B is not None:

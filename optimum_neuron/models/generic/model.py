@@ -34,6 +34,10 @@ class GenericDecoder(nn.Module):
         head = self.model.get_output_embeddings()
         return tuple(name for name, module in self.named_modules() if module is head)
 
+    def embed(self, input_ids_BT: torch.Tensor) -> torch.Tensor:
+        """Embeddings [B, T, D] of tokens."""
+        return self.model.get_input_embeddings()(input_ids_BT)
+
     def forward(
         self,
         input_ids_BT: torch.Tensor,
@@ -42,6 +46,7 @@ class GenericDecoder(nn.Module):
         *,
         num_slots: int | None,
         last_index_B: torch.Tensor | None = None,
+        embeds_BTD: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`; see `common.decoder.Decoder.forward`."""
         num_keys = input_ids_BT.shape[1] if num_slots is None else num_slots
@@ -49,9 +54,10 @@ class GenericDecoder(nn.Module):
         handles = [head.register_forward_hook(lambda module, inputs, _: full_precision_linear(inputs[0], module))]
         if last_index_B is not None:
             handles.append(head.register_forward_pre_hook(_pick(last_index_B)))
+        tokens = {"input_ids": input_ids_BT} if embeds_BTD is None else {"inputs_embeds": embeds_BTD}
         try:
             output = self.model(
-                input_ids=input_ids_BT,
+                **tokens,
                 position_ids=positions_BT,
                 attention_mask=self.masks(positions_BT, num_keys),
                 past_key_values=slot_cache(states, positions_BT, num_slots=num_slots),
@@ -124,8 +130,15 @@ LENGTH_DEPENDENT = ("dynamic", "longrope")
 """Rotary scalings whose frequencies transformers recomputes in `forward` (5.23, `modeling_rope_utils.py`)."""
 
 
-def build(config: Any, *, trust_remote_code: bool = False) -> GenericDecoder:
+def build(
+    config: Any, *, trust_remote_code: bool = False, auto_class: str = "AutoModelForCausalLM"
+) -> GenericDecoder:
     """Return the decoder of a transformers configuration, with parameters on the meta device.
+
+    Args:
+        config: a transformers configuration.
+        trust_remote_code: run code that comes with a checkpoint.
+        auto_class: transformers' auto class that builds the model; one of images and text is a decoder too.
 
     Raises:
         CaptureError: layers are of a kind that is not implemented, or rotary frequencies follow the length of the
@@ -133,14 +146,14 @@ def build(config: Any, *, trust_remote_code: bool = False) -> GenericDecoder:
     """
     _refuse_layer_types(config)
     _refuse_length_dependent(config)
+    import transformers
     from accelerate import init_empty_weights
-    from transformers import AutoModelForCausalLM
 
     config = copy.deepcopy(config)
     # Experts as batched products: the other implementations sort tokens, and their shapes follow the routing.
     config._experts_implementation = "batched_mm"
     with init_empty_weights(include_buffers=False):
-        model = AutoModelForCausalLM.from_config(
+        model = getattr(transformers, auto_class).from_config(
             config, attn_implementation="sdpa", trust_remote_code=trust_remote_code
         )
     model.tie_weights()

@@ -1,0 +1,145 @@
+"""What compiled decoders share, whether their prompts have images or not: rows, cache, buckets, `generate`.
+
+It turns a padded batch into packed rows, picks the entry point and bucket, and gives logits back. What decides
+which tokens come next stays in `GenerationMixin`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from ..core import Choice
+from ..exporters.prepare import Prepared
+from .cache import NeuronCache, own_cache
+from .calls import DecoderCalls, PromptImages, choose_bucket
+from .checks import check_length, checked_mask, limit_length
+from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
+from .loading import NeuronModel
+from .packing import check_positions, plan_packing
+
+
+class NeuronDecoderModel(NeuronModel, CompiledGenerationMixin):
+    """The base of the compiled models that continue a prompt; it has no `forward`."""
+
+    main_input_name = "input_ids"
+    output_modalities = ("text",)
+    base_model_prefix = "model"
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__(prepared)
+        self._calls = DecoderCalls(self.loaded, self.neuron_config)
+        self._text_config = self.config.get_text_config(decoder=True)
+        self._inputs = frozenset(inspect.signature(type(self).forward).parameters)  # type: ignore[attr-defined]
+        self.generation_config = saved_generation_config(prepared.source.folder, self.config)
+
+    def _checked_mask(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, past_key_values: NeuronCache | None
+    ) -> tuple[torch.Tensor, NeuronCache]:
+        """The mask over all columns, and the cache that a call continues or begins.
+
+        Raises:
+            ShapeError: tokens or mask do not fit.
+            ConfigError: the cache is none of this model.
+        """
+        cache = own_cache(past_key_values, self.loaded, self.batch_size)
+        vocabulary = self._text_config.vocab_size
+        return checked_mask(input_ids, attention_mask, num_past=cache.columns, vocabulary=vocabulary), cache
+
+    def _logits(
+        self,
+        input_ids: torch.Tensor,
+        mask: torch.Tensor,
+        position_ids: torch.Tensor | None,
+        cache: NeuronCache,
+        wanted: int,
+        images: PromptImages | None = None,
+    ) -> torch.Tensor:
+        """Logits [rows, columns, V] of the last `wanted` columns, 0 for all; the cache is written.
+
+        Raises:
+            ShapeError: the sequence is longer than compiled, or positions are not the running count.
+        """
+        num_rows = input_ids.shape[0]
+        packing = plan_packing(mask, cache.columns)
+        check_positions(position_ids, packing)
+        check_length(packing, self.sequence_length)
+        cache.reserve(num_rows, self.loaded)
+        groups = [
+            self._calls.run(
+                input_ids[rows],
+                packing.rows(rows),
+                cache.columns,
+                wanted,
+                state,
+                images=None if images is None else images.rows(rows),
+            )
+            for rows, state in cache.row_groups(num_rows)
+        ]
+        logits = groups[0] if len(groups) == 1 else torch.cat(groups)
+        cache.add(input_ids.shape[1], logits)
+        return logits
+
+    def _kept(self, cache: NeuronCache, use_cache: bool | None) -> NeuronCache | None:
+        """The cache where a caller wants it back; the default is the configuration's."""
+        keep = getattr(self._text_config, "use_cache", True) if use_cache is None else use_cache
+        return cache if keep else None
+
+    # What GenerationMixin asks of a model.
+
+    def _prepare_cache_for_generation(
+        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        refuse_cache_implementation(generation_config)
+        limit_length(generation_config, model_kwargs.get("attention_mask"), self.sequence_length)
+        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
+            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)
+
+    def prepare_inputs_for_generation(
+        self, input_ids: torch.Tensor, *args: Any, is_first_iteration: bool | None = False, **kwargs: Any
+    ) -> dict[str, Any]:
+        """As transformers does it, but positions of later tokens come from the mask, and only `forward`'s inputs stay.
+
+        `generate` counts on from the last column, which after right padding is a padding column, and passes on what
+        only its own parts need, such as the tokenizer of stop strings.
+        """
+        inputs = super().prepare_inputs_for_generation(
+            input_ids, *args, is_first_iteration=is_first_iteration, **kwargs
+        )
+        if not is_first_iteration:
+            inputs.pop("position_ids", None)
+        return known_inputs(inputs, self._inputs)
+
+    def choose_bucket(self, num_tokens: int) -> Choice[int]:
+        """Say which prompt bucket holds a prompt, and why.
+
+        Raises:
+            ShapeError: it is longer than the largest bucket.
+        """
+        return choose_bucket(num_tokens, self.buckets)
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Prompt lengths that were compiled."""
+        assert self.neuron_config.prefill_buckets is not None
+        return self.neuron_config.prefill_buckets
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens that a row can hold."""
+        assert self.neuron_config.sequence_length is not None
+        return self.neuron_config.sequence_length
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of the compiled graphs."""
+        return self.neuron_config.batch_size
+
+
+def next_token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy of the next token, as transformers' ForCausalLMLoss."""
+    shifted = torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), shifted.flatten(), ignore_index=-100)
