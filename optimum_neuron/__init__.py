@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .configuration import NeuronConfig
     from .exporters import main_export
     from .exporters.encoders.configuration import NeuronEncoderConfig
+    from .exporters.image_text.configuration import NeuronImageTextConfig
     from .exporters.seq2seq.configuration import NeuronSeq2SeqConfig
     from .modeling import (
         NeuronModelForAudioClassification,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         NeuronModelForDepthEstimation,
         NeuronModelForFeatureExtraction,
         NeuronModelForImageClassification,
+        NeuronModelForImageTextToText,
         NeuronModelForMaskedLM,
         NeuronModelForMultipleChoice,
         NeuronModelForObjectDetection,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NeuronConfig",
     "NeuronEncoderConfig",
+    "NeuronImageTextConfig",
     "NeuronModelForAudioClassification",
     "NeuronModelForAudioFrameClassification",
     "NeuronModelForCTC",
@@ -57,6 +60,7 @@ __all__ = [
     "NeuronModelForDepthEstimation",
     "NeuronModelForFeatureExtraction",
     "NeuronModelForImageClassification",
+    "NeuronModelForImageTextToText",
     "NeuronModelForMaskedLM",
     "NeuronModelForMultipleChoice",
     "NeuronModelForObjectDetection",
@@ -85,6 +89,7 @@ __all__ = [
 _MODULES = {
     "NeuronConfig": "configuration",
     "NeuronEncoderConfig": "exporters.encoders.configuration",
+    "NeuronImageTextConfig": "exporters.image_text.configuration",
     "NeuronModelForAudioClassification": "modeling",
     "NeuronModelForAudioFrameClassification": "modeling",
     "NeuronModelForCTC": "modeling",
@@ -92,6 +97,7 @@ _MODULES = {
     "NeuronModelForDepthEstimation": "modeling",
     "NeuronModelForFeatureExtraction": "modeling",
     "NeuronModelForImageClassification": "modeling",
+    "NeuronModelForImageTextToText": "modeling",
     "NeuronModelForMaskedLM": "modeling",
     "NeuronModelForMultipleChoice": "modeling",
     "NeuronModelForObjectDetection": "modeling",

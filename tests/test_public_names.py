@@ -13,6 +13,7 @@ import optimum_neuron
 PUBLIC = [
     "NeuronConfig",
     "NeuronEncoderConfig",
+    "NeuronImageTextConfig",
     "NeuronModelForAudioClassification",
     "NeuronModelForAudioFrameClassification",
     "NeuronModelForCTC",
@@ -20,6 +21,7 @@ PUBLIC = [
     "NeuronModelForDepthEstimation",
     "NeuronModelForFeatureExtraction",
     "NeuronModelForImageClassification",
+    "NeuronModelForImageTextToText",
     "NeuronModelForMaskedLM",
     "NeuronModelForMultipleChoice",
     "NeuronModelForObjectDetection",

@@ -60,7 +60,7 @@ def check_model(model_name_or_path: str | Path, *, allow_host_ops: Collection[st
     gathered = _gather(source, config, trust_remote_code)
     calls = {
         graph.captured.name: judged_calls(
-            graph.captured, target.value, allow_host_ops=allow_host_ops, prefix=gathered.prefix
+            graph.captured, target.value, allow_host_ops=allow_host_ops, prefixes=gathered.prefixes
         )
         for graph in gathered.graphs
     }
@@ -90,7 +90,7 @@ class _Gathered:
     """What could be captured of a model, and what could not."""
 
     family: Choice[str] | None = None
-    prefix: str = ""
+    prefixes: tuple[str, ...] = ()
     graphs: tuple[_Graph, ...] = ()
     failures: tuple[CaptureFailure, ...] = ()
 
@@ -114,7 +114,9 @@ def _gather(source: ModelSource, config: CompileConfig, trust_remote_code: bool)
             else:
                 graphs.append(_Graph(captured=captured, recapture=recapture))
                 progress.captured(captured.name)
-    return _Gathered(family=points.family, prefix=points.prefix, graphs=tuple(graphs), failures=tuple(stopped.values()))
+    return _Gathered(
+        family=points.family, prefixes=points.prefixes, graphs=tuple(graphs), failures=tuple(stopped.values())
+    )
 
 
 def _failure(error: CaptureError) -> CaptureFailure:

@@ -64,7 +64,7 @@ class OperatorCheck:
 
 
 def judged_calls(
-    captured: Captured, target: Target, *, allow_host_ops: Collection[str] = (), prefix: str = ""
+    captured: Captured, target: Target, *, allow_host_ops: Collection[str] = (), prefixes: Sequence[str] = ()
 ) -> list[JudgedCall]:
     """Judge the calls of a captured graph, those of the layers that were left out too.
 
@@ -72,7 +72,7 @@ def judged_calls(
         captured: an entry point.
         target: what to compile for.
         allow_host_ops: refused operators that may run on the host.
-        prefix: path of the user's model inside the captured module, cut off the paths.
+        prefixes: paths of the user's model inside the captured module; the first that fits is cut off a path.
 
     Raises:
         ConfigError: an allowed operator does not exist.
@@ -84,7 +84,7 @@ def judged_calls(
             continue
         work = Work(flops=0, counted="unknown") if call is None else work_of(call)
         for path in _paths(ruling.module_path, captured):
-            path = path if path is None else _cut(path, prefix)
+            path = path if path is None else _cut(path, prefixes)
             judged.append(JudgedCall(ruling=dataclasses.replace(ruling, module_path=path), work=work))
     return judged
 
@@ -121,8 +121,8 @@ def _paths(path: str | None, captured: Captured) -> tuple[str | None, ...]:
     return (path,) if stack is None else stack.alike(path)
 
 
-def _cut(path: str, prefix: str) -> str:
+def _cut(path: str, prefixes: Sequence[str]) -> str:
     """A path inside the user's model; what is around the model counts as its top level."""
-    if not prefix:
+    if not prefixes:
         return path
-    return path.removeprefix(f"{prefix}.") if path.startswith(f"{prefix}.") else ""
+    return next((path.removeprefix(f"{prefix}.") for prefix in prefixes if path.startswith(f"{prefix}.")), "")

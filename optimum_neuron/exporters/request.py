@@ -42,6 +42,7 @@ COMPILE_OPTIONS = (
         "family",
     ),
     *("text_batch_size", "image_batch_size", "num_choices", "num_channels", "height", "width"),
+    *("max_num_images", "image_size"),
     *("audio_sequence_length", "nb_max_frames", "feature_size"),
     *("dynamic_batch_size", "output_attentions", "output_hidden_states"),
 )

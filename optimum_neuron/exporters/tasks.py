@@ -19,8 +19,10 @@ class Task:
 
     name: str
     """As transformers' pipelines and optimum spell it."""
-    kind: Literal["decoder", "encoder", "seq2seq"]
-    """How it is compiled: a decoder with a cache, graphs of one forward, or both, the second reading the first."""
+    kind: Literal["decoder", "encoder", "seq2seq", "speech", "image_text"]
+    """How it is compiled: a decoder with a cache, graphs of one forward, or both, the second reading a text, a
+    sound or images.
+    """
     model_class: str
     """Class in `optimum_neuron` that runs it."""
     auto_class: str
@@ -99,6 +101,15 @@ _TABLE = (
         mapping="MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
         suffixes=(),
         pipeline="text2text-generation",
+    ),
+    Task(
+        name="image-text-to-text",
+        kind="image_text",
+        model_class="NeuronModelForImageTextToText",
+        auto_class="AutoModelForImageTextToText",
+        mapping="MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+        suffixes=(),
+        pipeline="image-text-to-text",
     ),
     *map(_encoder, _ROWS),
     # The second kind of models that transcribe; which one a model is, `find_task` reads from its architecture.

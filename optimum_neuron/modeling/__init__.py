@@ -8,6 +8,7 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .causal_lm import NeuronModelForCausalLM
+    from .image_text import NeuronModelForImageTextToText
     from .sentences import NeuronModelForTextReranking, NeuronSentenceTransformer
     from .seq2seq import NeuronModelForSeq2SeqLM
     from .speech import NeuronModelForSpeechSeq2Seq, NeuronWhisperForConditionalGeneration
@@ -38,6 +39,7 @@ __all__ = [
     "NeuronModelForDepthEstimation",
     "NeuronModelForFeatureExtraction",
     "NeuronModelForImageClassification",
+    "NeuronModelForImageTextToText",
     "NeuronModelForMaskedLM",
     "NeuronModelForMultipleChoice",
     "NeuronModelForObjectDetection",
@@ -57,6 +59,7 @@ __all__ = [
 
 _MODULES = {
     "NeuronModelForCausalLM": "causal_lm",
+    "NeuronModelForImageTextToText": "image_text",
     "NeuronModelForSeq2SeqLM": "seq2seq",
     "NeuronModelForSpeechSeq2Seq": "speech",
     "NeuronModelForTextReranking": "sentences",

@@ -102,7 +102,7 @@ def test_products_are_what_torch_counts_in_the_original(checkpoint):
     captured = next(
         captured for captured in (capture(True) for capture in points.captures) if captured.name == "score_48"
     )
-    calls = judged_calls(captured, TARGETS["inf2"], prefix=points.prefix)
+    calls = judged_calls(captured, TARGETS["inf2"], prefixes=points.prefixes)
     with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
         original = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         original(torch.ones(2, 48, dtype=torch.int64))
@@ -176,7 +176,7 @@ def test_sizes_that_depend_on_values_are_not_expressible(odd):
 
 def test_a_graph_of_unknown_sizes_leaves_memory_open(checkpoint, monkeypatch):
     entry = functools.partial(capture_entry, Calls(torch.nonzero), name="g", inputs={"x": spec(4)})
-    points = EntryPoints(captures=(entry,), family=Choice(value="function", reason="for this test"), prefix="")
+    points = EntryPoints(captures=(entry,), family=Choice(value="function", reason="for this test"), prefixes=())
     monkeypatch.setattr("optimum_neuron.checking.check.entry_points", lambda *args, **options: points)
     report = check_model(checkpoint, **GRAPHS)
     row = operator(report, "aten.nonzero.default")

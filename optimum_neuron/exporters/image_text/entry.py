@@ -1,0 +1,58 @@
+"""The graphs of a model of images and text, as modules.
+
+encode_image                pixels of images: features
+prefill_<n> and score_<n>   as in `exporters/decoder.py`; features stand for the image tokens of a prompt
+
+Shape legend: B batch, T tokens, N images, F features of a row, D hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...models.generic import GenericDecoder
+from ..decoder import Entry
+
+ENCODE = "encode_image"
+"""Name of the graph that turns pixels into features."""
+
+
+class ImageEntry(nn.Module):
+    """The vision modules of a wrapped model, which return features in float32."""
+
+    def __init__(self, model: GenericDecoder, features: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.model = model
+        self._features = features
+
+    def forward(self, *pixels: torch.Tensor) -> torch.Tensor:
+        """Features [N, L, D] of images."""
+        return self._features(self.model.model, *pixels).float()
+
+
+class PromptEntry(Entry):
+    """A decoder that reads features in place of image tokens."""
+
+    def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> torch.Tensor:
+        """Logits; `rest` begins with where features go and with the features.
+
+        The former is 0 for a token of text and 1 + i for the row's feature i, the latter is [B, F, D].
+        """
+        image_index_BT, features_BFD, *others = rest
+        embeds_BTD = self.model.embed(input_ids_BT)
+        place = (image_index_BT - 1).clamp(min=0)[:, :, None].expand(-1, -1, features_BFD.shape[-1])
+        placed_BTD = features_BFD.gather(1, place).to(embeds_BTD.dtype)
+        embeds_BTD = torch.where(image_index_BT[:, :, None] > 0, placed_BTD, embeds_BTD)
+        last_index_B = others[0] if self.last_only else None
+        return self.model(
+            input_ids_BT,
+            positions_BT,
+            others[-1],
+            num_slots=self.num_slots,
+            last_index_B=last_index_B,
+            embeds_BTD=embeds_BTD,
+        )

@@ -1,0 +1,197 @@
+"""How a model of images and text becomes the captures of one program."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...compiler.capture import Captured, capture
+from ...compiler.compile import Recapture
+from ...compiler.ir import Program
+from ...core import TensorSpec
+from ...errors import ModelError, refusal
+from ...models.generic import GenericDecoder, build, weight_map
+from ...models.registry import (
+    GENERIC,
+    Family,
+    cast_weights,
+    choose_family,
+    family_decoder,
+    generic_decoder,
+    persistent_buffers,
+)
+from ..decoder import DECODER, DecoderKind, decoder_captures, graph_names, num_positions
+from ..kinds import Plan
+from ..source import ModelSource
+from ..tasks import TASKS, architectures_of, tasks_of
+from .architectures import Architecture, check_image_size, default_images, find_architecture
+from .configuration import IMAGE_SIZES, NeuronImageTextConfig
+from .entry import ENCODE, ImageEntry, PromptEntry
+from .validate import validate_image_text
+
+
+class ImageTextKind(DecoderKind):
+    """Models that read images and text, and generate text with their cache on the device."""
+
+    name = "image_text"
+    config_class = NeuronImageTextConfig
+    options = (*DecoderKind.options, *IMAGE_SIZES)
+
+    def converts(self, family: str) -> bool:
+        """Always: checkpoints of older names are renamed by transformers."""
+        return True
+
+    def resolve(
+        self, source: ModelSource, config: NeuronImageTextConfig, *, trust_remote_code: bool
+    ) -> NeuronImageTextConfig:
+        """Fill in sequence length, buckets and the sizes of images."""
+        _require_image_text(source.config, config.task)
+        row = find_architecture(source.config)
+        image_size, num_images = default_images(row, source.config, source.folder)
+        image_size = config.image_size or image_size
+        check_image_size(row, source.config, image_size)
+        return config.resolve(max_position_embeddings=num_positions(source.config)).with_images(
+            max_num_images=num_images, image_size=image_size, image_tokens=row.image_tokens(source.config, image_size)
+        )
+
+    def plan(self, source: ModelSource, config: NeuronImageTextConfig, *, trust_remote_code: bool) -> Plan:
+        """Build the vision modules and the decoder, and return the captures of all entry points."""
+        row = find_architecture(source.config)
+        vision, decoder = _build_vision(row, source.config, config), _build_decoder(row, source.config, config)
+        image_tokens = row.image_tokens(source.config, _image_size(config))
+        width = source.config.get_text_config(decoder=True).hidden_size
+        names = [name for name, _ in vision.named_parameters()] + [name for name, _ in persistent_buffers(vision)]
+        return Plan(
+            choice=decoder.choice,
+            captures=[
+                _encode(row, vision, source.config, config),
+                *decoder_captures(
+                    decoder,
+                    config,
+                    prompt_class=PromptEntry,
+                    prompt_inputs=functools.partial(_prompt_inputs, config, image_tokens, width),
+                ),
+            ],
+            weight_sources={
+                f"{DECODER}.{name}": sources for name, sources in (weight_map(names) | decoder.weight_sources).items()
+            },
+            facts={"image_tokens": image_tokens},
+        )
+
+    def validate(
+        self, loaded: Any, reference: Any, metadata: Mapping[str, Any], config: Any, *, atol: float | None
+    ) -> list[Any]:
+        """Compare features, prompts with and without images, and decode steps with the original."""
+        row = find_architecture(reference.config)
+        return validate_image_text(loaded, reference, row, metadata["image_tokens"], config, atol=atol)
+
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
+        """What in a program does not belong to a configuration."""
+        if "image_tokens" not in metadata:
+            return ["its metadata has no image_tokens"]
+        if set(program.graphs) != {ENCODE, *graph_names(config)}:
+            found, wanted = sorted(program.graphs), sorted({ENCODE, *graph_names(config)})
+            return [f"its graphs are {', '.join(found)} instead of {', '.join(wanted)}"]
+        decoder = {name: graph for name, graph in program.graphs.items() if name != ENCODE}
+        pixels = program.graphs[ENCODE].inputs["pixel_values"].shape
+        problems = super().problems(dataclasses.replace(program, graphs=decoder), metadata, config)
+        size = _image_size(config)
+        if (pixels[0], *pixels[2:]) != (config.image_batch_size, size, size):
+            wanted_pixels = f"{config.image_batch_size} images of {size} x {size}"
+            problems.append(f"its vision encoder takes pixel_values of {list(pixels)}, not {wanted_pixels}")
+        return problems
+
+
+def _require_image_text(config: Any, task: str) -> None:
+    """Refuse an architecture that transformers has no model of images and text of.
+
+    Raises:
+        ModelError: the tasks that it has are named.
+    """
+    if config.model_type in architectures_of(task):
+        return
+    served = tasks_of(config.model_type)
+    raise ModelError(
+        refusal(
+            asked=f"{task} with a {config.model_type} model",
+            found="transformers has no model of images and text of this architecture",
+            why=f"{config.model_type} serves {', '.join(served) or 'no task that can be exported'}",
+            do="pass one of these tasks, or another checkpoint",
+        )
+    )
+
+
+def _image_size(config: NeuronImageTextConfig) -> int:
+    assert config.image_size is not None, "resolved configuration"
+    return config.image_size
+
+
+def _build_vision(row: Architecture, model_config: Any, config: NeuronImageTextConfig) -> GenericDecoder:
+    """The model without weights, with its vision modules only; wrapped as where it is the decoder too."""
+    wrapper = build(model_config, auto_class=TASKS[config.task].auto_class)
+    _remove(wrapper.model, (row.text, "lm_head"))
+    row.prepare(wrapper.model)
+    cast_weights(wrapper, getattr(torch, config.torch_dtype))
+    return wrapper
+
+
+def _build_decoder(row: Architecture, model_config: Any, config: NeuronImageTextConfig) -> Family:
+    """The decoder of a family where one covers it, else the model's own code without its vision modules."""
+    text = copy.deepcopy(model_config.get_text_config(decoder=True))
+    # Whether the head is the embedding is said of the whole model: its head is beside the decoder.
+    text.tie_word_embeddings = model_config.tie_word_embeddings
+    choice = choose_family(text, family=config.family)
+    if choice.value == GENERIC:
+        module = build(model_config, auto_class=TASKS[config.task].auto_class)
+        _remove(module.model, row.vision)
+        return generic_decoder(choice, module, dtype=config.torch_dtype)
+    family = family_decoder(choice, text, dtype=config.torch_dtype)
+    renamed = {
+        name: tuple(_inside(row.text, source) for source in sources) for name, sources in family.weight_sources.items()
+    }
+    return dataclasses.replace(family, weight_sources=renamed)
+
+
+def _inside(path: str, source: str) -> str:
+    """The name of a causal language model's tensor where it is a part of another model."""
+    return f"{path}.{source.removeprefix('model.')}" if source.startswith("model.") else source
+
+
+def _remove(model: nn.Module, paths: tuple[str, ...]) -> None:
+    for path in paths:
+        owner, _, name = path.rpartition(".")
+        delattr(model.get_submodule(owner), name)
+
+
+def _prompt_inputs(
+    config: NeuronImageTextConfig, image_tokens: int, width: int, num_tokens: int
+) -> dict[str, TensorSpec]:
+    """What a prompt of so many tokens takes for its images; it cannot have more of their tokens than tokens."""
+    assert config.max_num_images is not None, "resolved configuration"
+    num_features = min(num_tokens, config.max_num_images * image_tokens)
+    return {
+        "image_index": TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64"),
+        "image_features": TensorSpec(shape=(config.batch_size, num_features, width), dtype="float32"),
+    }
+
+
+def _encode(row: Architecture, vision: GenericDecoder, model_config: Any, config: NeuronImageTextConfig) -> Recapture:
+    size, num_images = _image_size(config), config.image_batch_size
+    shape = (num_images, model_config.vision_config.num_channels, size, size)
+    inputs = {"pixel_values": TensorSpec(shape=shape, dtype=config.torch_dtype)}
+    if row.is_nested:
+        inputs["pixel_attention_mask"] = TensorSpec(shape=(num_images, size, size), dtype="int64")
+    return functools.partial(_capture, ImageEntry(vision, row.features), inputs, row.is_uniform(model_config))
+
+
+def _capture(entry: nn.Module, inputs: Mapping[str, TensorSpec], is_uniform: bool, shorten: bool) -> Captured:
+    return capture(entry, name=ENCODE, inputs=inputs, outputs=("image_features",), shorten=shorten and is_uniform)
+
+
+KIND = ImageTextKind()

@@ -1,0 +1,189 @@
+"""`NeuronModelForImageTextToText`: a compiled vision encoder and decoder behind transformers' generation interface.
+
+Images are encoded once for each prompt; `generate` hands their features to the rows that continue it. What a compiled
+graph cannot take is refused in `checks_image_text.py`.
+
+Shape legend: R rows, T columns, N images, F features of a row, D hidden.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from ..exporters.image_text.architectures import find_architecture
+from ..exporters.image_text.images import encode_images, image_index
+from ..exporters.prepare import Prepared
+from ..exporters.tasks import architectures_of
+from .cache import NeuronCache
+from .calls import PromptImages
+from .checks import refuse_outputs
+from .checks_image_text import check_features, check_pixel_mask, check_pixels, given_features
+from .decoder import NeuronDecoderModel, next_token_loss
+from .registration import register
+
+
+@register
+class NeuronModelForImageTextToText(NeuronDecoderModel):
+    """A model of images and text compiled for a simulated NeuronCore, such as SmolVLM and LLaVA.
+
+    Example:
+        ```python no-run
+        from PIL import Image
+        from transformers import AutoProcessor
+        from optimum_neuron import NeuronModelForImageTextToText
+
+        model = NeuronModelForImageTextToText.from_pretrained(
+            "HuggingFaceTB/SmolVLM-256M-Instruct", export=True, sequence_length=2048
+        )
+        processor = AutoProcessor.from_pretrained(model.source_folder)
+        inputs = processor(text="<image>What is this?", images=[Image.open("cat.png")], return_tensors="pt")
+        print(processor.decode(model.generate(**inputs, max_new_tokens=32)[0]))
+        ```
+    """
+
+    task = "image-text-to-text"
+    input_modalities = ("image", "text")
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__(prepared)
+        self._architecture = find_architecture(self.config)
+        self._image_tokens: int = prepared.metadata["image_tokens"]
+        self._output_type = _output_type(self.config.model_type, self.task)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        pixel_attention_mask: torch.Tensor | None = None,
+        mm_encoder_outputs: dict[str, Any] | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: NeuronCache | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int = 0,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> Any:
+        """Run the compiled program; arguments and result are transformers'.
+
+        Args:
+            input_ids: token ids [rows, new columns]; any number of rows, each with any number of images.
+            attention_mask: 1 for real tokens, [rows, all columns]; padding may be on either side.
+            pixel_values: images as the model's processor makes them, of the compiled size.
+            pixel_attention_mask: 1 for real pixels, where the architecture has it.
+            mm_encoder_outputs: what `get_image_features` returned, under "image", in place of `pixel_values`.
+            position_ids: only the running count of `attention_mask` is possible, which is the default.
+            past_key_values: the cache that an earlier call returned; images come with the first call.
+            labels: token ids to compute the loss of, -100 to skip.
+            use_cache: return the cache; the default is the configuration's.
+            logits_to_keep: return logits of the last columns only; 0 means all.
+            output_attentions: not possible: the compiled graph does not return them.
+            output_hidden_states: not possible either.
+            return_dict: False returns a tuple.
+
+        Raises:
+            ShapeError: the sequence is longer than compiled, images are of another size or more than compiled, the
+                tokens of images in the text are not those of the images, or a token is not in the vocabulary.
+            ConfigError: something was asked for that the graph does not compute.
+        """
+        refuse_outputs(output_attentions, output_hidden_states)
+        mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
+        features = given_features(mm_encoder_outputs, pixel_values, num_past=cache.columns)
+        if pixel_values is not None:
+            features = self.get_image_features(pixel_values, pixel_attention_mask).pooler_output
+        images = None if cache.columns else self._images(input_ids, mask, features)
+        wanted = 0 if labels is not None else logits_to_keep
+        logits = self._logits(input_ids, mask, position_ids, cache, wanted, images)
+        loss = None if labels is None else next_token_loss(logits, labels)
+        if labels is not None and logits_to_keep:
+            logits = logits[:, -logits_to_keep:]
+        output = self._output_type(
+            loss=loss,
+            logits=logits,
+            past_key_values=self._kept(cache, use_cache),
+            image_hidden_states=torch.cat(features) if features else None,
+        )
+        return output.to_tuple() if return_dict is False else output
+
+    def get_image_features(
+        self,
+        pixel_values: torch.Tensor,
+        pixel_attention_mask: torch.Tensor | None = None,
+        return_dict: bool | None = None,
+    ) -> BaseModelOutputWithPooling:
+        """Encode images.
+
+        Args:
+            pixel_values: [rows, images, channels, height, width], where images of zeros only fill up rows, or
+                [images, channels, height, width], as the architecture has them.
+            pixel_attention_mask: 1 for real pixels, where the architecture has it.
+            return_dict: accepted as transformers passes it; the result is always of a class.
+
+        Returns:
+            `pooler_output`: features of each row, or of each image, in the order of `pixel_values`.
+
+        Raises:
+            ShapeError: `pixel_values` are of another rank, kind or size than compiled.
+        """
+        row, config = self._architecture, self.neuron_config
+        check_pixels(pixel_values, self.loaded.program, is_nested=row.is_nested)
+        check_pixel_mask(pixel_attention_mask, pixel_values, self.config.model_type, is_nested=row.is_nested)
+        if not row.is_nested:
+            return BaseModelOutputWithPooling(pooler_output=list(encode_images(self.loaded, config, [pixel_values])))
+        is_real_RN = (pixel_values != 0).flatten(2).any(-1)
+        if pixel_attention_mask is None:
+            pixel_attention_mask = torch.ones_like(pixel_values[:, :, 0], dtype=torch.long)
+        counts = is_real_RN.sum(1).tolist()
+        width = self._text_config.hidden_size
+        found = torch.zeros(0, self._image_tokens, width)
+        if any(counts):
+            found = encode_images(self.loaded, config, [pixel_values[is_real_RN], pixel_attention_mask[is_real_RN]])
+        return BaseModelOutputWithPooling(pooler_output=[part.flatten(0, 1) for part in found.split(counts)])
+
+    def _images(self, input_ids: torch.Tensor, mask: torch.Tensor, features: list[torch.Tensor]) -> PromptImages:
+        """Features by row, and where a prompt reads them."""
+        # Padding is never a part of an image, whatever it is filled with.
+        index_RT = image_index(input_ids.masked_fill(mask == 0, -1), self.config.image_token_id)
+        counts = index_RT.amax(1).tolist()
+        lengths = [len(part) for part in features]
+        check_features(
+            counts,
+            lengths,
+            image_tokens=self._image_tokens,
+            max_num_images=self.max_num_images,
+            by_row=self._architecture.is_nested,
+        )
+        features_RFD = torch.zeros(len(counts), max(counts), self._text_config.hidden_size)
+        if features:
+            for row, part in enumerate(torch.cat(features).split(counts)):
+                features_RFD[row, : len(part)] = part
+        return PromptImages(index_RT=index_RT, features_RFD=features_RFD)
+
+    @property
+    def base_model(self) -> NeuronModelForImageTextToText:
+        """Where `generate` looks for `get_image_features`."""
+        return self
+
+    @property
+    def input_static_shapes(self) -> dict[str, Any]:
+        """Compiled size of each axis."""
+        data = self.neuron_config.to_dict()
+        axes = ("batch_size", "sequence_length", "max_num_images", "image_size", "image_batch_size")
+        return {axis: data[axis] for axis in axes}
+
+    @property
+    def max_num_images(self) -> int:
+        """Images that a prompt can have; one that is split counts as its tiles."""
+        return self.neuron_config.max_num_images
+
+
+def _output_type(model_type: str, task: str) -> Any:
+    """transformers' class of results of an architecture."""
+    name = architectures_of(task)[model_type][0].replace("ForConditionalGeneration", "CausalLMOutputWithPast")
+    return getattr(importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}"), name)

@@ -1,0 +1,169 @@
+"""Tiny random models of images and text with their processors, one for each architecture, made from configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.encoders import randomize
+
+IMAGE, PATCH, LENGTH, MAX_IMAGES = 16, 4, 64, 3
+
+IMAGE_TOKEN = "<image>"
+_TOKENS = ("<pad>", "<s>", "</s>", IMAGE_TOKEN, "<fake_token_around_image>", "<global-img>", "<end_of_utterance>")
+_TILES = tuple(f"<row_{row + 1}_col_{column + 1}>" for row in range(6) for column in range(6))
+VOCABULARY, IMAGE_TOKEN_ID = len(_TOKENS) + len(_TILES) + 256, 3
+
+SHAPES: dict[str, Any] = {
+    "batch_size": 2,
+    "sequence_length": LENGTH,
+    "prefill_buckets": (4, 24, LENGTH),
+    "decode_buckets": (28, LENGTH),
+    "max_num_images": MAX_IMAGES,
+    "torch_dtype": "float32",
+    "optlevel": "1",
+}
+"""Small static shapes, and no C++ compiler; the first bucket holds no image."""
+
+_TEXT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": LENGTH,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+_VISION = {
+    "hidden_size": 24,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "image_size": IMAGE,
+    "patch_size": PATCH,
+}
+_LLAMA, _QWEN = {"model_type": "llama", **_TEXT}, {"model_type": "qwen2", **_TEXT}
+_CLIP = {"model_type": "clip_vision_model", "projection_dim": 16, **_VISION}
+_SIGLIP = {"model_type": "siglip_vision_model", "vision_use_head": False, **_VISION}
+_IMAGE_TOKEN = {"image_token_id": IMAGE_TOKEN_ID}
+
+TINY: dict[str, tuple[str, dict[str, Any]]] = {
+    "idefics3": ("idefics3", {"text_config": _LLAMA, "vision_config": _VISION, "scale_factor": 2, **_IMAGE_TOKEN}),
+    "smolvlm": (
+        "smolvlm",
+        {"text_config": _LLAMA, "vision_config": _VISION, "scale_factor": 2, "tie_word_embeddings": True}
+        | _IMAGE_TOKEN,
+    ),
+    "idefics3-qwen2": (
+        "idefics3",
+        {"text_config": _QWEN, "vision_config": _VISION, "scale_factor": 2, **_IMAGE_TOKEN},
+    ),
+    "llava": ("llava", {"text_config": _LLAMA, "vision_config": _CLIP, "image_token_index": IMAGE_TOKEN_ID}),
+    "llava-siglip-qwen2": (
+        "llava",
+        {"text_config": _QWEN, "vision_config": _SIGLIP, "image_token_index": IMAGE_TOKEN_ID}
+        | {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"},
+    ),
+    "llava-layers": (
+        "llava",
+        {"text_config": _LLAMA, "vision_config": _CLIP, "image_token_index": IMAGE_TOKEN_ID}
+        | {"vision_feature_layer": [1, 2, -2], "vision_feature_select_strategy": "full"},
+    ),
+}
+"""Name to model type and the options of its configuration."""
+
+
+def save_tiny_image_text(folder: Path, name: str, *, seed: int = 0, **overrides: Any) -> Path:
+    """Write a random checkpoint whose logits are spread, with its processor."""
+    import torch
+    from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
+
+    model_type, options = TINY[name]
+    model = AutoModelForImageTextToText.from_config(CONFIG_MAPPING[model_type](**{**options, **overrides}))
+    randomize(model, seed=seed)
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            # Images must change what is written.
+            parameter.mul_(3.0 if "connector" in path or "projector" in path else 1.0)
+    model.save_pretrained(folder)
+    save_processor(folder, model.config)
+    return folder
+
+
+def save_processor(folder: Path, config: Any) -> None:
+    """Write an image processor and a tokenizer of bytes, which know images; nothing is downloaded."""
+    from transformers import Idefics3Processor, LlavaProcessor
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+
+    tokenizer = tiny_tokenizer()
+    if config.model_type == "llava":
+        size = {"height": IMAGE, "width": IMAGE}
+        images: Any = CLIPImageProcessorPil(size={"shortest_edge": IMAGE}, crop_size=size)
+        has_class = config.vision_config.model_type == "clip_vision_model"
+        processor: Any = LlavaProcessor(
+            images,
+            tokenizer,
+            patch_size=PATCH,
+            vision_feature_select_strategy=config.vision_feature_select_strategy,
+            num_additional_image_tokens=int(has_class),
+            chat_template=tokenizer.chat_template,
+        )
+    else:
+        images = Idefics3ImageProcessorPil(
+            size={"longest_edge": IMAGE}, max_image_size={"longest_edge": IMAGE}, do_image_splitting=False
+        )
+        num_tokens = (IMAGE // PATCH // config.scale_factor) ** 2
+        processor = Idefics3Processor(
+            images, tokenizer, image_seq_len=num_tokens, chat_template=tokenizer.chat_template
+        )
+    processor.save_pretrained(folder)
+
+
+def tiny_tokenizer() -> Any:
+    """A token for each byte, and those of images."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import BPE
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(BPE(vocab={token: i for i, token in enumerate([*_TOKENS, *_TILES, *alphabet])}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        padding_side="left",
+        additional_special_tokens=[*_TOKENS[3:], *_TILES],
+        chat_template="{% for m in messages %}{{ m['role'][0] }}:{% for part in m['content'] %}"
+        "{{ '<image>' if part['type'] == 'image' else part['text'] }}{% endfor %}{% endfor %}",
+    )
+
+
+def tiny_image(seed: int) -> Any:
+    """A picture of noise."""
+    import numpy as np
+    from PIL import Image
+
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (20, 28, 3), dtype=np.uint8))
+
+
+def ask(processor: Any, texts: list[str], images: list[list[Any]], **options: Any) -> dict[str, Any]:
+    """What a processor makes of prompts, each with its own images; without any, of texts alone."""
+    flat = [image for row in images for image in row]
+    is_nested = type(processor).__name__ != "LlavaProcessor"
+    given = None if not flat else images if is_nested else flat
+    return dict(processor(text=texts, images=given, padding=True, return_tensors="pt", **options))
+
+
+def tiny_prompts(processor: Any, num_rows: int, *, padding_side: str = "left") -> dict[str, Any]:
+    """Prompts with one image, without any, and with two, over and over; shorter ones are padded."""
+    kinds = [("a<image>b", 1), ("hello", 0), ("<image>or<image>?", 2)]
+    rows = [(text, [tiny_image(10 * row + i) for i in range(count)]) for row, (text, count) in enumerate(kinds * 2)]
+    rows = rows[:num_rows]
+    return ask(processor, [text for text, _ in rows], [images for _, images in rows], padding_side=padding_side)

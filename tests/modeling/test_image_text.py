@@ -1,0 +1,340 @@
+"""Models of images and text generate what transformers generates, and what a compiled graph cannot do is refused."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText, AutoProcessor, DynamicCache, TextStreamer, set_seed
+
+from optimum_neuron import NeuronModelForCausalLM, NeuronModelForImageTextToText
+from optimum_neuron.errors import ConfigError, ModelError, ShapeError
+from optimum_neuron.exporters.validate import FLOAT32_TOLERANCE, compare
+from tests.image_text import (
+    IMAGE,
+    IMAGE_TOKEN_ID,
+    LENGTH,
+    MAX_IMAGES,
+    SHAPES,
+    TINY,
+    VOCABULARY,
+    ask,
+    save_tiny_image_text,
+    tiny_image,
+    tiny_prompts,
+)
+
+GREEDY = {"do_sample": False, "max_new_tokens": 12}
+TOKENS = 4
+"""Tokens of an image of the tiny Idefics3."""
+
+
+class Trio:
+    """A compiled model, the original and their processor."""
+
+    def __init__(self, folder: Any, **options: Any) -> None:
+        self.folder = folder
+        self.compiled = NeuronModelForImageTextToText.from_pretrained(folder, export=True, **{**SHAPES, **options})
+        self.original = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+        self.processor = AutoProcessor.from_pretrained(folder)
+
+    def both(self, inputs: dict[str, Any], **options: Any) -> tuple[list[Any], list[Any]]:
+        """Generate with both, from the same seed."""
+        results = []
+        for runner in (self.compiled, self.original):
+            set_seed(0)
+            results.append(runner.generate(**inputs, **options).tolist())
+        return results[0], results[1]
+
+
+@pytest.fixture(scope="module", params=TINY)
+def trio(request, tmp_path_factory):
+    return Trio(save_tiny_image_text(tmp_path_factory.mktemp("image_text") / request.param, request.param))
+
+
+@pytest.fixture(scope="module")
+def idefics3(tmp_path_factory):
+    return Trio(save_tiny_image_text(tmp_path_factory.mktemp("image_text") / "idefics3", "idefics3"))
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory):
+    return Trio(save_tiny_image_text(tmp_path_factory.mktemp("image_text") / "llava", "llava"))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5], ids="{}_rows".format)
+def test_greedy_is_transformers(trio, rows):
+    # No token twice: a random model would repeat itself.
+    found, wanted = trio.both(tiny_prompts(trio.processor, rows), eos_token_id=None, no_repeat_ngram_size=1, **GREEDY)
+    assert found == wanted
+    assert len({token for row in found for token in row[-12:]}) > 2, "the tokens must be able to differ"
+
+
+def test_beams_are_transformers(trio):
+    found, wanted = trio.both(tiny_prompts(trio.processor, 3), num_beams=3, do_sample=False, max_new_tokens=6)
+    assert found == wanted
+
+
+def test_logits_are_transformers_and_depend_on_the_image(trio):
+    inputs = tiny_prompts(trio.processor, 3)
+    with torch.no_grad():
+        wanted = trio.original(**inputs)
+    found = trio.compiled(**inputs)
+    real = inputs["attention_mask"].bool()
+    error = compare("logits", found.logits[real], wanted.logits[real], tolerance=FLOAT32_TOLERANCE)
+    assert error.ok and error.sqnr_db > 80 and error.top1_agreement == 1, str(error)
+    assert type(found) is type(wanted)
+    features = trio.original.get_image_features(**{k: v for k, v in inputs.items() if k.startswith("pixel")})
+    torch.testing.assert_close(found.image_hidden_states, torch.cat(list(features.pooler_output)), atol=1e-4, rtol=0)
+    other = trio.compiled(**inputs | {"pixel_values": inputs["pixel_values"].flip(-1)})
+    assert (other.logits - found.logits)[0, -1].abs().max() > 1e-2
+    torch.testing.assert_close(other.logits[1][real[1]], found.logits[1][real[1]])  # it has no image
+
+
+def test_the_comparison_covers_every_graph(trio):
+    compared = {error.output.partition(".")[0] for error in trio.compiled.prepared.validation}
+    assert compared == set(trio.compiled.loaded.program.graphs)
+    assert any("with 2 images" in error.output for error in trio.compiled.prepared.validation)
+
+
+def test_a_text_without_images_is_transformers(trio):
+    found, wanted = trio.both(ask(trio.processor, ["hello there", "you"], [[], []]), **GREEDY)
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"do_sample": True, "temperature": 0.7, "top_k": 10},
+        {"do_sample": True, "num_return_sequences": 3},
+        {"num_beams": 4, "num_return_sequences": 2, "no_repeat_ngram_size": 2},
+        {"do_sample": False, "use_cache": False, "suppress_tokens": [IMAGE_TOKEN_ID]},
+        {"do_sample": False, "repetition_penalty": 1.3},
+    ],
+    ids=lambda options: "+".join(options),
+)
+@pytest.mark.parametrize("name", ["idefics3", "llava"])
+def test_ways_to_generate(name, options, request):
+    trio = request.getfixturevalue(name)
+    found, wanted = trio.both(tiny_prompts(trio.processor, 3), max_new_tokens=8, **options)
+    assert found == wanted
+
+
+def test_an_image_is_encoded_once_for_all_beams(idefics3, monkeypatch):
+    run, graphs = type(idefics3.compiled.loaded).run, []
+    monkeypatch.setattr(
+        type(idefics3.compiled.loaded),
+        "run",
+        lambda self, graph, *rest: graphs.append(graph) or run(self, graph, *rest),
+    )
+    idefics3.compiled.generate(**tiny_prompts(idefics3.processor, 1), num_beams=4, max_new_tokens=3)
+    assert graphs.count("encode_image") == 1
+
+
+def test_tokens_are_streamed(llava, capsys):
+    inputs = tiny_prompts(llava.processor, 1)
+    found = llava.compiled.generate(**inputs, **GREEDY, streamer=TextStreamer(llava.processor.tokenizer))
+    assert capsys.readouterr().out.strip() == llava.processor.tokenizer.decode(found[0]).strip()
+
+
+@pytest.mark.parametrize("length", [4, 5, 24, 25, LENGTH])
+def test_prompts_around_a_bucket(idefics3, length):
+    ids = torch.arange(50, 50 + length)[None]
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if length > 4:
+        inputs["input_ids"][0, 1 : 1 + TOKENS] = IMAGE_TOKEN_ID
+        inputs["pixel_values"] = torch.randn(1, 1, 3, IMAGE, IMAGE, generator=torch.Generator().manual_seed(length))
+    with torch.no_grad():
+        wanted = idefics3.original(**inputs).logits
+    torch.testing.assert_close(idefics3.compiled(**inputs).logits, wanted, atol=1e-4, rtol=0)
+    last = idefics3.compiled(**inputs, logits_to_keep=1).logits
+    torch.testing.assert_close(last, wanted[:, -1:], atol=1e-4, rtol=0)
+
+
+def test_padding_on_the_right(idefics3):
+    inputs = tiny_prompts(idefics3.processor, 3, padding_side="right")
+    real = inputs["attention_mask"].bool()
+    assert not real[:, -1].all()
+    with torch.no_grad():
+        wanted = idefics3.original(**inputs).logits
+    torch.testing.assert_close(idefics3.compiled(**inputs).logits[real], wanted[real], atol=1e-4, rtol=0)
+
+
+def test_patches_without_pixels_are_not_seen(idefics3):
+    inputs = tiny_prompts(idefics3.processor, 1)
+    inputs["pixel_attention_mask"][..., : IMAGE // 2] = 0
+    with torch.no_grad():
+        wanted = idefics3.original(**inputs).logits
+    found = idefics3.compiled(**inputs).logits
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+    inputs["pixel_attention_mask"][:] = 1
+    assert (idefics3.compiled(**inputs).logits - found).abs().max() > 1e-3
+
+
+def test_a_split_image_is_its_tiles(tmp_path):
+    folder = save_tiny_image_text(tmp_path / "split", "idefics3")
+    processor = AutoProcessor.from_pretrained(folder)
+    processor.image_processor.size, processor.image_processor.do_image_splitting = {"longest_edge": 2 * IMAGE}, True
+    processor.save_pretrained(folder)
+    trio = Trio(folder, max_num_images=None)
+    assert trio.compiled.max_num_images == 2 * 2 + 1
+    inputs = ask(trio.processor, ["<image>?"], [[tiny_image(0)]])
+    assert inputs["pixel_values"].shape[:2] == (1, 5)
+    found, wanted = trio.both(inputs, **GREEDY)
+    assert found == wanted
+
+
+def test_several_images_at_once(tmp_path):
+    trio = Trio(save_tiny_image_text(tmp_path / "batched", "llava"), image_batch_size=2)
+    found, wanted = trio.both(tiny_prompts(trio.processor, 3), **GREEDY)  # three images
+    assert found == wanted
+
+
+def test_the_loss_is_transformers(idefics3):
+    inputs = tiny_prompts(idefics3.processor, 3, padding_side="right")
+    inputs["labels"] = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
+    with torch.no_grad():
+        wanted = idefics3.original(**inputs).loss
+    found = idefics3.compiled(**inputs)
+    torch.testing.assert_close(found.loss, wanted, atol=1e-4, rtol=0)
+    assert torch.equal(idefics3.compiled(**inputs, return_dict=False)[1], found.logits)
+
+
+def test_features_that_were_computed_before(llava):
+    inputs = tiny_prompts(llava.processor, 3)
+    wanted = llava.compiled(**inputs).logits
+    features = llava.compiled.get_image_features(inputs.pop("pixel_values"))
+    assert torch.equal(llava.compiled(**inputs, mm_encoder_outputs={"image": features}).logits, wanted)
+
+
+def test_a_saved_model_is_loaded_again(trio, tmp_path):
+    trio.compiled.save_pretrained(tmp_path / "saved")
+    names = {path.name for path in (tmp_path / "saved").iterdir()}
+    assert {"model.neuron", "model.safetensors", "neuron_config.json", "processor_config.json"} <= names
+    loaded = NeuronModelForImageTextToText.from_pretrained(tmp_path / "saved")
+    inputs = tiny_prompts(AutoProcessor.from_pretrained(tmp_path / "saved"), 3)
+    assert torch.equal(loaded.generate(**inputs, **GREEDY), trio.compiled.generate(**inputs, **GREEDY))
+    assert loaded.neuron_config == trio.compiled.neuron_config
+    with pytest.raises(ConfigError, match="max_num_images=9, compiled with 3"):
+        NeuronModelForImageTextToText.from_pretrained(tmp_path / "saved", max_num_images=9)
+    with pytest.raises(ModelError, match="exported for image-text-to-text"):
+        NeuronModelForCausalLM.from_pretrained(tmp_path / "saved")
+
+
+def test_weights_are_replaced_without_compiling(tmp_path):
+    trio = Trio(save_tiny_image_text(tmp_path / "first", "llava"))
+    inputs = tiny_prompts(trio.processor, 3)
+    before = trio.compiled.generate(**inputs, **GREEDY)
+    other = save_tiny_image_text(tmp_path / "other", "llava", seed=1)
+    trio.compiled.replace_weights(other)
+    found = trio.compiled.generate(**inputs, **GREEDY)
+    wanted = AutoModelForImageTextToText.from_pretrained(other, dtype=torch.float32).generate(**inputs, **GREEDY)
+    assert torch.equal(found, wanted)
+    assert not torch.equal(before, found)
+
+
+def test_an_answer_ends_where_the_cache_ends_and_says_so(idefics3, caplog):
+    with caplog.at_level(logging.WARNING):
+        found = idefics3.compiled.generate(
+            **tiny_prompts(idefics3.processor, 1), do_sample=False, max_new_tokens=90, eos_token_id=None
+        )
+    assert found.shape == (1, LENGTH)
+    assert f"sequence_length={LENGTH}" in caplog.text
+
+
+PIXELS = torch.zeros(1, 1, 3, IMAGE, IMAGE) + 0.5
+IDS = torch.tensor([[60, *[IMAGE_TOKEN_ID] * TOKENS, 61]])
+
+REFUSALS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "other_size": (
+        {"input_ids": IDS, "pixel_values": torch.zeros(1, 1, 3, 20, 24)},
+        ShapeError,
+        "images of 20 x 24 pixels with 3 channels.*compiled for 16 x 16 with 3 channels",
+    ),
+    "other_channels": ({"input_ids": IDS, "pixel_values": PIXELS[:, :, :1]}, ShapeError, "with 1 channels"),
+    "other_rank": ({"input_ids": IDS, "pixel_values": PIXELS[0]}, ShapeError, r"\[rows, images, channels"),
+    "no_images": ({"input_ids": IDS, "pixel_values": PIXELS[:, :0]}, ShapeError, "at least one of each"),
+    "whole_numbers": ({"input_ids": IDS, "pixel_values": PIXELS.long()}, ShapeError, "scales and normalizes"),
+    "mask_of_other_pixels": (
+        {"input_ids": IDS, "pixel_values": PIXELS, "pixel_attention_mask": torch.ones(1, 1, 8, 8)},
+        ShapeError,
+        r"pass a mask of shape \[1, 1, 16, 16\]",
+    ),
+    "more_images_than_compiled": (
+        {
+            "input_ids": torch.tensor([[60, *[IMAGE_TOKEN_ID] * TOKENS * (MAX_IMAGES + 1)]]),
+            "pixel_values": PIXELS.repeat(1, MAX_IMAGES + 1, 1, 1, 1),
+        },
+        ShapeError,
+        "row 0 has 4.*max_num_images=3",
+    ),
+    "fewer_tokens_than_features": (
+        {"input_ids": IDS[:, 2:], "pixel_values": PIXELS},
+        ShapeError,
+        "row 0 has 3 tokens and 4 features",
+    ),
+    "tokens_without_an_image": ({"input_ids": IDS}, ShapeError, "4 tokens and 0 features"),
+    "an_image_without_tokens": (
+        {"input_ids": torch.tensor([[60, 61]]), "pixel_values": PIXELS},
+        ShapeError,
+        "row 0 has 0 tokens and 4 features",
+    ),
+    "the_image_of_another_row": (
+        {
+            "input_ids": torch.cat((IDS, torch.full((1, 6), 60))),
+            "pixel_values": torch.cat((torch.zeros_like(PIXELS), PIXELS)),
+        },
+        ShapeError,
+        "row 0 has 4 tokens and 0 features; row 1 has 0 tokens and 4 features",
+    ),
+    "too_long": ({"input_ids": torch.full((1, LENGTH + 1), 60)}, ShapeError, f"compiled for {LENGTH}"),
+    "token_beyond_the_vocabulary": (
+        {"input_ids": torch.tensor([[VOCABULARY]])},
+        ShapeError,
+        f"the vocabulary has ids 0 to {VOCABULARY - 1}",
+    ),
+    "host_cache": ({"input_ids": IDS, "past_key_values": DynamicCache()}, ConfigError, "live on the device"),
+    "attentions": ({"input_ids": IDS, "output_attentions": True}, ConfigError, "logits only"),
+    "videos": ({"input_ids": IDS, "mm_encoder_outputs": {"video": 1}}, ConfigError, "mm_encoder_outputs with video"),
+    "images_twice": (
+        {"input_ids": IDS, "pixel_values": PIXELS, "mm_encoder_outputs": {"image": 1}},
+        ConfigError,
+        "pixel_values and mm_encoder_outputs",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_does_not_fit_is_refused(idefics3, case):
+    arguments, error, message = REFUSALS[case]
+    with pytest.raises(error, match=f"(?s){message}"):
+        idefics3.compiled(**arguments)
+
+
+def test_what_llava_does_not_take_is_refused(llava):
+    with pytest.raises(ShapeError, match="Its images are whole"):
+        llava.compiled(IDS, pixel_values=PIXELS[0], pixel_attention_mask=torch.ones(1, IMAGE, IMAGE))
+    with pytest.raises(ShapeError, match=r"\[images, channels, height, width\]"):
+        llava.compiled(IDS, pixel_values=PIXELS)
+    num_tokens = llava.compiled.prepared.metadata["image_tokens"]
+    torn = torch.tensor([[IMAGE_TOKEN_ID] * (num_tokens + 1), [IMAGE_TOKEN_ID] * (num_tokens - 1) + [60] * 2])
+    with pytest.raises(ShapeError, match=f"row 0 has {num_tokens + 1} tokens; row 1 has {num_tokens - 1} tokens"):
+        llava.compiled(torn, pixel_values=PIXELS[0].repeat(2, 1, 1, 1))
+
+
+def test_images_with_a_cache_are_refused(idefics3):
+    cache = idefics3.compiled(IDS, pixel_values=PIXELS).past_key_values
+    mask = torch.ones(1, 2 * IDS.shape[1], dtype=torch.long)
+    with pytest.raises(ConfigError, match="without past_key_values"):
+        idefics3.compiled(IDS, attention_mask=mask, pixel_values=PIXELS, past_key_values=cache)
+
+
+def test_unknown_keywords_are_refused(idefics3):
+    with pytest.raises(TypeError, match="image_sizes"):
+        idefics3.compiled(IDS, image_sizes=1)
+    with pytest.raises(ValueError, match="image_sizes"):
+        idefics3.compiled.generate(IDS, image_sizes=1)
+    with pytest.raises(ConfigError, match="max_num_image'; did you mean|max_num_images"):
+        NeuronModelForImageTextToText.from_pretrained(idefics3.folder, export=True, max_num_image=2)
