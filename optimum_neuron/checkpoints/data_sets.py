@@ -79,5 +79,25 @@ DATASETS: tuple[Dataset, ...] = (
         download_bytes=14_785_376,
         peak_disk_bytes=40_000_000,
     ),
+    Dataset(
+        name="librivox",
+        aliases=("speech",),
+        index="debian",
+        package="pocketsphinx/pocketsphinx-testdata",
+        version="0.8+5prealpha+1-15",
+        sha256="eaeb7a01d54f20b799d1a81ef110ec544b2cb47ea006614078220737a33019f0",
+        root="./usr/share/pocketsphinx/test/data/librivox",
+        members=(
+            *(f"sense_and_sensibility_01_austen_64kb-{number:04}.wav" for number in (870, 880, 890, 920, 930)),
+            "transcription",
+        ),
+        converter="librivox",
+        origin="Five sentences of Sense and Sensibility by Jane Austen, read for LibriVox, 16,000 samples a second",
+        licence="LicenseRef-public-domain",
+        num_rows=5,
+        fields=("audio", "text"),
+        download_bytes=1_822_580,
+        peak_disk_bytes=10_000_000,
+    ),
 )
 """Every data set that can be fetched. Where WordNet has no licence among SPDX's, its text is in the folder."""

