@@ -76,7 +76,7 @@ def _sdist(entry: Entry, work: Path) -> list[str]:
     """A source distribution. pip runs its build code to learn its name, but checks the hash first."""
     pinned = work / "requirements.txt"
     pinned.write_text(f"{entry.requirement} --hash=sha256:{entry.sha256}\n", "utf-8")
-    return [*_PIP, "--no-binary", ":all:", "--no-build-isolation", "--require-hashes", "--requirement", str(pinned)]
+    return [*_PIP, "--no-binary", entry.package, "--require-hashes", "--requirement", str(pinned)]
 
 
 def _npm(entry: Entry, work: Path) -> list[str]:

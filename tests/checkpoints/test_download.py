@@ -47,10 +47,16 @@ def test_a_source_distribution_is_no_wheel(tiny_wheel: Path, serve: Serve, tmp_p
 
 def sdist(folder: Path, built: Path) -> Path:
     """A source distribution whose build code leaves a trace."""
-    setup = ["import pathlib, setuptools", f"pathlib.Path({str(built)!r}).touch()"]
-    setup += ["setuptools.setup(name='tiny-checkpoint', version='1.0')"]
+    project = ["[build-system]", "requires = []", "build-backend = 'backend'", "backend-path = ['.']"]
+    backend = ["import pathlib", "def prepare_metadata_for_build_wheel(folder, config_settings=None):"]
+    backend += [
+        f"    pathlib.Path({str(built)!r}).touch()",
+        "    info = pathlib.Path(folder, 'tiny_checkpoint-1.0.dist-info')",
+    ]
+    backend += ["    info.mkdir()", "    (info / 'METADATA').write_text(pathlib.Path('PKG-INFO').read_text())"]
+    backend += ["    return info.name", "def build_wheel(*args): raise SystemExit('was built')"]
     about = ["Metadata-Version: 2.1", "Name: tiny-checkpoint", "Version: 1.0"]
-    files = {"setup.py": setup, "PKG-INFO": about, "data.txt": ["x"]}
+    files = {"pyproject.toml": project, "backend.py": backend, "PKG-INFO": about}
     path = folder / "tiny_checkpoint-1.0.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         for name, lines in files.items():

@@ -1,8 +1,9 @@
-"""The recipes of models/: help always, and one real run."""
+"""The recipes of models/: help always, and one real run of each."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 
@@ -11,36 +12,63 @@ import pytest
 from optimum_neuron.models.llama import WEIGHT_MAP
 from tests.docs.fences import ROOT
 
-LLAMA = ROOT / "models" / "llama"
+MODELS = ROOT / "models"
+SCRIPTS = sorted(path.relative_to(MODELS).as_posix() for path in MODELS.glob("*/*.py"))
 
 
-def run(folder, *words, **environment):
-    command = [sys.executable, str(LLAMA / "export.py"), *words]
+def run(folder, script, *words, **environment):
+    command = [sys.executable, str(MODELS / script), *words]
     return subprocess.run(
         command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
 
 
-def test_help(tmp_path):
-    done = run(tmp_path, "--help")
-    assert done.returncode == 0, done.stderr
-    assert "--prompt" in done.stdout and "--optlevel" in done.stdout
+def test_every_family_has_a_card_and_a_script():
+    families = {path.name for path in MODELS.iterdir() if path.is_dir()}
+    assert families == {path.parent.name for path in MODELS.glob("*/README.md")}
+    assert families == {script.split("/")[0] for script in SCRIPTS}
 
 
-def test_a_typing_mistake_is_refused(tmp_path):
-    assert run(tmp_path, "--promt", "x").returncode == 2
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--no_such_option"], 2)])
+def test_help_and_a_typing_mistake(script, words, code, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [script, *words])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(MODELS / script), run_name="__main__")
+    assert ended.value.code == code
+    assert "--optlevel" in "".join(capsys.readouterr())
 
 
 @pytest.mark.checkpoint
-def test_it_exports_answers_and_finds_the_export_again(tmp_path, apart):
-    first = run(tmp_path, "--optlevel", "1", "--sequence_length", "128", "--prompt", "Name three fruits.", **apart)
+def test_llama_exports_answers_and_finds_the_export_again(tmp_path, apart):
+    words = ("llama/export.py", "--prompt", "Name three fruits.")
+    first = run(tmp_path, *words, "--optlevel", "1", "--sequence_length", "128", **apart)
     assert first.returncode == 0, first.stderr[-4000:]
     assert first.stdout == "1. Bananas\n2. Oranges\n3. Grapes\n"
-    again = run(tmp_path, "--prompt", "Name three fruits.", "--model", "no/such", **apart)
+    again = run(tmp_path, *words, "--model", "no/such", **apart)
     assert (again.returncode, again.stdout) == (0, first.stdout), again.stderr[-4000:]
 
 
+@pytest.mark.checkpoint
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("albert/reactions.py", "132 of 134 masked tokens right; 134 as transformers says"),
+        ("bert/embed.py", "against transformers: cosine 1.000000 or more, largest difference"),
+        ("pp_lcnet/orientation.py", "4 of 4 as transformers says; largest difference"),
+        ("roberta/antibody.py", "7 of 7 as transformers says; largest difference"),
+    ],
+)
+def test_a_recipe_prints_what_its_card_shows(tmp_path, apart, script, says):
+    done = run(tmp_path, script, "--optlevel", "1", **apart)
+    assert done.returncode == 0, done.stderr[-4000:]
+    *lines, last = done.stdout.splitlines()
+    assert last.startswith(says)
+    card = (MODELS / script).with_name("README.md").read_text(encoding="utf-8")
+    assert [line for line in (*lines, says) if line not in card] == []
+
+
 def test_the_card_lists_every_row_of_the_weight_map():
-    card = (LLAMA / "README.md").read_text(encoding="utf-8")
+    card = (MODELS / "llama" / "README.md").read_text(encoding="utf-8")
     for parameter in WEIGHT_MAP:
         assert f"| `{parameter.removesuffix('.weight').replace('{}', 'N')}` |" in card
