@@ -49,6 +49,9 @@ class Kind(ABC):
     options: ClassVar[tuple[str, ...]]
     """Keywords of this kind beside those that every compile has."""
 
+    captures_module: ClassVar[bool] = False
+    """Whether the code of a model in memory is captured, and not that of its architecture."""
+
     def converts(self, family: str) -> bool:
         """Whether tensors that a checkpoint does not have may be had from transformers' own loader."""
         return True

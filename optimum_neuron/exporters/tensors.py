@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
 from ..errors import ModelError, WeightsError, refusal
@@ -16,6 +16,9 @@ from ..weights import Checkpoint, StateDict, TensorSource
 from .kinds import kind_of
 from .source import ModelSource
 from .tasks import find_task
+
+if TYPE_CHECKING:
+    import torch
 
 
 def open_tensors(
@@ -35,7 +38,7 @@ def open_tensors(
     """
     names = {name for group in sources.values() for name in group}
     if source.module is not None:
-        return Choice(value=_state_dict(source.module, source.name), reason="those of the model in memory")
+        return Choice(value=tensors_in_memory(source.module, names, source.name), reason="a copy of those in memory")
     checkpoint = Checkpoint.open(source.folder)
     missing = sorted(names - checkpoint.specs.keys())
     if not missing or not kind_of(task, source.config.model_type).converts(family):
@@ -45,6 +48,39 @@ def open_tensors(
         value=_state_dict(model, f"{source.folder}, converted by transformers"),
         reason=f"loaded by transformers, which converts this architecture's tensors ({missing[0]} is not in the files)",
     )
+
+
+def tensors_in_memory(
+    tensors: Mapping[str, torch.Tensor] | torch.nn.Module, names: Collection[str], origin: str
+) -> StateDict:
+    """Copies of tensors, so that later changes of them, as in training, are not seen.
+
+    Args:
+        tensors: by name, or the module that has them.
+        names: those that are needed.
+        origin: what to call them in messages.
+
+    Raises:
+        WeightsError: some are no tensors with values; all are named.
+    """
+    import torch
+
+    found = dict(_state_dict(tensors, origin).tensors if isinstance(tensors, torch.nn.Module) else tensors)
+    wrong = [f"{name} is a {type(value).__name__}" for name, value in found.items() if not torch.is_tensor(value)]
+    wrong += [f"{name} is on the device meta" for name in names if getattr(found.get(name), "is_meta", False)]
+    if wrong:
+        raise WeightsError(
+            refusal(
+                asked=f"binding the tensors of {origin}",
+                found="; ".join(wrong[:12]) + (f"; and {len(wrong) - 12} more" if len(wrong) > 12 else ""),
+                why="weights are tensors with values, by their names in the checkpoint",
+                do="pass the state dict of a model that was loaded with its weights, that model, or a folder",
+            ),
+            details={"problems": wrong},
+        )
+    if found.keys() >= set(names):  # otherwise they are refused, with the nearest of all names
+        found = {name: found[name].detach().to("cpu", copy=True) for name in names}
+    return StateDict(tensors=found, origin=origin)
 
 
 def _state_dict(model: Any, origin: str) -> StateDict:

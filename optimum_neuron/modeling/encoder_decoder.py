@@ -24,6 +24,7 @@ from .calls import run_rows
 from .checks import checked_mask
 from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
 from .loading import NeuronModel
+from .targets import check_labels, label_loss, shifted_labels
 
 logger = logging.getLogger(__name__)
 
@@ -53,14 +54,18 @@ class NeuronEncoderDecoder(NeuronModel, CompiledGenerationMixin):
         decoder_mask: torch.Tensor | None,
         past_key_values: NeuronCache | None,
         *,
+        labels: torch.Tensor | None,
         use_cache: bool | None,
         return_dict: bool | None,
     ) -> Seq2SeqLMOutput | tuple[torch.Tensor, ...]:
-        """Logits of what follows the new tokens of the targets.
+        """Logits of what follows the new tokens of the targets, and their loss where there are labels.
 
         Raises:
             ShapeError: a target is longer than compiled, or does not belong to the sources.
         """
+        if labels is not None:
+            check_labels(labels, self._vocabulary)
+            ids = shifted_labels(labels, self.config, self.task) if ids is None else ids
         cache = own_cache(past_key_values, self.loaded, self.batch_size)
         ids_RT, positions_RT = self._checked_target(ids, decoder_mask, cache.columns)
         num_rows = ids_RT.shape[0]
@@ -81,8 +86,9 @@ class NeuronEncoderDecoder(NeuronModel, CompiledGenerationMixin):
         cache.add(ids_RT.shape[1], logits)
         keep = self.config.use_cache if use_cache is None else use_cache
         output = Seq2SeqLMOutput(
+            loss=None if labels is None else label_loss(logits, labels),
             logits=logits,
-            past_key_values=cache if keep else None,
+            past_key_values=cache if keep and labels is None else None,
             encoder_last_hidden_state=hidden_RSD,
         )
         return output.to_tuple() if return_dict is False else output
@@ -97,7 +103,7 @@ class NeuronEncoderDecoder(NeuronModel, CompiledGenerationMixin):
                     asked="a call without decoder_input_ids",
                     found="no target to continue",
                     why="the graph gives logits of what follows a target",
-                    do="pass decoder_input_ids that begin with decoder_start_token_id, or call generate()",
+                    do="pass decoder_input_ids that begin with decoder_start_token_id, or labels, or call generate()",
                 )
             )
         mask = checked_mask(ids, mask, num_past=num_past, vocabulary=self._vocabulary)

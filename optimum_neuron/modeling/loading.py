@@ -5,28 +5,29 @@ A checkpoint is exported, an exported folder is loaded; which of the two a path 
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+import transformers
 
 from ..configuration import check_known
-from ..errors import ConfigError, ModelError, WeightsError, refusal
+from ..errors import ConfigError, ModelError, refusal
 from ..exporters.export import describe
 from ..exporters.folder import is_broken_export, is_export, read_folder
-from ..exporters.prepare import Prepared, open_cache, prepare
-from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config, structure_differences
+from ..exporters.prepare import Prepared, WorkFolder, open_cache, prepare
+from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config
 from ..exporters.save import save_folder
 from ..exporters.source import ModelSource, find_folder, load_source
 from ..exporters.tasks import find_task, kinds_of_task
-from ..exporters.tensors import open_tensors
 from ..runtime.copies import Copies
 from ..runtime.executor import Executor
 from ..runtime.loaded import LoadedProgram
 from ..weights import bind_weights
 from .exported import load_exported
+from .in_memory import source_in_memory
+from .weights import Weights, open_weights
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class NeuronModel:
         self.neuron_config = prepared.config
         self.loaded: LoadedProgram = prepared.loaded
         self.copies = Copies([prepared.loaded])
+        self._config_folder: WorkFolder | None = None  # of a model that was in memory, as long as this one lives
 
     @classmethod
     def from_pretrained(
@@ -118,6 +120,31 @@ class NeuronModel:
             name=str(model_id), folder=folder, config=config or source.config, revision=where.get("revision")
         )
         return cls._export(source, asked, trust_remote_code=where.get("trust_remote_code", False), **how)
+
+    @classmethod
+    def from_model(cls, module: transformers.PreTrainedModel, **options: Any) -> Self:
+        """Compile a transformers model that is in memory.
+
+        Args:
+            module: the model; it is not changed. Later changes of its weights do not reach the compiled model.
+            **options: as `from_pretrained`, without those that say where a checkpoint is.
+
+        Raises:
+            ConfigError: an option is unknown or out of range.
+            NeuronError: the model cannot be compiled, see `optimum_neuron/errors.py`.
+
+        Example:
+            ```python no-run
+            model = NeuronModelForSequenceClassification.from_model(module, batch_size=1, sequence_length=128)
+            ```
+        """
+        check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS, *cls.load_options], what=cls.__name__)
+        asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
+        how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
+        with source_in_memory(module, asked.get("task") or cls.task or "auto") as (source, work):
+            model = cls._export(source, asked, trust_remote_code=False, **how)
+        model._config_folder = work
+        return model
 
     @classmethod
     def _export(
@@ -229,66 +256,31 @@ class NeuronModel:
             repo_id=repository_id, folder_path=folder, revision=revision, commit_message=commit_message
         )
 
-    def replace_weights(self, weights: str | Path) -> None:
-        """Bind another checkpoint of the same architecture, without compiling.
+    def replace_weights(self, weights: Weights) -> None:
+        """Bind other weights of the same architecture to every copy, without compiling.
 
         Args:
-            weights: folder with safetensors under the original checkpoint's names.
+            weights: folder with safetensors, id on the Hub, state dict, or transformers model; names are those of the
+                original checkpoint. Later changes of tensors in memory do not reach the compiled model.
 
         Raises:
-            WeightsError: tensors are missing or have another shape, or the checkpoint's configuration is another one;
-                nothing is replaced then.
+            WeightsError: tensors are missing or have another shape, all of which are named, or the configuration is
+                another one; nothing is replaced then.
+
+        Example:
+            ```python no-run
+            model.replace_weights("fine_tuned")  # or fine_tuned_model.state_dict()
+            ```
         """
-        folder = find_folder(weights)
-        self._refuse_other_architecture(folder)
-        source = ModelSource(name=str(weights), folder=folder, config=self.config, revision=None)
-        tensors = open_tensors(
-            source,
-            self.prepared.weight_sources,
-            task=self.neuron_config.task,
-            family=self.prepared.family,
-            dtype=self.neuron_config.torch_dtype,
-        )
-        bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, tensors.value)
+        opened = open_weights(weights, self.prepared)
+        bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, opened.tensors.value)
         assert self.prepared.host is not None
         executor = Executor(self.loaded.program, self.prepared.host.functions, bound.tensors)
         for loaded in self.copies.loaded:
             loaded.executor = executor
-        self.prepared.weights, self.prepared.tensors = bound, tensors
+        self.prepared.weights, self.prepared.tensors = bound, opened.tensors
         self.prepared.validation = []  # that was of the weights before
-        self.prepared.source = source
-
-    def _refuse_other_architecture(self, folder: Path) -> None:
-        """Weights of equal shapes can belong to other rotary frequencies, or to a model with biases."""
-        path = folder / "config.json"
-        if not path.is_file():
-            return
-        try:
-            data = dict(json.loads(path.read_text()))
-        except (ValueError, TypeError) as error:
-            raise WeightsError(
-                refusal(
-                    asked=f"binding the weights of {folder}",
-                    found=f"its config.json cannot be read ({error})",
-                    why="it says which architecture the weights are of",
-                    do="repair the file, or pass a folder with safetensors only",
-                )
-            ) from error
-        if data.get("model_type") != self.config.model_type:
-            differences = [f"model_type={data.get('model_type')!r}, compiled with {self.config.model_type!r}"]
-        else:
-            other = type(self.config).from_dict(data)
-            differences = structure_differences(other, self.config, self.neuron_config.task)
-        if differences:
-            raise WeightsError(
-                refusal(
-                    asked=f"binding the weights of {folder}",
-                    found="; ".join(differences),
-                    why="the program was compiled for another configuration",
-                    do="export this checkpoint instead",
-                ),
-                details={"problems": differences},
-            )
+        self.prepared.source = opened.source
 
     def describe(self) -> dict[str, Any]:
         """Every automatic choice with its reason, memory, validation and timings, as plain data."""

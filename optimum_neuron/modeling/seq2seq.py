@@ -101,6 +101,7 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: Any = None,
         past_key_values: NeuronCache | None = None,
+        labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -115,7 +116,8 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
             decoder_attention_mask: ones only: targets start together.
             encoder_outputs: what the encoder returned.
             past_key_values: the cache that an earlier call returned.
-            use_cache: return the cache; the default is the configuration's.
+            labels: tokens of the targets to compute the loss of, -100 to skip; they make `decoder_input_ids` too.
+            use_cache: return the cache; the default is the configuration's, and with labels there is none.
             output_attentions: not possible: the compiled graph does not return them.
             output_hidden_states: not possible either.
             return_dict: False returns a tuple.
@@ -133,6 +135,7 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
             decoder_input_ids,
             decoder_attention_mask,
             past_key_values,
+            labels=labels,
             use_cache=use_cache,
             return_dict=return_dict,
         )

@@ -17,21 +17,18 @@ import transformers
 from transformers.utils import ModelOutput
 
 from ..compiler.lower.concurrent import concurrent_host
-from ..configuration import check_known
 from ..core import Choice
 from ..errors import ConfigError, ShapeError, nearest, refusal
 from ..exporters.encoders.batches import choose_bucket, run_batch
 from ..exporters.encoders.entry import unflatten
 from ..exporters.encoders.signature import Signature
-from ..exporters.prepare import Prepared, WorkFolder
-from ..exporters.request import COMPILE_OPTIONS
-from ..exporters.source import ModelSource
+from ..exporters.prepare import Prepared
 from ..exporters.tasks import TASKS
 from ..runtime.copies import Copies, load_copies
 from ..runtime.core_choice import num_usable
 from ..runtime.loaded import LoadedProgram, load_program
 from .checks import refuse_outputs
-from .loading import EXPORT_OPTIONS, NeuronModel
+from .loading import NeuronModel
 
 DataParallelMode = Literal["none", "all"]
 """Copies of a model: one, or one on every core that the process may use. The names are those of optimum-neuron."""
@@ -103,26 +100,8 @@ class NeuronTracedModel(NeuronModel):
             model = NeuronModelForSequenceClassification.from_model(module, batch_size=1, sequence_length=128)
             ```
         """
-        check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS, *cls.load_options], what=cls.__name__)
         _check_mode(data_parallel_mode)
-        if not isinstance(module, transformers.PreTrainedModel):
-            raise ConfigError(
-                refusal(
-                    asked=f"from_model({type(module).__name__})",
-                    found="no transformers model",
-                    why="inputs and results are read from its configuration and forward",
-                    do="pass a transformers model, or trace the module with torch_neuronx.trace",
-                )
-            )
-        work = WorkFolder()
-        module.config.save_pretrained(work.path)
-        source = ModelSource(
-            name=type(module).__name__, folder=work.path, config=module.config, revision=None, module=module.eval()
-        )
-        asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
-        how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
-        model = cls._export(source, asked, trust_remote_code=False, **how)
-        model._config_folder = work  # type: ignore[attr-defined]
+        model = super().from_model(module, **options)
         return model._parallel() if data_parallel_mode == "all" else model
 
     def _parallel(self) -> Self:

@@ -38,7 +38,7 @@ def bind_weights(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: 
         checkpoint: where they are.
 
     Raises:
-        WeightsError: tensors are missing or have another shape; all of them are named.
+        WeightsError: tensors are missing, of another shape, or whole numbers in place of others; all are named.
     """
     import torch
 
@@ -82,4 +82,13 @@ def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Ten
         if joined != spec.shape or (len(shapes) > 1 and not joinable):
             found = list(joined) if joinable or len(shapes) == 1 else " + ".join(str(list(shape)) for shape in shapes)
             problems.append(f"{' + '.join(sources[name])} has shape {found}, compiled for {list(spec.shape)}")
+        problems += [
+            f"{source} has {available[source].dtype}, compiled for {spec.dtype}"
+            for source in sources[name]
+            if _is_float(available[source]) != _is_float(spec)  # quantized numbers mean nothing without their scales
+        ]
     return problems
+
+
+def _is_float(spec: TensorSpec) -> bool:
+    return spec.dtype.startswith(("float", "bfloat"))

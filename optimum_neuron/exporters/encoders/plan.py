@@ -31,6 +31,7 @@ class EncoderKind(Kind):
     name = "encoder"
     config_class = NeuronEncoderConfig
     options = (*AXES, "dynamic_batch_size", "output_attentions", "output_hidden_states")
+    captures_module = True
 
     def resolve(
         self, source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool

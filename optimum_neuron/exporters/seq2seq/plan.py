@@ -31,6 +31,7 @@ class Seq2SeqKind(Kind):
     name = "seq2seq"
     config_class = NeuronSeq2SeqConfig
     options = ("batch_size", "sequence_length", "decoder_sequence_length")
+    captures_module = True
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
         """Fill in both lengths."""
@@ -102,7 +103,7 @@ def require_seq2seq(config: Any, task: str) -> None:
 
 
 def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remote_code: bool) -> Any:
-    """The model without weights.
+    """The model without weights, or such a copy of the module in memory that is exported.
 
     Raises:
         ModelError: transformers cannot build it, or not with the attention that the masks here are made for.
@@ -112,10 +113,15 @@ def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remo
 
     auto_class = getattr(transformers, find_task(config.task, source.config.model_type).auto_class)
     try:
-        with init_empty_weights(include_buffers=False):
-            model = auto_class.from_config(
-                copy.deepcopy(source.config), attn_implementation="sdpa", trust_remote_code=trust_remote_code
-            )
+        if source.module is not None:
+            model = _without_weights(source.module)
+            model.set_attn_implementation("sdpa")
+        else:
+            with init_empty_weights(include_buffers=False):
+                model = auto_class.from_config(
+                    copy.deepcopy(source.config), attn_implementation="sdpa", trust_remote_code=trust_remote_code
+                )
+            model.tie_weights()
     except (ValueError, TypeError, ImportError, AttributeError) as error:
         raise ModelError(
             refusal(
@@ -125,9 +131,17 @@ def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remo
                 do="check config.json, or use an architecture such as t5 or bart",
             )
         ) from error
-    model.tie_weights()
     cast_weights(model, getattr(torch, config.torch_dtype))
     return model.eval()
+
+
+def _without_weights(module: Any) -> Any:
+    """A copy of a model in which parameters have no values; tied ones stay tied."""
+    empty = {
+        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+        for parameter in module.parameters()
+    }
+    return copy.deepcopy(module, empty)
 
 
 def state_specs(model: Any, read: Source, config: EncoderDecoderConfig) -> dict[str, TensorSpec]:

@@ -1,0 +1,81 @@
+"""`labels` of encoder-decoders: the inputs of the decoder that they make, and the loss, against transformers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForSeq2SeqLM
+
+from optimum_neuron import NeuronModelForSeq2SeqLM
+from optimum_neuron.errors import ShapeError
+from optimum_neuron.modeling.targets import check_labels
+from tests.encoders import randomize
+from tests.seq2seq import SHAPES, TINY, VOCABULARY
+
+
+def tokens(rows, columns):
+    return torch.randint(3, VOCABULARY, (rows, columns), generator=torch.Generator().manual_seed(rows * 100 + columns))
+
+
+def labels(rows=3, columns=6):
+    found = tokens(rows, columns)
+    found[0, 4:] = -100
+    return found
+
+
+@pytest.fixture(scope="module", params=TINY)
+def pair(request):
+    """A compiled model, and the original."""
+    original = AutoModelForSeq2SeqLM.from_config(CONFIG_MAPPING[request.param](**TINY[request.param])).eval()
+    randomize(original)
+    compiled = NeuronModelForSeq2SeqLM.from_model(original, disable_validation=True, **{**SHAPES, "sequence_length": 8})
+    return compiled, original
+
+
+def test_labels_become_what_the_decoder_reads_and_a_loss(pair):
+    compiled, original = pair
+    inputs = {"input_ids": tokens(3, 7), "attention_mask": torch.ones(3, 7, dtype=torch.long), "labels": labels()}
+    inputs["attention_mask"][1, 5:] = 0
+    with torch.no_grad():
+        wanted = original(**inputs)
+    found = compiled(**inputs)
+    torch.testing.assert_close(found.loss, wanted.loss, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found.logits, wanted.logits, atol=5e-4, rtol=1e-3)
+    assert found.past_key_values is None
+    assert torch.equal(compiled(**inputs, return_dict=False)[0], found.loss)
+
+
+def test_targets_may_be_given_beside_their_labels(pair):
+    compiled, original = pair
+    inputs = {"input_ids": tokens(3, 7), "labels": labels(), "decoder_input_ids": tokens(3, 6)}
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(**inputs).loss, original(**inputs).loss, atol=1e-4, rtol=1e-4)
+
+
+def test_nothing_to_compare_is_no_number_as_in_transformers(pair):
+    compiled, original = pair
+    inputs = {"input_ids": tokens(1, 4), "labels": torch.full((1, 3), -100), "decoder_input_ids": tokens(1, 3)}
+    with torch.no_grad():
+        assert compiled(**inputs).loss.isnan() and original(**inputs).loss.isnan()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (torch.zeros(3, dtype=torch.long), "Labels are .rows, tokens."),
+        (torch.zeros(3, 0, dtype=torch.long), "Labels are .rows, tokens."),
+        (torch.tensor([[5, VOCABULARY]]), f"the label {VOCABULARY}: the vocabulary has 0 to {VOCABULARY - 1}"),
+        (torch.tensor([[-1, 5]]), "the label -1"),
+    ],
+)
+def test_labels_that_are_no_tokens(wrong, message):
+    with pytest.raises(ShapeError, match=message):
+        check_labels(wrong, VOCABULARY)
+
+
+def test_labels_that_do_not_belong_to_their_targets(pair):
+    compiled, _ = pair
+    with pytest.raises(ShapeError, match=r"labels of shape \[1, 4\] with decoder_input_ids of \[1, 3\]"):
+        compiled(input_ids=tokens(1, 4), labels=tokens(1, 4), decoder_input_ids=tokens(1, 3))
+    with pytest.raises(ShapeError, match="a target of 13 tokens: compiled for 12"):
+        compiled(input_ids=tokens(1, 4), labels=tokens(1, 13))

@@ -1,0 +1,217 @@
+"""`replace_weights` and `from_model`, for every kind of model: folders, state dicts and models in memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+
+from optimum_neuron import (
+    NeuronModelForCausalLM,
+    NeuronModelForSeq2SeqLM,
+    NeuronModelForSequenceClassification,
+    NeuronModelForTextReranking,
+    NeuronSentenceTransformer,
+)
+from optimum_neuron.errors import ConfigError, ModelError, WeightsError
+from tests import seq2seq
+from tests.encoders import VOCABULARY, randomize, save_tiny_encoder
+from tests.tiny import SHAPES as DECODER_SHAPES
+from tests.tiny import save_tiny
+
+ENCODER_SHAPES = {"batch_size": 2, "sequence_length": 8, "optlevel": "1"}
+IDS = torch.randint(3, VOCABULARY, (5, 8), generator=torch.Generator().manual_seed(1))
+
+
+def save_classifier(folder):
+    return save_tiny_encoder(folder, "bert", "text-classification")
+
+
+def save_t5(folder):
+    return seq2seq.save_tiny_seq2seq(folder, "t5")
+
+
+def save_llama(folder):
+    return save_tiny(folder, "llama", vocab_size=VOCABULARY)
+
+
+KINDS = {
+    "traced": (NeuronModelForSequenceClassification, "AutoModelForSequenceClassification", save_classifier)
+    + (ENCODER_SHAPES, {}),
+    "seq2seq": (NeuronModelForSeq2SeqLM, "AutoModelForSeq2SeqLM", save_t5)
+    + (seq2seq.SHAPES, {"decoder_input_ids": IDS[:, :3]}),
+    "causal_lm": (NeuronModelForCausalLM, "AutoModelForCausalLM", save_llama, DECODER_SHAPES, {}),
+}
+"""Class, transformers' class, checkpoint, shapes, and inputs beside `input_ids`."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request, tmp_path_factory):
+    """A class with its checkpoint on disk, and another model of the same architecture in memory."""
+    ours, theirs, save, shapes, inputs = KINDS[request.param]
+    folder = save(tmp_path_factory.mktemp("checkpoint") / request.param)
+    other = getattr(transformers, theirs).from_pretrained(folder, dtype=torch.float32).eval()
+    randomize(other, seed=5)
+    return ours, folder, shapes, inputs, other
+
+
+@pytest.fixture
+def model(kind):
+    ours, folder, shapes, *_ = kind
+    return ours.from_pretrained(folder, export=True, **shapes)
+
+
+def check(model, original, inputs):
+    with torch.no_grad():
+        wanted = original(input_ids=IDS, **inputs).logits
+    torch.testing.assert_close(model(input_ids=IDS, **inputs).logits, wanted, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("form", ["folder", "state dict", "model"])
+def test_other_weights_in_every_form(kind, model, form, tmp_path):
+    *_, inputs, other = kind
+    other.save_pretrained(tmp_path / "tuned")
+    model.replace_weights({"folder": tmp_path / "tuned", "state dict": other.state_dict(), "model": other}[form])
+    check(model, other, inputs)
+    assert model.describe()["validation"] == []
+    model.save_pretrained(tmp_path / "saved")
+    check(type(model).from_pretrained(tmp_path / "saved"), other, inputs)
+
+
+def test_all_that_does_not_fit_is_named_at_once_and_nothing_is_replaced(kind, model):
+    *_, inputs, other = kind
+    before = model(input_ids=IDS, **inputs).logits
+    tensors = dict(other.state_dict())
+    used = [name for group in model.prepared.weight_sources.values() for name in group if name in tensors]
+    del tensors[used[0]]
+    tensors[used[1]] = torch.zeros(7, 7, 7)
+    tensors[used[2]] = tensors[used[2]].to(torch.int8)
+    with pytest.raises(WeightsError) as refused:
+        model.replace_weights(tensors)
+    message = str(refused.value)
+    assert f"{used[0]} is missing" in message
+    assert f"{used[1]} has shape [7, 7, 7], compiled for" in message
+    assert f"{used[2]} has int8, compiled for float32" in message
+    assert len(refused.value.details["problems"]) == 3
+    assert torch.equal(model(input_ids=IDS, **inputs).logits, before)
+
+
+def test_a_model_in_memory_is_compiled_and_stays_as_it_is(kind, tmp_path):
+    ours, _, shapes, inputs, other = kind
+    module = type(other)(other.config).train()
+    module.load_state_dict(other.state_dict())
+    compiled = ours.from_model(module, **shapes)
+    assert module.training and all(parameter.requires_grad for parameter in module.parameters())
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()  # as training goes on
+    check(compiled, other, inputs)
+    compiled.save_pretrained(tmp_path)
+    check(ours.from_pretrained(tmp_path), other, inputs)
+
+
+def test_later_changes_of_tensors_are_not_seen(kind, model):
+    *_, inputs, other = kind
+    tensors = {name: tensor.clone() for name, tensor in other.state_dict().items()}
+    model.replace_weights(tensors)
+    for tensor in tensors.values():
+        tensor.zero_()
+    check(model, other, inputs)
+
+
+def test_a_module_of_another_architecture_is_refused(kind, model):
+    *_, inputs, other = kind
+    config = transformers.DistilBertConfig(dim=32, n_layers=1, n_heads=2, hidden_dim=32, vocab_size=VOCABULARY)
+    with pytest.raises(WeightsError, match="model_type='distilbert', compiled with"):
+        model.replace_weights(transformers.DistilBertModel(config))
+    shorter = type(other.config).from_dict(other.config.to_dict())
+    setattr(shorter, next(n for n in ("num_decoder_layers", "num_hidden_layers") if hasattr(shorter, n)), 1)
+    with torch.device("meta"), pytest.raises(WeightsError, match="layers=1, compiled with"):
+        model.replace_weights(type(other)(shorter))
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    folder = save_classifier(tmp_path_factory.mktemp("bert") / "classifier")
+    return NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **ENCODER_SHAPES)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        ({}, WeightsError, "is missing"),
+        ({"classifier.bias": [1.0, 2.0]}, WeightsError, "classifier.bias is a list"),
+        (None, WeightsError, "neither a folder, a state dict nor a model"),
+        ("no/such/model", ModelError, "no/such/model"),
+    ],
+)
+def test_what_is_no_weights(classifier, weights, error, message):
+    with pytest.raises(error, match=message):
+        classifier.replace_weights(weights)
+
+
+def test_tensors_without_values_are_refused(classifier):
+    tensors = {
+        name: torch.empty(spec.shape, device="meta") for name, spec in classifier.prepared.tensors.value.specs.items()
+    }
+    with pytest.raises(WeightsError, match="is on the device meta.*loaded with its weights"):
+        classifier.replace_weights(tensors)
+
+
+def test_an_id_of_the_hub_is_found_in_its_cache(classifier, tmp_path, monkeypatch):
+    import huggingface_hub
+
+    commit = "0123456789abcdef" * 2 + "01234567"
+    repository = tmp_path / "models--acme--tuned"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    folder = save_classifier(repository / "snapshots" / commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    classifier.replace_weights("acme/tuned")
+    assert classifier.source_folder == folder and classifier.describe()["model"] == "acme/tuned"
+
+
+def test_every_copy_gets_the_weights(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "6-8")
+    folder = save_classifier(tmp_path)
+    model = NeuronModelForSequenceClassification.from_pretrained(
+        folder, export=True, data_parallel_mode="all", **ENCODER_SHAPES
+    )
+    other = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    randomize(other, seed=3)
+    model.replace_weights(other)
+    for _ in range(3):  # single calls go to the cores in turn
+        with torch.no_grad():
+            torch.testing.assert_close(model(IDS[:2]).logits, other(IDS[:2]).logits, atol=1e-5, rtol=1e-5)
+    check(model, other, {})
+
+
+@pytest.mark.parametrize("ours", [NeuronSentenceTransformer, NeuronModelForTextReranking])
+def test_sentences_take_other_weights_too(ours, tmp_path):
+    task = "feature-extraction" if ours is NeuronSentenceTransformer else "text-classification"
+    folder = save_tiny_encoder(tmp_path, "bert", task)
+    model = ours.from_pretrained(folder, export=True, **ENCODER_SHAPES)
+    auto = "AutoModel" if ours is NeuronSentenceTransformer else "AutoModelForSequenceClassification"
+    other = getattr(transformers, auto).from_pretrained(folder).eval()
+    randomize(other, seed=3)
+    model.replace_weights(other.state_dict())
+    with torch.no_grad():
+        wanted = other(IDS)
+    if ours is NeuronSentenceTransformer:
+        found, expected = model(input_ids=IDS)["token_embeddings"], wanted.last_hidden_state
+    else:
+        found, expected = model(input_ids=IDS).logits, wanted.logits
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+class OwnLlama(transformers.LlamaForCausalLM):
+    """Code that no configuration tells of."""
+
+
+def test_code_that_would_be_ignored_is_refused(tmp_path):
+    module = OwnLlama.from_pretrained(save_llama(tmp_path))
+    with pytest.raises(ConfigError, match="its code would be ignored"):
+        NeuronModelForCausalLM.from_model(module, **DECODER_SHAPES)
+    with pytest.raises(ConfigError, match="no transformers model"):
+        NeuronModelForCausalLM.from_model(torch.nn.Linear(2, 2))
