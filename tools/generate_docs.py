@@ -20,6 +20,7 @@ from optimum_neuron import env, errors
 from optimum_neuron.cli.errors import next_command
 from optimum_neuron.configuration import CompileConfig, NeuronConfig
 from optimum_neuron.exporters.encoders.configuration import NeuronEncoderConfig
+from optimum_neuron.exporters.image_text.configuration import NeuronImageTextConfig
 from optimum_neuron.exporters.seq2seq.configuration import NeuronSeq2SeqConfig
 from optimum_neuron.exporters.support import support_rows
 from optimum_neuron.exporters.tasks import TASKS
@@ -85,6 +86,11 @@ def encoder_fields() -> str:
 def seq2seq_fields() -> str:
     """The fields that an encoder-decoder has of its own."""
     return _own_fields(NeuronSeq2SeqConfig)
+
+
+def image_text_fields() -> str:
+    """The fields that a model of images and text has of its own."""
+    return _own_fields(NeuronImageTextConfig)
 
 
 def _own_fields(config_class: type) -> str:
@@ -169,6 +175,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "config-fields": config_fields,
     "encoder-fields": encoder_fields,
     "text-to-text-fields": seq2seq_fields,
+    "image-text-to-text-fields": image_text_fields,
     "error-table": error_table,
     "error-tree": error_tree,
     "export-flags": export_flags,

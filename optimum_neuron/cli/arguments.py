@@ -14,7 +14,7 @@ from ..core import AutoCast, AutoCastType, TorchDtype
 
 _SIZES = {
     "text_batch_size": "rows of text per call, where texts are compared with images",
-    "image_batch_size": "images per call, where texts are compared with images",
+    "image_batch_size": "images per call, where texts are compared with images or have images in them",
     "num_choices": "answers to choose from (multiple-choice)",
     "num_channels": "channels of an image",
     "height": "pixels of an image",
@@ -32,6 +32,8 @@ _COMPILE_OPTIONS = (
     "decoder_sequence_length",
     "prefill_buckets",
     "decode_buckets",
+    "max_num_images",
+    "image_size",
     *_SIZES,
     "dynamic_batch_size",
     "output_attentions",
@@ -182,6 +184,16 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
         type=positive_ints,
         metavar="N,N",
         help="cache slots of a decode step, for example 1024,4096",
+    )
+
+    shapes.add_argument(
+        "--max_num_images",
+        type=positive_int,
+        metavar="N",
+        help="images of a prompt (image-text-to-text); one that is split counts as its tiles",
+    )
+    shapes.add_argument(
+        "--image_size", type=positive_int, metavar="N", help="pixels of such an image, or tile, in height and in width"
     )
 
     _add_encoder_arguments(parser)

@@ -119,12 +119,16 @@ def structure_of(config: Any, task: str = "text-generation") -> dict[str, Any]:
     """The part of a transformers configuration that can shape a graph."""
     endings = kind_of(task, config.model_type).ignored_endings()
     data = json.loads(config.to_json_string(use_diff=False))
-    kept = {
-        key: value
+    return _kept(data, endings) | {"num_labels": config.num_labels}
+
+
+def _kept(data: dict[str, Any], endings: tuple[str, ...]) -> dict[str, Any]:
+    """Fields that can shape a graph, of the configurations inside too, such as that of a vision tower."""
+    return {
+        key: _kept(value, endings) if isinstance(value, dict) else value
         for key, value in data.items()
         if key in _STRUCTURE or (key not in _NOT_STRUCTURE and not key.endswith(endings))
     }
-    return kept | {"num_labels": config.num_labels}
 
 
 def structure_differences(asked: Any, compiled: Any, task: str = "text-generation") -> list[str]:

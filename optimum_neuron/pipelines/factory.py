@@ -41,6 +41,7 @@ _AUTO = {
     "tokenizer": ("AutoTokenizer", "a text pipeline needs one"),
     "image_processor": ("AutoImageProcessor", "a pipeline for images needs one"),
     "feature_extractor": ("AutoFeatureExtractor", "a pipeline for recordings needs one"),
+    "processor": ("AutoProcessor", "a pipeline for images and text needs one"),
 }
 """Argument of transformers' pipeline to the class that loads it, and why it is needed."""
 
@@ -52,6 +53,7 @@ _NEEDS = {
     "zero-shot-image-classification": ("tokenizer", "image_processor"),
     "audio-classification": ("feature_extractor",),
     "automatic-speech-recognition": ("tokenizer", "feature_extractor"),
+    "image-text-to-text": ("processor",),
 }
 """What a pipeline needs beside the model; where nothing is said, a tokenizer."""
 
@@ -63,6 +65,7 @@ def pipeline(
     *,
     image_processor: Any = None,
     feature_extractor: Any = None,
+    processor: Any = None,
     export: bool | None = None,
     **options: Any,
 ) -> Pipeline:
@@ -75,6 +78,7 @@ def pipeline(
         tokenizer: tokenizer or its path; None takes the model's.
         image_processor: image processor or its path; None takes the model's, told to make the compiled size.
         feature_extractor: feature extractor or its path; None takes the model's.
+        processor: processor of images and text, or its path; None takes the model's.
         export: True exports a checkpoint, False requires an exported folder, None does what fits.
         **options: keywords of `from_pretrained` such as `batch_size` and `sequence_length`; all others go to
             transformers' pipeline.
@@ -103,7 +107,12 @@ def pipeline(
         where = {key: value for key, value in loading.items() if key in SOURCE_OPTIONS}
         model_class = getattr(modeling, _of_architecture(served, path, where).model_class)
         loaded = model_class.from_pretrained(path, export=export, **loading)
-    given = {"tokenizer": tokenizer, "image_processor": image_processor, "feature_extractor": feature_extractor}
+    given = {
+        "tokenizer": tokenizer,
+        "image_processor": image_processor,
+        "feature_extractor": feature_extractor,
+        "processor": processor,
+    }
     parts = {kind: part for kind, part in given.items() if part is not None}
     for kind in _NEEDS.get(name, ("tokenizer",)):
         part = parts.get(kind)

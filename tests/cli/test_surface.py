@@ -15,7 +15,7 @@ GRAPHS = [
     "--auto_cast", "--auto_cast_type", "--batch_size", "--cache_dir", "--instance_type",
     "--decode_buckets", "--decoder_sequence_length", "--prefill_buckets", "--revision", "--sequence_length",
     "--subfolder", "--task", "--torch_dtype", "--trust-remote-code", "--audio_sequence_length",
-    "--dynamic-batch-size", "--feature_size",
+    "--dynamic-batch-size", "--feature_size", "--image_size", "--max_num_images",
     "--height", "--image_batch_size", "--nb_max_frames", "--num_channels", "--num_choices", "--output_attentions",
     "--output_hidden_states", "--text_batch_size", "--width",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor, DynamicCache, TextStreamer, set_seed
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForImageTextToText
-from optimum_neuron.errors import ConfigError, ModelError, ShapeError
+from optimum_neuron.errors import ConfigError, ModelError, ShapeError, WeightsError
 from optimum_neuron.exporters.validate import FLOAT32_TOLERANCE, compare
 from tests.image_text import (
     IMAGE,
@@ -228,11 +229,20 @@ def test_weights_are_replaced_without_compiling(tmp_path):
     inputs = tiny_prompts(trio.processor, 3)
     before = trio.compiled.generate(**inputs, **GREEDY)
     other = save_tiny_image_text(tmp_path / "other", "llava", seed=1)
+    config = json.loads((other / "config.json").read_text())
+    config["text_config"] |= {"_name_or_path": "somewhere", "attention_dropout": 0.1}  # no graph depends on these
+    (other / "config.json").write_text(json.dumps(config))
     trio.compiled.replace_weights(other)
     found = trio.compiled.generate(**inputs, **GREEDY)
     wanted = AutoModelForImageTextToText.from_pretrained(other, dtype=torch.float32).generate(**inputs, **GREEDY)
     assert torch.equal(found, wanted)
     assert not torch.equal(before, found)
+
+
+def test_weights_of_another_vision_tower_are_refused(idefics3, tmp_path):
+    vision = TINY["idefics3"][1]["vision_config"] | {"hidden_act": "relu"}
+    with pytest.raises(WeightsError, match="vision_config"):
+        idefics3.compiled.replace_weights(save_tiny_image_text(tmp_path / "other", "idefics3", vision_config=vision))
 
 
 def test_an_answer_ends_where_the_cache_ends_and_says_so(idefics3, caplog):

@@ -1,0 +1,74 @@
+"""Sizes of images are checked before anything is compiled."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from optimum_neuron import NeuronImageTextConfig
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.exporters.image_text.architectures import default_images, find_architecture
+
+
+def resolved(**options):
+    config = NeuronImageTextConfig(**options).resolve(max_position_embeddings=256)
+    return config.with_images(max_num_images=17, image_size=32, image_tokens=10)
+
+
+def test_images_are_as_many_as_one_is_split_into_and_a_sequence_holds():
+    assert (resolved().max_num_images, resolved().image_size) == (17, 32)
+    assert resolved(sequence_length=64).max_num_images == 6
+    assert resolved(max_num_images=2).max_num_images == 2
+
+
+def test_more_images_than_a_sequence_holds_are_refused():
+    with pytest.raises(ConfigError, match="a sequence holds 6 .*sequence_length=71"):
+        resolved(sequence_length=64, max_num_images=7)
+
+
+def test_a_configuration_survives_json():
+    config = NeuronImageTextConfig(sequence_length=64, prefill_buckets=[16, 64], max_num_images=2)
+    assert NeuronImageTextConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_num_images": 0},
+        {"max_num_images": True},
+        {"image_size": 16.0},
+        {"image_size": [16, 32]},
+        {"image_batch_size": None},
+        {"image_batch_size": 0},
+    ],
+    ids=str,
+)
+def test_sizes_that_are_none_are_refused(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        NeuronImageTextConfig(**options)
+
+
+@pytest.mark.parametrize("name", ["processor_config.json", "preprocessor_config.json"])
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}}, (512, 17)),
+        ({"size": {"longest_edge": 1456}, "max_image_size": {"longest_edge": 364}}, (364, 17)),
+        ({"size": {"longest_edge": 600}, "max_image_size": {"longest_edge": 512}}, (512, 5)),
+        ({"size": {"longest_edge": 512}, "max_image_size": {"longest_edge": 512}}, (512, 1)),
+        (
+            {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}, "do_image_splitting": False},
+            (512, 1),
+        ),
+        ({}, (224, 1)),
+    ],
+    ids=str,
+)
+def test_defaults_are_what_the_processor_makes(tmp_path, name, settings, wanted):
+    from transformers import Idefics3Config
+
+    data = {"image_processor": settings} if name == "processor_config.json" else settings
+    (tmp_path / name).write_text(json.dumps(data))
+    config = Idefics3Config()
+    assert default_images(find_architecture(config), config, tmp_path) == wanted

@@ -1,0 +1,174 @@
+"""From a shell and from Python, the task of a model of images and text is inferred and its folder is complete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText
+
+from optimum_neuron import NeuronModelForImageTextToText, main_export
+from optimum_neuron.compiler.capture import capture
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, ValidationError
+from tests.encoders import save_tiny_encoder
+from tests.image_text import IMAGE, LENGTH, SHAPES, save_tiny_image_text, tiny_prompts
+from tests.tiny import save_tiny, write_config
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return save_tiny_image_text(tmp_path_factory.mktemp("checkpoint") / "idefics3", "idefics3")
+
+
+def refused(folder: Any, **options: Any) -> str:
+    """What an export says that is refused."""
+    with pytest.raises((ModelError, ConfigError)) as error:
+        NeuronModelForImageTextToText.from_pretrained(folder, export=True, **{"optlevel": "1", **options})
+    return str(error.value)
+
+
+def test_the_command_line_exports_it(cli, checkpoint, tmp_path):
+    words = ["--batch_size", "2", "--sequence_length", "64", "--prefill_buckets", "24,64", "--max_num_images", "3"]
+    ran = cli("export", "neuron", "-m", str(checkpoint), *words, "-O1", "--json", str(tmp_path / "out"))
+    assert ran.code == 0, ran.stderr
+    report = ran.json
+    assert report["task"]["value"] == "image-text-to-text"
+    assert report["task"]["reason"] == "config.architectures has Idefics3ForConditionalGeneration"
+    names = [graph["name"] for graph in report["graphs"]]
+    assert names[:3] == ["encode_image", "prefill_24", "score_24"] and names[-2:] == ["decode_64", "extend_8"]
+    assert all(row["ok"] for row in report["validation"])
+    model = NeuronModelForImageTextToText.from_pretrained(tmp_path / "out")
+    assert model.input_static_shapes == {
+        "batch_size": 2,
+        "sequence_length": LENGTH,
+        "max_num_images": 3,
+        "image_size": IMAGE,
+        "image_batch_size": 1,
+    }
+
+
+def test_the_folder_is_a_checkpoint_for_transformers(checkpoint, tmp_path):
+    main_export(checkpoint, tmp_path / "out", **SHAPES)
+    plain, told = AutoModelForImageTextToText.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not told["missing_keys"] and not told["unexpected_keys"]
+    original = AutoModelForImageTextToText.from_pretrained(checkpoint)
+    from transformers import AutoProcessor
+
+    inputs = tiny_prompts(AutoProcessor.from_pretrained(tmp_path / "out"), 3)
+    with torch.no_grad():
+        assert torch.equal(plain(**inputs).logits, original(**inputs).logits)
+
+
+@pytest.mark.parametrize("family", ["llama", "generic"])
+def test_the_check_names_the_models_own_modules(cli, tmp_path, family):
+    folder = save_tiny_image_text(tmp_path / "c", "llava" if family == "llama" else "llava-siglip-qwen2")
+    ran = cli("neuron", "check", str(folder), "--sequence_length", "64", "--json")
+    assert ran.code == 0, ran.stderr
+    assert ran.json["family"]["value"] == family
+    assert [graph["name"] for graph in ran.json["graphs"]][0] == "encode_image"
+    paths = " ".join(path for row in ran.json["operators"] for path in row["module_paths"])
+    assert "model.vision_tower.encoder.layers.0" in paths and "model.model." not in paths
+    assert ("model.language_model.layers.0" in paths) == (family == "generic")
+
+
+def test_a_second_export_hits_the_cache(checkpoint, tmp_path):
+    first = main_export(checkpoint, tmp_path / "first", **SHAPES).to_dict()
+    fine_tuned = save_tiny_image_text(tmp_path / "tuned", "idefics3", seed=1)
+    second = main_export(fine_tuned, tmp_path / "second", **SHAPES).to_dict()
+    assert first["family"] == second["family"]
+    assert second["cache"]["value"] == "hit"
+
+
+def test_few_layers_of_both_stacks_are_captured(checkpoint, tmp_path):
+    layers = main_export(checkpoint, tmp_path / "out", **SHAPES).to_dict()["layers"]
+    assert {path: choice["value"] for path, choice in layers.items()} == {
+        "model.layers": 2,
+        "model.model.model.vision_model.encoder.layers": 2,
+    }
+
+
+def test_a_difference_is_refused_with_its_statistics(checkpoint, tmp_path):
+    with pytest.raises(ValidationError, match="outputs are past the tolerance; the first is .*with 2 images"):
+        main_export(checkpoint, tmp_path / "out", atol=0.0, **SHAPES)
+
+
+def test_features_at_the_wrong_place_are_noticed(checkpoint, tmp_path, monkeypatch):
+    from optimum_neuron.exporters.image_text import plan
+
+    def shifted(entry, **options):
+        features = getattr(entry, "_features", None)
+        if features is not None:
+            entry._features = lambda *inputs: features(*inputs).roll(1, 1)
+        return capture(entry, **options)
+
+    monkeypatch.setattr(plan, "capture", shifted)
+    with pytest.raises(ValidationError, match="the first is encode_image.image_features"):
+        main_export(checkpoint, tmp_path / "out", disable_neuron_cache=True, **SHAPES)
+
+
+def test_narrow_weights_stay_within_their_tolerance(checkpoint, tmp_path):
+    report = main_export(checkpoint, tmp_path / "out", **{**SHAPES, "torch_dtype": "bfloat16"}).to_dict()
+    assert all(row["ok"] and row["max_abs_error"] > 0 for row in report["validation"])
+
+
+def test_the_head_is_tied_as_the_whole_model_says(tmp_path):
+    tied = main_export(save_tiny_image_text(tmp_path / "smolvlm", "smolvlm"), tmp_path / "tied", **SHAPES)
+    assert "model.head.weight" not in tied.prepared.weight_sources
+    untied = main_export(save_tiny_image_text(tmp_path / "idefics3", "idefics3"), tmp_path / "untied", **SHAPES)
+    assert untied.prepared.weight_sources["model.head.weight"] == ("lm_head.weight",)
+    assert untied.prepared.weight_sources["model.embed.weight"] == ("model.text_model.embed_tokens.weight",)
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_other_architectures_are_refused(kind, tmp_path):
+    made = {
+        "decoder": lambda: save_tiny(tmp_path / "c", "llama"),
+        "encoder": lambda: save_tiny_encoder(tmp_path / "c", "bert", "fill-mask"),
+    }
+    assert "no model of images and text of this architecture" in refused(made[kind]())
+
+
+@pytest.mark.parametrize("model_type", ["llava_next", "qwen2_vl", "gemma3"])
+def test_architectures_that_are_not_implemented_are_refused_by_name(model_type, tmp_path):
+    folder = write_config(tmp_path / model_type, model_type=model_type)
+    told = refused(folder)
+    assert f"image-text-to-text with a {model_type} model" in told and "idefics3, smolvlm, llava" in told
+
+
+def test_a_vision_tower_that_is_not_implemented_is_refused_by_name(tmp_path):
+    vision = {"model_type": "pixtral", "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    folder = write_config(tmp_path / "pixtral", model_type="llava", vision_config=vision)
+    told = refused(folder)
+    assert "vision_config.model_type='pixtral'" in told and "clip_vision_model, siglip_vision_model" in told
+
+
+def test_sizes_that_the_model_cannot_take_are_refused(checkpoint, tmp_path):
+    assert "it must be a multiple of 8" in refused(checkpoint, image_size=20)
+    llava = save_tiny_image_text(tmp_path / "llava", "llava")
+    assert "it must be 16: its vision tower has positions for no other size" in refused(llava, image_size=32)
+    told = refused(checkpoint, sequence_length=12, max_num_images=3)
+    assert "a sequence holds 2 and a token of text" in told and "sequence_length=13 or more" in told
+    assert "max_num_images=1 with sequence_length=4" in refused(checkpoint, sequence_length=4)
+
+
+def test_images_of_another_size_where_the_model_allows_them(checkpoint):
+    model = NeuronModelForImageTextToText.from_pretrained(checkpoint, export=True, **SHAPES, image_size=8)
+    assert model.prepared.metadata["image_tokens"] == 1 and all(error.ok for error in model.prepared.validation)
+
+
+def test_options_of_other_models_are_refused(checkpoint):
+    assert "unknown: 'height'" in refused(checkpoint, height=16)
+    assert "max_num_images=0" in refused(checkpoint, max_num_images=0)
+
+
+def test_a_program_of_another_configuration_is_refused(checkpoint, tmp_path):
+    main_export(checkpoint, tmp_path / "out", **SHAPES)
+    marker = tmp_path / "out" / "neuron_config.json"
+    text = marker.read_text()
+    marker.write_text(text.replace('"image_size": 16', '"image_size": 24'))
+    with pytest.raises(ArtifactError, match="not 1 images of 24 x 24"):
+        NeuronModelForImageTextToText.from_pretrained(tmp_path / "out")
+    marker.write_text(text.replace('"prefill_buckets": [\n      4,', '"prefill_buckets": [\n      5,'))
+    with pytest.raises(ArtifactError, match="prefill_5"):
+        NeuronModelForImageTextToText.from_pretrained(tmp_path / "out")

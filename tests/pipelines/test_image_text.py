@@ -1,0 +1,85 @@
+"""transformers' pipeline of images and text over compiled models says what it says over the originals."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from optimum_neuron import NeuronModelForImageTextToText, pipeline
+from optimum_neuron.errors import ModelError
+from tests.image_text import IMAGE_TOKEN, SHAPES, save_tiny_image_text, tiny_image
+
+
+def options() -> dict[str, object]:
+    """Anew each time: the pipeline adds to what it is given."""
+    return {"generate_kwargs": {"do_sample": False, "max_new_tokens": 6}}
+
+
+@pytest.fixture(scope="module", params=["idefics3", "llava"])
+def checkpoint(request, tmp_path_factory):
+    return save_tiny_image_text(tmp_path_factory.mktemp("image_text") / request.param, request.param)
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint):
+    return NeuronModelForImageTextToText.from_pretrained(checkpoint, export=True, **SHAPES)
+
+
+@pytest.fixture(scope="module")
+def original(checkpoint):
+    plain = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32)
+    processor = AutoProcessor.from_pretrained(checkpoint)
+    return transformers.pipeline("image-text-to-text", model=plain, processor=processor)
+
+
+def chat(number: int) -> list[dict[str, object]]:
+    content = [{"type": "image", "image": tiny_image(number)}, {"type": "text", "text": "What?"}]
+    return [{"role": "user", "content": content}]
+
+
+def texts(results):
+    return [result["generated_text"] for result in results]
+
+
+def test_transformers_own_pipeline_runs_without_a_warning(model, checkpoint, original, caplog):
+    with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
+        warnings.simplefilter("error")
+        run = transformers.pipeline(
+            "image-text-to-text", model=model, processor=AutoProcessor.from_pretrained(checkpoint)
+        )
+        found = run(text=chat(0), return_full_text=False, **options())
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert texts(found) == texts(original(text=chat(0), return_full_text=False, **options()))
+
+
+def test_images_beside_the_text(model, original):
+    run = pipeline("image-text-to-text", model)
+    given = {"images": [tiny_image(0)], "text": f"{IMAGE_TOKEN} a"}
+    assert texts(run(**given, **options())) == texts(original(**given, **options()))
+
+
+def test_several_chats(model, original):
+    run = pipeline("image-text-to-text", model)
+    chats = [chat(1), chat(2)]
+    found, wanted = run(text=chats, **options()), original(text=chats, **options())
+    assert [texts(rows)[0][-1]["content"] for rows in found] == [texts(rows)[0][-1]["content"] for rows in wanted]
+
+
+def test_an_exported_folder_by_its_path(model, original, tmp_path):
+    model.save_pretrained(tmp_path / "out")
+    run = pipeline("image-text-to-text", str(tmp_path / "out"))
+    assert texts(run(text=chat(0), return_full_text=False, **options())) == texts(
+        original(text=chat(0), return_full_text=False, **options())
+    )
+
+
+def test_a_model_without_a_processor_is_refused(model, tmp_path):
+    model.save_pretrained(tmp_path / "out")
+    (tmp_path / "out" / "processor_config.json").unlink()
+    with pytest.raises(ModelError, match="A pipeline for images and text needs one"):
+        pipeline("image-text-to-text", str(tmp_path / "out"))
