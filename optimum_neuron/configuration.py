@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Self, get_args
 
 from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
@@ -44,6 +44,8 @@ class CompileConfig:
     """Effort: "1" starts at once, "2" compiles each distinct block, "3" also tries alternative kernels."""
     torch_dtype: TorchDtype = "float32"
     """Dtype of weights and cache."""
+    allow_host_ops: tuple[str, ...] = ()
+    """Operators that may run on the host where the target refuses them, for example ["aten.sort"]."""
     inline_weights_to_neff: bool = False
     """Keep the weights inside the NEFF instead of beside it."""
 
@@ -55,6 +57,7 @@ class CompileConfig:
             if isinstance(value := getattr(self, field.name), list):
                 # JSON and keyword arguments bring lists; a frozen configuration holds a tuple.
                 object.__setattr__(self, field.name, tuple(value))
+        object.__setattr__(self, "allow_host_ops", plain_op_names(self.allow_host_ops))
 
     def _problems(self) -> Iterator[str]:
         """One refusal for each value that is not allowed."""
@@ -73,6 +76,14 @@ class CompileConfig:
                     why="the compiler knows no other",
                     do="pass one of them",
                 )
+        names = self.allow_host_ops
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+            yield refusal(
+                asked=f"allow_host_ops={names!r}",
+                found="not a list of names",
+                why="each operator that may run on the host is allowed by its name",
+                do='pass for example ["aten.sort"]',
+            )
         if self.auto_cast != "none" and self.torch_dtype != "float32":
             yield refusal(
                 asked=f"auto_cast={self.auto_cast!r} with torch_dtype={self.torch_dtype!r}",
@@ -196,6 +207,15 @@ class NeuronConfig(CompileConfig):
 
 
 _BUCKETS = ("prefill_buckets", "decode_buckets")
+
+
+def plain_op_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of operators in one spelling, in order: "aten::sort" and "aten.sort.stable" are "aten.sort".
+
+    >>> plain_op_names(["aten::sort", "aten.argsort", "aten.sort.stable"])
+    ('aten.argsort', 'aten.sort')
+    """
+    return tuple(sorted({".".join(name.replace("::", ".").split(".")[:2]) for name in names}))
 
 
 def default_buckets(first: int, length: int) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from ..compiler.capture import Captured
 from ..compiler.compile import Recapture, capture_graph, link
 from ..compiler.memory import memory_need
+from ..compiler.placement import JudgedCall, OperatorCheck, group_calls, judged_calls, placed_share
 from ..compiler.rules.report import host_ops
 from ..configuration import CompileConfig, check_known
 from ..core import Choice
@@ -20,10 +21,11 @@ from ..exporters.source import ModelSource, infer_task, load_source
 from ..hardware import InstanceSpec, Target, resolve_instance
 from ..runtime.loaded import require_fit
 from .entries import entry_points
-from .operators import JudgedCall, OperatorCheck, group_calls, judged_calls, placed_share
 from .report import CaptureFailure, CheckReport, GraphCheck, MemoryCheck
 
-CHECK_OPTIONS = tuple(name for name in COMPILE_OPTIONS if name not in ("optlevel", "inline_weights_to_neff"))
+CHECK_OPTIONS = tuple(
+    name for name in COMPILE_OPTIONS if name not in ("optlevel", "allow_host_ops", "inline_weights_to_neff")
+)
 """Keywords of an export that decide which operators are captured and how much memory they take."""
 
 

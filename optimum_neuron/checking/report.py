@@ -11,9 +11,9 @@ from ..errors import ConfigError, nearest, refusal
 
 if TYPE_CHECKING:
     from ..compiler.memory import MemoryNeed
+    from ..compiler.placement import OperatorCheck
     from ..configuration import CompileConfig
     from ..hardware import InstanceSpec, Target
-    from .operators import OperatorCheck
 
 FAIL_CONDITIONS = ("host", "unsupported", "memory")
 """What `CheckReport.failures` can be asked for: calls on the host, calls or code that cannot run, too little HBM."""

@@ -43,6 +43,7 @@ _COMPILE_OPTIONS = (
     "auto_cast_type",
     "optlevel",
     "torch_dtype",
+    "allow_host_ops",
     "inline_weights_to_neff",
     "trust_remote_code",
     "subfolder",
@@ -51,7 +52,7 @@ _COMPILE_OPTIONS = (
 )
 """Keyword arguments of the Python API that `add_compile_arguments` can set."""
 
-_HOW = ("optlevel", "inline_weights_to_neff")
+_HOW = ("optlevel", "allow_host_ops", "inline_weights_to_neff")
 """Those of them that change how a model is compiled, and not which operators it has."""
 
 
@@ -137,6 +138,12 @@ def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
         ("3", "as -O2, alternative kernels are tried and seldom used graphs compiled too"),
     ):
         levels.add_argument(f"-O{level}", dest="optlevel", action="store_const", const=level, help=meaning)
+    compiler.add_argument(
+        "--allow_host_ops",
+        type=names,
+        metavar="OP,OP",
+        help="operators that may run on the host if the target refuses them, for example aten.sort",
+    )
     compiler.add_argument(
         "--inline-weights-neff",
         dest="inline_weights_to_neff",

@@ -24,7 +24,7 @@ _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, check it against
   optimum-cli export neuron -m ./my_classifier --batch_size 8 --sequence_length 64,128,512 out
 """
 _EXPORT_OPTIONS = ("disable_neuron_cache", "disable_validation", "atol")
-_CHOICES = ("task", "family", "target", "cache", "host_code")
+_CHOICES = ("task", "family", "target", "placed_share", "cache", "host_code")
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
 
 

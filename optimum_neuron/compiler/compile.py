@@ -17,6 +17,7 @@ from .passes.bodies import merge, rewrite_bodies
 from .passes.outline import outline
 from .passes.stretch import NotUniformError, stretch
 from .passes.verify import verify
+from .placement import judged_calls, placed_share
 from .rules.report import Report, check_graph
 
 Recapture = Callable[[bool], Captured]
@@ -33,6 +34,8 @@ class Compiled:
     """The operator check of each entry point."""
     stacks: dict[str, Choice[int]]
     """How many layers of each stack were captured, and why."""
+    placed_share: float = 1.0
+    """Part of the FLOPs of one run of every entry point that the device runs, 0 to 1; the host runs the rest."""
 
 
 def compile_graphs(
@@ -73,8 +76,20 @@ def compile_graphs(
         reports.append(report)
         graphs.append((captured, recapture))
         on_done(captured.name)
+    share = 1.0
+    if any(report.hosted for report in reports):
+        calls = [
+            judged_calls(
+                captured,
+                target,
+                allow_host_ops=allow_host_ops,
+                implicit_integer_downcast=implicit_integer_downcast,
+            )
+            for captured, _ in graphs
+        ]
+        share = placed_share([call for graph in calls for call in graph])
     program, stacks = link(graphs, auto_cast=auto_cast, auto_cast_type=auto_cast_type)
-    return Compiled(program=program, reports=tuple(reports), stacks=stacks)
+    return Compiled(program=program, reports=tuple(reports), stacks=stacks, placed_share=share)
 
 
 def link(

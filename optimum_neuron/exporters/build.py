@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..compiler.cache import CompileCache
 from ..compiler.compile import Compiled, compile_graphs
 from ..compiler.package import write_program
+from ..compiler.rules.call import base_name
+from ..compiler.rules.report import Report, host_ops
 from ..configuration import CompileConfig
 from ..core import Choice
+from ..errors import ConfigError, nearest, refusal
 from ..hardware import Target
 from .kinds import Plan, kind_of
 from .request import entry_fields, request_fields
@@ -36,8 +39,18 @@ class Built:
             "weight_sources": {name: list(self.plan.weight_sources[name]) for name in self.compiled.program.weights},
             "stacks": {path: choice.to_dict() for path, choice in self.compiled.stacks.items()},
             "operators": report.to_dict(),
+            "placement": self.placement,
             **self.plan.facts,
         }
+
+    @property
+    def placement(self) -> dict[str, Any]:
+        """Part of the FLOPs that the device runs, 0 to 1, and why, and the operators that the host runs."""
+        hosted = sorted({base_name(r.op) for report in self.compiled.reports for r in report.hosted})
+        reason = "every operator runs on the device"
+        if hosted:
+            reason = f"of the FLOPs of one run of every graph; allowed on the host: {', '.join(hosted)}"
+        return {"value": self.compiled.placed_share, "reason": reason, "host_ops": hosted}
 
 
 def compile_source(
@@ -53,15 +66,38 @@ def compile_source(
     Raises:
         CaptureError, UnsupportedOperatorError: the model cannot be compiled for the target.
     """
+    host_ops(config.allow_host_ops)  # names that torch has not are refused before anything is captured
     plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
     compiled = compile_graphs(
         plan.captures,
         target=target,
         auto_cast=config.auto_cast,
         auto_cast_type=config.auto_cast_type,
+        allow_host_ops=config.allow_host_ops,
         on_done=on_done,
     )
+    _require_matched(config.allow_host_ops, compiled.reports)
     return Built(compiled=compiled, plan=plan)
+
+
+def _require_matched(allowed: Sequence[str], reports: Sequence[Report]) -> None:
+    """Refuse permissions that no operator of the model needs a name for: they are misspelt, or of another model.
+
+    Raises:
+        ConfigError: the model has no such operator; the nearest one that it has is named.
+    """
+    present = {base_name(ruling.op) for report in reports for ruling in report.rulings}
+    unknown = [f"{name}{nearest(name, present)}" for name in allowed if name not in present]
+    if unknown:
+        refused = sorted({base_name(ruling.op) for report in reports for ruling in report.hosted})
+        raise ConfigError(
+            refusal(
+                asked=f"allow_host_ops={list(allowed)}",
+                found=f"the model has no {'; no '.join(unknown)}",
+                why="a permission that nothing needs is a mistake",
+                do=f"allow {', '.join(refused)} only" if refused else "leave allow_host_ops out",
+            )
+        )
 
 
 def cached_neff(

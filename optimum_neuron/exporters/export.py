@@ -124,6 +124,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         if prepared.tensors is None
         else {"value": prepared.tensors.value.origin, "reason": prepared.tensors.reason},
         "config": config.to_dict(),
+        "placed_share": prepared.placement,
         "layers": prepared.metadata["stacks"],
         "patches": prepared.metadata.get("patches", []),
         "graphs": [

@@ -35,6 +35,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         "neff": header,
         "family": metadata["family"],
         "config": info.config.to_dict(),
+        "placed_share": metadata["placement"],
         "graphs": [
             {
                 "name": graph.name,

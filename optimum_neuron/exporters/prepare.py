@@ -75,6 +75,11 @@ class Prepared:
         return {name: tuple(sources) for name, sources in self.metadata["weight_sources"].items()}
 
     @property
+    def placement(self) -> dict[str, Any]:
+        """Part of the FLOPs that the device runs, why, and the operators that the host runs."""
+        return self.metadata["placement"]
+
+    @property
     def family(self) -> str:
         """Implementation that was compiled."""
         return self.metadata["family"]["value"]

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from ..compiler.cache import CompileCache
 from ..compiler.ir import Program
 from ..compiler.version import COMPILER_VERSION, source_hash
-from ..configuration import CompileConfig, check_known
+from ..configuration import CompileConfig, check_known, plain_op_names
 from ..core import Choice, TorchDtype
 from ..hardware import Target, require_compilable, require_dtype, resolve_instance, resolve_target
 from .kinds import kind_of
@@ -26,6 +26,7 @@ COMMON_OPTIONS = (
     "auto_cast_type",
     "optlevel",
     "torch_dtype",
+    "allow_host_ops",
     "inline_weights_to_neff",
 )
 """Keywords of every compile."""
@@ -101,11 +102,14 @@ def neuron_config(
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with the names of a dtype and a level in place of `torch.bfloat16` and 2, which users write too."""
-    return {
+    """Options in one spelling: users write `torch.bfloat16`, 2 and "aten::sort" too."""
+    plain = {
         key: str(value).removeprefix("torch.") if key in ("torch_dtype", "optlevel") and value is not None else value
         for key, value in options.items()
     }
+    if isinstance(names := plain.get("allow_host_ops"), (list, tuple, set, frozenset)):
+        plain["allow_host_ops"] = list(plain_op_names(map(str, names)))
+    return plain
 
 
 def _default_dtype(source: ModelSource, auto_cast: str) -> str:

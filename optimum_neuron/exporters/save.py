@@ -156,6 +156,7 @@ def _write_files(prepared: Prepared, work: Path) -> None:
         "compiler_version": COMPILER_VERSION,
         "checkpoint": prepared.source.name,
         "revision": prepared.source.revision,
+        "placed_share": prepared.placement,
         "validation": [
             {key: _json_number(value) for key, value in error.to_dict().items()} for error in prepared.validation
         ],

@@ -27,7 +27,7 @@ from ..runtime.loaded import load_program
 from ..weights import Checkpoint, bind_weights
 from ..weights.mapped import MappedFile
 
-_METADATA = ("family", "stacks", "weight_sources")
+_METADATA = ("family", "stacks", "weight_sources", "placement")
 """What a NEFF says beside its program, see `exporters.build.Built.metadata`."""
 
 

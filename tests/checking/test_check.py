@@ -8,7 +8,7 @@ import torch
 
 from optimum_neuron import NeuronConfig, check_model
 from optimum_neuron.checking.entries import EntryPoints, entry_points
-from optimum_neuron.checking.operators import judged_calls
+from optimum_neuron.compiler.placement import judged_calls
 from optimum_neuron.core import Choice
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters.source import ModelSource

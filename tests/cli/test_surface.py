@@ -19,7 +19,7 @@ GRAPHS = [
     "--height", "--image_batch_size", "--nb_max_frames", "--num_channels", "--num_choices", "--output_attentions",
     "--output_hidden_states", "--text_batch_size", "--width",
 ]  # fmt: skip
-COMPILE = [*GRAPHS, "--inline-weights-neff", "-O1", "-O2", "-O3"]
+COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 OUTPUT = ["--help", "--json", "--quiet", "-h"]
 
 SURFACE = {

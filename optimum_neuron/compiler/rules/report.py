@@ -55,6 +55,11 @@ class Report:
         return tuple(r for r in self.rulings if r.verdict is Verdict.UNSUPPORTED)
 
     @property
+    def hosted(self) -> tuple[Ruling, ...]:
+        """Calls that run on the host, because they were allowed to."""
+        return tuple(r for r in self.rulings if r.verdict is Verdict.HOST)
+
+    @property
     def warnings(self) -> tuple[Ruling, ...]:
         """Calls that run on the device although the compiler has a code for them."""
         return tuple(r for r in self.rulings if r.code and r.verdict in PLACED)

@@ -9,12 +9,12 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from ..compiler.capture import Captured
-from ..compiler.rules.base import Target, find_rule
-from ..compiler.rules.call import base_name
-from ..compiler.rules.counts import PLACED, OpCount, count_rulings, group_key
-from ..compiler.rules.report import can_be_hosted, judge_nodes
 from ..core import Ruling
+from .capture import Captured
+from .rules.base import Target, find_rule
+from .rules.call import base_name
+from .rules.counts import PLACED, OpCount, count_rulings, group_key
+from .rules.report import can_be_hosted, judge_nodes
 from .work import Work, work_of
 
 
@@ -64,7 +64,12 @@ class OperatorCheck:
 
 
 def judged_calls(
-    captured: Captured, target: Target, *, allow_host_ops: Collection[str] = (), prefixes: Sequence[str] = ()
+    captured: Captured,
+    target: Target,
+    *,
+    allow_host_ops: Collection[str] = (),
+    implicit_integer_downcast: Collection[str] = (),
+    prefixes: Sequence[str] = (),
 ) -> list[JudgedCall]:
     """Judge the calls of a captured graph, those of the layers that were left out too.
 
@@ -72,13 +77,19 @@ def judged_calls(
         captured: an entry point.
         target: what to compile for.
         allow_host_ops: refused operators that may run on the host.
+        implicit_integer_downcast: kinds of integer operators that may lose digits, see `check_graph`.
         prefixes: paths of the user's model inside the captured module; the first that fits is cut off a path.
 
     Raises:
         ConfigError: an allowed operator does not exist.
     """
     judged = []
-    for call, ruling in judge_nodes(captured.exported, target, allow_host_ops=allow_host_ops):
+    for call, ruling in judge_nodes(
+        captured.exported,
+        target,
+        allow_host_ops=allow_host_ops,
+        implicit_integer_downcast=implicit_integer_downcast,
+    ):
         rule = None if call is None else find_rule(call.op)
         if rule is not None and not rule.touches_data:
             continue

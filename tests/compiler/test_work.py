@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.checking.work import MOVES, PRODUCTS, SCATTER, Work, work_of
+from optimum_neuron.compiler.work import MOVES, PRODUCTS, SCATTER, Work, work_of
 from optimum_neuron.compiler.rules.base import find_rule, known_ops
 from optimum_neuron.compiler.rules.call import OpCall
 

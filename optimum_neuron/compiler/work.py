@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
-from ..compiler.rules.base import find_rule
-from ..compiler.rules.call import OpCall
-from ..compiler.rules.decompose import decompose
-from ..compiler.rules.scatter import combines
+from .rules.base import find_rule
+from .rules.call import OpCall
+from .rules.decompose import decompose
+from .rules.scatter import combines
 
 Counted = Literal["products", "elements", "none", "unknown"]
 
@@ -62,7 +62,7 @@ def work_of(call: OpCall) -> Work:
     Example:
         ```python
         import torch
-        from optimum_neuron.checking.work import work_of
+        from optimum_neuron.compiler.work import work_of
         from optimum_neuron.compiler.rules.call import OpCall
 
         exported = torch.export.export(torch.nn.Linear(16, 4), (torch.randn(2, 16),), strict=False)

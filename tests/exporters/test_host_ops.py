@@ -1,0 +1,146 @@
+"""`allow_host_ops` at export: what the target refuses runs on the host where it was allowed by name, and is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import transformers
+
+from optimum_neuron import NeuronConfig, NeuronModelForSequenceClassification, check_model
+from optimum_neuron.errors import ConfigError, UnsupportedOperatorError
+from optimum_neuron.exporters.request import request_fields
+from tests.encoders import VOCABULARY, save_tiny_encoder
+
+SHAPES = {"batch_size": 2, "sequence_length": 8, "optlevel": "1"}
+IDS = torch.randint(3, VOCABULARY, (3, 8), generator=torch.Generator().manual_seed(1))
+
+
+class Sorted(transformers.BertForSequenceClassification):
+    """Classes in the order of their scores, which the chip cannot sort."""
+
+    def forward(self, *args, **kwargs):
+        output = super().forward(*args, **kwargs)
+        output.logits = torch.sort(output.logits, dim=-1).values * 2
+        return output
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    folder = save_tiny_encoder(tmp_path_factory.mktemp("bert") / "checkpoint", "bert", "text-classification")
+    return Sorted.from_pretrained(folder).eval()
+
+
+def export(original, **options):
+    return NeuronModelForSequenceClassification.from_model(original, **SHAPES, **options)
+
+
+@pytest.fixture(scope="module")
+def model(original, environment):
+    return export(original, allow_host_ops=["aten::sort"])
+
+
+def test_nothing_runs_on_the_host_without_being_allowed(original):
+    with pytest.raises(UnsupportedOperatorError, match="allow_host_ops={'aten::sort'}"):
+        export(original)
+    with pytest.raises(UnsupportedOperatorError, match=r"aten\.sort"):
+        export(original, allow_host_ops=["aten.mul"])
+
+
+def test_an_allowed_operator_runs_and_its_share_is_told_everywhere(model, original, tmp_path):
+    with torch.no_grad():
+        torch.testing.assert_close(model(IDS).logits, original(IDS).logits, atol=1e-5, rtol=1e-5)
+    told = model.describe()["placed_share"]
+    assert 0.9 < told["value"] < 1 and told["host_ops"] == ["aten.sort"]
+    assert "of the FLOPs" in told["reason"] and "allowed on the host: aten.sort" in told["reason"]
+    assert model.neuron_config.allow_host_ops == ("aten.sort",)
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "neuron_config.json").read_text())
+    assert saved["neuron"]["allow_host_ops"] == ["aten.sort"]
+    assert saved["artifact"]["placed_share"] == told
+    for asked in ({}, {"allow_host_ops": ["aten.sort"]}, {"allow_host_ops": {"aten::sort"}}):
+        loaded = NeuronModelForSequenceClassification.from_pretrained(tmp_path, **asked)
+        assert loaded.describe()["placed_share"] == told
+        assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+    with pytest.raises(ConfigError, match=r"allow_host_ops=\['aten.topk'\], compiled with \['aten.sort'\]"):
+        NeuronModelForSequenceClassification.from_pretrained(tmp_path, allow_host_ops=["aten.topk"])
+
+
+def test_a_model_whose_operators_all_run_on_the_device_says_so(tmp_path):
+    folder = save_tiny_encoder(tmp_path, "bert", "text-classification")
+    plain = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **SHAPES)
+    assert plain.describe()["placed_share"] == {
+        "value": 1.0,
+        "reason": "every operator runs on the device",
+        "host_ops": [],
+    }
+
+
+def test_it_is_part_of_the_key_of_the_cache(model):
+    source, config = model.prepared.source, model.neuron_config
+    without = type(config).from_dict({**config.to_dict(), "allow_host_ops": []})
+    assert request_fields(source, config) != request_fields(source, without)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["aten.sorrt"], "'aten.sorrt', did you mean 'aten.sort"),
+        (["aten.sort", "aten.topk"], "the model has no aten.topk.*allow aten.sort only"),
+        (["aten.sort", "aten.linalg_norm"], "the model has no aten.linalg_norm"),
+        (["aten.sort", "aten.layer_norm_"], "aten.layer_norm"),
+        ("aten.sort", "not a list of names"),
+        ([3], "3"),
+    ],
+)
+def test_names_that_match_nothing_are_refused(original, names, message):
+    with pytest.raises(ConfigError, match=message):
+        export(original, allow_host_ops=names)
+
+
+def test_names_are_kept_in_one_spelling():
+    config = NeuronConfig(allow_host_ops=["aten::sort", "aten.argsort", "aten.sort.stable"])
+    assert config.allow_host_ops == ("aten.argsort", "aten.sort")
+    assert NeuronConfig.from_dict(config.to_dict()) == config
+
+
+CODE = """
+import torch
+from transformers import BertForSequenceClassification
+
+
+class SortedBert(BertForSequenceClassification):
+    def forward(self, input_ids=None, attention_mask=None, **kwargs):
+        output = super().forward(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+        output.logits = torch.sort(output.logits, dim=-1).values * 2
+        return output
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = save_tiny_encoder(tmp_path / "sorted", "bert", "text-classification")
+    data = json.loads((folder / "config.json").read_text())
+    data["auto_map"] = {"AutoModelForSequenceClassification": "sorted_bert.SortedBert"}
+    (folder / "config.json").write_text(json.dumps(data))
+    (folder / "sorted_bert.py").write_text(CODE)
+    return folder
+
+
+def test_from_a_shell(cli, folder, tmp_path):
+    words = ["export", "neuron", "-m", str(folder), "--trust-remote-code", "--batch_size", "1"]
+    words += ["--sequence_length", "8", "-O1", str(tmp_path / "out")]
+    refused = cli(*words)
+    assert refused.code == 1 and "allow_host_ops={'aten::sort'}" in refused.stderr
+    ran = cli(*words, "--allow_host_ops", "aten.sort", "--json")
+    assert ran.code == 0, ran.stderr
+    told = ran.json["placed_share"]
+    assert told["host_ops"] == ["aten.sort"]
+    shares = check_model(
+        folder, trust_remote_code=True, batch_size=1, sequence_length=8, allow_host_ops=["aten.sort"]
+    ).placed_share
+    assert told["value"] == pytest.approx(shares)
+    shown = cli("neuron", "inspect", str(tmp_path / "out"))
+    assert "placed_share" in shown.stdout and "aten.sort" in shown.stdout
