@@ -55,7 +55,7 @@ def check_model(model_name_or_path: str | Path, *, allow_host_ops: Collection[st
     check_known(options, [*CHECK_OPTIONS, *SOURCE_OPTIONS], what="the check")
     host_ops(allow_host_ops)
     where, compile_options = split_options(options)
-    source = load_source(model_name_or_path, **where)
+    source = load_source(model_name_or_path, with_weights=False, **where)
     trust_remote_code = where.get("trust_remote_code", False)
     config, target = neuron_config(source, compile_options, trust_remote_code=trust_remote_code)
     instance = resolve_instance(config.instance_type).value

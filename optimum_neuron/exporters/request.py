@@ -203,7 +203,7 @@ def cache_request(
     from .build import compile_source
 
     where, compile_options = split_options(options)
-    source = load_source(model_name_or_path, **where)
+    source = load_source(model_name_or_path, with_weights=False, **where)
     trust = where.get("trust_remote_code", False)
     config, target = neuron_config(source, compile_options, trust_remote_code=trust)
     built = compile_source(source, config, target.value, trust_remote_code=trust)

@@ -15,6 +15,8 @@ from ..errors import ModelError, nearest, refusal
 from .tasks import TASKS, task_of, tasks_of
 
 _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.neuron"]
+_CONFIGURATION = ["*config*.json", "modules.json", "*.py"]
+"""What decides a program: configurations of model, processors and generation, and code."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,8 +50,19 @@ def find_folder(
     cache_dir: str | Path | None = None,
     local_files_only: bool = False,
     force_download: bool = False,
+    with_weights: bool = True,
 ) -> Path:
     """Return the local folder of a model, downloading it from the Hub where necessary.
+
+    Args:
+        name: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
+        subfolder: where in the repository the model is.
+        revision: branch, tag or commit.
+        token: of the Hub.
+        cache_dir: folder of downloads.
+        local_files_only: download nothing.
+        force_download: download what is here already.
+        with_weights: False downloads what decides a program, and neither weights nor tokenizers.
 
     Raises:
         ModelError: there is no such folder and no such model on the Hub.
@@ -75,6 +88,7 @@ def find_folder(
             cache_dir=cache_dir,
             local_files_only=local_files_only,
             force_download=force_download,
+            allow_patterns=_FILES if with_weights else _CONFIGURATION,
         )
     return path / subfolder if subfolder else path
 
@@ -84,7 +98,7 @@ def _download(name: str, **options: Any) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=_FILES, **options))
+        return Path(snapshot_download(name, **options))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(
             refusal(

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import fnmatch
+import shutil
+
 import pytest
 from transformers import CONFIG_MAPPING, AutoConfig
 
+from optimum_neuron import check_model
 from optimum_neuron.errors import ModelError
+from optimum_neuron.exporters.request import cache_request
 from optimum_neuron.exporters.source import find_folder, infer_task, load_source, read_config, served_task
 from optimum_neuron.exporters.tasks import TASKS
+from tests.encoders import save_tiny_encoder, tiny_encoder_config
 from tests.tiny import tiny_config, write_config
 
 
@@ -129,3 +135,65 @@ def test_an_encoder_that_was_turned_into_a_decoder_is_one():
 
 def test_the_configuration_is_transformers_own(checkpoint):
     assert read_config(checkpoint).to_dict() == AutoConfig.from_pretrained(checkpoint).to_dict()
+
+
+# What is downloaded.
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A repository on the Hub, and what was downloaded of it."""
+    import huggingface_hub
+
+    remote, local, downloaded = tmp_path / "remote", tmp_path / "local", []
+    save_tiny_encoder(remote, "vit", "image-classification")
+    for name, text in {
+        "preprocessor_config.json": '{"size": {"height": 32, "width": 32}}',
+        "tokenizer.json": "{}",
+        "model-00001-of-00002.safetensors": "weights",
+        "pytorch_model.bin": "weights",
+    }.items():
+        (remote / name).write_text(text)
+
+    def snapshot_download(name, *, allow_patterns, **options):
+        assert name == "acme/vit"
+        local.mkdir(exist_ok=True)
+        for path in remote.iterdir():
+            if any(fnmatch.fnmatch(path.name, pattern) for pattern in allow_patterns):
+                downloaded.append(path.name)
+                shutil.copy(path, local)
+        return str(local)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    return downloaded
+
+
+def test_a_check_downloads_no_weights(hub):
+    report = check_model("acme/vit")
+    assert report.tier == 1 and report.memory.fits
+    assert sorted(hub) == ["config.json", "preprocessor_config.json"]
+
+
+def test_a_question_to_the_cache_downloads_no_weights(hub):
+    cache_request("acme/vit", optlevel="1")
+    assert sorted(hub) == ["config.json", "preprocessor_config.json"]
+
+
+def test_an_export_downloads_them(hub):
+    load_source("acme/vit")
+    assert {"model.safetensors", "tokenizer.json", "config.json"} <= set(hub) and "pytorch_model.bin" not in hub
+
+
+def test_a_check_of_a_cached_configuration_needs_no_network(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    commit = "0123456789abcdef" * 2 + "01234567"
+    repository = tmp_path / "models--acme--bert"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    config = tiny_encoder_config("bert")
+    config.architectures = ["BertForMaskedLM"]
+    config.save_pretrained(repository / "snapshots" / commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    report = check_model("acme/bert", sequence_length=8)
+    assert report.task.value == "fill-mask" and report.memory.need.weights > 0
