@@ -80,13 +80,24 @@ def check_pixel_mask(
         )
 
 
-def given_features(outputs: dict[str, Any] | None, pixel_values: Any, *, num_past: int) -> list[torch.Tensor]:
+def given_features(
+    outputs: dict[str, Any] | None, pixel_values: Any, pixel_attention_mask: Any, *, num_past: int
+) -> list[torch.Tensor]:
     """Features that were computed before; none where there are none.
 
     Raises:
-        ConfigError: of something else than images, or images are given twice, or too late.
+        ConfigError: of something else than images, or images are given twice, too late, or as a mask only.
     """
     outputs = outputs or {}
+    if pixel_attention_mask is not None and pixel_values is None:
+        raise ConfigError(
+            refusal(
+                asked="pixel_attention_mask without pixel_values",
+                found="no pixels",
+                why="it says which of them are real",
+                do="pass both, as the processor makes them",
+            )
+        )
     if other := sorted(outputs.keys() - {"image"}):
         raise ConfigError(
             refusal(

@@ -94,7 +94,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         """
         refuse_outputs(output_attentions, output_hidden_states)
         mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
-        features = given_features(mm_encoder_outputs, pixel_values, num_past=cache.columns)
+        features = given_features(mm_encoder_outputs, pixel_values, pixel_attention_mask, num_past=cache.columns)
         if pixel_values is not None:
             features = self.get_image_features(pixel_values, pixel_attention_mask).pooler_output
         images = None if cache.columns else self._images(input_ids, mask, features)

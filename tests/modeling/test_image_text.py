@@ -113,14 +113,28 @@ def test_a_text_without_images_is_transformers(trio):
         {"num_beams": 4, "num_return_sequences": 2, "no_repeat_ngram_size": 2},
         {"do_sample": False, "use_cache": False, "suppress_tokens": [IMAGE_TOKEN_ID]},
         {"do_sample": False, "repetition_penalty": 1.3},
+        {"do_sample": False, "stop_strings": ["zz"]},
     ],
     ids=lambda options: "+".join(options),
 )
 @pytest.mark.parametrize("name", ["idefics3", "llava"])
 def test_ways_to_generate(name, options, request):
     trio = request.getfixturevalue(name)
+    if "stop_strings" in options:
+        options = options | {"tokenizer": trio.processor.tokenizer}
     found, wanted = trio.both(tiny_prompts(trio.processor, 3), max_new_tokens=8, **options)
     assert found == wanted
+
+
+def test_candidates_from_the_prompt_are_checked_together(idefics3):
+    found, wanted = idefics3.both(tiny_prompts(idefics3.processor, 1), prompt_lookup_num_tokens=3, **GREEDY)
+    assert found == wanted
+
+
+def test_a_model_in_memory(trio):
+    compiled = NeuronModelForImageTextToText.from_model(trio.original, **SHAPES)
+    inputs = tiny_prompts(trio.processor, 3)
+    assert torch.equal(compiled(**inputs).logits, trio.compiled(**inputs).logits)
 
 
 def test_an_image_is_encoded_once_for_all_beams(idefics3, monkeypatch):
@@ -308,6 +322,11 @@ REFUSALS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "host_cache": ({"input_ids": IDS, "past_key_values": DynamicCache()}, ConfigError, "live on the device"),
     "attentions": ({"input_ids": IDS, "output_attentions": True}, ConfigError, "logits only"),
     "videos": ({"input_ids": IDS, "mm_encoder_outputs": {"video": 1}}, ConfigError, "mm_encoder_outputs with video"),
+    "a_mask_alone": (
+        {"input_ids": IDS, "pixel_attention_mask": torch.ones(1, 1, IMAGE, IMAGE)},
+        ConfigError,
+        "pixel_attention_mask without pixel_values",
+    ),
     "images_twice": (
         {"input_ids": IDS, "pixel_values": PIXELS, "mm_encoder_outputs": {"image": 1}},
         ConfigError,
@@ -332,6 +351,12 @@ def test_what_llava_does_not_take_is_refused(llava):
     torn = torch.tensor([[IMAGE_TOKEN_ID] * (num_tokens + 1), [IMAGE_TOKEN_ID] * (num_tokens - 1) + [60] * 2])
     with pytest.raises(ShapeError, match=f"row 0 has {num_tokens + 1} tokens; row 1 has {num_tokens - 1} tokens"):
         llava.compiled(torn, pixel_values=PIXELS[0].repeat(2, 1, 1, 1))
+
+
+def test_a_prompt_beyond_the_buckets_is_refused(tmp_path):
+    trio = Trio(save_tiny_image_text(tmp_path / "short", "idefics3"), prefill_buckets=(8, 24))
+    with pytest.raises(ShapeError, match="the largest bucket holds 24; buckets are 8, 24"):
+        trio.compiled(torch.full((1, 25), 60))
 
 
 def test_images_with_a_cache_are_refused(idefics3):
