@@ -1,0 +1,162 @@
+"""Defects that users of such exporters have met elsewhere, each with a test that this package does not have it.
+
+More of them are tested where the code is: the order of encoded sentences in `modeling/test_sentences.py`, the class
+of object detection in `pipelines/test_tasks.py`, stale weights and the task of a local folder in
+`modeling/test_traced.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+
+from optimum_neuron import (
+    NeuronModelForAudioClassification,
+    NeuronModelForImageClassification,
+    NeuronModelForSeq2SeqLM,
+    NeuronModelForSequenceClassification,
+    NeuronSentenceTransformer,
+    main_export,
+    pipeline,
+)
+from optimum_neuron.errors import ConfigError, ShapeError
+from tests.encoders import IMAGE, VOCABULARY, randomize, save_letters, save_tiny_encoder
+from tests.seq2seq import save_tiny_seq2seq
+
+SHAPES = {"batch_size": 2, "sequence_length": 8, "optlevel": "1"}
+IDS = torch.randint(3, VOCABULARY, (3, 8), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("a folder's name; with $(words) of a shell") / "it's bert"
+    return save_letters(save_tiny_encoder(folder, "bert", "text-classification"))
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint, environment):
+    return NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **SHAPES)
+
+
+def test_a_host_without_a_device_gets_a_model_and_not_none(model):
+    assert isinstance(model, NeuronModelForSequenceClassification) and model(IDS).logits.shape == (3, 3)
+
+
+def test_another_revision_of_the_same_configuration_has_its_own_weights(checkpoint, tmp_path, monkeypatch):
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--acme--bert"
+    (repository / "refs").mkdir(parents=True)
+    originals = {}
+    for seed, branch in enumerate(("main", "tuned")):
+        commit = f"{seed}" * 40
+        (repository / "refs" / branch).write_text(commit)
+        originals[branch] = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint).eval()
+        randomize(originals[branch], seed=seed + 3)
+        originals[branch].save_pretrained(repository / "snapshots" / commit)
+    for branch, original in originals.items():
+        compiled = NeuronModelForSequenceClassification.from_pretrained(
+            "acme/bert", revision=branch, export=True, **SHAPES
+        )
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(IDS).logits, original(IDS).logits, atol=1e-5, rtol=1e-5)
+    assert compiled.describe()["cache"]["value"] == "hit"
+
+
+def test_a_saved_dynamic_batch_is_still_one_and_its_weights_can_be_replaced(checkpoint, tmp_path):
+    compiled = NeuronModelForSequenceClassification.from_pretrained(
+        checkpoint, export=True, dynamic_batch_size=True, **SHAPES
+    )
+    compiled.save_pretrained(tmp_path)
+    loaded = NeuronModelForSequenceClassification.from_pretrained(tmp_path)
+    assert loaded.neuron_config.dynamic_batch_size and not loaded.neuron_config.inline_weights_to_neff
+    loaded.replace_weights(checkpoint)
+    assert torch.equal(loaded(IDS).logits, compiled(IDS).logits)
+
+
+def test_the_message_of_a_wrong_shape_has_numbers_and_no_placeholders(model):
+    with pytest.raises(ShapeError) as refused:
+        model(torch.full((1, 9), 5))
+    assert "sequence_length=9" in str(refused.value) and not re.search("[{}]", str(refused.value))
+
+
+def test_the_default_prompt_of_a_sentence_model_is_used(tmp_path):
+    folder = save_letters(save_tiny_encoder(tmp_path, "bert", "feature-extraction"))
+    text = {"prompts": {"query": "q "}, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(text))
+    model = NeuronSentenceTransformer.from_pretrained(folder, export=True, **SHAPES)
+    with_it = model.encode("a b", convert_to_tensor=True)
+    assert torch.equal(with_it, model.encode("a b", prompt="q ", convert_to_tensor=True))
+    assert not torch.allclose(with_it, model.encode("a b", prompt="", convert_to_tensor=True))
+
+
+def test_images_and_recordings_have_sizes_of_their_own_by_default(tmp_path):
+    images = save_tiny_encoder(tmp_path / "vit", "vit", "image-classification")
+    vit = NeuronModelForImageClassification.from_pretrained(images, export=True, optlevel="1")
+    assert vit.input_static_shapes == {"batch_size": 1, "num_channels": 3, "height": IMAGE, "width": IMAGE}
+    sounds = save_tiny_encoder(tmp_path / "wav2vec2", "wav2vec2", "audio-classification")
+    with pytest.raises(ConfigError, match="sequence_length=128: .*has no such axis"):
+        NeuronModelForAudioClassification.from_pretrained(sounds, export=True, sequence_length=128, optlevel="1")
+
+
+def test_the_command_line_and_python_have_the_same_defaults(cli, checkpoint, tmp_path):
+    ran = cli("export", "neuron", "-m", str(checkpoint), "-O1", str(tmp_path / "by shell"))
+    assert ran.code == 0, ran.stderr
+    main_export(checkpoint, tmp_path / "by python", optlevel="1")
+    by_shell, by_python = (
+        json.loads((tmp_path / name / "neuron_config.json").read_text())["neuron"] for name in ("by shell", "by python")
+    )
+    assert by_shell == by_python
+
+
+def test_a_path_with_signs_of_a_shell_is_a_path(cli, checkpoint, tmp_path):
+    output = tmp_path / "out; touch $(echo owned) 'x'"
+    words = ["--batch_size", "1", "--sequence_length", "8", "-O1"]
+    ran = cli("export", "neuron", "-m", str(checkpoint), *words, str(output))
+    assert ran.code == 0 and (output / "neuron_config.json").is_file()
+    assert not list(tmp_path.glob("owned*")) and not os.path.exists("owned")
+
+
+def test_encoder_decoders_are_not_rounded_without_being_asked(tmp_path):
+    folder = save_tiny_seq2seq(tmp_path, "t5")
+    model = NeuronModelForSeq2SeqLM.from_pretrained(
+        folder, export=True, sequence_length=8, decoder_sequence_length=4, optlevel="1"
+    )
+    assert (model.neuron_config.auto_cast, model.neuron_config.torch_dtype) == ("none", "float32")
+
+
+@pytest.mark.parametrize("option", ["disable_fast_relayout", "disable_fallback", "num_cores", "input_shapes"])
+def test_an_option_is_not_accepted_and_then_ignored(checkpoint, option):
+    with pytest.raises(ConfigError, match=option):
+        NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **{option: True})
+
+
+def test_a_pipeline_of_a_local_folder_needs_no_task_in_its_model(checkpoint):
+    found = pipeline("text-classification", checkpoint, export=True, **SHAPES)("a b")
+    assert {"label", "score"} == set(found[0])
+
+
+def test_importing_and_exporting_leave_torch_and_the_environment_as_they_were(tmp_path):
+    code = f"""
+import os, torch
+before = (torch.nn.functional.scaled_dot_product_attention, torch.nn.Linear.forward, dict(os.environ))
+import optimum_neuron
+from tests.encoders import save_tiny_encoder
+folder = save_tiny_encoder({str(tmp_path)!r}, "bert", "fill-mask")
+optimum_neuron.NeuronModelForMaskedLM.from_pretrained(folder, export=True, sequence_length=8, optlevel="1")
+after = (torch.nn.functional.scaled_dot_product_attention, torch.nn.Linear.forward, dict(os.environ))
+assert before[:2] == after[:2], "torch was changed"
+changed = {{key for key in before[2].keys() | after[2].keys() if before[2].get(key) != after[2].get(key)}}
+print(sorted(changed))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "[]"
