@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from optimum_neuron import env, errors
+from optimum_neuron.checkpoints import Checkpoint, Dataset, entries
 from optimum_neuron.cli.errors import next_command
 from optimum_neuron.configuration import CompileConfig, NeuronConfig
 from optimum_neuron.exporters.encoders.configuration import NeuronEncoderConfig
@@ -130,6 +131,28 @@ def task_classes() -> str:
     return table(("task", "class", "pipeline"), rows)
 
 
+def catalogue() -> str:
+    """Everything that `neuron fetch` knows, as `neuron fetch --list` prints it."""
+    rows = [
+        (
+            ", ".join(f"`{name}`" for name in (*entry.aliases, entry.name)),
+            f"`{entry.architecture}`"
+            if isinstance(entry, Checkpoint)
+            else f"{entry.num_rows:,} rows: " + fields(entry),
+            entry.origin,
+            entry.licence,
+            f"{entry.download_bytes / 1e6:.1f} MB",
+        )
+        for entry in entries()
+    ]
+    return table(("name", "what it is", "origin", "licence", "download"), rows)
+
+
+def fields(data_set: Dataset) -> str:
+    """The keys of a data set's rows."""
+    return ", ".join(f"`{field}`" for field in data_set.fields)
+
+
 def variables() -> str:
     """Every environment variable that is read."""
     return table(("variable", "meaning"), [(f"`{name}`", meaning) for name, meaning in sorted(env.VARIABLES.items())])
@@ -171,6 +194,7 @@ def _spelling(action: argparse.Action) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "catalogue": catalogue,
     "commands": commands,
     "config-fields": config_fields,
     "encoder-fields": encoder_fields,

@@ -5,6 +5,7 @@ Nothing of it is installed, and nothing is run before its hash is known. It know
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import shutil
 import subprocess
@@ -44,9 +45,10 @@ def download(entry: Entry, destination: Path) -> Path:
         ModelError: If the client is missing or fails (no network, no such version).
         CacheError: If the disk is full.
     """
-    _require_client(entry)
+    index = _INDEXES[entry.index]
+    _require_client(entry, index.client)
     with tempfile.TemporaryDirectory() as work:
-        command = _COMMANDS[entry.index](entry, Path(work))
+        command = index.command(entry, Path(work))
         result = subprocess.run(
             command, cwd=destination, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
         )
@@ -55,13 +57,8 @@ def download(entry: Entry, destination: Path) -> Path:
         raise tool_error(
             asked=f"downloading {entry.requirement}",
             output=result.stdout + result.stderr,
-            why="it comes from Debian's mirror deb.debian.org"
-            if entry.index == "debian"
-            else f"it comes from the package index that {_CLIENTS[entry.index]} is configured for",
-            do="check that the mirror is reachable (network, and the proxy in https_proxy)"
-            if entry.index == "debian"
-            else "check that the index is reachable (network, proxy, `python -m pip config list`), or put the wheel "
-            "into a folder and set PIP_FIND_LINKS to it",
+            why=f"it comes from {index.place}",
+            do=f"check that it is reachable: {index.check}",
         )
     return archives[0]
 
@@ -91,22 +88,34 @@ def _debian(entry: Entry, work: Path) -> list[str]:
     return [sys.executable, "-c", "import sys, urllib.request as r; r.urlretrieve(*sys.argv[1:])", url, file]
 
 
-_COMMANDS: dict[str, Callable[[Entry, Path], list[str]]] = {
-    "pypi": _wheel,
-    "pypi-source": _sdist,
-    "npm": _npm,
-    "debian": _debian,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Index:
+    command: Callable[[Entry, Path], list[str]]
+    """What downloads an entry into the working folder; it may write into the given one."""
+    client: str | None
+    """The program that must be here; None where Python itself is enough."""
+    place: str
+    """Whom it asks."""
+    check: str
+    """What to look at when it fails."""
+
+
+_PYPI = "the package index that pip is configured for"
+_PYPI_CHECK = "network, proxy, `python -m pip config list`; or set PIP_FIND_LINKS to a folder with the file"
+_INDEXES = {
+    "pypi": _Index(command=_wheel, client="pip", place=_PYPI, check=_PYPI_CHECK),
+    "pypi-source": _Index(command=_sdist, client="pip", place=_PYPI, check=_PYPI_CHECK),
+    "npm": _Index(command=_npm, client="npm", place="the registry of npm", check="network, proxy, `npm config list`"),
+    "debian": _Index(
+        command=_debian, client=None, place="Debian's mirror deb.debian.org", check="network, the proxy in https_proxy"
+    ),
 }
-_CLIENTS = {"pypi": "pip", "pypi-source": "pip", "npm": "npm"}
 
 
-def _require_client(entry: Entry) -> None:
-    client = _CLIENTS.get(entry.index)
-    if client is None:
-        return
+def _require_client(entry: Entry, client: str | None) -> None:
     if client == "pip" and not _has_pip():
         found, do = f"{sys.executable} has no pip", "run `python -m ensurepip`"
-    elif client != "pip" and shutil.which(client) is None:
+    elif client is not None and client != "pip" and shutil.which(client) is None:
         found, do = f"no command {client}", f"install {client}"
     else:
         return
