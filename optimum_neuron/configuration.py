@@ -181,7 +181,7 @@ class NeuronConfig(CompileConfig):
                 do=f"end the buckets at {length}",
             )
 
-    def resolve(self, *, max_position_embeddings: int) -> NeuronConfig:
+    def resolve(self, *, max_position_embeddings: int) -> Self:
         """Return a copy with sequence length and buckets filled in for a model.
 
         Raises:

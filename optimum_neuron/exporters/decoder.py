@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
@@ -141,7 +141,14 @@ class DecoderKind(Kind):
 
     name = "decoder"
     config_class = NeuronConfig
-    options = ("batch_size", "sequence_length", "prefill_buckets", "decode_buckets", "extend_length", "family")
+    options: ClassVar[tuple[str, ...]] = (
+        "batch_size",
+        "sequence_length",
+        "prefill_buckets",
+        "decode_buckets",
+        "extend_length",
+        "family",
+    )
 
     def converts(self, family: str) -> bool:
         """A family maps the checkpoint's own names; the generic path has transformers' names."""

@@ -33,7 +33,7 @@ class NeuronDecoderModel(NeuronModel, CompiledGenerationMixin):
         super().__init__(prepared)
         self._calls = DecoderCalls(self.loaded, self.neuron_config)
         self._text_config = self.config.get_text_config(decoder=True)
-        self._inputs = frozenset(inspect.signature(type(self).forward).parameters)  # type: ignore[attr-defined]
+        self._inputs = frozenset(inspect.signature(type(self).forward).parameters)
         self.generation_config = saved_generation_config(prepared.source.folder, self.config)
 
     def _checked_mask(

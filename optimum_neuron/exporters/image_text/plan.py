@@ -47,9 +47,7 @@ class ImageTextKind(DecoderKind):
         """Always: checkpoints of older names are renamed by transformers."""
         return True
 
-    def resolve(
-        self, source: ModelSource, config: NeuronImageTextConfig, *, trust_remote_code: bool
-    ) -> NeuronImageTextConfig:
+    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> NeuronImageTextConfig:
         """Fill in sequence length, buckets and the sizes of images."""
         _require_image_text(source.config, config.task)
         row = find_architecture(source.config)
@@ -60,7 +58,7 @@ class ImageTextKind(DecoderKind):
             max_num_images=num_images, image_size=image_size, image_tokens=row.image_tokens(source.config, image_size)
         )
 
-    def plan(self, source: ModelSource, config: NeuronImageTextConfig, *, trust_remote_code: bool) -> Plan:
+    def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
         """Build the vision modules and the decoder, and return the captures of all entry points."""
         row = find_architecture(source.config)
         vision, decoder = _build_vision(row, source.config, config), _build_decoder(row, source.config, config)
