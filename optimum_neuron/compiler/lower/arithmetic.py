@@ -60,14 +60,15 @@ class HostArithmetic:
     ) -> torch.Tensor:
         """Scaled dot-product attention; one query streams keys and values once, in their own dtype."""
         batch, num_heads, num_queries, width = query_BNTH.shape
-        row_mask = attn_mask is not None and attn_mask.dtype == torch.bool and attn_mask.shape[1:-1] == (1, 1)
-        if num_queries > 1 or is_causal or attn_mask is None or not row_mask:
+        is_row_mask = attn_mask is None or (attn_mask.dtype == torch.bool and attn_mask.shape[1:-1] == (1, 1))
+        if num_queries > 1 or is_causal or not is_row_mask:
             return torch.nn.functional.scaled_dot_product_attention(
                 query_BNTH, key_BKSH, value_BKSH, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
             )
         query_BKGH = query_BNTH.float().view(batch, key_BKSH.shape[1], -1, width)
         scores_BKGS = _each_group(query_BKGH.unsqueeze(-2), key_BKSH.float(), -1) * (scale or width**-0.5)
-        scores_BKGS = scores_BKGS.masked_fill(~attn_mask.view(attn_mask.shape[0], 1, 1, -1), float("-inf"))
+        if attn_mask is not None:
+            scores_BKGS = scores_BKGS.masked_fill(~attn_mask.view(attn_mask.shape[0], 1, 1, -1), float("-inf"))
         # Normalized after the sum over keys, not before: one division for each head instead of one for each key.
         weights_BKGS = (scores_BKGS - scores_BKGS.amax(-1, keepdim=True)).exp()
         mixed_BKGH = _each_group(weights_BKGS.unsqueeze(-1), value_BKSH.float(), -2)
