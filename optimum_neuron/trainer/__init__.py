@@ -7,7 +7,7 @@ from `Trainer` elsewhere (TRL's) get the same.
     trainer.py       `NeuronTrainer`
     mixin.py         `NeuronTrainerMixin`: what is added; `saving.py` is its part that saves and resumes
     checkpoints.py   checkpoints that appear whole or not at all; which of them can be resumed, and why not
-    resume.py        whether a checkpoint's weights are the model's
+    resume.py        a checkpoint's weights for a model, if they are its own
     optimizer.py     float32 master weights and gradients for 16-bit parameters
     rounding.py      stochastic rounding, step by step
     guard.py         the module where a loss or gradient stopped being finite

@@ -106,15 +106,16 @@ def loss_error(model: torch.nn.Module, forward: Callable[[], object], *, step: i
     )
 
 
-def gradient_error(model: torch.nn.Module, *, step: int) -> NumericsError:
-    """The error for gradients that are not finite although the loss was."""
-    names = [
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.grad is not None and not is_finite(parameter.grad)
-    ]
-    # Gradients flow from the last module to the first, so the last one is where it began.
-    found = f"first in {names[-1]}, then {len(names) - 1} others" if names else "their norm overflows"
+def gradient_error(model: torch.nn.Module, backward: Callable[[], object], *, step: int) -> NumericsError:
+    """The error for gradients that are not finite although the loss was.
+
+    Args:
+        model: the model, not compiled.
+        backward: computes the gradients of the step once more; clipping has spread the first of them over all.
+        step: number of the training step.
+    """
+    names = _first_gradients(model, backward)
+    found = f"first in {names[0]}, then in {len(names) - 1} others" if names else "their norm overflows"
     return NumericsError(
         refusal(
             asked=f"the gradients of training step {step}",
@@ -124,3 +125,28 @@ def gradient_error(model: torch.nn.Module, *, step: int) -> NumericsError:
         ),
         details={"step": step, "parameters": names},
     )
+
+
+def _first_gradients(model: torch.nn.Module, backward: Callable[[], object]) -> list[str]:
+    """Parameters with gradients that are not finite, in the order of the backward pass."""
+    found: dict[str, None] = {}
+
+    def watch(name: str) -> Callable[[torch.Tensor], None]:
+        def look(parameter: torch.Tensor) -> None:
+            if not is_finite(parameter.grad):
+                found[name] = None
+
+        return look
+
+    model.zero_grad()
+    handles = [
+        parameter.register_post_accumulate_grad_hook(watch(name))
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    ]
+    try:
+        backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return list(found)

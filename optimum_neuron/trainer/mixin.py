@@ -49,6 +49,7 @@ class NeuronTrainerMixin(WholeCheckpoints):
         require_neuron_arguments(arguments, type(self).__name__)
         self._limits: tuple[Any, Limits] | None = None
         self._widened: Any = None
+        self._batches: list[tuple[Any, Any]] = []
         self._recompiles = RecompileWatch(arguments.max_recompiles)
         self._throughput = Throughput()
         self.add_callback(self._throughput)
@@ -99,10 +100,13 @@ class NeuronTrainerMixin(WholeCheckpoints):
         if isinstance(inputs, Mapping):
             self._throughput.count(inputs, main_input(self.model))
         watch = self._recompiles.step(step) if self.args.torch_compile else contextlib.nullcontext()
-        with watch:
+        # Backward passes on this thread: in one of their own they have a heap of their own, which keeps a third more of
+        # the host's memory. A process trains on one core, so nothing would run beside it.
+        with watch, torch.autograd.set_multithreading_enabled(False):
             loss = super().training_step(model, inputs, num_items_in_batch)
         if not math.isfinite(float(loss)):
             raise self._loss_error(model, inputs, num_items_in_batch, step)
+        self._batches.append((inputs, num_items_in_batch))
         return loss
 
     def prediction_step(self, model: Any, inputs: Any, *positional: Any, **keywords: Any) -> Any:
@@ -131,8 +135,9 @@ class NeuronTrainerMixin(WholeCheckpoints):
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        batches, self._batches = self._batches, []
         if not math.isfinite(float(norm)):
-            raise gradient_error(self._unwrapped(model), step=self.state.global_step + 1)
+            raise self._gradient_error(model, batches)
         return norm
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -169,12 +174,22 @@ class NeuronTrainerMixin(WholeCheckpoints):
 
     def _loss_error(self, model: Any, inputs: Any, num_items_in_batch: Any, step: int) -> Exception:
         plain = self._unwrapped(model)
-
-        def forward() -> object:
-            return self.compute_loss(plain, self._prepare_inputs(inputs), num_items_in_batch=num_items_in_batch)
-
         labels = inputs.get("labels") if isinstance(inputs, Mapping) else None
-        return loss_error(plain, forward, step=step, labels=labels)
+        return loss_error(plain, lambda: self._loss(plain, inputs, num_items_in_batch), step=step, labels=labels)
+
+    def _gradient_error(self, model: Any, batches: list[tuple[Any, Any]]) -> Exception:
+        plain = self._unwrapped(model)
+
+        def backward() -> None:
+            for inputs, num_items_in_batch in batches:
+                self._loss(plain, inputs, num_items_in_batch).backward()
+
+        return gradient_error(plain, backward, step=self.state.global_step + 1)
+
+    def _loss(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
+        """The loss of a batch once more, for the search of what went wrong."""
+        with self.compute_loss_context_manager():
+            return self.compute_loss(model, self._prepare_inputs(inputs), num_items_in_batch=num_items_in_batch)
 
     def _unwrapped(self, model: Any) -> Any:
         return self.accelerator.unwrap_model(model, keep_torch_compile=False)

@@ -58,14 +58,13 @@ class RecompileWatch:
         if is_first or not again:
             return
         self._causes.append(f"step {number}: {again[0].why}")
-        logger.warning(
-            "training compiled again (%d of at most %d), %s", len(self._causes), self._most, self._causes[-1]
-        )
+        # What the size was and is, the backend has just told.
+        logger.warning("training step %d compiled again, %d of at most %d", number, len(self._causes), self._most)
         if len(self._causes) > self._most:
             raise ShapeError(
                 refusal(
                     asked=f"training with max_recompiles={self._most}",
-                    found=f"{len(self._causes)} steps compiled again:\n  " + "\n  ".join(self._causes) + "\n",
+                    found=f"{len(self._causes)} steps compiled again:\n  " + "\n  ".join(self._causes),
                     why="a NeuronCore's graphs are static, so each size of a batch is another compile",
                     do="pad batches to few lengths (pad_to_multiple_of of the collator, or BucketCollator), pass "
                     "dataloader_drop_last=True, or raise max_recompiles",

@@ -14,7 +14,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from ..errors import ArtifactError, refusal
 from . import checkpoints
-from .resume import require_weights_of
+from .resume import restore
 
 logger = logging.getLogger(__name__)
 
@@ -80,9 +80,17 @@ class WholeCheckpoints(_Base):
             checkpoints.load_device_rng(checkpoint, self.args.device, self.args.process_index)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        if not self.is_fsdp_enabled:
-            require_weights_of(self._unwrapped(self.model if model is None else model), resume_from_checkpoint)
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if not self._restored(resume_from_checkpoint, self.model if model is None else model):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_best_model(self) -> None:
+        if not self._restored(self.state.best_model_checkpoint, self.model):
+            super()._load_best_model()
+
+    def _restored(self, folder: str, model: Any) -> bool:
+        return not self.is_fsdp_enabled and restore(
+            self.accelerator.unwrap_model(model, keep_torch_compile=False), folder
+        )
 
     def _checkpoint_to_resume(self, asked: str | bool | None) -> str | None:
         if asked is None or asked is False:

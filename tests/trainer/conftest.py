@@ -1,0 +1,96 @@
+"""Trainers of the tests: tiny models, a device that is built already, processes that can be killed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.device.conftest import built, default_state, python  # noqa: F401  (fixtures)
+
+SIZES: dict[str, Any] = dict(
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=64,
+)
+
+
+@pytest.fixture(scope="session")
+def llama() -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2))
+
+
+@pytest.fixture(scope="session")
+def bert() -> Any:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    return BertForSequenceClassification(BertConfig(**SIZES, num_labels=3))
+
+
+@pytest.fixture(scope="session")
+def sentences() -> list[dict[str, torch.Tensor]]:
+    """Rows for causal language models."""
+    return [{"input_ids": torch.arange(16) + i, "labels": torch.arange(16) + i} for i in range(32)]
+
+
+@pytest.fixture(scope="session")
+def classes() -> list[dict[str, torch.Tensor]]:
+    """Rows for sequence classification."""
+    return [{"input_ids": torch.arange(12) + i, "labels": torch.tensor(i % 3)} for i in range(24)]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Any]:
+    """Return a function that makes a trainer around a copy of a model; what is not an argument goes to the trainer."""
+    from transformers import Trainer, TrainingArguments
+
+    from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
+
+    names = {"compute_metrics", "callbacks", "data_collator", "eval_dataset", "model_init", "peft_config"}
+    names |= {"processing_class", "optimizers", "compute_loss_func"}
+
+    def trainer(model: Any, rows: Any, *, upstream: bool = False, **options: Any) -> Any:
+        keywords = {name: options.pop(name) for name in names & set(options)}
+        defaults = dict(
+            output_dir=str(tmp_path / "out"),
+            max_steps=4,
+            logging_steps=1,
+            learning_rate=1e-2,
+            per_device_train_batch_size=4,
+            disable_tqdm=True,
+            report_to=[],
+            save_strategy="no",
+            use_cpu=upstream,
+        )
+        arguments = (TrainingArguments if upstream else NeuronTrainingArguments)(**{**defaults, **options})
+        made = Trainer if upstream else NeuronTrainer
+        return made(copy.deepcopy(model), arguments, train_dataset=rows, **keywords)
+
+    return trainer
+
+
+@pytest.fixture
+def train(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that makes a trainer and trains it."""
+
+    def run(model: Any, rows: Any, *, resume: Any = None, **options: Any) -> Any:
+        trainer = make(model, rows, **options)
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    return run
+
+
+def losses(trainer: Any) -> list[float]:
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

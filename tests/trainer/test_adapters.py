@@ -1,0 +1,79 @@
+"""Adapters of PEFT: trained, saved so that plain PEFT loads them, resumed."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from optimum_neuron.errors import ModelError
+from tests.trainer.conftest import losses
+
+peft = pytest.importorskip("peft")
+
+
+def lora(**options):
+    return peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", **options)
+
+
+@pytest.fixture
+def adapted(llama):
+    def make():
+        torch.manual_seed(0)
+        return peft.get_peft_model(copy.deepcopy(llama), lora())
+
+    return make
+
+
+def test_losses_are_those_of_the_cpu(train, adapted, sentences):
+    ours, theirs = (train(adapted(), sentences, upstream=upstream) for upstream in (False, True))
+    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and losses(ours)[-1] < losses(ours)[0]
+
+
+def test_a_configuration_is_enough(train, tmp_path, llama, sentences):
+    trainer = train(llama, sentences, peft_config=lora(), save_strategy="steps", save_steps=2)
+    folder = tmp_path / "out" / "checkpoint-4"
+    assert (folder / "adapter_model.safetensors").is_file() and not (folder / "model.safetensors").exists()
+    plain = peft.PeftModel.from_pretrained(copy.deepcopy(llama), folder)
+    ids = sentences[0]["input_ids"][None]
+    trainer.model.eval()
+    with torch.no_grad():
+        assert torch.allclose(trainer.model.cpu()(ids).logits, plain.eval()(ids).logits, atol=1e-6)
+
+
+def test_the_seed_decides_how_an_adapter_begins(make, llama, sentences):
+    first, same, other = (make(llama, sentences, peft_config=lora(), seed=seed) for seed in (1, 1, 2))
+    weights = [dict(trainer.model.named_parameters()) for trainer in (first, same, other)]
+    (name, *_) = [name for name in weights[0] if "lora_A" in name]
+    assert torch.equal(weights[0][name], weights[1][name]) and not torch.equal(weights[0][name], weights[2][name])
+
+
+@pytest.mark.parametrize("takes_trial", [False, True])
+def test_a_model_that_is_made_anew(train, llama, sentences, takes_trial):
+    def plain():
+        return copy.deepcopy(llama)
+
+    def for_trial(trial):
+        return copy.deepcopy(llama)
+
+    trainer = train(None, sentences, model_init=for_trial if takes_trial else plain, peft_config=lora())
+    assert isinstance(trainer.model, peft.PeftModel)
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(train, tmp_path, llama, sentences):
+    whole = train(llama, sentences, peft_config=lora(lora_dropout=0.1), save_strategy="steps", save_steps=2)
+    resumed = train(llama, sentences, peft_config=lora(lora_dropout=0.1), resume=str(tmp_path / "out" / "checkpoint-2"))
+    assert losses(whole) == losses(resumed)
+
+
+def test_checkpoints_of_another_kind(train, tmp_path, llama, sentences):
+    train(llama, sentences, peft_config=lora(), save_strategy="steps", save_steps=2)
+    folder = str(tmp_path / "out" / "checkpoint-2")
+    with pytest.raises(ModelError, match="an adapter, where a whole model is trained.*pass peft_config"):
+        train(llama, sentences, resume=folder)
+    with pytest.raises(ModelError, match="of another shape"):
+        train(llama, sentences, resume=folder, peft_config=peft.LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
+    train(llama, sentences, output_dir=str(tmp_path / "whole"), save_strategy="steps", save_steps=2)
+    with pytest.raises(ModelError, match="a whole model, where an adapter is trained.*leave peft_config out"):
+        train(llama, sentences, resume=str(tmp_path / "whole" / "checkpoint-2"), peft_config=lora())

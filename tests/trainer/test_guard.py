@@ -1,0 +1,78 @@
+"""A loss or gradient that is not finite stops training, with the step and the module."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from optimum_neuron.errors import NumericsError
+from optimum_neuron.trainer.guard import find_culprit
+
+
+class At(torch.nn.Module):
+    """Returns infinity from the second step on."""
+
+    def __init__(self, module, value):
+        super().__init__()
+        self.module, self.value, self.count = module, value, 0
+
+    def forward(self, x):
+        self.count += 1
+        return self.module(x) * (self.value if self.count > 1 else 1.0)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_the_step_and_the_module_are_named(train, llama, sentences, compiled):
+    model = copy.deepcopy(llama)
+    model.model.layers[1].mlp.up_proj = At(model.model.layers[1].mlp.up_proj, float("inf"))
+    torch._dynamo.reset()
+    with pytest.raises(NumericsError) as caught:
+        train(model, sentences, torch_compile=compiled)
+    assert "loss of training step 2" in str(caught.value)
+    assert r"model.layers.1.mlp.up_proj (At, float32; its inputs are finite)" in str(caught.value)
+    assert caught.value.details["step"] == 2
+
+
+def test_gradients_that_are_not_finite(train, llama, sentences):
+    class Hole(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * float("nan")
+
+    class Leaking(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def forward(self, x):
+            return Hole.apply(self.module(x))
+
+    model = copy.deepcopy(llama)
+    model.model.layers[0].mlp.down_proj = Leaking(model.model.layers[0].mlp.down_proj)
+    with pytest.raises(NumericsError, match=r"gradients of training step 1.*first in model.layers.0.mlp.down_proj"):
+        train(model, sentences)
+
+
+def test_labels_that_are_all_left_out(train, llama):
+    rows = [{"input_ids": torch.arange(8), "labels": torch.full((8,), -100)}] * 8
+    with pytest.raises(NumericsError, match="every label of the batch is -100"):
+        train(llama, rows)
+
+
+def test_weights_that_were_not_finite_before(train, llama, sentences):
+    model = copy.deepcopy(llama)
+    model.model.norm.weight.data[0] = float("nan")
+    with pytest.raises(NumericsError, match="not finite before the step, first model.norm.weight"):
+        train(model, sentences)
+
+
+def test_finite_modules_have_no_culprit():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    assert find_culprit(model, lambda: model(torch.ones(1, 2))) is None
+    assert not model[0]._forward_hooks

@@ -1,0 +1,163 @@
+"""Batches and data sets that a model cannot use."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from optimum_neuron.errors import ConfigError, ModelError, ShapeError
+from optimum_neuron.trainer import BucketCollator
+from optimum_neuron.trainer.inputs import Limits, require_usable
+from tests.trainer.conftest import SIZES, losses
+
+
+def row(ids, labels=None):
+    ids = torch.tensor(ids)
+    return {"input_ids": ids, "labels": ids if labels is None else torch.tensor(labels)}
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        (row([1, 96]), r"input_ids of training step 1: 1 values that are no tokens, first 96 at \[\d, 1\].*96 tokens"),
+        (row([1, -3], [1, 3]), "first -3 at"),
+        (row([1, 2], [1, 200]), "labels of training step 1: 1 values that are no labels, first 200"),
+        (row([1, 2], [1, -5]), "first -5 at .*or -100 where there is none"),
+    ],
+)
+def test_values_that_the_model_has_not(train, llama, bad, told):
+    with pytest.raises(ModelError, match=told):
+        train(llama, [row([1, 2])] * 3 + [bad], per_device_train_batch_size=4)
+
+
+def test_classes_that_the_model_has_not(train, make, bert, classes):
+    bad = {**classes[0], "labels": torch.tensor(3)}
+    with pytest.raises(ModelError, match="first 3 at .*The model has 3 labels"):
+        train(bert, [bad] * 4)
+    with pytest.raises(ModelError, match="labels of evaluation"):
+        make(bert, classes, eval_dataset=[bad]).evaluate()
+
+
+def test_rows_beyond_the_positions(train, llama, bert):
+    with pytest.raises(ModelError, match="rows of 70 tokens in training step 1: a model with 64 positions"):
+        train(llama, [row([1] * 70)] * 4)
+
+
+def test_positions_of_roberta_begin_behind_the_padding_token():
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    limits = Limits.of(RobertaForMaskedLM(RobertaConfig(**SIZES)))
+    assert limits.num_positions == 62
+    with pytest.raises(ModelError, match="62 positions"):
+        require_usable({"input_ids": torch.ones(1, 63, dtype=torch.long)}, limits, where="evaluation")
+
+
+def test_all_problems_of_a_batch_are_told():
+    limits = Limits(num_tokens=8, num_positions=2, num_labels=3)
+    batch = {"input_ids": torch.tensor([[1, 9, 2]]), "labels": torch.tensor([7])}
+    with pytest.raises(ModelError) as caught:
+        require_usable(batch, limits, where="training step 5")
+    assert len(str(caught.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"input_ids": torch.tensor([[0, 7]]), "labels": torch.tensor([[-100, 2]])},
+        {"pixel_values": torch.zeros(1, 3), "labels": torch.tensor([0.5])},
+        {"input_ids": torch.zeros(1, 0, dtype=torch.long)},
+    ],
+)
+def test_batches_that_can_be_used(batch):
+    require_usable(batch, Limits(num_tokens=8, num_positions=4, num_labels=3), where="training step 1")
+
+
+def test_models_that_say_nothing_have_no_limits():
+    assert Limits.of(torch.nn.Linear(2, 2)) == Limits()
+
+
+def test_a_column_is_missing(train, llama):
+    with pytest.raises(ConfigError, match="training data set, with columns text, score: no column 'input_ids'; text"):
+        train(llama, [{"text": "a", "score": 1}] * 4)
+
+
+def test_a_column_of_a_dataset_is_missing(train, llama):
+    datasets = pytest.importorskip("datasets")
+    with pytest.raises(ConfigError, match="tokenize first"):
+        train(llama, datasets.Dataset.from_dict({"text": ["a"] * 4}))
+
+
+def test_labels_are_missing(train, llama):
+    with pytest.raises(ConfigError, match="a loss in training step 1: a batch with input_ids.*computes it from labels"):
+        train(llama, [{"input_ids": torch.arange(8)}] * 4)
+
+
+def test_prediction_needs_no_labels(make, llama, sentences):
+    rows = [{"input_ids": row["input_ids"]} for row in sentences[:4]]
+    assert make(llama, sentences).predict(rows).predictions.shape == (4, 16, 96)
+
+
+def test_a_dataset_of_the_library(train, llama, sentences):
+    datasets = pytest.importorskip("datasets")
+    ids = [row["input_ids"].tolist() for row in sentences]
+    table = datasets.Dataset.from_dict({"input_ids": ids, "labels": ids, "text": ["unused"] * 32})
+    assert losses(train(llama, table)) == losses(train(llama, sentences))
+
+
+class TestBuckets:
+    def test_the_smallest_bucket_that_holds_the_batch(self):
+        collator = BucketCollator(buckets=(4, 8), pad_token_id=9, padding_side="left")
+        rows = [{"input_ids": [1] * n, "labels": [2] * n, "score": score} for n, score in ((5, 0.5), (1, 1.0))]
+        batch = collator(rows)
+        assert batch["input_ids"].shape == (2, 8) and batch["input_ids"][1].tolist() == [9] * 7 + [1]
+        assert batch["labels"][1].tolist() == [-100] * 7 + [2] and batch["attention_mask"].sum() == 6
+        assert batch["score"].tolist() == [0.5, 1.0]
+
+    def test_padding_does_not_change_the_loss(self, train, llama):
+        rows = [{"input_ids": torch.arange(5 + i % 3), "labels": torch.arange(5 + i % 3)} for i in range(16)]
+        found = [losses(train(llama, rows, data_collator=BucketCollator(buckets=buckets))) for buckets in ((8,), (16,))]
+        assert found[0] == pytest.approx(found[1], abs=1e-5)
+
+    def test_what_is_too_long_is_refused(self):
+        with pytest.raises(ShapeError, match="a batch with 9 tokens in a row: buckets 4, 8.*truncate to 8"):
+            BucketCollator(buckets=(4, 8))([{"input_ids": [1] * 9}])
+
+    @pytest.mark.parametrize("options", [{"buckets": ()}, {"buckets": (8, 4)}, {"buckets": (4,), "padding_side": "up"}])
+    def test_bad_options(self, options):
+        with pytest.raises(ConfigError):
+            BucketCollator(**options)
+
+
+class TestRecompiles:
+    @pytest.fixture(autouse=True)
+    def fresh(self):
+        torch._dynamo.reset()
+
+    def test_they_are_told_and_stopped(self, train, llama, sentences, caplog):
+        growing.count = 0
+        with pytest.raises(ShapeError) as caught:
+            train(llama, sentences, torch_compile=True, max_recompiles=1, data_collator=growing)
+        assert "max_recompiles=1: 2 steps compiled again" in str(caught.value)
+        assert "was int64[4, 7], is int64[4, 8]" in str(caught.value)
+        assert "training step 2 compiled again, 1 of at most 1" in caplog.text
+
+    def test_buckets_keep_them_away(self, train, llama):
+        rows = [{"input_ids": torch.arange(5 + i % 3), "labels": torch.arange(5 + i % 3)} for i in range(16)]
+        trainer = train(llama, rows, torch_compile=True, max_recompiles=0, data_collator=BucketCollator(buckets=(8,)))
+        assert trainer.state.log_history[-2]["neuron/recompiles"] == 0
+
+    def test_a_collator_that_pads_to_the_longest_is_told(self, make, llama, sentences, checkpoint, caplog):
+        from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        make(llama, sentences, torch_compile=True, data_collator=DataCollatorForSeq2Seq(tokenizer))
+        assert "Pass pad_to_multiple_of=64" in caplog.text
+        trainer = make(copy.deepcopy(llama), sentences, torch_compile=True, processing_class=tokenizer)
+        assert trainer.data_collator.pad_to_multiple_of == 64
+
+
+def growing(rows):
+    growing.count += 1
+    return {name: torch.stack([row[name][: 6 + growing.count] for row in rows]) for name in rows[0]}

@@ -1,0 +1,79 @@
+"""Gradients and optimizers that do not fit the HBM of a core are refused before the first step."""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import pytest
+import torch
+
+from optimum_neuron.device import placement
+from optimum_neuron.errors import DeviceMemoryError
+from optimum_neuron.trainer.memory import training_memory
+
+PARAMETERS = [torch.nn.Parameter(torch.zeros(1000)), torch.nn.Parameter(torch.zeros(100, dtype=torch.bfloat16))]
+
+
+@pytest.mark.parametrize(
+    ("options", "gradients", "states", "masters"),
+    [
+        (dict(optimizer="AdamW", master_weights=True, float32_gradients=True), 4400, 8800, 400),
+        (dict(optimizer="AdamW", master_weights=False, float32_gradients=False), 4200, 8400, 0),
+        (dict(optimizer="SGD", master_weights=False, float32_gradients=True), 4400, 0, 0),
+        (dict(optimizer="SGD", momentum=0.9, master_weights=False, float32_gradients=True), 4400, 4200, 0),
+        (dict(optimizer="Unknown", master_weights=True, float32_gradients=True), 4400, 0, 400),
+    ],
+)
+def test_what_is_needed(options, gradients, states, masters):
+    need = training_memory(PARAMETERS, **options)
+    assert (need.gradients, need.optimizer_states, need.master_weights) == (gradients, states, masters)
+
+
+def test_frozen_parameters_need_nothing():
+    frozen = torch.nn.Parameter(torch.zeros(8), requires_grad=False)
+    assert training_memory([frozen], optimizer="AdamW", master_weights=True, float32_gradients=True).total == 0
+
+
+def test_the_forecast_is_what_the_device_counts(make, llama, sentences):
+    trainer = make(llama, sentences, max_steps=1)
+    before = torch.neuron.memory_allocated()
+    trainer.args.max_grad_norm = 0.0
+    trainer.train()
+    need = training_memory(trainer.model.parameters(), optimizer="AdamW", master_weights=True, float32_gradients=True)
+    states = torch.neuron.memory_allocated() - before  # gradients are gone after a step
+    # Step counts of AdamW are tensors too; logged numbers and the like come on top.
+    assert need.optimizer_states <= states < need.optimizer_states + 64 * len(list(trainer.model.parameters())) + 8192
+
+
+@pytest.mark.parametrize("narrow", [False, True], ids=["float32", "bfloat16"])
+def test_an_optimizer_that_does_not_fit(make, llama, sentences, narrow):
+    model = copy.deepcopy(llama).to(torch.bfloat16 if narrow else torch.float32)
+    trainer = make(model, sentences)
+    gc.collect()  # what other tests had on the core
+    core = placement.claim(0)
+    num_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    hog = core.charge("weights", core.available_bytes - 6 * num_parameters, "hog")
+    try:
+        with pytest.raises(DeviceMemoryError) as caught:
+            trainer.train()
+    finally:
+        hog.release()
+    told = str(caught.value)
+    assert f"training {num_parameters:,} parameters with AdamW on neuron:0" in told
+    assert "optimizer states" in told and "hog" in told and "simulated" in told
+    assert "peft_config=LoraConfig" in told
+    assert ("optim='sgd'" in told) is not narrow
+    assert caught.value.details["needed_bytes"]["optimizer_states"] == 8 * num_parameters
+    trainer.train()
+
+
+def test_adapters_fit_where_the_model_does_not(make, llama, sentences):
+    peft = pytest.importorskip("peft")
+    trainer = make(llama, sentences, peft_config=peft.LoraConfig(r=2, task_type="CAUSAL_LM"))
+    core = placement.claim(0)
+    hog = core.charge("weights", core.available_bytes - 2**20, "hog")
+    try:
+        trainer.train()
+    finally:
+        hog.release()

@@ -1,0 +1,119 @@
+"""Float32 master weights and gradients for 16-bit parameters; nothing changes for float32."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from optimum_neuron.trainer.optimizer import accumulate_in_float32, keep_master_weights, round_gradients
+from tests.trainer.conftest import losses
+
+DEVICES = ["cpu", "neuron"]
+
+
+def weight(device, dtype=torch.bfloat16):
+    return torch.nn.Parameter(torch.ones(8, dtype=dtype, device=device))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_steps_smaller_than_the_distance_of_two_numbers_add_up(device):
+    found = {}
+    for masters in (False, True):
+        parameter = weight(device)
+        optimizer = torch.optim.SGD([parameter], lr=1e-4)
+        if masters:
+            keep_master_weights(optimizer)
+        for _ in range(200):
+            parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+        found[masters] = parameter[0].item()
+    assert found[False] == 1.0 and found[True] == pytest.approx(0.98, abs=2**-8)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adafactor, torch.optim.RMSprop])
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_masters_are_what_a_float32_parameter_would_be(kind, device):
+    narrow, wide = weight(device), weight(device, torch.float32)
+    optimizer, reference = kind([narrow], lr=1e-3), kind([wide], lr=1e-3)
+    kept = keep_master_weights(optimizer)
+    for step in range(5):
+        gradient = torch.linspace(0.1, 1, 8, device=device) * (step + 1)
+        narrow.grad_dtype = torch.float32
+        narrow.grad, wide.grad = gradient.clone(), gradient.clone()
+        optimizer.step()
+        reference.step()
+    (master,) = kept._masters.values()
+    assert torch.equal(master, wide) and torch.equal(narrow, wide.to(torch.bfloat16))
+    assert all(value.dtype == torch.float32 for value in optimizer.state[narrow].values() if value.ndim)
+    assert narrow.grad.dtype == torch.float32 and kept.size_bytes == 32
+
+
+def test_states_come_back_in_float32():
+    first, second = weight("cpu"), weight("cpu")
+    saved, loaded = torch.optim.AdamW([first], lr=1e-3), torch.optim.AdamW([second], lr=1e-3)
+    ours, theirs = keep_master_weights(saved), keep_master_weights(loaded)
+    for _ in range(3):
+        first.grad = torch.ones_like(first)
+        saved.step()
+    second.data.copy_(first.data)
+    loaded.load_state_dict(saved.state_dict())
+    assert torch.equal(*(next(iter(kept._masters.values())) for kept in (ours, theirs)))
+    for optimizer, parameter in ((saved, first), (loaded, second)):
+        parameter.grad = torch.full_like(parameter, 0.3)
+        optimizer.step()
+    assert torch.equal(first, second) and loaded.state[second]["exp_avg"].dtype == torch.float32
+    assert second.dtype == torch.bfloat16
+
+
+def test_weights_that_others_write_are_taken_over():
+    parameter = weight("cpu")
+    optimizer = torch.optim.SGD([parameter], lr=0.5)
+    keep_master_weights(optimizer)
+    with torch.no_grad():
+        parameter.fill_(8)
+    parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert parameter[0] == 7.5
+
+
+def test_nothing_is_kept_for_float32():
+    optimizer = torch.optim.SGD([weight("cpu", torch.float32)], lr=0.1)
+    assert keep_master_weights(optimizer) is None and not optimizer._optimizer_step_pre_hooks
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_small_gradients_add_up(device):
+    found = {}
+    for wide in (False, True):
+        parameter = weight(device)
+        if wide:
+            accumulate_in_float32([parameter])
+        for scale in [1.0] + [1e-3] * 100:
+            (parameter * scale).sum().backward()
+        found[wide] = parameter.grad[0].item()
+    assert found[False] == 1.0 and found[True] == pytest.approx(1.1, abs=1e-3)
+
+
+def test_without_masters_gradients_are_rounded_for_the_optimizer():
+    parameter = weight("neuron")
+    optimizer = torch.optim.AdamW([parameter], lr=0.1)
+    accumulate_in_float32([parameter])
+    round_gradients(optimizer)
+    for _ in range(2):
+        (parameter * 2).sum().backward()
+        assert parameter.grad.dtype == torch.float32
+        optimizer.step()
+        optimizer.zero_grad()
+    assert parameter[0] < 1 and optimizer.state[parameter]["exp_avg"].dtype == torch.bfloat16
+
+
+def test_a_model_in_16_bits_learns_what_one_in_float32_learns(train, llama, sentences):
+    narrow = copy.deepcopy(llama).bfloat16()
+    wide = train(llama, sentences, learning_rate=1e-4, max_steps=8)
+    with_masters = train(narrow, sentences, learning_rate=1e-4, max_steps=8)
+    without = train(narrow, sentences, learning_rate=1e-4, max_steps=8, optimizer_use_master_weights=False)
+    kept, lost = (abs(losses(trainer)[-1] - losses(wide)[-1]) for trainer in (with_masters, without))
+    assert kept < 0.02 and kept < lost
+    assert {parameter.dtype for parameter in with_masters.model.parameters()} == {torch.bfloat16}

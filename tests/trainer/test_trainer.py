@@ -1,0 +1,262 @@
+"""`NeuronTrainer` against transformers' `Trainer` on the CPU, and everything that a script may ask of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+
+import huggingface_hub
+import numpy
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, EarlyStoppingCallback, TrainerCallback
+
+from optimum_neuron import NeuronTrainer
+from optimum_neuron.errors import ConfigError
+from tests.trainer.conftest import losses
+
+SAME = [
+    {},
+    {"gradient_accumulation_steps": 2},
+    {"activation_checkpointing": True},
+    {"label_smoothing_factor": 0.1},
+    {"bf16": True},
+    {"optim": "adafactor"},
+    {"max_grad_norm": 0.1, "weight_decay": 0.1, "lr_scheduler_type": "cosine", "warmup_steps": 2},
+    {"neftune_noise_alpha": 0.0},
+]
+
+
+@pytest.mark.parametrize("options", SAME, ids=str)
+def test_losses_are_those_of_the_cpu(train, llama, sentences, options):
+    ours, theirs = train(llama, sentences, **options), train(llama, sentences, upstream=True, **options)
+    assert ours.model.device == torch.device("neuron:0")
+    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and len(losses(ours)) == 4
+    assert losses(ours)[-1] < losses(ours)[0]
+
+
+def test_losses_of_a_classifier_are_those_of_the_cpu(train, bert, classes):
+    # Dropout draws other numbers on the device after the first draw, so it is off.
+    bert = copy.deepcopy(bert)
+    for module in bert.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    ours, theirs = (train(bert, classes, upstream=upstream) for upstream in (False, True))
+    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4)
+
+
+def test_compiled_losses_are_those_of_the_cpu(train, llama, sentences):
+    torch._dynamo.reset()
+    ours = train(llama, sentences, torch_compile=True)
+    theirs = train(llama, sentences, upstream=True)
+    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4)
+    assert ours.args.torch_compile_backend == "neuron"
+    assert {"forward", "backward"} <= {graph.kind for graph in torch.neuron.compile_report().graphs}
+    assert ours.state.log_history[-2]["neuron/recompiles"] == 0
+
+
+def test_evaluate_and_predict(make, bert, classes):
+    def accuracy(prediction):
+        return {"accuracy": float(numpy.mean(prediction.predictions.argmax(-1) == prediction.label_ids))}
+
+    found = {}
+    for upstream in (False, True):
+        trainer = make(bert, classes, upstream=upstream, eval_dataset=classes[:6], compute_metrics=accuracy)
+        found[upstream] = trainer.evaluate(), trainer.predict(classes[:6])
+    assert found[False][0]["eval_loss"] == pytest.approx(found[True][0]["eval_loss"], abs=1e-5)
+    assert found[False][0]["eval_accuracy"] == found[True][0]["eval_accuracy"]
+    numpy.testing.assert_allclose(found[False][1].predictions, found[True][1].predictions, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["llama", "bert"])
+def test_a_resumed_run_is_the_uninterrupted_one(request, train, tmp_path, sentences, classes, model):
+    # BERT has dropout: the states of the device's random numbers have to come back too.
+    original, rows = request.getfixturevalue(model), sentences if model == "llama" else classes
+    whole = train(original, rows, max_steps=8, save_strategy="steps", save_steps=3)
+    resumed = train(original, rows, max_steps=8, resume=str(tmp_path / "out" / "checkpoint-3"))
+    assert losses(whole) == losses(resumed) and len(losses(whole)) == 8
+    for ours, theirs in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("options", [{}, {"stochastic_rounding_enabled": True}], ids=str)
+def test_a_resumed_run_in_16_bits_is_the_uninterrupted_one(train, tmp_path, llama, sentences, options):
+    narrow = copy.deepcopy(llama).bfloat16()
+    whole = train(narrow, sentences, save_strategy="steps", save_steps=2, **options)
+    resumed = train(narrow, sentences, resume=str(tmp_path / "out" / "checkpoint-2"), **options)
+    assert losses(whole) == losses(resumed)
+
+
+def test_what_is_saved_is_a_plain_folder(train, tmp_path, llama, sentences):
+    trainer = train(llama, sentences, save_strategy="steps", save_steps=2)
+    folder = tmp_path / "out" / "checkpoint-4"
+    assert {"model.safetensors", "config.json", "optimizer.pt", "trainer_state.json"} <= set(os.listdir(folder))
+    plain = AutoModelForCausalLM.from_pretrained(folder)
+    for name, parameter in trainer.model.cpu().named_parameters():
+        assert torch.equal(parameter, plain.get_parameter(name)), name
+
+
+def test_the_best_model_is_loaded_at_the_end(train, tmp_path, llama, sentences):
+    # A learning rate that soon does harm: the best step is not the last.
+    trainer = train(
+        llama,
+        sentences,
+        eval_dataset=sentences[:8],
+        learning_rate=0.5,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=1,
+        save_total_limit=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="loss",
+    )
+    history = {entry["step"]: entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry}
+    best = min(history, key=history.get)
+    assert trainer.state.best_model_checkpoint == str(tmp_path / "out" / f"checkpoint-{best}")
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(history[best], abs=1e-6)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {f"checkpoint-{best}"}
+    saved = json.loads((tmp_path / "out" / f"checkpoint-{best}" / "trainer_state.json").read_text())
+    assert saved["best_model_checkpoint"] == trainer.state.best_model_checkpoint
+
+
+def test_early_stopping(train, llama, sentences):
+    trainer = train(
+        llama,
+        sentences,
+        max_steps=20,
+        eval_dataset=sentences[:8],
+        learning_rate=0.5,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=1,
+        load_best_model_at_end=True,
+        callbacks=[EarlyStoppingCallback(2)],
+    )
+    assert trainer.state.global_step < 20
+
+
+def test_metrics_go_through_log(train, llama, sentences):
+    seen = []
+
+    class Listener(TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **keywords):
+            seen.append(logs)
+
+    train(llama, sentences, callbacks=[Listener()])
+    assert all(logs["neuron/host_tokens_per_s"] > 0 for logs in seen if "loss" in logs)
+    assert not any("est_" in name for logs in seen for name in logs)
+
+
+def test_metrics_can_be_left_out(train, llama, sentences):
+    trainer = train(llama, sentences, enable_throughput_metrics=False)
+    assert not any("neuron/host_tokens_per_s" in entry for entry in trainer.state.log_history)
+
+
+def test_tokens_are_counted_without_padding(train, llama):
+    from optimum_neuron.trainer.throughput import Throughput
+
+    throughput = Throughput()
+    ids = torch.ones(2, 4, dtype=torch.long)
+    throughput.count({"input_ids": ids, "attention_mask": torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])}, "input_ids")
+    throughput.count({"input_ids": ids}, "input_ids")
+    throughput.count({"pixel_values": torch.zeros(2, 3)}, "pixel_values")
+    assert throughput.take()[0] == 6 + 8 and throughput.take()[0] == 0
+
+
+def test_hyperparameter_search(make, tmp_path, llama, sentences):
+    pytest.importorskip("optuna")
+    made = []
+
+    def model_init(trial):
+        made.append(trial)
+        return copy.deepcopy(llama)
+
+    trainer = make(None, sentences, model_init=model_init, eval_dataset=sentences[:8], max_steps=2)
+    best = trainer.hyperparameter_search(
+        hp_space=lambda trial: {"learning_rate": trial.suggest_categorical("learning_rate", [1e-8, 1e-2])},
+        backend="optuna",
+        n_trials=2,
+        sampler=__import__("optuna").samplers.GridSampler({"learning_rate": [1e-8, 1e-2]}),
+    )
+    assert best.hyperparameters == {"learning_rate": 1e-2} and len(made) >= 2
+
+
+@pytest.fixture
+def uploads(monkeypatch):
+    """What is sent to the Hub: names of files by the message of the commit."""
+    sent = []
+
+    class Done:
+        def done(self):
+            return True
+
+        is_done = done
+
+        def result(self):
+            return None
+
+    def upload_folder(self, *, folder_path, ignore_patterns=None, run_as_future=False, **options):
+        files = [str(path.relative_to(folder_path)) for path in sorted(Path(folder_path).rglob("*")) if path.is_file()]
+        kept = list(huggingface_hub.utils.filter_repo_objects(files, ignore_patterns=ignore_patterns))
+        sent.append((options.get("path_in_repo"), kept))
+        return Done() if run_as_future else "https://huggingface.co/acme/pushed/commit/1"
+
+    def create_repo(self, repo_id, **options):
+        return huggingface_hub.RepoUrl(f"https://huggingface.co/acme/{repo_id.split('/')[-1]}")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
+    return sent
+
+
+@pytest.mark.filterwarnings("ignore:Cannot enable progress bars")  # upstream switches back on what tests switch off
+def test_push_to_hub(train, llama, sentences, uploads):
+    trainer = train(
+        llama,
+        sentences,
+        save_strategy="steps",
+        save_steps=2,
+        push_to_hub=True,
+        hub_model_id="acme/pushed",
+        hub_strategy="all_checkpoints",
+        hub_always_push=True,
+    )
+    assert [place for place, _ in uploads] == [None, "checkpoint-2", None, "checkpoint-4"]
+    assert all({"model.safetensors", "config.json"} <= set(files) for _, files in uploads)
+    trainer.push_to_hub()
+    names = {name for _, files in uploads for name in files}
+    assert "README.md" in names and not any(name.startswith("_unfinished") for name in names)
+
+
+def test_upstreams_arguments_are_refused(llama, tmp_path):
+    from transformers import TrainingArguments
+
+    with pytest.raises(ConfigError, match="NeuronTrainingArguments, which takes the same keywords"):
+        NeuronTrainer(copy.deepcopy(llama), TrainingArguments(output_dir=str(tmp_path)))
+
+
+def test_a_loss_function_of_ones_own(train, llama, sentences):
+    def loss(outputs, labels, num_items_in_batch=None):
+        return outputs.logits.float().pow(2).mean()
+
+    trainer = train(llama, sentences, compute_loss_func=loss)
+    assert losses(trainer)[-1] < losses(trainer)[0]
+
+
+def test_a_model_that_is_not_of_transformers(train, tmp_path):
+    class Line(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 1)
+
+        def forward(self, x, labels=None):
+            return {"loss": (self.linear(x).squeeze(-1) - labels).pow(2).mean()}
+
+    rows = [{"x": torch.tensor([i, 1.0]), "labels": torch.tensor(2.0 * i)} for i in range(16)]
+    trainer = train(Line(), rows, save_strategy="steps", save_steps=2)
+    resumed = train(Line(), rows, resume=str(tmp_path / "out" / "checkpoint-2"))
+    assert losses(trainer) == losses(resumed)
