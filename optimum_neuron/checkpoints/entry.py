@@ -90,6 +90,20 @@ class Entry:
         """Name of the fetched folder; another archive makes another folder."""
         return f"{self.name}-{self.sha256[:8]}"
 
+    def readme(self) -> str:
+        """Where the files come from and under which terms, with the metadata that the Hub reads."""
+        return f"""---
+license: {self.licence.lower()}
+---
+
+# {self.name}
+
+{self.origin}. Licence of the original: {self.licence}.
+
+Taken out of {self.requirement} (sha256 {self.sha256}), a package by a third party, and converted with
+`optimum-cli neuron fetch {self.name}`.
+"""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint(Entry):

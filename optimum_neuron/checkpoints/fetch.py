@@ -183,7 +183,7 @@ def _fill(entry: Entry, staging: Path, *, progress: bool) -> Path:
     _say(f"{entry.name}: converting", progress)
     convert(entry.converter, source, made, progress=progress)
     _check(entry, made)
-    (made / "README.md").write_text(_readme(entry), "utf-8")
+    (made / "README.md").write_text(entry.readme(), "utf-8")
     seal(
         made,
         {
@@ -195,21 +195,6 @@ def _fill(entry: Entry, staging: Path, *, progress: bool) -> Path:
         },
     )
     return made
-
-
-def _readme(entry: Entry) -> str:
-    """Where the files come from and under which terms, with the metadata that the Hub reads."""
-    return f"""---
-license: {entry.licence.lower()}
----
-
-# {entry.name}
-
-{entry.origin}. Licence of the original: {entry.licence}.
-
-Taken out of {entry.requirement} (sha256 {entry.sha256}), a package by a third party, and converted with
-`optimum-cli neuron fetch {entry.name}`.
-"""
 
 
 def _check(entry: Entry, made: Path) -> None:
