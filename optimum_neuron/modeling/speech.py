@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import torch
+from transformers import LogitsProcessor
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
 from transformers.utils import ModelOutput
@@ -27,6 +28,7 @@ from .checks import refuse_outputs
 from .encoder_decoder import NeuronEncoderDecoder, encode_rows
 from .registration import register
 from .sounds import checked_sound
+from .suppression import quick_processors
 
 
 class NeuronSpeechEncoder:
@@ -196,6 +198,9 @@ class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, Whisper
                 )
             )
         return super().generate(*args, **kwargs)
+
+    def _retrieve_logit_processors(self, *args: Any, **kwargs: Any) -> list[LogitsProcessor] | None:
+        return quick_processors(super()._retrieve_logit_processors(*args, **kwargs))
 
     def _postprocess_outputs(self, seek_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         # The cache stays on the device: it cannot be cut into rows for the result.

@@ -121,3 +121,22 @@ def test_a_full_disk_is_told_apart_in_the_output_of_a_tool() -> None:
     assert isinstance(error, CacheError)
     assert "disk is full" in str(error)
     assert str(error).count("line") < 20
+
+
+def test_a_package_of_debian_comes_from_its_mirror(tiny_wheel: Path, serve: Serve, tmp_path: Path) -> None:
+    row = serve(tiny_wheel, index="debian", package="source/some-data", version="1.0+2-3")
+    command = download_module._debian(row, tmp_path)
+    assert command[-2:] == [
+        "https://deb.debian.org/debian/pool/main/s/source/some-data_1.0+2-3_all.deb",
+        "some-data_1.0+2-3_all.deb",
+    ]
+
+
+def test_a_mirror_that_cannot_be_reached_is_named(
+    tiny_wheel: Path, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    row = serve(tiny_wheel, index="debian", package="source/some-data", version="1.0")
+    with pytest.raises(ModelError, match=r"(?s)URLError.*Debian's mirror deb\.debian\.org.*https_proxy"):
+        download(row, tmp_path)

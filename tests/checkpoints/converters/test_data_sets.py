@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from optimum_neuron.checkpoints.converters import photographs, vader, wordnet
+from optimum_neuron.checkpoints.converters import librivox, photographs, vader, wordnet
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -62,3 +62,13 @@ def test_pictures_are_rows_with_captions(tmp_path: Path) -> None:
     (only,) = rows(tmp_path / "out")
     assert only["image"] == "coffee.png" and "coffee" in only["caption"]
     assert (tmp_path / "out" / "coffee.png").read_bytes() == b"picture"
+
+
+def test_a_recording_has_what_was_said_in_it(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "book_64kb-0870.wav").write_bytes(b"RIFF")
+    (source / "transcription").write_text("<s> and mister john </s> (book_64kb-0870)\n")
+    librivox.convert(source, tmp_path / "out")
+    assert rows(tmp_path / "out") == [{"audio": "0870.wav", "text": "and mister john"}]
+    assert (tmp_path / "out" / "0870.wav").read_bytes() == b"RIFF"

@@ -24,7 +24,7 @@ from optimum_neuron.exporters.encoders.validate import dummy_inputs
 from optimum_neuron.exporters.support import COMPARED, SUPPORT_FILE, read_support
 from optimum_neuron.exporters.tasks import TASKS, tasks_of
 from optimum_neuron.exporters.validate import FLOAT32_TOLERANCE, compare
-from tests import image_text, seq2seq
+from tests import image_text, seq2seq, speech
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.tiny import CONFIGS
 
@@ -34,9 +34,12 @@ CASES = [
 GENERATING = [
     *((model_type, "text-generation") for model_type in CONFIGS),
     *((model_type, "text2text-generation") for model_type in seq2seq.TINY),
+    *((model_type, "automatic-speech-recognition") for model_type in speech.TINY),
     *((model_type, "image-text-to-text") for model_type in dict.fromkeys(kind for kind, _ in image_text.TINY.values())),
 ]
-"""Compared in `tests/exporters/test_architectures.py`, `tests/modeling/test_seq2seq.py` and `test_image_text.py`."""
+"""Compared in `tests/exporters/test_architectures.py`, and in `test_seq2seq.py`, `test_speech.py` and
+`test_image_text.py` of `tests/modeling`.
+"""
 ROWS = {"batch_size": 3, "text_batch_size": 3, "image_batch_size": 2}
 """The batches that were compiled are smaller."""
 

@@ -1,0 +1,148 @@
+"""The converter of Whisper gives the tensors of transformers' model back, out of a file as CTranslate2 writes it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSpeechSeq2Seq, AutoTokenizer, WhisperConfig, WhisperForConditionalGeneration
+
+from optimum_neuron.checkpoints.converters import whisper
+from optimum_neuron.checkpoints.converters.ctranslate2 import VERSION, read_variables
+from optimum_neuron.errors import ModelError
+from tests.encoders import randomize
+
+_DTYPES = {torch.float32: 0, torch.int8: 1, torch.float16: 4}
+SPECIAL = ["endoftext", "startoftranscript", "en", "translate", "transcribe", "startofprev", "notimestamps"]
+
+
+def text(name: str) -> bytes:
+    return struct.pack("<H", len(name) + 1) + name.encode() + b"\0"
+
+
+def write_variables(path: Path, variables: dict[str, torch.Tensor], *, version: int = VERSION) -> None:
+    """As CTranslate2's own writer lays a file out, with one alias."""
+    parts = [struct.pack("<I", version), text("WhisperSpec"), struct.pack("<I", 3), struct.pack("<I", len(variables))]
+    for name, tensor in variables.items():
+        data = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        sizes = struct.pack(f"<B{tensor.ndim}I", tensor.ndim, *tensor.shape)
+        parts += [text(name), sizes, struct.pack("<BI", _DTYPES[tensor.dtype], len(data)), data]
+    parts += [struct.pack("<I", 1), text("decoder/projection/weight"), text("decoder/embeddings/weight")]
+    path.write_bytes(b"".join(parts))
+
+
+def of_attention(found: dict[str, torch.Tensor], module: Any, name: str, *, joined: str) -> None:
+    """Projections in the order in which CTranslate2 numbers them; those of `joined` are one."""
+    zero = torch.zeros(module.k_proj.weight.shape[0])
+    groups = [joined, "out"] if joined == "qkv" else ["q", joined, "out"]
+    for number, group in enumerate(groups):
+        linears = [getattr(module, f"{part}_proj") for part in ([group] if group == "out" else group)]
+        found[f"{name}/linear_{number}/weight"] = torch.cat([linear.weight for linear in linears])
+        found[f"{name}/linear_{number}/bias"] = torch.cat(
+            [zero if linear.bias is None else linear.bias for linear in linears]
+        )
+
+
+def variables_of(model: WhisperForConditionalGeneration) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+
+    def norm(module: Any, name: str) -> None:
+        found[f"{name}/gamma"], found[f"{name}/beta"] = module.weight, module.bias
+
+    for side in ("encoder", "decoder"):
+        part = getattr(model.model, side)
+        found[f"{side}/num_heads"] = torch.tensor(4, dtype=torch.int8)
+        found[f"{side}/position_encodings/encodings"] = part.embed_positions.weight
+        norm(part.layer_norm, f"{side}/layer_norm")
+        for index, layer in enumerate(part.layers):
+            name = f"{side}/layer_{index}"
+            of_attention(found, layer.self_attn, f"{name}/self_attention", joined="qkv")
+            norm(layer.self_attn_layer_norm, f"{name}/self_attention/layer_norm")
+            if side == "decoder":
+                of_attention(found, layer.encoder_attn, f"{name}/attention", joined="kv")
+                norm(layer.encoder_attn_layer_norm, f"{name}/attention/layer_norm")
+            norm(layer.final_layer_norm, f"{name}/ffn/layer_norm")
+            for number, linear in enumerate((layer.fc1, layer.fc2)):
+                found[f"{name}/ffn/linear_{number}/weight"] = linear.weight
+                found[f"{name}/ffn/linear_{number}/bias"] = linear.bias
+    for number in (1, 2):
+        conv = getattr(model.model.encoder, f"conv{number}")
+        found[f"encoder/conv{number}/weight"], found[f"encoder/conv{number}/bias"] = conv.weight, conv.bias
+    found["decoder/embeddings/weight"] = model.model.decoder.embed_tokens.weight
+    return {name: t.detach() if t.ndim == 0 else t.detach().half() for name, t in found.items()}
+
+
+@pytest.fixture
+def model() -> WhisperForConditionalGeneration:
+    sizes = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 2), ("ffn_dim", 48))}
+    heads = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4)
+    positions = {"max_source_positions": 20, "max_target_positions": 16, "num_mel_bins": 8}
+    special = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 1}
+    model = WhisperForConditionalGeneration(
+        WhisperConfig(vocab_size=24, d_model=32, **sizes, **heads, **positions, **special)
+    )
+    return randomize(model).half().float()
+
+
+@pytest.fixture
+def source(model: WhisperForConditionalGeneration, tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    write_variables(folder / "model.bin", variables_of(model))
+    stated = {"suppress_ids": [9], "suppress_ids_begin": [10], "alignment_heads": [[0, 1]], "lang_ids": [2]}
+    (folder / "config.json").write_text(json.dumps(stated))
+    options = {"normalized": False, "special": True, "single_word": False, "lstrip": False, "rstrip": False}
+    added = [{"id": i, "content": f"<|{name}|>", **options} for i, name in enumerate(SPECIAL)]
+    vocabulary = {f"<|{name}|>": i for i, name in enumerate(SPECIAL)} | {"a": 7, "b": 8}
+    bpe = {"type": "BPE", "vocab": vocabulary, "merges": []}
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": added, "model": bpe}))
+    return folder
+
+
+def test_every_tensor_is_in_its_place(model, source: Path, tmp_path: Path) -> None:
+    whisper.convert(source, tmp_path / "made")
+    made, report = AutoModelForSpeechSeq2Seq.from_pretrained(tmp_path / "made", output_loading_info=True)
+    assert {kind: keys for kind, keys in report.items() if keys} == {}
+    wanted = model.state_dict()
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in made.state_dict().items())
+    features, ids = torch.randn(1, 8, 40), torch.tensor([[1, 6, 7]])
+    with torch.no_grad():
+        assert torch.equal(made(features, decoder_input_ids=ids).logits, model(features, decoder_input_ids=ids).logits)
+
+
+def test_the_generation_knows_the_special_tokens(source: Path, tmp_path: Path) -> None:
+    whisper.convert(source, tmp_path / "made")
+    found = json.loads((tmp_path / "made" / "generation_config.json").read_text())
+    assert (found["decoder_start_token_id"], found["eos_token_id"], found["no_timestamps_token_id"]) == (1, 0, 6)
+    assert (found["suppress_tokens"], found["begin_suppress_tokens"], found["alignment_heads"]) == ([9], [10], [[0, 1]])
+    assert found["is_multilingual"] is False and "lang_to_id" not in found
+    assert AutoTokenizer.from_pretrained(tmp_path / "made").convert_tokens_to_ids("<|notimestamps|>") == 6
+
+
+def test_keys_with_a_bias_are_refused(model, source: Path, tmp_path: Path) -> None:
+    variables = variables_of(model)
+    variables["encoder/layer_0/self_attention/linear_0/bias"][40] = 1.0
+    write_variables(source / "model.bin", variables)
+    with pytest.raises(ModelError, match="Whisper's keys have none"):
+        whisper.convert(source, tmp_path / "made")
+
+
+def test_an_alias_is_the_same_tensor_and_dtypes_stay(model, source: Path) -> None:
+    found = read_variables(source / "model.bin")
+    assert found["decoder/projection/weight"] is found["decoder/embeddings/weight"]
+    assert (found["encoder/num_heads"].dtype, found["encoder/conv1/weight"].dtype) == (torch.int8, torch.float16)
+
+
+@pytest.mark.parametrize("damage", ["another version", "cut", "no model"])
+def test_a_file_that_cannot_be_read_is_refused(model, source: Path, damage: str) -> None:
+    path = source / "model.bin"
+    if damage == "another version":
+        write_variables(path, variables_of(model), version=5)
+    else:
+        path.write_bytes(path.read_bytes()[:5000] if damage == "cut" else b"\x06")
+    with pytest.raises(ModelError, match="as a model of CTranslate2"):
+        read_variables(path)

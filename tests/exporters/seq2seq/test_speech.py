@@ -1,0 +1,108 @@
+"""From a shell and from Python, the task of a model that transcribes is inferred, and its lengths are checked."""
+
+from __future__ import annotations
+
+import pytest
+
+from optimum_neuron import NeuronModelForSpeechSeq2Seq, NeuronSpeechSeq2SeqConfig, main_export
+from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.exporters.seq2seq.sources import Source
+from optimum_neuron.exporters.tasks import architectures_of, find_task, task_of
+from tests.speech import FRAMES, SHAPES, TARGET, save_tiny_speech
+from tests.tiny import write_config
+
+TASK = "automatic-speech-recognition"
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("speech")
+    return {name: save_tiny_speech(folder / name, name) for name in SHAPES}
+
+
+@pytest.mark.parametrize("words", [[], ["--task", TASK]], ids=["inferred", "named"])
+def test_the_command_line_exports_it(cli, checkpoints, tmp_path, words):
+    lengths = ["--audio_sequence_length", "3000,6000", "--decoder_sequence_length", "12"]
+    ran = cli(
+        "export", "neuron", "-m", str(checkpoints["moonshine"]), *words, *lengths, "-O1", "--json", str(tmp_path / "o")
+    )
+    assert ran.code == 0, ran.stderr
+    assert ran.json["task"]["value"] == TASK
+    names = [graph["name"] for graph in ran.json["graphs"]]
+    assert names == ["encode_3000", "prefill_3000", "encode_6000", "prefill_6000", "decode"]
+    model = NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "o")
+    assert (model.batch_size, model.source_buckets, model.decoder_sequence_length) == (1, (3000, 6000), 12)
+
+
+def test_the_check_counts_what_would_be_compiled(cli, checkpoints):
+    ran = cli("neuron", "check", str(checkpoints["whisper"]), "--json")
+    assert ran.code == 0, ran.stderr
+    assert [graph["name"] for graph in ran.json["graphs"]] == [f"encode_{FRAMES}", f"prefill_{FRAMES}", "decode"]
+
+
+def test_they_are_listed(cli):
+    shown = cli("neuron", "models", "--task", TASK, "--quiet").stdout.split()
+    assert {"wav2vec2", "whisper", "moonshine"} <= set(shown)
+
+
+def test_narrow_weights_stay_within_their_tolerance(checkpoints, tmp_path):
+    for name, folder in checkpoints.items():
+        report = main_export(folder, tmp_path / name, torch_dtype="bfloat16", **SHAPES[name]).to_dict()
+        assert all(row["ok"] and row["max_abs_error"] > 0 for row in report["validation"])
+
+
+def test_lengths_that_the_model_has_not_are_refused(checkpoints):
+    def export(name, **options):
+        NeuronModelForSpeechSeq2Seq.from_pretrained(checkpoints[name], export=True, optlevel="1", **options)
+
+    with pytest.raises(ConfigError, match=f"the model reads {FRAMES} frames"):
+        export("whisper", nb_max_frames=30)
+    with pytest.raises(ConfigError, match="audio_sequence_length=6000: the model has no such axis"):
+        export("whisper", audio_sequence_length=6000)
+    with pytest.raises(ConfigError, match="nb_max_frames=40: the model has no such axis"):
+        export("moonshine", nb_max_frames=40)
+    with pytest.raises(ConfigError, match=f"the model has {TARGET} positions"):
+        export("moonshine", decoder_sequence_length=TARGET + 1)
+    with pytest.raises(ConfigError, match="sequence_length"):
+        export("whisper", sequence_length=16)
+
+
+def test_an_architecture_that_reads_something_else_is_refused(tmp_path):
+    folder = write_config(
+        tmp_path / "s", model_type="speech_to_text", architectures=["Speech2TextForConditionalGeneration"]
+    )
+    with pytest.raises(ModelError, match="known are whisper, moonshine"):
+        main_export(folder, tmp_path / "out", optlevel="1")
+
+
+def test_a_configuration_survives_json():
+    config = NeuronSpeechSeq2SeqConfig(audio_sequence_length=[3000, 6000], decoder_sequence_length=12)
+    assert NeuronSpeechSeq2SeqConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 0}, {"audio_sequence_length": [9, 8]}, {"nb_max_frames": 1.5}], ids=str
+)
+def test_sizes_that_are_none_are_refused(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        NeuronSpeechSeq2SeqConfig(**options)
+
+
+@pytest.mark.parametrize("length", [894, 895, 1278, 1279, 16000])
+def test_states_are_counted_as_the_original_does(length):
+    from transformers import MoonshineConfig, MoonshineModel
+
+    source = Source(name="input_values", axis="audio_sequence_length", window=895, stride=384)
+    model = MoonshineModel(MoonshineConfig(hidden_size=8, num_hidden_layers=1, intermediate_size=8))
+    assert source.num_states(length) == max(model.encoder._get_feat_extract_output_lengths(length), 0)
+
+
+def test_a_task_of_two_kinds():
+    assert find_task(TASK, "whisper").model_class == "NeuronModelForSpeechSeq2Seq"
+    assert (
+        find_task(TASK, "wav2vec2").model_class
+        == find_task(TASK, "code of a checkpoint").model_class
+        == "NeuronModelForCTC"
+    )
+    assert {"whisper", "wav2vec2"} <= architectures_of(TASK).keys()
+    assert task_of("WhisperForConditionalGeneration") == task_of("HubertForCTC") == TASK

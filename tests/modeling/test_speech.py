@@ -1,0 +1,306 @@
+"""Models that transcribe generate what transformers generates, and what a compiled graph cannot do is refused."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSpeechSeq2Seq, set_seed
+
+from optimum_neuron import NeuronModelForCTC, NeuronModelForSpeechSeq2Seq, NeuronWhisperForConditionalGeneration
+from optimum_neuron.errors import ConfigError, ModelError, ShapeError
+from tests.encoders import save_tiny_encoder, tiny_shapes
+from tests.speech import FRAMES, MELS, SHAPES, TARGET, TINY, VOCABULARY, save_tiny_speech, sounds
+
+KNOWN = {"language": "en", "task": "transcribe"}
+"""Nothing is left for Whisper to detect."""
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """Compiled models and the originals."""
+    made = {}
+    for model_type in TINY:
+        folder = save_tiny_speech(tmp_path_factory.mktemp("speech") / model_type, model_type)
+        model = NeuronModelForSpeechSeq2Seq.from_pretrained(folder, export=True, **SHAPES[model_type])
+        made[model_type] = model, AutoModelForSpeechSeq2Seq.from_pretrained(folder, dtype=torch.float32).eval()
+    return made
+
+
+@pytest.fixture(params=TINY)
+def pair(request, pairs):
+    return pairs[request.param]
+
+
+@pytest.fixture
+def whisper(pairs):
+    return pairs["whisper"]
+
+
+@pytest.fixture
+def moonshine(pairs):
+    return pairs["moonshine"]
+
+
+def generated(model: Any, inputs: dict[str, torch.Tensor], **options: Any) -> list[Any]:
+    """Tokens of each row, without the padding behind the end; the original reads recordings one by one.
+
+    In a batch it would mix padding into the shorter ones.
+    """
+    set_seed(0)
+    if "input_values" not in inputs or isinstance(model, NeuronModelForSpeechSeq2Seq):
+        return model.generate(**inputs, **options).tolist()
+    rows = []
+    for values, mask in zip(inputs["input_values"], inputs["attention_mask"], strict=True):
+        length = int(mask.sum())
+        rows += model.generate(values[None, :length], attention_mask=mask[None, :length], **options).tolist()
+    return rows
+
+
+def both(pair: Any, inputs: dict[str, torch.Tensor], **options: Any) -> None:
+    """Generate with both, from the same seed, and compare."""
+    found, wanted = (generated(runner, inputs, **options) for runner in pair)
+    assert found == wanted
+    assert len({token for row in found for token in row}) > 2, "the tokens must be able to differ"
+
+
+def typed(pair: Any) -> str:
+    return pair[0].config.model_type
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5], ids="{}_rows".format)
+def test_greedy_is_transformers(pair, rows):
+    options = KNOWN if typed(pair) == "whisper" else {}
+    both(pair, sounds(typed(pair), rows), eos_token_id=-1, no_repeat_ngram_size=1, max_new_tokens=12, **options)
+
+
+def test_beams_are_transformers(pair):
+    options = KNOWN if typed(pair) == "whisper" else {}
+    both(pair, sounds(typed(pair), 2), num_beams=3, no_repeat_ngram_size=1, max_new_tokens=8, **options)
+
+
+def test_sampling_is_transformers(pair):
+    """One row: of several the original of recordings draws one row after the other."""
+    options = {"temperature": 0.7, **KNOWN} if typed(pair) == "whisper" else {"do_sample": True, "top_k": 10}
+    both(pair, sounds(typed(pair), 1), max_new_tokens=12, **options)
+
+
+def test_the_comparison_covers_every_graph(pair):
+    model, _ = pair
+    compared = {error.output.partition(".")[0] for error in model.prepared.validation}
+    assert compared == set(model.loaded.program.graphs)
+
+
+def test_each_architecture_has_its_class(pairs):
+    assert type(pairs["whisper"][0]) is NeuronWhisperForConditionalGeneration
+    assert type(pairs["moonshine"][0]) is NeuronModelForSpeechSeq2Seq
+    assert pairs["whisper"][0].input_static_shapes == {
+        "batch_size": 2,
+        "nb_max_frames": FRAMES,
+        "decoder_sequence_length": TARGET,
+    }
+
+
+@pytest.mark.parametrize("length", [2999, 3000, 3001, 6000], ids="{}_samples".format)
+def test_recordings_around_a_bucket(moonshine, length):
+    both(moonshine, sounds("moonshine", 2, length), eos_token_id=-1, max_new_tokens=10, no_repeat_ngram_size=1)
+
+
+def test_padding_changes_nothing(moonshine):
+    """Each row of a padded batch has the hidden states and logits that the original gives for it alone."""
+    model, original = moonshine
+    inputs, start = sounds("moonshine", 3), torch.full((3, 1), 50)
+    found = model(**inputs, decoder_input_ids=start)
+    for row, mask in enumerate(inputs["attention_mask"]):
+        alone = inputs["input_values"][row : row + 1, : int(mask.sum())]
+        with torch.no_grad():
+            wanted = original(alone, decoder_input_ids=start[:1])
+        hidden = wanted.encoder_last_hidden_state[0]
+        assert torch.allclose(found.encoder_last_hidden_state[row, : len(hidden)], hidden, atol=1e-4)
+        assert torch.allclose(found.logits[row], wanted.logits[0], atol=1e-4)
+
+
+# What Whisper's own generate does.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"language": "de"},
+        {"language": ["en", "de", "en"], "task": "translate"},
+        {"return_timestamps": True, **KNOWN},
+        {"prompt_ids": torch.tensor([55, 20, 21, 22]), **KNOWN},
+        {"temperature": (0.0, 0.4), "logprob_threshold": -0.5, "compression_ratio_threshold": 1.2, **KNOWN},
+        {"no_speech_threshold": 0.2, "logprob_threshold": -0.5, "temperature": 0.0, **KNOWN},
+        {"num_beams": 2, "num_return_sequences": 2, **KNOWN},
+        {"use_cache": False, **KNOWN},
+    ],
+    ids=lambda options: "+".join(options) or "language detected",
+)
+def test_options_of_whisper(whisper, options):
+    both(whisper, sounds("whisper", 3), max_new_tokens=10, **options)
+
+
+@pytest.mark.parametrize("condition", [False, True], ids=["each alone", "on what was said before"])
+def test_recordings_longer_than_the_window(whisper, condition):
+    """Rows of different lengths, window by window; prompts of what was said before are padded on the left."""
+    features = sounds("whisper", 2, 3 * FRAMES)["input_features"]
+    mask = torch.ones(2, 3 * FRAMES, dtype=torch.int64)
+    mask[1, 2 * FRAMES :] = 0
+    both(
+        whisper,
+        {"input_features": features, "attention_mask": mask},
+        return_timestamps=True,
+        condition_on_prev_tokens=condition,
+        max_new_tokens=6,
+        **KNOWN,
+    )
+
+
+def test_scores_and_segments_of_whisper(whisper):
+    model, original = whisper
+    inputs = sounds("whisper", 2)
+    options = {"return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 6, **KNOWN}
+    found, wanted = (runner.generate(**inputs, **options) for runner in (model, original))
+    assert torch.equal(found.sequences, wanted.sequences)
+    for ours, theirs in zip(found.scores, wanted.scores, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-4)
+    options = {"return_segments": True, "return_timestamps": True, **KNOWN}
+    found, wanted = (runner.generate(**inputs, **options)["segments"] for runner in (model, original))
+    assert [[float(s["end"]) for s in row] for row in found] == [[float(s["end"]) for s in row] for row in wanted]
+
+
+def test_targets_that_are_padded_on_the_left(whisper):
+    model, original = whisper
+    inputs = sounds("whisper", 2)
+    ids = torch.tensor([[1, 1, 50, 9], [50, 8, 7, 6]])
+    mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
+    found = model(**inputs, decoder_input_ids=ids, decoder_attention_mask=mask).logits
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        wanted = original(
+            **inputs, decoder_input_ids=ids, decoder_attention_mask=mask, decoder_position_ids=positions
+        ).logits
+    assert torch.allclose(found[mask.bool()], wanted[mask.bool()], atol=1e-4)
+
+
+def test_a_saved_model_is_loaded_again(pair, tmp_path):
+    model, _ = pair
+    model.save_pretrained(tmp_path / "saved")
+    loaded = NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "saved")
+    assert type(loaded) is type(model) and loaded.neuron_config == model.neuron_config
+    inputs = sounds(typed(pair), 2)
+    assert torch.equal(loaded.generate(**inputs, max_new_tokens=5), model.generate(**inputs, max_new_tokens=5))
+    with pytest.raises(ModelError, match="use NeuronModelForSpeechSeq2Seq"):
+        NeuronModelForCTC.from_pretrained(tmp_path / "saved")
+
+
+def test_a_target_ends_where_the_cache_ends_and_says_so(tmp_path, caplog):
+    folder = save_tiny_speech(tmp_path / "moonshine", "moonshine")
+    model = NeuronModelForSpeechSeq2Seq.from_pretrained(
+        folder, export=True, decoder_sequence_length=9, **SHAPES["moonshine"]
+    )
+    with caplog.at_level(logging.WARNING):
+        found = model.generate(**sounds("moonshine", 1), max_new_tokens=30, eos_token_id=-1)
+    assert found.shape == (1, 9)
+    assert "decoder_sequence_length=9" in caplog.text
+
+
+# One task, two kinds of models.
+
+
+def test_the_class_of_the_other_kind_is_named(tmp_path):
+    ctc = save_tiny_encoder(tmp_path / "ctc", "wav2vec2", "automatic-speech-recognition")
+    with pytest.raises(ModelError, match="NeuronModelForCTC serves this architecture"):
+        NeuronModelForSpeechSeq2Seq.from_pretrained(ctc, export=True, optlevel="1")
+    whisper = save_tiny_speech(tmp_path / "whisper", "whisper")
+    with pytest.raises(ModelError, match="NeuronModelForSpeechSeq2Seq serves this architecture"):
+        NeuronModelForCTC.from_pretrained(whisper, export=True, optlevel="1")
+    moonshine = save_tiny_speech(tmp_path / "moonshine", "moonshine")
+    with pytest.raises(ModelError, match="use NeuronModelForSpeechSeq2Seq"):
+        NeuronWhisperForConditionalGeneration.from_pretrained(moonshine, export=True, **SHAPES["moonshine"])
+    exported = NeuronModelForCTC.from_pretrained(
+        ctc, export=True, **tiny_shapes("wav2vec2", "automatic-speech-recognition")
+    )
+    exported.save_pretrained(tmp_path / "saved")
+    with pytest.raises(ModelError, match="use NeuronModelForCTC"):
+        NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "saved")
+
+
+START = torch.tensor([[50]])
+FEATURES, VALUES = torch.zeros(1, MELS, FRAMES), torch.zeros(1, 4000)
+
+REFUSALS = {
+    "another number of frames": ("whisper", {"input_features": torch.zeros(1, MELS, 30)}, f"compiled for {FRAMES}"),
+    "other channels": ("whisper", {"input_features": torch.zeros(1, 80, FRAMES)}, "has 80 channels"),
+    "frames of another rank": ("whisper", {"input_features": torch.zeros(MELS, FRAMES)}, r"has shape \[8, 100\]"),
+    "whole numbers": ("whisper", {"input_features": FEATURES.long()}, "input_features has int64"),
+    "a recording for whisper": ("whisper", {"input_values": VALUES}, "input_values is no input of this model"),
+    "a spectrogram for moonshine": ("moonshine", {"input_features": FEATURES}, "input_features is no input"),
+    "no sound": ("moonshine", {}, "input_values is missing"),
+    "no rows": ("moonshine", {"input_values": torch.zeros(0, 4000)}, "input_values is empty"),
+    "too long": ("moonshine", {"input_values": torch.zeros(1, 6001)}, "compiled for 3000, 6000"),
+    "too short": ("moonshine", {"input_values": torch.zeros(1, 500)}, "first state sees 895"),
+    "another rank": ("moonshine", {"input_values": torch.zeros(1, 1, 4000)}, r"has shape \[1, 1, 4000\]"),
+    "a mask of another shape": (
+        "moonshine",
+        {"input_values": VALUES, "attention_mask": torch.ones(1, 9)},
+        "another shape",
+    ),
+    "padding before the recording": (
+        "moonshine",
+        {"input_values": VALUES, "attention_mask": torch.cat([torch.zeros(1, 9), torch.ones(1, 3991)], 1)},
+        "padding before or inside",
+    ),
+    "more targets than recordings": (
+        "moonshine",
+        {"input_values": VALUES, "decoder_input_ids": START.expand(2, 1)},
+        "belong together",
+    ),
+    "token beyond the vocabulary": (
+        "whisper",
+        {"input_features": FEATURES, "decoder_input_ids": torch.tensor([[VOCABULARY]])},
+        "the vocabulary has ids 0 to 95",
+    ),
+    "target too long": (
+        "whisper",
+        {"input_features": FEATURES, "decoder_input_ids": torch.full((1, TARGET + 1), 9)},
+        f"compiled for {TARGET}",
+    ),
+    "padding behind a target": (
+        "whisper",
+        {
+            "input_features": FEATURES,
+            "decoder_input_ids": torch.tensor([[50, 9]]),
+            "decoder_attention_mask": torch.tensor([[1, 0]]),
+        },
+        "padding before targets only",
+    ),
+    "hidden states of a longer source": (
+        "moonshine",
+        {"encoder_outputs": (torch.zeros(1, 99, 32),)},
+        "the longest compiled source has 14",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_does_not_fit_is_refused(pairs, case):
+    model_type, arguments, message = REFUSALS[case]
+    with pytest.raises(ShapeError, match=message):
+        pairs[model_type][0](**{"decoder_input_ids": START, **arguments})
+
+
+def test_what_a_graph_does_not_compute_is_refused(whisper):
+    model, _ = whisper
+    with pytest.raises(ConfigError, match="timestamps of words"):
+        model.generate(FEATURES, return_token_timestamps=True, return_timestamps=True, **KNOWN)
+    with pytest.raises(ConfigError, match="logits only"):
+        model(FEATURES, decoder_input_ids=START, output_attentions=True)
+    with pytest.raises(TypeError, match="no_such_input"):
+        model(FEATURES, no_such_input=1)
+    with pytest.raises(ValueError, match="max_target_positions"):
+        model.generate(FEATURES, max_new_tokens=TARGET + 1, **KNOWN)

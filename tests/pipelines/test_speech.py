@@ -1,0 +1,115 @@
+"""transformers' own pipeline and ours transcribe with compiled models as with the originals, and warn of nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForSpeechSeq2Seq
+
+from optimum_neuron import NeuronModelForCTC, NeuronModelForSpeechSeq2Seq, pipeline
+from optimum_neuron.errors import ConfigError, ModelError
+from tests.speech import GENERATION, MELS, SHAPES, VOCABULARY, save_tiny_speech
+
+TASK = "automatic-speech-recognition"
+RATE = 16_000
+WINDOW_S = 1
+"""Of the tiny Whisper: 100 frames of 160 samples."""
+
+OPTIONS = {"max_new_tokens": 8, "num_beams": 1}
+
+
+def save_processors(folder, model_type):
+    """A tokenizer of letters, and the feature extractor of the architecture."""
+    special = ["<|startoftranscript|>", "<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|startofprev|>"]
+    words = [f"w{number}" for number in range(GENERATION["no_timestamps_token_id"] + 1)]
+    words[0:3], words[50:56] = ["<s>", "<pad>", "</s>"], special
+    words[GENERATION["no_timestamps_token_id"]] = "<|notimestamps|>"
+    words += [f"<|{0.02 * number:.2f}|>" for number in range(VOCABULARY - len(words))]
+    tokenizer = Tokenizer(models.WordLevel(dict(zip(words, range(len(words)), strict=True)), unk_token="w9"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokens = {"unk_token": "w9", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
+    fast.save_pretrained(folder)
+    if model_type == "whisper":
+        path = folder / "tokenizer_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_class": "WhisperTokenizer"}))
+        transformers.WhisperFeatureExtractor(MELS, chunk_length=WINDOW_S).save_pretrained(folder)
+    else:
+        transformers.Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(folder)
+
+
+def recording(seconds: float) -> dict[str, Any]:
+    samples = np.random.RandomState(0).randn(int(seconds * RATE)).astype("float32")
+    return {"raw": samples, "sampling_rate": RATE}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def folder(request, tmp_path_factory):
+    folder = save_tiny_speech(tmp_path_factory.mktemp("speech") / request.param, request.param, is_multilingual=False)
+    save_processors(folder, request.param)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    model_type = folder.name
+    return NeuronModelForSpeechSeq2Seq.from_pretrained(folder, export=True, **SHAPES[model_type])
+
+
+def parts(folder):
+    names = {"tokenizer": transformers.AutoTokenizer, "feature_extractor": transformers.AutoFeatureExtractor}
+    return {name: kind.from_pretrained(folder) for name, kind in names.items()}
+
+
+def test_it_says_what_the_original_says_and_nothing_is_warned_of(folder, model, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        ours = transformers.pipeline(TASK, model=model, **parts(folder))
+    assert not caplog.records
+    original = AutoModelForSpeechSeq2Seq.from_pretrained(folder).eval()
+    theirs = transformers.pipeline(TASK, model=original, **parts(folder))
+    calls = [(recording(0.3), OPTIONS), ([recording(0.2), recording(0.3)], {**OPTIONS, "num_beams": 2})]
+    if folder.name == "whisper":
+        chunks = {"chunk_length_s": WINDOW_S, "stride_length_s": 0.2, "ignore_warning": True}
+        calls += [
+            (recording(0.3), {**OPTIONS, "return_timestamps": True}),
+            (recording(2.5), {**OPTIONS, **chunks}),
+            (recording(2.5), {**OPTIONS, **chunks, "return_timestamps": True, "batch_size": 2}),
+            (recording(2.5), {**OPTIONS, "return_timestamps": True}),
+        ]
+    for sound, options in calls:
+        assert ours(copied(sound), **options) == theirs(copied(sound), **options)
+
+
+def copied(sound: Any) -> Any:
+    """transformers takes the keys out of what it is given."""
+    return [dict(one) for one in sound] if isinstance(sound, list) else dict(sound)
+
+
+def test_ours_finds_everything_in_the_folder(folder, model):
+    ours = pipeline(TASK, folder, export=True, **SHAPES[folder.name])
+    assert type(ours.model) is type(model)
+    theirs = transformers.pipeline(TASK, model=model, **parts(folder))
+    assert ours(recording(0.3), **OPTIONS) == theirs(recording(0.3), **OPTIONS)
+    with pytest.raises(ModelError, match="NeuronModelForSpeechSeq2Seq serves this architecture"):
+        NeuronModelForCTC.from_pretrained(folder, export=True, optlevel="1")
+
+
+def test_a_feature_extractor_of_another_rate_is_refused(folder, model):
+    other = transformers.Wav2Vec2FeatureExtractor(sampling_rate=8000)
+    with pytest.raises(ConfigError, match="8000 samples per second"):
+        pipeline(TASK, model, parts(folder)["tokenizer"], feature_extractor=other)
+
+
+def test_times_of_words_are_refused(folder, model):
+    if folder.name != "whisper":
+        pytest.skip("other models have no timestamps")
+    ours = pipeline(TASK, model, **parts(folder))
+    with pytest.raises(ConfigError, match="timestamps of words"):
+        ours(recording(0.3), return_timestamps="word", **OPTIONS)
