@@ -274,8 +274,9 @@ class NeuronModel:
         """
         opened = open_weights(weights, self.prepared)
         bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, opened.tensors.value)
-        assert self.prepared.host is not None
-        executor = Executor(self.loaded.program, self.prepared.host.functions, bound.tensors)
+        host = self.prepared.host
+        assert host is not None
+        executor = Executor(self.loaded.program, host.functions, host.preparations.apply(bound.tensors))
         for loaded in self.copies.loaded:
             loaded.executor = executor
         self.prepared.weights, self.prepared.tensors = bound, opened.tensors

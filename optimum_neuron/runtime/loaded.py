@@ -123,7 +123,7 @@ def load_program(
     try:
         for category in ("weights", "kv_cache", "scratch"):
             charges.append(hbm.charge(category, getattr(need, category), model_name))
-        executor = Executor(program, host.functions, weights)
+        executor = Executor(program, host.functions, host.preparations.apply(weights))
     except BaseException:
         _release(charges, claim)
         raise

@@ -2,8 +2,8 @@
 
 TensorE multiplies bf16 operands and accumulates in float32. A single row reads every weight once, so the
 product is written as multiply-and-sum, which Inductor turns into one pass over the bf16 weights. Many rows go
-to the vendor library: in bf16 where the CPU has bf16 dot products (they accumulate in float32 too), else in
-float32 on upcast weights. `host_body` rewrites a body with these; it knows nothing of files or caches.
+to oneDNN: in bf16 where the CPU has bf16 dot products (they accumulate in float32 too), else in float32 on upcast
+weights. `host_body` rewrites a body with these; it knows nothing of files or caches.
 
 Shape legend: R rows, O output width, I input width; B batch, N query heads, K key heads, G = N / K, T queries,
 S keys, H head width.
@@ -12,10 +12,16 @@ S keys, H head width.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
+
+from . import onednn
+from .convolutions import fuse
 
 if TYPE_CHECKING:
     from .choose import CpuFeatures
@@ -25,6 +31,10 @@ STREAMED_BLOCKS = 4
 
 MAX_STREAMED_ROWS = 4
 """Up to this many rows a matmul is bound by reading the weights; measured break-even on two cores."""
+
+
+MAX_SHIFTED_COPIES = 9
+"""Up to this many elements in a window, it is cheaper to read shifted copies than to look for the border."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,9 +52,9 @@ class HostArithmetic:
             total = total if bias_O is None else total + bias_O.float()
             return total.to(x.dtype)
         if x.dtype == torch.float32 or self.features.has_bf16_dot:
-            return torch.nn.functional.linear(x, weight_OI, bias_O)
+            return onednn.LINEAR(x, weight_OI, bias_O)
         bias = None if bias_O is None else bias_O.float()
-        return torch.nn.functional.linear(x.float(), weight_OI.float(), bias).to(x.dtype)
+        return onednn.LINEAR(x.float(), weight_OI.float(), bias).to(x.dtype)
 
     def attention(
         self,
@@ -74,6 +84,35 @@ class HostArithmetic:
         mixed_BKGH = _each_group(weights_BKGS.unsqueeze(-1), value_BKSH.float(), -2)
         mixed_BKGH = mixed_BKGH / weights_BKGS.sum(-1, keepdim=True)
         return mixed_BKGH.view(batch, num_heads, 1, -1).to(query_BNTH.dtype)
+
+    def max_pool2d(
+        self,
+        x_BCHW: torch.Tensor,
+        kernel_size: list[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> torch.Tensor:
+        """Largest of each window, as the maximum of shifted copies: one loop without a branch for the border."""
+        size, step, pad = (_pair(value) for value in (kernel_size, stride or kernel_size, padding))
+        small = math.prod(size) <= MAX_SHIFTED_COPIES and x_BCHW.is_floating_point() and x_BCHW.dim() == 4
+        if not small or ceil_mode or _pair(dilation) != (1, 1):
+            pool = torch.nn.functional.max_pool2d
+            return pool(x_BCHW, kernel_size, list(stride) or None, list(padding), list(dilation), ceil_mode)
+        padded = torch.nn.functional.pad(x_BCHW, (pad[1], pad[1], pad[0], pad[0]), value=float("-inf"))
+        padded = _computed_once(padded.contiguous(memory_format=torch.channels_last))
+        height, width = ((padded.shape[2 + axis] - size[axis]) // step[axis] + 1 for axis in (0, 1))
+        copies = [
+            padded[:, :, row : row + (height - 1) * step[0] + 1 : step[0], column :: step[1]][..., :width]
+            for row in range(size[0])
+            for column in range(size[1])
+        ]
+        return functools.reduce(torch.maximum, copies)
+
+
+def _pair(value: Sequence[int]) -> tuple[int, int]:
+    return (value[0], value[-1])
 
 
 def _each_group(left: torch.Tensor, shared: torch.Tensor, dim: int) -> torch.Tensor:
@@ -106,19 +145,32 @@ class HostBody(fx.Interpreter):
         self.replaced: dict[Any, Any] = {
             torch.ops.aten.linear.default: arithmetic.linear,
             torch.ops.aten.scaled_dot_product_attention.default: arithmetic.attention,
+            torch.ops.aten.max_pool2d.default: arithmetic.max_pool2d,
         }
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return super().call_function(self.replaced.get(target, target), args, kwargs)
 
 
-def host_body(body: fx.GraphModule, features: CpuFeatures) -> torch.export.ExportedProgram:
-    """Re-export a body with host arithmetic in place, decomposed and ready for Inductor."""
+def host_body(
+    body: fx.GraphModule, features: CpuFeatures, convolutions: Collection[int] = ()
+) -> torch.export.ExportedProgram:
+    """Re-export a body with host arithmetic in place, decomposed and ready for Inductor.
+
+    Args:
+        body: what is compiled; changed where convolutions are fused.
+        features: what the CPU offers.
+        convolutions: positions of the weights of convolutions that are prepared, see `prepare.py`.
+    """
+    if convolutions:
+        fuse(body, convolutions)
+    onednn.register_lowerings()
     interpreter = HostBody(body, HostArithmetic(features=features))
 
     class Rewritten(torch.nn.Module):
         def forward(self, *arguments: torch.Tensor) -> Any:
-            return interpreter.run(*arguments)
+            # Other bodies take these, and they were compiled for one layout.
+            return [result.contiguous() for result in interpreter.run(*arguments)]
 
     fakes = tuple(node.meta["val"] for node in body.graph.nodes if node.op == "placeholder")
     decompositions = torch.export.default_decompositions()

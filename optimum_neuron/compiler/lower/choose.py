@@ -107,7 +107,8 @@ def _library_bound(subprogram: Subprogram) -> str | None:
         return "no matrix product in it"
     left = [node.args[PRODUCT_OPERANDS[str(node.target)][0]] for node in products]
     rows = min(math.prod(node.meta["val"].shape[:-1]) for node in left)
-    has_attention = any(str(node.target) == "aten.scaled_dot_product_attention.default" for node in products)
-    if rows >= LIBRARY_ROWS and len(products) == 1 and not has_attention:
+    # Attention and convolutions gain from what is compiled around them.
+    is_matmul = "dot_product" not in str(products[0].target) and "conv" not in str(products[0].target)
+    if rows >= LIBRARY_ROWS and len(products) == 1 and is_matmul:
         return f"one matrix product of {rows} rows, which the vendor library does best"
     return None

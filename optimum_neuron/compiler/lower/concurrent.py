@@ -44,7 +44,7 @@ def concurrent_host(host: HostCode, num_threads: int, root: Path | None = None) 
     functions: dict[str, HostFunction] = dict(host.functions)
     for name, choice in host.choices.items():
         if choice.value != "aten":
-            path = package_path(name, choice.value, probe_cpu(), root)
+            path = package_path(name, choice.value, probe_cpu(), root, host.preparations.of_subprogram.get(name, ()))
             functions[name] = load_concurrent(path, num_threads) or host.functions[name]
     return dataclasses.replace(host, functions=functions)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..serial import body_from_dict
 from .arithmetic import host_body
 from .aten import HostFunction
 from .choose import HostLevel, probe_cpu
+from .prepare import Preparation
 
 _OPTIONS: dict[str, Any] = {
     # Two headers of torch cost 5 s each to precompile and are used by a handful of bodies.
@@ -25,13 +27,20 @@ _OPTIONS: dict[str, Any] = {
     "cpp.vec_isa_ok": True,
     # Intermediate results of up to 100 KB live on the stack: some thirty allocations less for a block and token.
     "aot_inductor.allow_stack_allocation": True,
-    "aot_inductor.use_minimal_arrayref_interface": True,
 }
 _MAX_OPTIONS: dict[str, Any] = {"max_autotune": True, "cpp.enable_grouped_gemm_template": True}
 
 
-def compile_body(body: dict[str, Any], level: HostLevel, output: Path) -> None:
+def compile_body(
+    body: dict[str, Any], level: HostLevel, output: Path, preparations: Sequence[Preparation] = ()
+) -> None:
     """Compile a stored body to `output`, a `.pt2` host package; nothing is left behind on failure.
+
+    Args:
+        body: as `serial.body_to_dict` returns it.
+        level: how to compile.
+        output: where the package goes.
+        preparations: which of its weights it will be given in another form.
 
     Raises:
         LoweringError: Inductor or the C++ compiler failed.
@@ -43,8 +52,11 @@ def compile_body(body: dict[str, Any], level: HostLevel, output: Path) -> None:
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            program = host_body(body_from_dict(body), probe_cpu())
+            convolutions = [one.targets[0] for one in preparations if one.kind == "convolution"]
+            program = host_body(body_from_dict(body), probe_cpu(), convolutions)
             options = {**_OPTIONS, **(_MAX_OPTIONS if level == "inductor-max" else {})}
+            # Packed weights have no address that the minimal interface could take.
+            options["aot_inductor.use_minimal_arrayref_interface"] = not preparations
             aoti_compile_and_package(program, package_path=str(partial), inductor_configs=options)
         os.replace(partial, output)
     except (RuntimeError, OSError) as error:

@@ -18,6 +18,7 @@ from .aten import HostFunction, aten_function
 from .choose import HostLevel, choose_level, probe_compiler, probe_cpu
 from .inductor import compile_body, load_package
 from .pool import Job, LoweringPool
+from .prepare import NOTHING, Preparations, plan_preparations
 from .store import package_path
 
 
@@ -29,6 +30,8 @@ class HostCode:
     """Subprogram name to host function."""
     choices: dict[str, Choice[HostLevel]]
     """Subprogram name to its level and the reason."""
+    preparations: Preparations = NOTHING
+    """What the functions expect of the weights."""
     num_compiled: int
     """Bodies that were compiled now; the others were in the store or need no compiling."""
 
@@ -53,14 +56,19 @@ def _is_step(graph: Graph) -> bool:
 
 
 def missing_packages(
-    program: Program, choices: dict[str, Choice[HostLevel]], root: Path | None = None
+    program: Program,
+    choices: dict[str, Choice[HostLevel]],
+    root: Path | None = None,
+    preparations: Preparations = NOTHING,
 ) -> dict[str, Job]:
     """The bodies that `lower` has to compile."""
     features, jobs = probe_cpu(), {}
     for name, choice in choices.items():
-        path = package_path(name, choice.value, features, root)
+        expected = preparations.of_subprogram.get(name, ())
+        path = package_path(name, choice.value, features, root, expected)
         if choice.value != "aten" and not path.exists():
-            jobs[name] = Job(body=body_to_dict(program.subprograms[name].body), level=choice.value, output=path)
+            body = body_to_dict(program.subprograms[name].body)
+            jobs[name] = Job(body=body, level=choice.value, output=path, preparations=expected)
     return jobs
 
 
@@ -87,7 +95,8 @@ def lower(
         LoweringError: a body could not be compiled.
     """
     choices = choose_levels(program, optlevel=optlevel)
-    jobs = missing_packages(program, choices, root)
+    preparations = plan_preparations(program, [name for name, choice in choices.items() if choice.value != "aten"])
+    jobs = missing_packages(program, choices, root, preparations)
     on_start(len(jobs))
     for job in jobs.values():
         job.output.parent.mkdir(parents=True, exist_ok=True)
@@ -100,12 +109,13 @@ def lower(
             own.run(ordered, on_done)
     else:
         for job in ordered:
-            compile_body(job.body, job.level, job.output)
+            compile_body(job.body, job.level, job.output, job.preparations)
             on_done(job)
     functions: dict[str, HostFunction] = {}
     for name, choice in choices.items():
         if choice.value == "aten":
             functions[name] = aten_function(program.subprograms[name].body)
         else:
-            functions[name] = load_package(package_path(name, choice.value, probe_cpu(), root))
-    return HostCode(functions=functions, choices=choices, num_compiled=len(jobs))
+            expected = preparations.of_subprogram.get(name, ())
+            functions[name] = load_package(package_path(name, choice.value, probe_cpu(), root, expected))
+    return HostCode(functions=functions, choices=choices, preparations=preparations, num_compiled=len(jobs))

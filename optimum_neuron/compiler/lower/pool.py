@@ -23,6 +23,7 @@ from typing import Any
 
 from ...errors import LoweringError, refusal
 from .choose import HostLevel
+from .prepare import Preparation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,14 @@ class Job:
     """How to compile it."""
     output: Path
     """Where the package goes."""
+    preparations: tuple[Preparation, ...] = ()
+    """Which of its weights it will be given in another form."""
+
+    def to_json(self) -> str:
+        """One line for a worker."""
+        preparations = [one.to_list() for one in self.preparations]
+        fields = {"body": self.body, "level": self.level, "output": str(self.output), "preparations": preparations}
+        return json.dumps(fields)
 
 
 class LoweringPool:
@@ -95,7 +104,7 @@ class LoweringPool:
             except queue.Empty:
                 return
             try:
-                worker.stdin.write(json.dumps({"body": job.body, "level": job.level, "output": str(job.output)}) + "\n")
+                worker.stdin.write(job.to_json() + "\n")
                 worker.stdin.flush()
                 line = worker.stdout.readline()
             except BrokenPipeError:

@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from pathlib import Path
 
 from ... import env
 from .choose import CpuFeatures, HostLevel
+from .prepare import Preparation
 
 
 @functools.cache
 def _generator_hash() -> str:
     """Changes whenever the code that writes host code changes."""
     folder = Path(__file__).parent
-    text = b"".join((folder / name).read_bytes() for name in ("arithmetic.py", "inductor.py"))
+    text = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
     return hashlib.sha256(text).hexdigest()[:8]
 
 
-def package_path(subprogram: str, level: HostLevel, features: CpuFeatures, root: Path | None = None) -> Path:
+def package_path(
+    subprogram: str,
+    level: HostLevel,
+    features: CpuFeatures,
+    root: Path | None = None,
+    preparations: tuple[Preparation, ...] = (),
+) -> Path:
     """Where the host code of a subprogram is, or would be, kept.
 
     Args:
@@ -30,8 +38,11 @@ def package_path(subprogram: str, level: HostLevel, features: CpuFeatures, root:
         level: how it is compiled.
         features: CPU it is compiled for.
         root: folder of the store; the package's own cache folder by default.
+        preparations: what it expects of its weights.
     """
     import torch
 
     folder = (root or env.home() / "host") / f"torch{torch.__version__.replace('+', '-')}-{features}"
-    return folder / f"{subprogram}-{level}-t{torch.get_num_threads()}-{_generator_hash()}.pt2"
+    expected = json.dumps([one.to_list() for one in preparations])
+    suffix = f"-{hashlib.sha256(expected.encode()).hexdigest()[:8]}" if preparations else ""
+    return folder / f"{subprogram}-{level}-t{torch.get_num_threads()}-{_generator_hash()}{suffix}.pt2"

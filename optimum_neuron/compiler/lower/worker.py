@@ -21,12 +21,14 @@ def main() -> None:
 
     from ...errors import NeuronError
     from .inductor import compile_body
+    from .prepare import Preparation
 
     torch.set_num_threads(int(sys.argv[1]))
     for line in sys.stdin:
         job = json.loads(line)
         try:
-            compile_body(job["body"], job["level"], Path(job["output"]))
+            preparations = [Preparation.from_list(one) for one in job["preparations"]]
+            compile_body(job["body"], job["level"], Path(job["output"]), preparations)
             answer: dict[str, bool | str] = {"ok": True}
         except NeuronError as error:
             answer = {"ok": False, "error": str(error)}

@@ -145,3 +145,19 @@ def test_a_host_body_is_the_body_with_writes_in_place(has_bf16_dot):
     assert not torch.equal(mine, cache)
     torch.testing.assert_close(mine, theirs)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("options", [(3, 2, 1), (2, 2, 0), (3, 1, 1), ((2, 3), (2, 1), (1, 0)), (3, 2, 0)], ids=str)
+def test_max_pool_as_shifted_copies(options, channels_last):
+    x = torch.randn(2, 3, 10, 11) - 5  # below zero, so that a border of zeros would win
+    x = x.contiguous(memory_format=torch.channels_last) if channels_last else x
+    size, stride, padding = ([value, value] if isinstance(value, int) else list(value) for value in options)
+    assert torch.equal(arithmetic().max_pool2d(x, size, stride, padding), F.max_pool2d(x, size, stride, padding))
+
+
+def test_max_pool_of_another_kind_is_torch_s():
+    x = torch.randn(1, 2, 9, 9)
+    assert torch.equal(arithmetic().max_pool2d(x, [2, 2], [2, 2], [0], [2, 2]), F.max_pool2d(x, 2, 2, 0, 2))
+    assert torch.equal(arithmetic().max_pool2d(x, [2, 2], ceil_mode=True), F.max_pool2d(x, 2, ceil_mode=True))
+    assert torch.equal(arithmetic().max_pool2d(x, [5, 5]), F.max_pool2d(x, 5))

@@ -1,0 +1,123 @@
+"""Convolutions with what follows them: batch normalization in the weights, addition and relu in the same kernel.
+
+fuse(body, weight_positions={1, 6, 11})
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+
+from . import onednn  # registers the operator that `fuse` writes
+
+_ATEN = torch.ops.aten
+_OPERATOR = onednn.CONVOLUTION
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FusedConvolution:
+    """A convolution and what follows it that its kernel can do."""
+
+    x: fx.Node
+    weight: fx.Node
+    bias: fx.Node | None
+    """The convolution's own."""
+    where: tuple[Any, ...]
+    """Stride, padding, dilation, groups."""
+    norm: fx.Node | None
+    """Batch normalization of the result, all of whose parameters are arguments of the body."""
+    other: fx.Node | None
+    """What is added to it."""
+    relu: bool
+    """Whether the last step is relu."""
+    last: fx.Node
+    """The node whose value it computes."""
+
+
+def fused_convolution(node: fx.Node) -> FusedConvolution:
+    """Follow a convolution as long as nobody else needs what is between."""
+    defaults: tuple[Any, ...] = (None, [1, 1], [0, 0], [1, 1], 1)
+    given: tuple[Any, ...] = node.args
+    x, weight, bias, *where = given + defaults[len(given) - 2 :]
+    assert isinstance(x, fx.Node) and isinstance(weight, fx.Node)
+    last, norm, other, relu = node, None, None, False
+    after = _only_user(last)
+    if after is not None and _is_foldable(after):
+        last = norm = after
+        after = _only_user(last)
+    if after is not None and (other := _addend(last, after)) is not None:
+        # The convolution is then computed where the addition is.
+        if _is_written(x) or _is_written(other):
+            other = None
+        else:
+            last = after
+            after = _only_user(last)
+    if after is not None and after.target in (_ATEN.relu.default, _ATEN.relu_.default):
+        last, relu = after, True
+    return FusedConvolution(
+        x=x,
+        weight=weight,
+        bias=bias,
+        where=tuple(where),
+        norm=norm,
+        other=other,
+        relu=relu,
+        last=last,
+    )
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _is_foldable(node: fx.Node) -> bool:
+    if node.target != _ATEN.batch_norm.default:
+        return False
+    _, weight, bias, mean, var, training, *_ = node.args
+    given = [argument for argument in (weight, bias, mean, var) if isinstance(argument, fx.Node)]
+    return not training and len(given) == 4 and all(a.op == "placeholder" and len(a.users) == 1 for a in given)
+
+
+def _addend(value: fx.Node, after: fx.Node) -> fx.Node | None:
+    """What `after` adds to `value`, if it is a plain sum of two tensors of one shape that writes to no other."""
+    if after.target not in (_ATEN.add.Tensor, _ATEN.add_.Tensor) or after.kwargs:
+        return None
+    left, right = after.args
+    if right is value and after.target == _ATEN.add_.Tensor:
+        return None
+    addend = right if left is value else left
+    if not isinstance(addend, fx.Node) or addend is value:
+        return None
+    return addend if addend.meta["val"].shape == value.meta["val"].shape else None
+
+
+def _is_written(node: fx.Node) -> bool:
+    """Whether an operator writes into a value in place."""
+    return any(
+        argument.alias_info is not None and argument.alias_info.is_write and user.args[index : index + 1] == (node,)
+        for user in node.users
+        if isinstance(user.target, torch._ops.OpOverload)
+        for index, argument in enumerate(user.target._schema.arguments)
+    )
+
+
+def fuse(body: fx.GraphModule, weight_positions: Collection[int]) -> None:
+    """Replace the convolutions whose weights are prepared, and what they can do besides, in place."""
+    placeholders = [node for node in body.graph.nodes if node.op == "placeholder"]
+    prepared = {placeholders[position] for position in weight_positions}
+    for node in list(body.graph.nodes):
+        if node.target != _ATEN.conv2d.default or node.args[1] not in prepared:
+            continue
+        fused = fused_convolution(node)
+        bias = fused.bias if fused.norm is None else fused.norm.args[2]
+        with body.graph.inserting_before(fused.last):
+            arguments = (fused.x, fused.weight, bias, fused.other, *fused.where, fused.relu)
+            replacement = body.graph.call_function(_OPERATOR, arguments)
+        replacement.meta = dict(fused.last.meta)
+        fused.last.replace_all_uses_with(replacement)
+    body.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+    body.recompile()

@@ -1,0 +1,221 @@
+"""What of the weights is computed once, at load, because the host is faster on it: packed, or with the norm folded in.
+
+`find` looks at one body, `plan` at a whole program: a weight is prepared only if every use of it agrees, so that one
+tensor takes the place of another and nothing else changes. It knows nothing of files or of the chip.
+
+    plan = plan_preparations(program, {"sub_..."})
+    weights = plan.apply(weights)          # for the executor
+    plan.of_subprogram["sub_..."]          # for the code that is generated
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..ir import Call, Program
+from . import onednn
+from .arithmetic import MAX_STREAMED_ROWS
+from .choose import CpuFeatures, probe_cpu
+from .convolutions import fused_convolution
+
+_ATEN = torch.ops.aten
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """Arguments of a body that are replaced before it runs, and by what."""
+
+    kind: str
+    """"linear" or "convolution"."""
+    sources: tuple[int | None, ...]
+    """Positions of the arguments that it is computed from; None where the operator has none."""
+    targets: tuple[int, ...]
+    """Positions of the arguments that are replaced by the results."""
+    options: tuple[Any, ...] = ()
+    """What else decides the result."""
+    size: tuple[int, ...] = dataclasses.field(default=(), compare=False)
+    """Shape of the data that it meets: the first of several serves all, as a layout may only be slower for others."""
+
+    def to_list(self) -> list[Any]:
+        """Plain data for another process."""
+        return [self.kind, list(self.sources), list(self.targets), list(self.options)]
+
+    @classmethod
+    def from_list(cls, data: list[Any]) -> Preparation:
+        """Inverse of `to_list`."""
+        kind, sources, targets, options = data
+        return cls(kind=kind, sources=tuple(sources), targets=tuple(targets), options=_frozen(options))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Named:
+    """A preparation of a program's weights."""
+
+    kind: str
+    sources: tuple[str | None, ...]
+    targets: tuple[str, ...]
+    options: tuple[Any, ...]
+    size: tuple[int, ...] = dataclasses.field(compare=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preparations:
+    """What to prepare in a program."""
+
+    of_subprogram: Mapping[str, tuple[Preparation, ...]]
+    """By subprogram name; empty where nothing is prepared."""
+    of_weights: tuple[_Named, ...]
+    """The same by weight, each once."""
+    _last: list[Any] = dataclasses.field(default_factory=list, compare=False, repr=False)
+
+    def apply(self, weights: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Weights with the prepared ones in their place; copies of a program that have the same weights share them."""
+        if not self._last or self._last[0] is not weights:
+            self._last[:] = [weights, self._prepare(weights)]
+        return self._last[1]
+
+    def _prepare(self, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        found = dict(weights)
+        for named in self.of_weights:
+            sources = [None if name is None else weights[name] for name in named.sources]
+            with torch.no_grad():
+                found |= dict(zip(named.targets, _COMPUTE[named.kind](sources, named), strict=True))
+        return found
+
+
+NOTHING = Preparations(of_subprogram={}, of_weights=())
+"""Weights as they are."""
+
+
+def plan_preparations(program: Program, compiled: Collection[str]) -> Preparations:
+    """Decide what is prepared.
+
+    Args:
+        program: all graphs with their calls.
+        compiled: subprograms whose host code is generated; the others run the operators as they are.
+    """
+    if not compiled or not onednn.is_available():
+        return NOTHING
+    features = probe_cpu()
+    found = {name: find(program.subprograms[name].body, features) for name in compiled}
+    calls = [call for graph in program.graphs.values() for call in graph.calls]
+    while rejected := set(_disagreeing(program, calls, found)):
+        found = {name: [p for p in ones if (name, p) not in rejected] for name, ones in found.items()}
+    named = [_named(call, one) for call in calls for one in found.get(call.subprogram, ())]
+    return Preparations(
+        of_subprogram={name: tuple(ones) for name, ones in found.items() if ones},
+        of_weights=tuple(dict.fromkeys(named)),
+    )
+
+
+def _named(call: Call, one: Preparation) -> _Named:
+    names = [value.partition(":")[2] for value in call.inputs]
+    return _Named(
+        kind=one.kind,
+        sources=tuple(None if position is None else names[position] for position in one.sources),
+        targets=tuple(names[position] for position in one.targets),
+        options=one.options,
+        size=one.size,
+    )
+
+
+def _disagreeing(
+    program: Program, calls: list[Call], found: Mapping[str, list[Preparation]]
+) -> Iterator[tuple[str, Preparation]]:
+    """Preparations of something that is no weight, or that is also read in another form."""
+    uses: dict[str, set[_Named | None]] = {}
+    for call in calls:
+        prepared = {position: _named(call, one) for one in found.get(call.subprogram, ()) for position in one.targets}
+        for position, value in enumerate(call.inputs):
+            uses.setdefault(value, set()).add(prepared.get(position))
+    for graph in program.graphs.values():
+        for value in graph.outputs.values():
+            uses.setdefault(value, set()).add(None)
+    for call in calls:
+        for one in found.get(call.subprogram, ()):
+            positions = [position for position in (*one.sources, *one.targets) if position is not None]
+            all_weights = all(call.inputs[position].startswith("weight:") for position in positions)
+            # What a source becomes does not matter: it is read before anything is replaced.
+            agree = all(uses[call.inputs[position]] == {_named(call, one)} for position in one.targets)
+            if not (all_weights and agree):
+                yield call.subprogram, one
+
+
+def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation]:
+    """What could be prepared for one body, if its arguments are weights."""
+    position = {node: index for index, node in enumerate(n for n in body.graph.nodes if n.op == "placeholder")}
+    found: list[Preparation] = []
+    for node in body.graph.nodes:
+        if node.target == _ATEN.linear.default:
+            found += _linear(node, position, features)
+        elif node.target == _ATEN.conv2d.default:
+            found += _convolution(node, position)
+    return found
+
+
+def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -> Iterator[Preparation]:
+    x, weight = node.args[:2]
+    assert isinstance(x, fx.Node) and isinstance(weight, fx.Node)
+    rows = math.prod(x.meta["val"].shape[:-1])
+    dtype = weight.meta["val"].dtype
+    fits = dtype == torch.float32 or (dtype == torch.bfloat16 and features.has_bf16_dot)
+    if weight in position and len(weight.users) == 1 and rows > MAX_STREAMED_ROWS and fits:
+        yield Preparation(kind="linear", sources=(position[weight],), targets=(position[weight],))
+
+
+def _convolution(node: fx.Node, position: Mapping[Any, int]) -> Iterator[Preparation]:
+    fused = fused_convolution(node)
+    stride, padding, dilation, groups = fused.where
+    if isinstance(padding, str) or fused.weight.meta["val"].dtype != torch.float32:
+        return
+    if fused.weight not in position or len(fused.weight.users) != 1:
+        return
+    if fused.bias is not None and fused.bias not in position:
+        return
+    options = (_frozen(stride), _frozen(padding), _frozen(dilation), groups)
+    weight, bias = position[fused.weight], None if fused.bias is None else position[fused.bias]
+    size = tuple(fused.x.meta["val"].shape)
+    if fused.norm is None:
+        yield Preparation(kind="convolution", sources=(weight,), targets=(weight,), options=options, size=size)
+        return
+    _, gamma, beta, mean, var, _, _, eps, _ = fused.norm.args
+    statistics = (position[gamma], position[beta], position[mean], position[var])
+    yield Preparation(
+        kind="convolution",
+        sources=(weight, *statistics, bias),
+        targets=(weight, position[beta]),
+        options=(*options, eps),
+        size=size,
+    )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(part) for part in value) if isinstance(value, (list, tuple)) else value
+
+
+def _pack_linear(sources: list[Any], named: _Named) -> list[torch.Tensor]:
+    return [torch.ops.mkldnn._reorder_linear_weight(sources[0].contiguous())]
+
+
+def _pack_convolution(sources: list[Any], named: _Named) -> list[torch.Tensor]:
+    """With a norm, `gamma * (w * x + b - mean) / sqrt(var + eps) + beta` is a convolution again."""
+    weight, *norm = sources
+    stride, padding, dilation, groups, *rest = named.options
+    bias = []
+    if norm:
+        gamma, beta, mean, var, own = norm
+        scale = gamma * torch.rsqrt(var + rest[0])
+        weight = weight * scale[:, None, None, None]
+        bias = [beta + ((0 if own is None else own) - mean) * scale]
+    weight = weight.contiguous(memory_format=torch.channels_last)
+    pack = torch.ops.mkldnn._reorder_convolution_weight
+    return [pack(weight, padding, stride, dilation, groups, named.size), *bias]
+
+
+_COMPUTE = {"linear": _pack_linear, "convolution": _pack_convolution}

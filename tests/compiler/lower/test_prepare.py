@@ -1,0 +1,137 @@
+"""Weights in another form: which ones, what is computed, and that a program runs on them as on its own."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from optimum_neuron.compiler.lower.aten import aten_function
+from optimum_neuron.compiler.lower.choose import CpuFeatures, probe_compiler
+from optimum_neuron.compiler.lower.convolutions import fuse
+from optimum_neuron.compiler.lower.lower import lower
+from optimum_neuron.compiler.lower.prepare import NOTHING, Preparation, find, plan_preparations
+from optimum_neuron.exporters.validate import compare
+from optimum_neuron.runtime.executor import Executor
+from tests.programs import body_of, compile_module, operators, spec, weights_of
+
+PLAIN = CpuFeatures(isa="AVX2", has_bf16_dot=False)
+BF16 = CpuFeatures(isa="AVX512", has_bf16_dot=True)
+
+
+class Block(nn.Module):
+    """A residual block as ResNets have it: two convolutions with norms, and a shortcut with one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(4, 8, 3, stride=2, padding=1, bias=False), nn.Conv2d(8, 8, 3, padding=1)
+        self.short = nn.Conv2d(4, 8, 1, stride=2, bias=False)
+        self.first, self.second, self.third = (nn.BatchNorm2d(8) for _ in range(3))
+        for norm in (self.first, self.second, self.third):
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2.0)
+
+    def forward(self, x):
+        y = self.second(self.two(F.relu(self.first(self.one(x)))))
+        y += self.third(self.short(x))
+        return F.relu(y)
+
+
+def block():
+    torch.manual_seed(0)
+    return Block().eval()
+
+
+def test_linear_weights_are_packed_where_many_rows_meet_them():
+    many = body_of(F.linear, spec(8, 4), spec(6, 4))
+    assert find(many, PLAIN) == [Preparation(kind="linear", sources=(1,), targets=(1,))]
+    few = body_of(F.linear, spec(1, 4), spec(6, 4))
+    assert find(few, PLAIN) == [], "a token streams its weights as they are"
+
+
+def test_bf16_is_packed_where_the_cpu_multiplies_it():
+    body = body_of(F.linear, spec(8, 4, dtype="bfloat16"), spec(6, 4, dtype="bfloat16"))
+    assert find(body, PLAIN) == [] and len(find(body, BF16)) == 1
+
+
+def test_a_weight_that_is_also_read_otherwise_stays():
+    tied = body_of(lambda x, w: F.linear(x, w) @ w, spec(8, 4), spec(6, 4))
+    assert find(tied, PLAIN) == []
+
+
+def test_a_weight_that_another_graph_needs_raw_stays():
+    module = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+    program = compile_module(module, {"x": spec(8, 16)}).program
+    assert [one.targets for one in plan_preparations(program, set(program.subprograms)).of_weights] == [("0.weight",)]
+    (graph,) = program.graphs.values()
+    shown = dataclasses.replace(graph, outputs={**graph.outputs, "weight": "weight:0.weight"})
+    other = dataclasses.replace(program, graphs={graph.name: shown})
+    assert plan_preparations(other, set(program.subprograms)).of_weights == ()
+
+
+def test_nothing_is_prepared_for_bodies_that_run_operator_by_operator():
+    program = compile_module(nn.Linear(16, 16), {"x": spec(8, 16)}).program
+    assert plan_preparations(program, ()) is NOTHING
+
+
+def test_preparations_survive_the_way_to_a_worker():
+    program = compile_module(block(), {"x": spec(1, 4, 8, 8)}).program
+    found = [one for subprogram in program.subprograms.values() for one in find(subprogram.body, PLAIN)]
+    assert len(found) == 3 and [Preparation.from_list(one.to_list()) for one in found] == found
+
+
+def test_norms_and_sums_and_relus_go_into_the_convolutions():
+    module, x = block(), torch.randn(2, 4, 9, 9)
+    program = compile_module(module, {"x": spec(2, 4, 9, 9)}).program
+    plan = plan_preparations(program, set(program.subprograms))
+    bodies = {name: subprogram.body for name, subprogram in program.subprograms.items()}
+    for name, ones in plan.of_subprogram.items():
+        fuse(bodies[name], [one.targets[0] for one in ones])
+    found = [name for body in bodies.values() for name in operators(body)]
+    assert found == ["neuron_host.convolution.default"] * 3
+    functions = {name: aten_function(body) for name, body in bodies.items()}
+    executor = Executor(program, functions, plan.apply(weights_of(program, module)))
+    (found,) = executor.run(next(iter(program.graphs)), [x]).values()
+    with torch.no_grad():
+        error = compare("block", found, module(x), tolerance=1e-5)
+    assert error.ok and error.sqnr_db > 110, error
+
+
+def test_what_is_written_later_is_read_where_it_was():
+    def function(x, w):
+        y = F.conv2d(x, w)
+        x.mul_(2)
+        return y + x
+
+    body = body_of(lambda x, w: function(x * 1, w), spec(1, 4, 5, 5), spec(4, 4, 1, 1))
+    x, w = torch.randn(1, 4, 5, 5), torch.randn(4, 4, 1, 1)
+    fuse(body, [one.targets[0] for one in find(body, PLAIN)])
+    torch.testing.assert_close(body(x, w)[0], function(x.clone(), w))
+
+
+def test_training_statistics_are_not_folded():
+    body = body_of(
+        lambda x, w, g, b: F.batch_norm(F.conv2d(x, w), None, None, g, b, training=True),
+        spec(2, 4, 5, 5), spec(4, 4, 1, 1), spec(4), spec(4),
+    )  # fmt: skip
+    assert all(len(one.sources) == 1 for one in find(body, PLAIN))
+
+
+@pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
+def test_compiled_code_takes_prepared_weights(tmp_path):
+    module = nn.Sequential(block(), nn.MaxPool2d(3, 2, 1), nn.Flatten(2), nn.Linear(9, 7), nn.GELU(), nn.Linear(7, 5))
+    x = torch.randn(2, 4, 10, 10)
+    program = compile_module(module, {"x": spec(2, 4, 10, 10)}).program
+    weights = weights_of(program, module)
+    host = lower(program, optlevel="2", root=tmp_path)
+    prepared = host.preparations.apply(weights)
+    assert {name for name in weights if prepared[name].is_mkldnn} >= {"3.weight", "5.weight", "0.one.weight"}
+    (graph,) = program.graphs
+    (found,) = Executor(program, host.functions, prepared).run(graph, [x]).values()
+    with torch.no_grad():
+        error = compare("all", found, module(x), tolerance=1e-5)
+    assert error.ok and error.sqnr_db > 100, error
