@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING
 
 from .aten import HostFunction
 from .choose import probe_cpu
+from .handles import Handle, handles_of, tensors_of
 from .lower import HostCode
 from .store import package_path
 
 if TYPE_CHECKING:
     import torch
-
-_Pointer = ctypes.c_void_p
 
 
 def concurrent_host(host: HostCode, num_threads: int, root: Path | None = None) -> HostCode:
@@ -70,15 +69,15 @@ class _Library:
     def __init__(self, library: ctypes.CDLL, num_threads: int) -> None:
         self._library = library
         library.AOTInductorModelContainerRun.argtypes = [
-            _Pointer,
-            ctypes.POINTER(_Pointer),
+            Handle,
+            ctypes.POINTER(Handle),
             ctypes.c_size_t,
-            ctypes.POINTER(_Pointer),
+            ctypes.POINTER(Handle),
             ctypes.c_size_t,
-            _Pointer,
-            _Pointer,
+            Handle,
+            Handle,
         ]
-        self._handle, count = _Pointer(), ctypes.c_size_t()
+        self._handle, count = Handle(), ctypes.c_size_t()
         self._check(
             library.AOTInductorModelContainerCreateWithDevice(
                 ctypes.byref(self._handle), ctypes.c_size_t(num_threads), b"cpu", None
@@ -90,15 +89,13 @@ class _Library:
 
     def run(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Call the body; mutated arguments change in place."""
-        from torch._C import _aoti
-
         # The callee takes the inputs' handles over, and gives those of the outputs away.
-        inputs = [_get_pointer(capsule, None) for capsule in _aoti.unsafe_alloc_void_ptrs_from_tensors(list(arguments))]
-        outputs = (_Pointer * self._num_outputs)()
+        inputs = handles_of(arguments)
+        outputs = (Handle * self._num_outputs)()
         self._check(
             self._library.AOTInductorModelContainerRun(
                 self._handle,
-                (_Pointer * len(inputs))(*inputs),
+                (Handle * len(inputs))(*inputs),
                 len(inputs),
                 outputs,
                 self._num_outputs,
@@ -106,20 +103,10 @@ class _Library:
                 None,
             )
         )
-        return _aoti.alloc_tensors_by_stealing_from_void_ptrs(
-            [_new_capsule(address, None, None) for address in outputs]
-        )
+        return tensors_of(outputs)
 
     def _check(self, status: int) -> None:
         if status:
             message = ctypes.c_char_p()
             self._library.AOTInductorGetLastError(ctypes.byref(message))
             raise RuntimeError((message.value or b"host code failed without a message").decode())
-
-
-_get_pointer = ctypes.PYFUNCTYPE(_Pointer, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
-_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, _Pointer, ctypes.c_char_p, _Pointer)(
-    ("PyCapsule_New", ctypes.pythonapi)
-)

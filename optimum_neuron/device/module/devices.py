@@ -36,11 +36,11 @@ class NeuronDeviceProperties:
 
 def is_available() -> bool:
     """Whether the device can be used: it is built or can be, and the environment leaves a core. Never raises."""
+    from ... import native
     from ...errors import ConfigError
-    from .. import build
 
     try:
-        return device_count() > 0 and (library.is_loaded() or build.has_compiler())
+        return device_count() > 0 and (library.is_loaded() or native.has_compiler())
     except ConfigError:
         return False
 

@@ -1,0 +1,32 @@
+"""Tensors as handles of AOTInductor's C interface, for functions that are called with ctypes.
+
+Source: torch 2.13, torch/csrc/inductor/aoti_torch/c/shim.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+Handle = ctypes.c_void_p
+
+_get_pointer = ctypes.PYFUNCTYPE(Handle, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, Handle, ctypes.c_char_p, Handle)(("PyCapsule_New", ctypes.pythonapi))
+
+
+def handles_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Return a new handle for each tensor; whoever has it must give it back, here to `tensors_of`."""
+    from torch._C import _aoti
+
+    return [_get_pointer(capsule, None) for capsule in _aoti.unsafe_alloc_void_ptrs_from_tensors(list(tensors))]
+
+
+def tensors_of(handles: Iterable[int | None]) -> list[torch.Tensor]:
+    """Return the tensors, and delete the handles."""
+    from torch._C import _aoti
+
+    return _aoti.alloc_tensors_by_stealing_from_void_ptrs([_new_capsule(handle, None, None) for handle in handles])

@@ -1,0 +1,131 @@
+"""C++ of this package: compiled once for the installed torch, kept in the user's cache, shared by all processes.
+
+The name of a shared object has a hash of everything it depends on, so one that was built for another torch is never
+loaded. It links to torch's libraries only: no Python headers and no pybind are needed, and compiling takes seconds.
+
+    path = NativeLibrary(title="the neuron device", source=Path("csrc/neuron.cpp"), folder="device").ensure_built()
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from . import env
+from .errors import LoweringError, refusal
+
+_FLAGS = ("-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
+_LAST_LINES = 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NativeLibrary:
+    """A C++ file that becomes a shared object."""
+
+    title: str
+    """What it is, in messages."""
+    source: Path
+    """The file. The name of the shared object depends on all C++ in its folder."""
+    folder: str
+    """Where it is kept, below the package's cache folder."""
+    flags: tuple[str, ...] = ("-O2",)
+    """Optimization and target of the compiler."""
+    libraries: tuple[str, ...] = ("torch_cpu",)
+    """Libraries of torch that it calls."""
+    announced_s: int | None = None
+    """How long compiling takes, to be told on stderr before; None for a time that nobody notices."""
+
+    def path(self) -> Path:
+        """Where the shared object for the installed torch is, or will be."""
+        import torch
+
+        digest = hashlib.sha256()
+        abi = torch.compiled_with_cxx11_abi()
+        digest.update("\0".join([torch.__version__, str(abi), platform.machine(), *_FLAGS, *self.flags]).encode())
+        for path in sorted(self.source.parent.iterdir()):
+            if path.suffix in {".cpp", ".h"}:
+                digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        return env.home() / self.folder / f"{self.source.stem}-{digest.hexdigest()[:16]}.so"
+
+    def ensure_built(self, path: Path | None = None) -> Path:
+        """Return the shared object; build it if no process has done so.
+
+        Args:
+            path: where it is or will be, an earlier value of `path()`.
+
+        Raises:
+            LoweringError: there is no C++ compiler, it fails, or the cache cannot be written.
+        """
+        path = path or self.path()
+        if path.exists():
+            return path
+        from filelock import FileLock
+
+        compiler = self._compiler()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(path.with_suffix(".lock")):
+                if not path.exists():
+                    self._build(compiler, path)
+        except OSError as error:
+            raise LoweringError(
+                refusal(
+                    asked=f"build {self.title} in {path.parent}",
+                    found=str(error),
+                    why="its shared object is kept there",
+                    do="set OPTIMUM_NEURON_HOME to a folder that may be written",
+                )
+            ) from error
+        return path
+
+    def _compiler(self) -> str:
+        if not has_compiler():
+            raise LoweringError(
+                refusal(
+                    asked=f"the first use of {self.title}",
+                    found="no C++ compiler on this machine",
+                    why="it is compiled once for the installed torch",
+                    do="install g++ or clang++ (apt-get install g++), or name one with CXX",
+                )
+            )
+        from torch._inductor.cpp_builder import get_cpp_compiler
+
+        return get_cpp_compiler()
+
+    def _build(self, compiler: str, path: Path) -> None:
+        import torch
+
+        root = Path(torch.__file__).parent
+        if self.announced_s is not None:
+            time = f"about {self.announced_s} s, once"
+            print(f"optimum_neuron: building {self.title} for torch {torch.__version__}; {time}", file=sys.stderr)
+        # Beside its place, so that the rename is atomic.
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            built = Path(folder, path.name)
+            words = [compiler, *_FLAGS, *self.flags, f"-I{root}/include", str(self.source), "-o", str(built)]
+            words += [f"-L{root}/lib", *(f"-l{name}" for name in self.libraries), f"-Wl,-rpath,{root}/lib"]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                last = "\n".join(done.stderr.splitlines()[-_LAST_LINES:])
+                raise LoweringError(
+                    refusal(
+                        asked=f"build {self.title} with {compiler}",
+                        found=f"it ended with {done.returncode}",
+                        why="it is compiled once for the installed torch",
+                        do=f"use a compiler that knows C++20, or report this output:\n{last}",
+                    )
+                )
+            os.replace(built, path)
+
+
+def has_compiler() -> bool:
+    """Whether there is a C++ compiler that runs."""
+    from .compiler.lower.choose import probe_compiler
+
+    return probe_compiler() is not None
