@@ -22,7 +22,7 @@ from optimum_neuron.cli.errors import next_command
 from optimum_neuron.configuration import CompileConfig, NeuronConfig
 from optimum_neuron.exporters.encoders.configuration import NeuronEncoderConfig
 from optimum_neuron.exporters.image_text.configuration import NeuronImageTextConfig
-from optimum_neuron.exporters.seq2seq.configuration import NeuronSeq2SeqConfig
+from optimum_neuron.exporters.seq2seq.configuration import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
 from optimum_neuron.exporters.support import support_rows
 from optimum_neuron.exporters.tasks import TASKS
 
@@ -87,6 +87,11 @@ def encoder_fields() -> str:
 def seq2seq_fields() -> str:
     """The fields that an encoder-decoder has of its own."""
     return _own_fields(NeuronSeq2SeqConfig)
+
+
+def speech_fields() -> str:
+    """The fields that a model of sounds and text has of its own."""
+    return _own_fields(NeuronSpeechSeq2SeqConfig)
 
 
 def image_text_fields() -> str:
@@ -203,6 +208,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "error-table": error_table,
     "error-tree": error_tree,
     "export-flags": export_flags,
+    "speech-fields": speech_fields,
     "support": support,
     "task-classes": task_classes,
     "variables": variables,

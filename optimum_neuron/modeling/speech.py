@@ -100,7 +100,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
     def _wrap(cls, prepared: Prepared) -> Self:
         is_whisper = prepared.source.config.model_type == "whisper"
         if cls is NeuronModelForSpeechSeq2Seq and is_whisper:
-            return NeuronWhisperForConditionalGeneration(prepared)  # type: ignore[return-value]
+            return NeuronWhisperForConditionalGeneration(prepared)
         return cls(prepared)
 
     def forward(

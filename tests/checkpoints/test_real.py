@@ -144,6 +144,28 @@ def test_pages_of_pp_lcnet() -> None:
     assert [model.config.id2label[index] for index in found_BC.argmax(-1).tolist()] == ["0", "90", "180", "270"]
 
 
+def test_recordings_of_whisper() -> None:
+    """The same tokens as transformers', with and without timestamps: word error rates are equal."""
+    import wave
+
+    import numpy as np
+    from transformers import AutoFeatureExtractor, WhisperForConditionalGeneration
+
+    from optimum_neuron import NeuronModelForSpeechSeq2Seq
+
+    folder = fetch("whisper-tiny.en", progress=False)
+    model = NeuronModelForSpeechSeq2Seq.from_pretrained("whisper-tiny.en", export=True, batch_size=5, optlevel="1")
+    original = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    samples = []
+    for row in read_rows("librivox", progress=False):
+        with wave.open(row["audio"]) as file:
+            samples.append(np.frombuffer(file.readframes(file.getnframes()), np.int16) / np.float32(1 << 15))
+    inputs = AutoFeatureExtractor.from_pretrained(folder)(samples, sampling_rate=16_000, return_tensors="pt")
+    for options in ({}, {"return_timestamps": True}):
+        found, expected = (runner.generate(**inputs, **options) for runner in (model, original))
+        assert torch.equal(found, expected) and found.shape[0] == 5
+
+
 @pytest.mark.parametrize(("name", "key"), [("sentiment", "text"), ("chat", "answer")])
 def test_real_rows(name: str, key: str) -> None:
     rows = read_rows(name, progress=False)

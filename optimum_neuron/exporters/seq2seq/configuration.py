@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from ...configuration import CompileConfig, count_refusal, is_count, is_rising
 from ...errors import ConfigError, refusal
@@ -69,7 +69,8 @@ class EncoderDecoderConfig(CompileConfig):
             ConfigError: lengths are beyond the model's limits, or of an axis that it has not; all are named.
         """
         asked = {axis: getattr(self, axis) for axis in (*self.source_axes, "decoder_sequence_length")}
-        filled = dataclasses.replace(self, **{axis: asked[axis] or size for axis, size in defaults.items()})
+        lengths: dict[str, Any] = {axis: asked[axis] or size for axis, size in defaults.items()}
+        filled = dataclasses.replace(self, **lengths)
         problems = [
             refusal(
                 asked=f"{axis}={size}",
@@ -80,7 +81,6 @@ class EncoderDecoderConfig(CompileConfig):
             for axis, size in asked.items()
             if size is not None and axis not in defaults
         ]
-        lengths = {axis: getattr(filled, axis) for axis in defaults}
         longest = {axis: size[-1] if isinstance(size, tuple) else size for axis, size in lengths.items()}
         problems += [
             refusal(

@@ -94,7 +94,7 @@ class EncodeEntry(nn.Module):
 
     def forward(self, content: torch.Tensor, mask_BN: torch.Tensor | None = None) -> torch.Tensor:
         """`content` is [B, N], or [B, channels, N]."""
-        encoder: Any = self.model.get_encoder()  # type: ignore[operator]
+        encoder: Any = self.model.get_encoder()
         if mask_BN is None:
             return encoder(content.to(dtype_of(self.model))).last_hidden_state.float()
         if self.source.name == "input_ids":

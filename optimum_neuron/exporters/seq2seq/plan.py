@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -29,8 +29,8 @@ class Seq2SeqKind(Kind):
     """Models that read a text and write one; `speech.py` has those that read sounds."""
 
     name = "seq2seq"
-    config_class = NeuronSeq2SeqConfig
-    options = ("batch_size", "sequence_length", "decoder_sequence_length")
+    config_class: ClassVar[type[EncoderDecoderConfig]] = NeuronSeq2SeqConfig
+    options: ClassVar[tuple[str, ...]] = ("batch_size", "sequence_length", "decoder_sequence_length")
     captures_module = True
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
