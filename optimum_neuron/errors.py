@@ -135,7 +135,8 @@ def refusal(*, asked: str, found: str, why: str, do: str) -> str:
                       why="graphs are static", do="pass batch_size=1 or more"))
         ```
     """
-    return f"{asked}: {found}. {why[:1].upper()}{why[1:]}. To fix it: {do}."
+    end = "" if found.endswith("?") else "."  # the nearest name is a question
+    return f"{asked}: {found}{end} {why[:1].upper()}{why[1:]}. To fix it: {do}."
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

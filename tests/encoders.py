@@ -93,6 +93,7 @@ TINY: dict[str, dict[str, Any]] = {
     "modernbert": _TEXT
     | {"num_hidden_layers": 4, "local_attention": 8, "global_attn_every_n_layers": 2, "cls_token_id": 1}
     | {"sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2},
+    "phi": _TEXT | {"bos_token_id": 1, "eos_token_id": 2},
     # vision
     "vit": _IMAGE,
     "beit": _IMAGE | {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4], "vocab_size": 16, "pool_scales": [1, 2]},

@@ -51,6 +51,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         # A random tied head repeats the token that it is given.
         "tie_word_embeddings": False,
     },
+    "phi": {"num_key_value_heads": 4},
     "phi3": {},
     "gpt2": {"n_embd": 32, "n_layer": 3, "n_head": 4},
     "opt": {"ffn_dim": 64, "word_embed_proj_dim": 32},

@@ -22,6 +22,25 @@ def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past
     Raises:
         ShapeError: there are no tokens, one is not in the vocabulary, or the mask is of another shape.
     """
+    for name, tensor in (("input_ids", input_ids), ("attention_mask", mask)):
+        if tensor is not None and not isinstance(tensor, torch.Tensor):
+            raise ShapeError(
+                refusal(
+                    asked=f"{name} as a {type(tensor).__name__}",
+                    found="no tensor",
+                    why="a compiled graph takes tensors",
+                    do='pass what the tokenizer makes with return_tensors="pt"',
+                )
+            )
+    if input_ids.is_floating_point() or input_ids.dtype == torch.bool:
+        raise ShapeError(
+            refusal(
+                asked=f"input_ids of {str(input_ids.dtype).removeprefix('torch.')}",
+                found="no token ids",
+                why="the model takes whole numbers",
+                do="pass what the model's own tokenizer makes",
+            )
+        )
     if input_ids.ndim != 2 or input_ids.shape[0] == 0 or input_ids.shape[1] == 0:
         raise ShapeError(
             refusal(
@@ -60,6 +79,15 @@ def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past
                 found=f"{num_past} columns are cached and {input_ids.shape[1]} are new",
                 why="the mask covers every column once",
                 do=f"pass a mask of shape {list(wanted)}",
+            )
+        )
+    if not ((mask == 0) | (mask == 1)).all():
+        raise ShapeError(
+            refusal(
+                asked=f"attention_mask with {mask[(mask != 0) & (mask != 1)].flatten()[0].item()}",
+                found="something else than 0 and 1",
+                why="a token is seen or not",
+                do="pass 1 for real tokens and 0 for padding",
             )
         )
     return mask

@@ -13,6 +13,7 @@ import torch
 from transformers import GenerationConfig
 
 from ..core import Choice
+from ..errors import ShapeError, refusal
 from ..exporters.prepare import Prepared
 from .cache import NeuronCache, own_cache
 from .calls import DecoderCalls, PromptImages, choose_bucket
@@ -20,6 +21,7 @@ from .checks import check_length, checked_mask, limit_length
 from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
 from .loading import NeuronModel
 from .packing import check_positions, plan_packing
+from .targets import IGNORED, check_labels
 
 
 class NeuronDecoderModel(NeuronModel, CompiledGenerationMixin):
@@ -140,6 +142,20 @@ class NeuronDecoderModel(NeuronModel, CompiledGenerationMixin):
 
 
 def next_token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy of the next token, as transformers' ForCausalLMLoss."""
-    shifted = torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), shifted.flatten(), ignore_index=-100)
+    """Mean cross-entropy of the next token, as transformers' ForCausalLMLoss.
+
+    Raises:
+        ShapeError: labels are not tokens of the vocabulary, one for each token.
+    """
+    check_labels(labels, logits.shape[-1])
+    if labels.shape != logits.shape[:2]:
+        raise ShapeError(
+            refusal(
+                asked=f"labels of shape {list(labels.shape)} with input_ids of {list(logits.shape[:2])}",
+                found="two shapes",
+                why="each token has one label, which is shifted here",
+                do=f"pass labels of {list(logits.shape[:2])}, {IGNORED} where nothing is compared",
+            )
+        )
+    shifted = torch.nn.functional.pad(labels, (0, 1), value=IGNORED)[:, 1:]
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), shifted.flatten(), ignore_index=IGNORED)

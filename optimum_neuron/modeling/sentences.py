@@ -72,7 +72,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         Raises:
             ConfigError: there are no sentences, or no such prompt.
         """
-        given = [sentences] if isinstance(sentences, str) else list(sentences)
+        given = [sentences] if isinstance(sentences, str) else list(() if sentences is None else sentences)
         if not given or not all(isinstance(text, str) for text in given):
             raise ConfigError(
                 refusal(

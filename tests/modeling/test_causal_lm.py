@@ -135,7 +135,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     ({"input_ids": torch.ones(2, 0, dtype=torch.long)}, ShapeError, r"shape \[2, 0\]: no batch of tokens"),
     ({"input_ids": torch.ones(7, dtype=torch.long)}, ShapeError, r"shape \[7\]: no batch of tokens"),
-    ({"input_ids": torch.ones(1, 7)}, ShapeError, "float32.*compiled for int64.*pad or cast"),
+    ({"input_ids": torch.ones(1, 7)}, ShapeError, "input_ids of float32: no token ids.*whole numbers"),
     ({"input_ids": torch.full((1, 7), NUM_BYTE_TOKENS)}, ShapeError, "token id 259: the vocabulary has ids 0 to 258"),
     ({"input_ids": torch.full((1, 7), -1)}, ShapeError, "token id -1: the vocabulary has"),
     ({"attention_mask": torch.ones(1, 3)}, ShapeError, r"0 columns are cached and 7 are new.*shape \[1, 7\]"),

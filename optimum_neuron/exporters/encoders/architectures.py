@@ -43,7 +43,7 @@ ARCHITECTURES = (
     Architecture(
         model_types=(
             *("bert", "albert", "distilbert", "electra", "deberta", "deberta-v2"),
-            "modernbert",
+            *("modernbert", "phi"),
         ),
         modality="text",
     ),

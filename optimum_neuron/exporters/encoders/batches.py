@@ -24,6 +24,15 @@ _REPEATED = (*BATCH_AXES, "num_choices")
 """Axes of independent rows: padding repeats the first, so that it is a valid one."""
 
 
+_FIXED = {
+    "num_channels": "convert images as the model's own processor does, for example with image.convert('RGB')",
+    "feature_size": "pass what the model's own feature extractor makes",
+}
+"""Axes that no export can change: what to do instead."""
+
+_SHORTEN = {"sequence_length": " (tokenizers and pipelines take truncation=True)"}
+
+
 def choose_bucket(axis: str, size: int, buckets: tuple[int, ...], signature: Signature) -> Choice[int]:
     """Say which bucket of an axis holds an input, and why.
 
@@ -39,7 +48,7 @@ def choose_bucket(axis: str, size: int, buckets: tuple[int, ...], signature: Sig
                 asked=f"an input with {axis}={size}",
                 found=f"compiled for {listed}, and not padded",
                 why=signature.exact[axis],
-                do=f"resize the input, or export with {axis}={size} too",
+                do=_FIXED.get(axis) or f"resize the input, or export with {axis}={size} too",
             )
         )
     for bucket in buckets:
@@ -53,7 +62,7 @@ def choose_bucket(axis: str, size: int, buckets: tuple[int, ...], signature: Sig
             asked=f"an input with {axis}={size}",
             found=f"the largest bucket holds {buckets[-1]}; buckets are {listed}",
             why="inputs are padded up to a compiled bucket",
-            do=f"shorten the input, or export with a larger {axis}",
+            do=f"shorten the input{_SHORTEN.get(axis, '')}, or export with a larger {axis}",
         )
     )
 
@@ -67,11 +76,7 @@ def run_batch(
         ShapeError: an input does not fit what was compiled; all problems are named.
     """
     sizes = real_sizes(signature, inputs)
-    buckets = {
-        axis: choose_bucket(axis, size, config.buckets(axis), signature).value
-        for axis, size in sizes.items()
-        if axis not in BATCH_AXES
-    }
+    buckets = _chosen(sizes, signature, config)
     tensors = [_padded(tensor, inputs.get(tensor.name), sizes, buckets) for tensor in signature.inputs]
     num_copies = len(copies.loaded)
     groups = [
@@ -94,6 +99,25 @@ def run_batch(
     return results
 
 
+def _chosen(sizes: Sizes, signature: Signature, config: NeuronEncoderConfig) -> Sizes:
+    """The bucket of every axis but those of rows.
+
+    Raises:
+        ShapeError: an axis has none; all such axes are named.
+    """
+    found: Sizes = {}
+    problems: list[str] = []
+    for axis, size in sizes.items():
+        if axis not in BATCH_AXES:
+            try:
+                found[axis] = choose_bucket(axis, size, config.buckets(axis), signature).value
+            except ShapeError as error:
+                problems.append(str(error))
+    if problems:
+        raise ShapeError("\n".join(problems))
+    return found
+
+
 def real_sizes(signature: Signature, inputs: Mapping[str, torch.Tensor]) -> Sizes:
     """Size of every axis, after checking the inputs against the signature and each other.
 
@@ -107,6 +131,9 @@ def real_sizes(signature: Signature, inputs: Mapping[str, torch.Tensor]) -> Size
             if spec.default is None:
                 problems.append(f"{spec.name} is missing")
             continue
+        if not isinstance(tensor, torch.Tensor):
+            problems.append(f"{spec.name} is a {type(tensor).__name__}, the model takes tensors")
+            continue
         if tensor.ndim != len(spec.axes):
             problems.append(f"{spec.name} has shape {list(tensor.shape)}, the model takes [{', '.join(spec.axes)}]")
             continue
@@ -114,6 +141,8 @@ def real_sizes(signature: Signature, inputs: Mapping[str, torch.Tensor]) -> Size
         for axis, size in zip(spec.axes, tensor.shape, strict=True):
             if sizes.setdefault(axis, size) != size:
                 problems.append(f"{spec.name} has {axis}={size}, other inputs have {sizes[axis]}")
+            if 0 < size < (least := signature.smallest.get(axis, 1)):
+                problems.append(f"{spec.name} has {axis}={size}, and a frame is made of {least}")
     if problems:
         raise ShapeError(
             refusal(
@@ -139,10 +168,10 @@ def _described(spec: Input) -> str:
 
 
 def _value_problems(spec: Input, tensor: torch.Tensor) -> Iterator[str]:
-    floating = spec.dtype.startswith(("float", "bfloat"))
+    floating, is_bool = spec.dtype.startswith(("float", "bfloat")), tensor.dtype == torch.bool
     if tensor.numel() == 0:
         yield f"{spec.name} is empty: shape {list(tensor.shape)}"
-    elif tensor.is_complex() or tensor.is_floating_point() != floating:
+    elif tensor.is_complex() or tensor.is_floating_point() != floating or (is_bool and not spec.name.endswith("_mask")):
         wanted = "floating-point numbers" if floating else "whole numbers"
         yield f"{spec.name} has {str(tensor.dtype).removeprefix('torch.')}, the model takes {wanted}"
     elif spec.limit is not None:

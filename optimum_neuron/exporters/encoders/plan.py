@@ -182,6 +182,7 @@ def _signature(
         padded=padded,
         exact=exact,
         output_type=forward.result_type,
+        smallest={axis: window for axis in config.axes if axis == "audio_sequence_length" and window > 1},
         ignored=row.ignored,
     )
 

@@ -59,6 +59,8 @@ class Signature:
     """Other axes whose size may be one of the buckets only, with the reason."""
     output_type: str
     """Full name of transformers' class of results."""
+    smallest: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Axes of which an input needs more than one: fewer samples than a convolution sees make no frame."""
     ignored: tuple[str, ...] = ()
     """What the model's processor makes and the original drops too."""
 

@@ -111,7 +111,7 @@ def test_it_answers_as_transformers_or_is_refused_as_listed(model_type, task, tm
 
 def test_every_row_of_the_list_is_tested():
     listed = [(model_type, task) for model_type, tasks in read_support().items() for task in tasks]
-    assert listed == [*GENERATING, *CASES]
+    assert sorted(listed) == sorted([*GENERATING, *CASES])
 
 
 def write_support() -> None:
