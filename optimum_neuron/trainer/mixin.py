@@ -126,6 +126,7 @@ class NeuronTrainerMixin(WholeCheckpoints):
         if plain is not self._widened:
             self._widened = plain
             if self.args.optimizer_use_fp32_grad_acc:
+                _require_one_process(own, self.args)
                 accumulate_in_float32(own.parameters())
             if self.args.optimizer_use_master_weights:
                 keep_master_weights(plain)
@@ -214,6 +215,19 @@ def require_neuron_arguments(arguments: Any, trainer: str) -> None:
             found="arguments without the fields that Neuron adds",
             why="the trainer would have to guess them",
             do="use NeuronTrainingArguments, which takes the same keywords",
+        )
+    )
+
+
+def _require_one_process(model: torch.nn.Module, arguments: Any) -> None:
+    if arguments.world_size == 1 or not narrow(model.parameters()):
+        return
+    raise ConfigError(
+        refusal(
+            asked=f"optimizer_use_fp32_grad_acc with {arguments.world_size} processes and 16-bit parameters",
+            found="gradients that are reduced in the dtype of their parameters",
+            why="DistributedDataParallel would leave float32 gradients unreduced",
+            do="load the model in float32 and pass bf16=True, or optimizer_use_fp32_grad_acc=False",
         )
     )
 

@@ -1,9 +1,9 @@
 """Float32 master weights and float32 gradients for parameters of 16 bits, under any optimizer of torch.
 
 A step of AdamW is often smaller than the distance between two bfloat16 numbers, so it is lost when weights are kept in
-16 bits only. `keep_master_weights` gives the optimizer a float32 copy for the length of its step, by the hooks that
-torch offers; the model sees the rounded weights. `accumulate_in_float32` lets torch keep gradients in float32.
-Float32 parameters are left alone. It knows nothing of trainers.
+16 bits only. `keep_master_weights` gives the optimizer a float32 copy to step on, and rounds it into the model's
+weights, by the hooks that torch offers. `accumulate_in_float32` lets torch keep gradients in float32. Float32 parameters
+are left alone. It knows nothing of trainers.
 
     optimizer = torch.optim.AdamW(model.parameters())
     keep_master_weights(optimizer)
@@ -88,23 +88,31 @@ def keep_master_weights(optimizer: torch.optim.Optimizer) -> MasterWeights | Non
                 do="load the model in float32 and pass bf16=True, or optimizer_use_master_weights=False",
             )
         )
-    return MasterWeights(optimizer, parameters)
+    return MasterWeights(optimizer)
 
 
 class MasterWeights:
-    """Float32 copies of an optimizer's 16-bit parameters, in place of them while it steps or loads."""
+    """Float32 copies of 16-bit parameters, which the optimizer has in their place.
 
-    def __init__(self, optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]) -> None:
-        self._numbers = {parameter: number for number, parameter in enumerate(parameters)}
-        self._masters = {parameter: parameter.detach().float() for parameter in narrow(parameters)}
-        self._narrow: dict[torch.nn.Parameter, tuple[torch.Tensor, torch.Tensor | None, Any]] = {}
+    The model's parameters stay what they are: DistributedDataParallel and compiled code hold on to them.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._masters: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+        self._numbers: dict[torch.nn.Parameter, int] = {}
+        number = 0
+        for group in optimizer.param_groups:
+            for place, parameter in enumerate(group["params"]):
+                if narrow([parameter]):
+                    group["params"][place] = self._masters[parameter] = torch.nn.Parameter(parameter.detach().float())
+                    self._numbers[parameter] = number
+                    _move_state(optimizer, parameter, self._masters[parameter])
+                number += 1
         self._versions = {parameter: parameter._version for parameter in self._masters}
-        optimizer.register_step_pre_hook(lambda *_: self._put_in_place())
+        optimizer.register_step_pre_hook(lambda *_: self._take_gradients())
         optimizer.register_step_post_hook(lambda *_: self._round())
         optimizer.register_state_dict_post_hook(self._add_to)
         optimizer.register_load_state_dict_pre_hook(self._take_from)
-        # Loaded states are cast to the dtype of their parameter, which has to be float32 then.
-        optimizer.register_load_state_dict_post_hook(lambda _: self._take_out())
 
     @property
     def size_bytes(self) -> int:
@@ -112,41 +120,37 @@ class MasterWeights:
         return sum(master.nbytes for master in self._masters.values())
 
     @torch.no_grad()
-    def _put_in_place(self) -> None:
+    def _take_gradients(self) -> None:
         for parameter, master in self._masters.items():
             if parameter._version != self._versions[parameter]:
                 # Somebody else wrote the weights: a checkpoint was loaded.
                 master.copy_(parameter)
-            self._narrow[parameter] = parameter.data, parameter.grad, parameter.grad_dtype
-            gradient, parameter.grad = parameter.grad, None
-            parameter.data = master
-            parameter.grad_dtype = torch.float32
-            parameter.grad = None if gradient is None else gradient.float()
+            master.grad = None if parameter.grad is None else parameter.grad.float()
 
     @torch.no_grad()
     def _round(self) -> None:
-        for parameter, (weights, _, _) in self._narrow.items():
-            weights.copy_(self._masters[parameter])
-        self._take_out()
-
-    def _take_out(self) -> None:
-        """Give parameters the storage back that the model, and compiled code, have always had."""
-        for parameter, (weights, gradient, grad_dtype) in self._narrow.items():
-            parameter.grad = None
-            parameter.data = weights
-            parameter.grad_dtype = grad_dtype
-            parameter.grad = gradient
+        for parameter, master in self._masters.items():
+            parameter.copy_(master)
+            master.grad = None
             self._versions[parameter] = parameter._version
-        self._narrow.clear()
 
     def _add_to(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        state[STATE_KEY] = {self._numbers[parameter]: master for parameter, master in self._masters.items()}
+        state[STATE_KEY] = {self._numbers[parameter]: master.data for parameter, master in self._masters.items()}
 
     @torch.no_grad()
     def _take_from(self, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
         loaded = state.get(STATE_KEY, {})
-        self._put_in_place()
         for parameter, master in self._masters.items():
-            if self._numbers[parameter] in loaded:
-                master.copy_(loaded[self._numbers[parameter]])
+            master.copy_(loaded.get(self._numbers[parameter], parameter))
+            self._versions[parameter] = parameter._version
         return {name: value for name, value in state.items() if name != STATE_KEY}
+
+
+def _move_state(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter, master: torch.nn.Parameter) -> None:
+    """Let an optimizer that has stepped go on with the same averages, in float32."""
+    if parameter in optimizer.state:
+        state = optimizer.state.pop(parameter)
+        optimizer.state[master] = {
+            name: value.float() if isinstance(value, torch.Tensor) and value.dtype in NARROW else value
+            for name, value in state.items()
+        }

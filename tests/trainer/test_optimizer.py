@@ -46,7 +46,7 @@ def test_the_masters_are_what_a_float32_parameter_would_be(kind, device):
         reference.step()
     (master,) = kept._masters.values()
     assert torch.equal(master, wide) and torch.equal(narrow, wide.to(torch.bfloat16))
-    assert all(value.dtype == torch.float32 for value in optimizer.state[narrow].values() if value.ndim)
+    assert all(value.dtype == torch.float32 for value in optimizer.state[master].values() if value.ndim)
     assert narrow.grad.dtype == torch.float32 and kept.size_bytes == 32
 
 
@@ -63,8 +63,8 @@ def test_states_come_back_in_float32():
     for optimizer, parameter in ((saved, first), (loaded, second)):
         parameter.grad = torch.full_like(parameter, 0.3)
         optimizer.step()
-    assert torch.equal(first, second) and loaded.state[second]["exp_avg"].dtype == torch.float32
-    assert second.dtype == torch.bfloat16
+    assert torch.equal(first, second) and second.dtype == torch.bfloat16
+    assert {state["exp_avg"].dtype for state in loaded.state.values()} == {torch.float32}
 
 
 def test_weights_that_others_write_are_taken_over():
@@ -76,6 +76,17 @@ def test_weights_that_others_write_are_taken_over():
     parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     assert parameter[0] == 7.5
+
+
+def test_an_optimizer_that_has_stepped_goes_on():
+    parameter = weight("cpu")
+    optimizer = torch.optim.AdamW([parameter], lr=1e-3)
+    parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    keep_master_weights(optimizer)
+    optimizer.step()
+    ((master, state),) = optimizer.state.items()
+    assert state["step"] == 2 and state["exp_avg"].dtype == torch.float32 and torch.equal(parameter, master.bfloat16())
 
 
 def test_nothing_is_kept_for_float32():
