@@ -59,6 +59,8 @@ EXPORTING = [
     "optimum_neuron.hardware",
     "optimum_neuron.modeling",
     "optimum_neuron.models",
+    "optimum_neuron.simulator",
+    "optimum_neuron.simulator.work",
     "optimum_neuron.tracing",
     "optimum_neuron.trainer",
     "optimum_neuron.weights",

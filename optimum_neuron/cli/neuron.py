@@ -9,6 +9,8 @@ from .cache import CacheCommand
 from .check import CheckCommand
 from .demo import DemoCommand
 from .doctor import DoctorCommand
+from .estimate import EstimateCommand
+from .estimate_training import EstimateTrainingCommand
 from .fetch import FetchCommand
 from .inspect import InspectCommand
 from .models import ModelsCommand
@@ -27,6 +29,8 @@ class NeuronCommand(CommandGroup):
             CheckCommand,
             DemoCommand,
             DoctorCommand,
+            EstimateCommand,
+            EstimateTrainingCommand,
             FetchCommand,
             InspectCommand,
             ModelsCommand,

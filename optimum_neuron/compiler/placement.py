@@ -15,7 +15,7 @@ from .rules.base import Target, find_rule
 from .rules.call import base_name
 from .rules.counts import PLACED, OpCount, count_rulings, group_key
 from .rules.report import can_be_hosted, judge_nodes
-from .work import Work, work_of
+from .work import CallWork, work_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class JudgedCall:
 
     ruling: Ruling
     """What the target does with it; the module path is the one of the user's model."""
-    work: Work
+    work: CallWork
     """Its arithmetic."""
 
     @property
@@ -93,7 +93,7 @@ def judged_calls(
         rule = None if call is None else find_rule(call.op)
         if rule is not None and not rule.touches_data:
             continue
-        work = Work(flops=0, counted="unknown") if call is None else work_of(call)
+        work = CallWork(flops=0, counted="unknown") if call is None else work_of(call)
         for path in _paths(ruling.module_path, captured):
             path = path if path is None else _cut(path, prefixes)
             judged.append(JudgedCall(ruling=dataclasses.replace(ruling, module_path=path), work=work))

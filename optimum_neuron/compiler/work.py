@@ -1,20 +1,27 @@
-"""How much arithmetic one call of an operator is, from its shapes alone.
+"""The one counter of arithmetic: what one call of an operator is, from its shapes alone.
 
 Matrix products, attention and convolutions are counted as torch counts them (`torch.utils.flop_counter`): two for each
-multiply-add. Other arithmetic is one for each element of the call's largest tensor, whatever the function; what only
-moves data is none. It knows nothing of targets or time.
+multiply-add, and in tiles of the tensor engine. Other arithmetic is one for each element of the call's largest tensor,
+whatever the function, and as many passes of the vector engine as `PASSES` says; what only moves data is none. It knows
+nothing of targets or time.
+
+    >>> sorted(PASSES.items())[0]
+    ('activation', 1)
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
+from ..core import TensorSpec
 from .rules.base import find_rule
 from .rules.call import OpCall
 from .rules.decompose import decompose
 from .rules.scatter import combines
+from .tiles import ARRAY, convolution_cycles, product_cycles
 
 Counted = Literal["products", "elements", "none", "unknown"]
 
@@ -33,6 +40,24 @@ MOVES = (
 SCATTER = "scatter"
 """Rule of writes, which compute only where they add to what is there."""
 
+PASSES = {
+    "activation": 1,
+    "batchnorm": 0,
+    "normalization": 3,
+    "relu": 0,
+}
+"""Passes of the vector and scalar engines over a result, by kind; other arithmetic takes one. A rectifier comes free
+with the move out of PSUM, and a batch norm is folded into the convolution before it."""
+
+_KINDS = {
+    "aten.relu": "relu",
+    "aten.batch_norm": "batchnorm",
+    "aten._native_batch_norm_legit_no_training": "batchnorm",
+}
+"""Operators that differ from their rule's kind."""
+
+_SOFTMAX = ("aten.softmax", "aten._softmax", "aten.log_softmax", "aten._log_softmax")
+
 _FORMULAS: dict[str, Callable[..., int]] = {
     "aten._grouped_mm": lambda left, right, *_: 2 * left.num_elements * right.shape[-1],
     "aten._int_mm": lambda left, right: 2 * left.num_elements * right.shape[-1],
@@ -47,23 +72,33 @@ _FORMULAS: dict[str, Callable[..., int]] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Work:
-    """Arithmetic of one call."""
+class CallWork:
+    """Work of one call of an operator; weights and states are its graph's: `simulator.work.graph`."""
 
     flops: int
     """Operations; 0 where the sizes are not known."""
     counted: Counted
     """What was counted: multiply-adds of products, elements, none for moves, or unknown sizes."""
+    dtype: str | None = None
+    """Dtype of the operands of a product."""
+    tensor_cycles: float = 0.0
+    """Cycles of the tensor engine at its 16-bit rate, other than those of attention."""
+    attention_cycles: float = 0.0
+    """Cycles of the two products of attention."""
+    vector_elements: float = 0.0
+    """Elements that pass the vector or scalar engine, once for each pass."""
+    softmax_elements: float = 0.0
+    """Scores of a softmax."""
 
 
-def work_of(call: OpCall) -> Work:
-    """Count the arithmetic of one call.
+def work_of(call: OpCall) -> CallWork:
+    """Count the work of one call.
 
     Example:
         ```python
         import torch
-        from optimum_neuron.compiler.work import work_of
         from optimum_neuron.compiler.rules.call import OpCall
+        from optimum_neuron.compiler.work import work_of
 
         exported = torch.export.export(torch.nn.Linear(16, 4), (torch.randn(2, 16),), strict=False)
         (linear,) = [node for node in exported.graph.nodes if node.op == "call_function"]
@@ -71,23 +106,25 @@ def work_of(call: OpCall) -> Work:
         ```
     """
     if any(-1 in spec.shape for spec in call.tensors):
-        return Work(flops=0, counted="unknown")
+        return CallWork(flops=0, counted="unknown")
     rule = find_rule(call.op)
     if rule is None:
         return _of_parts(call)
     if rule.name in MOVES or (rule.name == SCATTER and not combines(call)):
-        return Work(flops=0, counted="none")
+        return CallWork(flops=0, counted="none")
     if rule.name in PRODUCTS:
-        formula = _FORMULAS.get(call.name)
-        return Work(flops=formula(*call.inputs) if formula else _torch_counts(call), counted="products")
-    return _elements(call)
+        return _product(call)
+    return _elements(call, _KINDS.get(call.name, rule.name))
 
 
-def _elements(call: OpCall) -> Work:
-    return Work(flops=max((spec.num_elements for spec in call.tensors), default=0), counted="elements")
+def _elements(call: OpCall, kind: str = "") -> CallWork:
+    elements = max((spec.num_elements for spec in call.tensors), default=0)
+    if call.name in _SOFTMAX:
+        return CallWork(flops=elements, counted="elements", softmax_elements=elements)
+    return CallWork(flops=elements, counted="elements", vector_elements=elements * PASSES.get(kind, 1))
 
 
-def _of_parts(call: OpCall) -> Work:
+def _of_parts(call: OpCall) -> CallWork:
     """The work of what torch makes of an operator without a rule."""
     parts = decompose(call)
     if parts is None:
@@ -95,7 +132,80 @@ def _of_parts(call: OpCall) -> Work:
     works = [work_of(part) for part in parts]
     kinds: tuple[Counted, ...] = ("unknown", "products", "elements", "none")
     found = [kind for kind in kinds if any(work.counted == kind for work in works)]
-    return Work(flops=sum(work.flops for work in works), counted=found[0] if found else "none")
+    return CallWork(
+        flops=sum(work.flops for work in works),
+        counted=found[0] if found else "none",
+        dtype=next((work.dtype for work in works if work.dtype), None),
+        tensor_cycles=sum(work.tensor_cycles for work in works),
+        attention_cycles=sum(work.attention_cycles for work in works),
+        vector_elements=sum(work.vector_elements for work in works),
+        softmax_elements=sum(work.softmax_elements for work in works),
+    )
+
+
+def _product(call: OpCall) -> CallWork:
+    formula = _FORMULAS.get(call.name)
+    flops = formula(*call.inputs) if formula else _torch_counts(call)
+    dtype = next(spec.dtype for spec in call.inputs)
+    evicted = sum(spec.num_elements for spec in call.outputs)
+    if call.name == "aten.scaled_dot_product_attention":
+        cycles, scores = _attention(call)
+        return CallWork(
+            flops=flops,
+            counted="products",
+            dtype=dtype,
+            attention_cycles=cycles,
+            vector_elements=evicted,
+            softmax_elements=scores,
+        )
+    least = flops / (2 * ARRAY * ARRAY)
+    cycles = _cycles(call) or least
+    return CallWork(flops=flops, counted="products", dtype=dtype, tensor_cycles=cycles, vector_elements=evicted)
+
+
+def _cycles(call: OpCall) -> float | None:
+    """Cycles of a product in tiles; None for the operators whose tiles nobody published."""
+    specs = [spec for spec in call.inputs if spec.shape]
+    if call.name == "aten.linear":
+        return product_cycles(math.prod(specs[0].shape[:-1]), specs[0].shape[-1], math.prod(specs[1].shape[:-1]))
+    if call.name in ("aten.mm", "aten.bmm", "aten.matmul"):
+        return _matmul_cycles(specs[0], specs[1])
+    if call.name in ("aten.addmm", "aten.baddbmm"):
+        return _matmul_cycles(specs[-2], specs[-1])
+    if call.name in ("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution"):
+        return _convolution_cycles(call, specs[0], specs[1])
+    return None
+
+
+def _matmul_cycles(left: TensorSpec, right: TensorSpec) -> float | None:
+    if len(left.shape) < 2 or len(right.shape) < 2:
+        return None
+    if len(right.shape) == 2:
+        return product_cycles(math.prod(left.shape[:-1]), left.shape[-1], right.shape[-1])
+    batch = max(math.prod(left.shape[:-2]), math.prod(right.shape[:-2]))
+    return batch * product_cycles(left.shape[-2], left.shape[-1], right.shape[-1])
+
+
+def _convolution_cycles(call: OpCall, values: TensorSpec, weight: TensorSpec) -> float | None:
+    (result,) = call.outputs
+    transposed = bool(call.arguments.get("transposed", False))
+    if transposed or len(values.shape) != len(weight.shape):
+        return None
+    channels_out, channels_in = weight.shape[:2]
+    groups = values.shape[1] // channels_in
+    positions = result.num_elements // channels_out
+    if channels_in == 1 and groups > 1:
+        return None  # one channel fills no array: counted by its operations
+    return convolution_cycles(positions, channels_in, channels_out // groups, math.prod(weight.shape[2:]), groups)
+
+
+def _attention(call: OpCall) -> tuple[float, float]:
+    """Cycles of both products of attention, and the number of scores."""
+    query, key, value = call.inputs[:3]
+    heads = math.prod(query.shape[:-2])
+    rows, size, slots = query.shape[-2], query.shape[-1], key.shape[-2]
+    cycles = product_cycles(rows, size, slots) + product_cycles(rows, slots, value.shape[-1])
+    return heads * cycles, heads * rows * slots
 
 
 def _torch_counts(call: OpCall) -> int:

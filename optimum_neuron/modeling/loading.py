@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import transformers
@@ -29,7 +29,13 @@ from .exported import load_exported
 from .in_memory import source_in_memory
 from .weights import Weights, open_weights
 
+if TYPE_CHECKING:
+    from ..simulator import Estimate
+
 logger = logging.getLogger(__name__)
+
+_ESTIMATE_OPTIONS = ["output_length", "sequence_length", "concurrency", "data_parallel_size"]
+"""Keywords of an estimate that do not contradict what was compiled."""
 
 EXPORT_OPTIONS = ("disable_validation", "atol", "disable_neuron_cache", "cache_url")
 
@@ -286,6 +292,29 @@ class NeuronModel:
     def describe(self) -> dict[str, Any]:
         """Every automatic choice with its reason, memory, validation and timings, as plain data."""
         return describe(self.prepared)
+
+    def estimate(self, *, instance: str | None = None, price: float | None = None, **request: Any) -> Estimate:
+        """What the compiled program would take on an instance; every number is simulated.
+
+        Args:
+            instance: instance or family; None for the one that it was compiled for.
+            price: US dollars for an hour of the instance; None for the published on-demand price.
+            **request: `output_length`, `sequence_length`, `concurrency` and `data_parallel_size` of
+                `optimum_neuron.simulator.estimate`; shapes are those that were compiled.
+
+        Raises:
+            ConfigError: the instance is unknown, or a size is not possible.
+        """
+        from ..simulator.decoders import DecoderRequest
+        from ..simulator.entry import program_estimate
+        from ..simulator.machine import choose_machine
+
+        check_known(request, _ESTIMATE_OPTIONS, what="the estimate of a compiled model")
+        machine = choose_machine(instance or self.neuron_config.instance_type, price=price)
+        name = self.prepared.source.name
+        return program_estimate(
+            self.prepared.program, self.neuron_config, DecoderRequest(**request), machine, name=name
+        )
 
     @property
     def source_folder(self) -> Path:

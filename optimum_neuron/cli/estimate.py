@@ -1,0 +1,206 @@
+"""`optimum-cli neuron estimate MODEL`: time, memory and money on an instance, simulated.
+
+The work is `optimum_neuron.simulator.estimate` and `compare`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from optimum.commands.base import CommandInfo
+
+from ..core import AutoCast
+from .arguments import given, positive_int
+from .output import Out, cell, size
+from .parser import Command
+
+_SHAPES = ("height", "width", "num_channels", "image_size", "num_choices", "audio_sequence_length", "nb_max_frames")
+_OPTIONS = (
+    *("instance", "batch_size", "sequence_length", "output_length", "tensor_parallel_size", "data_parallel_size"),
+    *("concurrency", "dtype", "auto_cast", "sdk", "stack", "price", "task", *_SHAPES),
+    *("trust_remote_code", "subfolder", "revision", "cache_dir"),
+)
+_UNITS = {
+    "ttft_ms": "time to first token, ms",
+    "tpot_ms": "time per output token, ms",
+    "latency_ms": "latency of a request, ms",
+    "throughput_per_s": "requests per second",
+    "tokens_per_s": "output tokens per second",
+    "usd_per_1m": "dollars per million",
+    "hbm_bytes_per_core": "HBM of a core",
+    "hbm_bytes_per_step": "HBM read in a step",
+    "mfu": "share of the peak (MFU)",
+    "mbu": "share of the HBM rate (MBU)",
+}
+
+
+class EstimateCommand(Command):
+    """Shows quantities with intervals, memory, assumptions; or all instances, ranked."""
+
+    COMMAND = CommandInfo(name="estimate", help="Estimate time, memory and cost on an instance (simulated).")
+    DESCRIPTION = """Estimate time, memory and cost of a model on an instance. Simulated: no weights, no hardware.
+
+  optimum-cli neuron estimate MODEL --instance inf2.48xlarge --tensor_parallel_size 8 --batch_size 4
+  optimum-cli neuron estimate MODEL --compare --optimize cost
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the model, the request, the machine, and what to compare."""
+        parser.add_argument("model", metavar="MODEL_OR_DIR", help="folder, id on the Hub, exported folder or NEFF file")
+        request = parser.add_argument_group("request")
+        request.add_argument(
+            "--batch",
+            "--batch_size",
+            dest="batch_size",
+            type=positive_int,
+            metavar="N",
+            help="rows of a run or step (default: 1)",
+        )
+        request.add_argument(
+            "--sequence_length",
+            type=positive_int,
+            metavar="N",
+            help="tokens of a row; of a decoder prompt and answer together",
+        )
+        request.add_argument(
+            "--output_length",
+            type=positive_int,
+            metavar="N",
+            help="tokens of an answer (default: half of the sequence)",
+        )
+        request.add_argument(
+            "--concurrency", type=positive_int, metavar="N", help="requests that arrive together (default: the batch)"
+        )
+        request.add_argument("--task", help="what the model is for (default: from its config)")
+        for name in _SHAPES:
+            request.add_argument(f"--{name}", type=positive_int, metavar="N", help="as in export neuron")
+        machine = parser.add_argument_group("machine")
+        machine.add_argument("--instance", metavar="NAME", help="instance or family, for example inf2.48xlarge")
+        machine.add_argument(
+            "--tensor_parallel_size",
+            type=positive_int,
+            metavar="N",
+            help="cores of a copy (default: the fewest that hold it)",
+        )
+        machine.add_argument(
+            "--data_parallel_size",
+            type=positive_int,
+            metavar="N",
+            help="copies (default: as many as the instance holds)",
+        )
+        machine.add_argument("--dtype", help="dtype of the weights, for example bf16 (default: the checkpoint's)")
+        machine.add_argument(
+            "--auto_cast", choices=get_args(AutoCast), help="rounding of float32 products (default: matmul)"
+        )
+        machine.add_argument("--sdk", metavar="X.Y", help="release of the Neuron SDK, which decides the serving stack")
+        machine.add_argument(
+            "--stack", metavar="NAME", help="serving stack: transformers-neuronx, tgi, vllm, nxd-inference"
+        )
+        machine.add_argument(
+            "--price", type=float, metavar="USD", help="price of the instance for an hour (default: on demand)"
+        )
+        choice = parser.add_argument_group("choice")
+        choice.add_argument("--compare", action="store_true", help="rank all instances and core counts that fit")
+        choice.add_argument("--optimize", choices=("latency", "throughput", "cost"), help="pick the best and say why")
+        where = parser.add_argument_group("model")
+        where.add_argument("--subfolder", help="folder inside the repository that holds the model")
+        where.add_argument("--revision", help="branch, tag or commit on the Hub")
+        where.add_argument("--cache_dir", help="folder for downloads from the Hub")
+        where.add_argument("--trust-remote-code", action="store_true", help="run the model's own Python code")
+
+    def execute(self, out: Out) -> int:
+        """Estimate, or compare, and show."""
+        options = given(self.args, _OPTIONS)
+        if self.args.compare or self.args.optimize:
+            from ..simulator import compare
+
+            ranking = compare(self.args.model, optimize=self.args.optimize or "cost", **options)
+            out.result(ranking.to_dict(), human=show_comparison, brief=ranking.best.value)
+            return 0
+        from ..simulator import estimate
+
+        told = estimate(self.args.model, **options)
+        out.result(told.to_dict(), human=show_estimate, brief=_brief(told.to_dict()))
+        out.hint(f"optimum-cli neuron estimate {shlex.quote(str(self.args.model))} --compare  # all instances, ranked")
+        return 0
+
+
+def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
+    """Render an estimate for a person."""
+    out.text(f"estimate of {data['model']} ({data['kind']}) on {data['instance']['value']}: simulated")
+    out.text()
+    rows = [
+        {
+            "quantity": title,
+            "value": _shown(name, quantity["value"]),
+            "80 % interval": f"{_shown(name, quantity['low'])} to {_shown(name, quantity['high'])}",
+            "limited by": quantity["limited_by"],
+        }
+        for name, title in _UNITS.items()
+        if (quantity := data[name]) is not None
+    ]
+    out.table(rows, ("quantity", "value", "80 % interval", "limited by"))
+    out.text()
+    chosen = [
+        {"what": what, "value": data[what]["value"], "reason": data[what]["reason"]}
+        for what in ("instance", "num_cores", "num_copies")
+    ]
+    out.table(chosen, ("what", "value", "reason"))
+    out.text()
+    available = data["hbm_bytes"]["available"]
+    memory = [
+        {"category": name, "size": size(value), "of the core": f"{value / available:.1%}"}
+        for name, value in data["hbm_bytes"].items()
+    ]
+    out.table(memory, ("category", "size", "of the core"), title="HBM of one core, simulated")
+    out.text()
+    for graph, least in data["bounds_ms"].items():
+        out.text(f"bound, not an estimate: {graph} takes at least {least:.4g} ms by documented peaks")
+    for line in data["assumptions"]:
+        out.text(f"assumed: {line}")
+    for line in data["notes"]:
+        out.text(f"note: {line}")
+
+
+def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
+    """Render a ranking for a person."""
+    out.text(f"{data['model']} on {len(data['ranked'])} machines, by {data['goal']}: simulated")
+    out.text()
+    rows = [
+        {
+            "instance": one["instance"]["value"],
+            "cores": one["num_cores"]["value"],
+            "copies": one["num_copies"]["value"],
+            "latency, ms": _of(one, "latency_ms"),
+            "requests/s": _of(one, "throughput_per_s"),
+            "tokens/s": _of(one, "tokens_per_s"),
+            "$/1M": _of(one, "usd_per_1m") or "no price",
+            "HBM": _of(one, "hbm_bytes_per_core"),
+        }
+        for one in data["ranked"]
+    ]
+    out.table(rows, tuple(rows[0]))
+    out.text()
+    best = data["best"]
+    out.text(f"best: {best['value']} ({best['reason']})")
+    for one in best["rejected"]:
+        out.text(f"  not {one['candidate']}: {one['reason']}")
+    for name, why in data["skipped"].items():
+        out.text(f"skipped {name}: {why}")
+
+
+def _of(one: Mapping[str, Any], name: str) -> str:
+    return "" if one[name] is None else _shown(name, one[name]["value"])
+
+
+def _shown(name: str, value: float) -> str:
+    return size(value) if "bytes" in name else cell(value)
+
+
+def _brief(data: Mapping[str, Any]) -> str:
+    quantity = data["tpot_ms"] or data["latency_ms"]
+    return f"{quantity['value']:.4g} ms (simulated)"

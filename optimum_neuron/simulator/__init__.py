@@ -1,0 +1,48 @@
+"""The performance simulator: work, device time, and what a user sees of both. Every number it gives is simulated.
+
+work/            graph to work: cycles by tile, passes, bytes, collectives; exact, no measured constant
+constants.py     what was fitted, from data/constants.json
+device_time.py   work to device time: documented rates and those constants
+stacks.py        serving stacks: buckets, batches, host path, by SDK
+serving.py       which graphs run how often for a request
+machine.py       instance, cores, copies, price
+decoders.py graphs.py compiled.py capture.py     the kinds of models
+bands.py quantity.py                             intervals, and the result
+entry.py ranking.py training.py                  `estimate`; all instances ranked; training
+
+>>> from optimum_neuron.simulator import estimate
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .entry import estimate
+    from .quantity import Estimate, Quantity
+    from .ranking import Comparison, compare
+    from .training import TrainingEstimate, estimate_training
+
+__all__ = [
+    "Comparison",
+    "Estimate",
+    "Quantity",
+    "TrainingEstimate",
+    "compare",
+    "estimate",
+    "estimate_training",
+]
+
+_MODULES = {
+    "Comparison": "ranking",
+    "Estimate": "quantity",
+    "Quantity": "quantity",
+    "TrainingEstimate": "training",
+    "compare": "ranking",
+    "estimate": "entry",
+    "estimate_training": "training",
+}
+
+__getattr__ = lazy_names(__name__, _MODULES)

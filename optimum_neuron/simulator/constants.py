@@ -1,0 +1,117 @@
+"""The fitted constants: a handful for each core generation, read from one versioned file with its provenance.
+
+`data/constants.json` is written by `tools/fit_simulator.py` from published measurements and by nobody else. Documented
+rates are not in it: they are in `optimum_neuron.hardware`. It knows no formula.
+
+    >>> constants().version
+    1
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+FORMAT = 1
+"""Of the file."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoreConstants:
+    """What one generation of cores does with its documented rates. All fitted, none for one model."""
+
+    dma_efficiency: float
+    """Part of the documented DMA rate that large reads reach."""
+    row_overhead_bytes: float
+    """What each contiguous piece of a weight costs beside its bytes."""
+    tensor_factor: float
+    """Cycles of a product over the cycles of its tiles."""
+    vector_factor: float
+    """Time of vector passes in a decoder over elements by lanes and clocks."""
+    graph_vector_factor: float
+    """The same for every other graph, whose elementwise operators the compiler fuses."""
+    softmax_factor: float
+    """The same for the three passes of a softmax."""
+    all_reduce_us: float
+    """Fixed time of one all-reduce."""
+    all_reduce_chip_us: float
+    """What each chip beyond the first adds to it."""
+    all_reduce_bytes_per_s: float
+    """Rate of an all-reduce."""
+    attention_read_us: float
+    """Time of one separate read of keys and values; documents give 1.3 us for the start of a transfer, twice."""
+    spill_factor: float
+    """Part of what does not fit SBUF that really goes through HBM: tiles of it are used before they are written."""
+    launch_us: float
+    """Fixed time of a run of a graph."""
+    flash_factor: float
+    """Part of the attention cost that is left with the fused kernel of SDK 2.19 and later."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostConstants:
+    """What one serving stack adds on the host."""
+
+    token_ms: float
+    """Once for each token of a batch."""
+    row_ms: float
+    """For each row of the batch."""
+    prefill_ms: Mapping[str, float] = dataclasses.field(hash=False)
+    """Once for each prompt, by instance family; "" for the others."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Band:
+    """80 % interval of a class of estimates: factors on the value."""
+
+    low: float
+    """Tenth percentile of published over predicted."""
+    high: float
+    """Ninetieth percentile."""
+    num_rows: int
+    """Published values that it rests on; 0 where there are none and the band is a judgment."""
+    basis: str
+    """Where it comes from, in words."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Constants:
+    """Everything that was fitted."""
+
+    version: int
+    """Raised with every fit."""
+    fitted_on: str
+    """What was fitted on, and when."""
+    cores: Mapping[int, CoreConstants] = dataclasses.field(hash=False)
+    """By core generation."""
+    hosts: Mapping[str, HostConstants] = dataclasses.field(hash=False)
+    """By serving stack, see `host.STACKS`."""
+    copy_bytes_per_s: float
+    """Rate of copies between host and device."""
+    training_mfu: float
+    """Share of the peak that training reaches; operator-level models did no better."""
+    bands: Mapping[str, Band] = dataclasses.field(hash=False)
+    """By class of estimates."""
+
+
+def parse(data: Mapping[str, Any]) -> Constants:
+    """Read the plain data of a constants file."""
+    assert data["format"] == FORMAT, f"constants of format {data['format']}"
+    plain = {name: value for name, value in data.items() if name not in ("format", "cores", "hosts", "bands")}
+    return Constants(
+        **plain,
+        cores={int(name): CoreConstants(**values) for name, values in data["cores"].items()},
+        hosts={name: HostConstants(**values) for name, values in data["hosts"].items()},
+        bands={name: Band(**values) for name, values in data["bands"].items()},
+    )
+
+
+@functools.cache
+def constants() -> Constants:
+    """The constants that this version ships."""
+    text = resources.files(__package__).joinpath("data/constants.json").read_text()
+    return parse(json.loads(text))

@@ -1,0 +1,302 @@
+"""Estimate of a decoder: prompts, tokens, memory and money, from its sizes alone or from its compiled graphs.
+
+decoder_estimate(sizes, request, machine, name="llama")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..compiler.memory import MICROCODE_BYTES
+from ..core import AutoCast, Choice
+from ..errors import ConfigError, DeviceMemoryError, refusal
+from ..hardware import legal_core_counts
+from .bands import band_of
+from .constants import Band
+from .machine import Machine, choose_copies, choose_cores, positive
+from .quantity import Estimate, Quantity
+from .serving import ServingPlan, plan_serving, serving_times
+from .stacks import DEFAULT_SDK, Stack, choose_stack
+from .work.decoder import Layout, cache_bytes, parameter_bytes
+from .work.record import Work
+from .work.sizes import DecoderSizes
+
+WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "float8_e4m3": 1.0}
+"""Bytes of a weight by dtype."""
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3"}
+"""Short names."""
+DEFAULT_SEQUENCE_LENGTH = 4096
+"""Where the model allows more."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecoderRequest:
+    """What is asked of a decoder."""
+
+    batch_size: int = 1
+    """Rows of a step, which are compiled."""
+    sequence_length: int | None = None
+    """Tokens of a row, prompt and answer; None for the model's own, at most 4096."""
+    output_length: int | None = None
+    """Tokens of an answer; None for half of the sequence."""
+    tensor_parallel_size: int | None = None
+    """Cores of a copy; None for the fewest that hold it."""
+    data_parallel_size: int | None = None
+    """Copies; None for as many as the instance holds."""
+    concurrency: int | None = None
+    """Requests that arrive together; None for the batch."""
+    dtype: str | None = None
+    """Of the weights; None for the checkpoint's, bfloat16 for a float32 one."""
+    auto_cast: AutoCast | None = None
+    """Rounding of float32 products."""
+    sdk: str | None = None
+    """Release of the Neuron SDK."""
+    stack: str | None = None
+    """Serving stack."""
+
+    def resolved(self, sizes: DecoderSizes) -> DecoderRequest:
+        """With every size filled in and checked.
+
+        Raises:
+            ConfigError: a size is out of range, or sizes contradict each other.
+        """
+        limit = sizes.max_positions
+        length = self.sequence_length or min(limit or DEFAULT_SEQUENCE_LENGTH, DEFAULT_SEQUENCE_LENGTH)
+        positive("batch_size", self.batch_size)
+        positive("sequence_length", length)
+        output = self.output_length if self.output_length is not None else max(length // 2, 1)
+        if positive("output_length", output) >= length:
+            raise ConfigError(
+                refusal(
+                    asked=f"output_length={output} with sequence_length={length}",
+                    found="no room for a prompt",
+                    why="the sequence is prompt and answer",
+                    do=f"pass an output_length below {length}, or a longer sequence_length",
+                )
+            )
+        dtype = DTYPES.get(self.dtype or "", self.dtype) or _default_dtype(sizes)
+        if dtype not in WEIGHT_BYTES:
+            raise ConfigError(
+                refusal(
+                    asked=f"dtype={self.dtype!r}",
+                    found="no dtype of weights that is estimated",
+                    why=f"known are {', '.join(WEIGHT_BYTES)}",
+                    do="use one of them",
+                )
+            )
+        if self.concurrency is not None:
+            positive("concurrency", self.concurrency)
+        return dataclasses.replace(self, sequence_length=length, output_length=output, dtype=dtype)
+
+
+def _default_dtype(sizes: DecoderSizes) -> str:
+    return sizes.dtype if sizes.dtype in WEIGHT_BYTES and sizes.dtype != "float32" else "bfloat16"
+
+
+def decoder_layout(request: DecoderRequest, stack: Stack, num_cores: int) -> Layout:
+    """How a resolved request puts a model on cores."""
+    assert request.dtype is not None
+    return Layout(
+        num_cores=num_cores,
+        weight_bytes=WEIGHT_BYTES[request.dtype],
+        cache_bytes=4 if request.dtype == "float32" else 2,
+        replicate_kv_heads=stack.replicate_kv_heads,
+    )
+
+
+def decoder_memory(sizes: DecoderSizes, request: DecoderRequest, layout: Layout, machine: Machine) -> dict[str, int]:
+    """HBM of one core by category; scratch is the widest moment of a prompt."""
+    assert request.sequence_length is not None
+    widest = max((p.columns for layer in sizes.layers for p in layer.projections), default=sizes.hidden)
+    rows = request.sequence_length
+    return {
+        "weights": parameter_bytes(sizes, layout),
+        "kv_cache": cache_bytes(sizes, layout, batch_size=request.batch_size, slots=request.sequence_length),
+        "scratch": 2 * rows * (2 * sizes.hidden + widest // layout.num_cores),
+        "code": MICROCODE_BYTES * machine.rates.num_physical,
+    }
+
+
+def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Machine, *, name: str) -> Estimate:
+    """Estimate a decoder.
+
+    Raises:
+        ConfigError: a size, dtype, SDK or core count is not possible.
+        DeviceMemoryError: it does not fit; the message has the table and what would fit.
+    """
+    request = request.resolved(sizes)
+    assert request.sequence_length is not None and request.output_length is not None
+    stack = choose_stack(request.sdk, request.stack)
+
+    def memory_on(num_cores: int) -> dict[str, int]:
+        return decoder_memory(sizes, request, decoder_layout(request, stack.value, num_cores), machine)
+
+    def fits(num_cores: int) -> bool:
+        return sum(memory_on(num_cores).values()) <= machine.hbm_bytes_per_core
+
+    num_cores = choose_cores(machine, request.tensor_parallel_size, fits)
+    if not fits(num_cores.value):
+        counts = [n for n in legal_core_counts(machine.instance.value).counts if fits(n)]
+        raise _does_not_fit(name, machine, num_cores.value, memory_on(num_cores.value), counts)
+    plan = plan_serving(
+        sizes,
+        stack.value,
+        decoder_layout(request, stack.value, num_cores.value),
+        batch_size=request.batch_size,
+        sequence_length=request.sequence_length,
+        input_length=request.sequence_length - request.output_length,
+        output_length=request.output_length,
+        concurrency=request.concurrency,
+    )
+    notes = _notes(sizes, machine, request.sequence_length)
+    return serving_estimate(
+        plan,
+        machine,
+        name=name,
+        kind="mixture" if sizes.is_mixture else "decoder",
+        num_cores=num_cores,
+        num_copies=choose_copies(machine, num_cores.value, request.data_parallel_size),
+        memory=memory_on(num_cores.value),
+        assumptions=_assumptions(request, stack, machine, sizes),
+        notes=notes,
+    )
+
+
+def serving_estimate(
+    plan: ServingPlan,
+    machine: Machine,
+    *,
+    name: str,
+    kind: str,
+    num_cores: Choice[int],
+    num_copies: Choice[int],
+    memory: dict[str, int],
+    assumptions: tuple[str, ...],
+    notes: tuple[str, ...] = (),
+) -> Estimate:
+    """Time a plan and put every quantity and its interval together."""
+    instance, rates = machine.instance.value, machine.rates
+    times = serving_times(
+        plan,
+        rates,
+        machine.fitted,
+        machine.constants.hosts[plan.stack.host],
+        family=instance.family,
+        num_chips=machine.num_chips(num_cores.value),
+    )
+    tokens = num_copies.value * times.tokens_per_s(plan)
+    prefill, decode = plan.prefill.total, plan.decode.total
+    limits = {"prefill": times.prefill.limited_by, "decode": times.decode.limited_by}
+
+    def band(metric: str) -> Band:
+        return band_of(kind, metric, machine.target, machine.constants)
+
+    answer_s = times.ttft_s + plan.output_length * times.tpot_s
+    quantities = {
+        "ttft_ms": Quantity.of(times.ttft_s * 1e3, band("ttft_ms"), limits["prefill"]),
+        "tpot_ms": Quantity.of(times.tpot_s * 1e3, band("tpot_ms"), limits["decode"]),
+        "latency_ms": Quantity.inverse(answer_s * 1e3, band("tokens_per_s"), limits["decode"]),
+        "throughput_per_s": Quantity.of(tokens / plan.output_length, band("tokens_per_s"), limits["decode"]),
+        "tokens_per_s": Quantity.of(tokens, band("tokens_per_s"), limits["decode"]),
+        "hbm_bytes_per_core": Quantity.of(sum(memory.values()), band("hbm_bytes_per_core"), _largest(memory)),
+        "hbm_bytes_per_step": Quantity.of(decode.hbm_bytes, band("hbm_bytes_per_step"), _read(decode)),
+        "mfu": Quantity.of(
+            prefill.product_flops / times.prefill.total_s / rates.peak_flops_per_s, band("mfu"), limits["prefill"]
+        ),
+        "mbu": Quantity.of(
+            decode.hbm_bytes / times.decode.total_s / rates.hbm_bytes_per_s, band("mbu"), limits["decode"]
+        ),
+    }
+    if machine.price_usd_per_h is not None:
+        usd = machine.price_usd_per_h / 3600 / tokens * 1e6
+        quantities["usd_per_1m"] = Quantity.inverse(usd, band("tokens_per_s"), limits["decode"])
+    else:
+        notes = (*notes, machine.price_source)
+    return Estimate(
+        model=name,
+        kind=kind,
+        instance=Choice(value=instance.name, reason=machine.instance.reason),
+        target=machine.target.name,
+        num_cores=num_cores,
+        num_copies=num_copies,
+        quantities=quantities,
+        memory=memory,
+        available_bytes=machine.hbm_bytes_per_core,
+        bounds={
+            "prefill": 1e3
+            * max(prefill.product_flops / rates.peak_flops_per_s, prefill.hbm_bytes / rates.hbm_bytes_per_s),
+            "decode": 1e3
+            * max(decode.product_flops / rates.peak_flops_per_s, decode.hbm_bytes / rates.hbm_bytes_per_s),
+        },
+        parts_ms={
+            graph: {engine: 1e3 * seconds for engine, seconds in time.parts_s.items()}
+            for graph, time in ((plan.prefill.name, times.prefill), (plan.decode.name, times.decode))
+        },
+        assumptions=assumptions,
+        notes=notes,
+    )
+
+
+def _largest(memory: dict[str, int]) -> str:
+    return max(memory, key=lambda name: memory[name])
+
+
+def _read(work: Work) -> str:
+    return "weights" if work.weight_bytes >= work.state_bytes else "kv_cache"
+
+
+def _assumptions(
+    request: DecoderRequest, stack: Choice[Stack], machine: Machine, sizes: DecoderSizes
+) -> tuple[str, ...]:
+    assert request.sequence_length is not None and request.output_length is not None
+    together = request.concurrency or request.batch_size
+    return (
+        f"serving stack {stack.value.name}: {stack.reason}",
+        f"Neuron SDK {request.sdk or DEFAULT_SDK}",
+        f"{together} requests arrive together, {request.sequence_length - request.output_length} prompt tokens and "
+        f"{request.output_length} output tokens each, compiled for {request.batch_size} rows of "
+        f"{request.sequence_length} tokens",
+        f"weights in {request.dtype}, products at the 16-bit rate",
+        f"read from a configuration with {sizes.num_parameters:,} parameters; no weights were read",
+        machine.price_source,
+        f"constants version {machine.constants.version}, {machine.constants.fitted_on}",
+    )
+
+
+def _notes(sizes: DecoderSizes, machine: Machine, sequence_length: int) -> tuple[str, ...]:
+    notes = []
+    if sizes.max_positions is not None and sequence_length > sizes.max_positions:
+        notes.append(
+            f"the configuration allows {sizes.max_positions} positions: the time of {sequence_length} is estimated, "
+            "what the model would say is another matter"
+        )
+    if sizes.is_mixture:
+        notes.append("mixture of experts: one published model, so the intervals are wide")
+    if machine.target.core.generation == 3:
+        notes.append("Trainium2: few published values, none of prompts over many chips; the intervals are wide")
+    if machine.target.core.generation >= 4:
+        notes.append("Trainium3: no published value; an extrapolation by documented rates that nothing validates")
+    return tuple(notes)
+
+
+def _does_not_fit(
+    name: str, machine: Machine, num_cores: int, memory: dict[str, int], counts: list[int]
+) -> DeviceMemoryError:
+    instance, available = machine.instance.value, machine.hbm_bytes_per_core
+    total = sum(memory.values())
+    table = "\n".join(f"  {what:<9} {size / 2**30:9.3f} GiB" for what, size in {**memory, "total": total}.items())
+    if counts:
+        change = f"pass tensor_parallel_size={counts[0]}"
+    elif memory["kv_cache"] > total / 2:
+        change = "pass a smaller batch_size or sequence_length: most of it is cache"
+    else:
+        change = f"take a larger instance: {instance.name} has {machine.num_logical_cores} cores, or dtype='int8'"
+    return DeviceMemoryError(
+        refusal(
+            asked=f"{name} on {num_cores} cores of {instance.name}",
+            found=f"each core needs {total / 2**30:.2f} GiB of {available / 2**30:.0f} GiB\n{table}\n",
+            why="weights are split over the cores of a copy, and a cache is compiled for its whole batch",
+            do=change,
+        ),
+        details={"hbm_bytes": memory, "available": available, "fitting_core_counts": counts},
+    )

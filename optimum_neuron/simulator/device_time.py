@@ -1,0 +1,119 @@
+"""Work to device time: documented rates, and the few constants of a core generation.
+
+    time = launch + max(tensor engine, DMA) + vector engine + links + separate reads
+
+Data moves at the rate of the DMA engines, which is below that of HBM (272 against 410 GB/s for each NeuronCore-v2), and
+DMA overlaps with products; vector passes wait for both. It knows nothing of hosts, batches or prices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..hardware import Target
+from .constants import CoreConstants
+from .work.record import Work
+
+SOFTMAX_PASSES = 3
+"""Largest score, sum of exponentials, quotient."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoreRates:
+    """Documented rates of one logical core."""
+
+    tensor_hz: float
+    """Cycles of the tensor engine each second, of all physical cores of a logical one."""
+    vector_elements_per_s: float
+    """Elements that the vector and scalar engines pass each second."""
+    dma_bytes_per_s: float
+    """Rate of the DMA engines."""
+    hbm_bytes_per_s: float
+    """Rate of the device memory."""
+    peak_flops_per_s: float
+    """Published 16-bit peak."""
+    num_physical: int
+    """Physical cores of a logical one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceTime:
+    """Simulated time of one run on the device."""
+
+    total_s: float
+    """All of it."""
+    parts_s: dict[str, float]
+    """Time of each engine; those of tensor and dma overlap."""
+
+    @property
+    def limited_by(self) -> str:
+        """The engine that takes longest."""
+        return max(self.parts_s, key=lambda name: self.parts_s[name])
+
+
+def core_rates(target: Target, lnc: int | None = None) -> CoreRates:
+    """Documented rates of a logical core of a target."""
+    core = target.core
+    physical = target.chip.default_lnc if lnc is None else lnc
+    dma = core.dma_bytes_per_s or target.chip.hbm_bytes_per_s / target.chip.num_cores
+    clocks = [engine.clock_ghz for engine in (core.tensor, core.vector, core.scalar)]
+    tensor_ghz, vector_ghz, scalar_ghz = (clock if clock is not None else _V1_GHZ for clock in clocks)
+    return CoreRates(
+        tensor_hz=physical * tensor_ghz * 1e9,
+        vector_elements_per_s=physical * 128 * (vector_ghz + scalar_ghz) * 1e9,
+        dma_bytes_per_s=physical * dma,
+        hbm_bytes_per_s=physical * target.chip.hbm_bytes_per_s / target.chip.num_cores,
+        peak_flops_per_s=physical * target.chip.tflops["bfloat16"] * 1e12 / target.chip.num_cores,
+        num_physical=physical,
+    )
+
+
+_V1_GHZ = 0.5
+"""NeuronCore-v1: 16 TFLOPS are 128x128 multiply-adds at this clock; its engines' clocks are not published."""
+
+
+def device_time(
+    work: Work,
+    rates: CoreRates,
+    fitted: CoreConstants,
+    *,
+    decoder: bool,
+    num_chips: int = 1,
+    tiled: bool = False,
+    flash: bool = True,
+) -> DeviceTime:
+    """Time of one run of one graph.
+
+    Args:
+        work: of one core.
+        rates: documented rates of that core.
+        fitted: constants of its generation.
+        decoder: whether it is a decoder; other graphs have another cost of vector passes.
+        num_chips: chips whose cores run it together.
+        tiled: weights were laid out in tiles ahead of time, so that DMA finds them in one piece.
+        flash: attention of prompts is the fused kernel.
+    """
+    attention = fitted.flash_factor if flash and decoder else 1.0
+    vector = fitted.vector_factor if decoder else fitted.graph_vector_factor
+    rows = 0.0 if tiled else fitted.row_overhead_bytes * work.weight_rows
+    dma_rate = rates.dma_bytes_per_s * fitted.dma_efficiency
+    tensor_s = (work.tensor_cycles + attention * work.attention_cycles) * fitted.tensor_factor / rates.tensor_hz
+    moved = work.weight_bytes + rows + work.state_bytes + fitted.spill_factor * work.spill_bytes
+    dma_s = moved / dma_rate
+    passes = vector * work.vector_elements
+    passes += attention * fitted.softmax_factor * SOFTMAX_PASSES * work.softmax_elements
+    vector_s = passes / rates.vector_elements_per_s
+    reads_s = work.attention_reads * fitted.attention_read_us * 1e-6 / rates.num_physical
+    each_us = fitted.all_reduce_us + (num_chips - 1) * fitted.all_reduce_chip_us
+    link_s = work.num_collectives * each_us * 1e-6 + work.collective_bytes / fitted.all_reduce_bytes_per_s
+    launch_s = fitted.launch_us * 1e-6
+    return DeviceTime(
+        total_s=launch_s + max(tensor_s, dma_s) + vector_s + reads_s + link_s,
+        parts_s={
+            "tensor": tensor_s,
+            "dma": dma_s + reads_s,
+            "vector": vector_s,
+            "link": link_s,
+            "launch": launch_s,
+        },
+    )

@@ -1,0 +1,129 @@
+"""Estimate of a model of one forward: every graph is a run, copies run side by side.
+
+Work comes from the graphs that an export would compile, or from a compiled program, or from any torch.fx graph.
+"""
+
+from __future__ import annotations
+
+from ..core import Choice
+from .bands import band_of
+from .device_time import device_time
+from .machine import Machine, choose_copies
+from .quantity import Estimate, Quantity
+from .work.record import GraphWork
+
+CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")
+MOSTLY = 0.5
+"""Share of the product operations from which convolutions decide what a model is."""
+TASKS_OF_IMAGES = ("image", "depth", "object-detection", "semantic")
+"""Parts of the names of tasks that take a picture."""
+
+
+def kind_of_graph(work: GraphWork, task: str | None) -> str:
+    """Class of a model of one forward, which decides its intervals."""
+    total = work.total.product_flops
+    convolved = sum(s.count * s.work.product_flops for s in work.steps if s.name in CONVOLUTIONS)
+    if total and convolved > MOSTLY * total:
+        return "cnn"
+    if task is None or task.startswith("zero-shot") or "audio" in task:
+        return "graph"
+    return "vit" if any(part in task for part in TASKS_OF_IMAGES) else "encoder"
+
+
+def graph_estimate(
+    work: GraphWork,
+    machine: Machine,
+    *,
+    name: str,
+    rows: int,
+    memory: dict[str, int],
+    task: str | None = None,
+    num_copies: int | None = None,
+    assumptions: tuple[str, ...] = (),
+) -> Estimate:
+    """Estimate one graph on one core, with copies on the others.
+
+    Args:
+        work: of one run.
+        machine: where.
+        name: of the model.
+        rows: inferences of one run.
+        memory: HBM by category.
+        task: what the model is for; None where nobody says.
+        num_copies: copies side by side; None for as many as the instance has cores.
+        assumptions: what the caller assumed.
+    """
+    copies = choose_copies(machine, 1, num_copies)
+    kind, rates, total = kind_of_graph(work, task), machine.rates, work.total
+    device = device_time(total, rates, machine.fitted, decoder=False, tiled=True)
+    host_s = total.host_bytes / machine.constants.copy_bytes_per_s
+    run_s = device.total_s + host_s
+    parts = {**device.parts_s, "host": host_s}
+    limited_by = max(parts, key=lambda part: parts[part])
+    per_s = copies.value * rows / run_s
+    memory_limit = max(memory, key=lambda part: memory[part])
+
+    def of(metric: str, value: float) -> Quantity:
+        return Quantity.of(value, band_of(kind, metric, machine.target, machine.constants), limited_by)
+
+    quantities = {
+        "latency_ms": of("latency_ms", run_s * 1e3),
+        "throughput_per_s": of("throughput_per_s", per_s),
+        "hbm_bytes_per_core": Quantity.of(
+            sum(memory.values()),
+            band_of(kind, "hbm_bytes_per_core", machine.target, machine.constants),
+            memory_limit,
+        ),
+        "hbm_bytes_per_step": of("hbm_bytes_per_step", total.hbm_bytes),
+        "mfu": of("mfu", total.product_flops / device.total_s / rates.peak_flops_per_s),
+        "mbu": of("mbu", total.hbm_bytes / device.total_s / rates.hbm_bytes_per_s),
+    }
+    notes = list(_notes(kind, machine, work))
+    if machine.price_usd_per_h is not None:
+        usd = machine.price_usd_per_h / 3600 / per_s * 1e6
+        band = band_of(kind, "throughput_per_s", machine.target, machine.constants)
+        quantities["usd_per_1m"] = Quantity.inverse(usd, band, limited_by)
+    else:
+        notes.append(machine.price_source)
+    return Estimate(
+        model=name,
+        kind=kind,
+        instance=Choice(value=machine.instance.value.name, reason=machine.instance.reason),
+        target=machine.target.name,
+        num_cores=Choice(value=1, reason="a model of one forward runs on one core"),
+        num_copies=copies,
+        quantities=quantities,
+        memory=memory,
+        available_bytes=machine.hbm_bytes_per_core,
+        bounds={
+            "run": 1e3 * max(total.product_flops / rates.peak_flops_per_s, total.hbm_bytes / rates.hbm_bytes_per_s)
+        },
+        parts_ms={work.name: {part: 1e3 * seconds for part, seconds in parts.items()}},
+        assumptions=(
+            *assumptions,
+            f"{rows} rows for each run, one run at a time on each of {copies.value} cores",
+            machine.price_source,
+            f"constants version {machine.constants.version}, {machine.constants.fitted_on}",
+        ),
+        notes=tuple(notes),
+        unknown={op: 1 / max(work.num_calls, 1) for op in work.unknown},
+    )
+
+
+def _notes(kind: str, machine: Machine, work: GraphWork) -> tuple[str, ...]:
+    notes = []
+    if kind == "graph":
+        notes.append(
+            "no published value of this class of model: real graphs were up to 2.5 times slower than such sums"
+        )
+    if machine.target.core.generation == 3:
+        notes.append("Trainium2: no published value of models of one forward; the intervals are wide")
+    if machine.target.core.generation >= 4:
+        notes.append("Trainium3: no published value; an extrapolation by documented rates that nothing validates")
+    if work.unknown:
+        count = sum(step.count for step in work.steps if step.work.num_unknown)
+        share = count / max(work.num_calls, 1)
+        notes.append(
+            f"{count} calls ({share:.1%}) of {', '.join(work.unknown)} are not counted: sizes depend on values"
+        )
+    return tuple(notes)

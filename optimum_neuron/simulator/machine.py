@@ -1,0 +1,159 @@
+"""Where an estimate runs: instance, cores of a copy, copies, price; each checked, each with its reason.
+
+machine = choose_machine("inf2.48xlarge", num_cores=24)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from ..core import Choice
+from ..errors import ConfigError, refusal
+from ..hardware import (
+    InstanceSpec,
+    Target,
+    legal_core_counts,
+    require_compilable,
+    require_core_count,
+    resolve_instance,
+    resolve_target,
+)
+from .constants import Constants, CoreConstants, constants
+from .device_time import CoreRates, core_rates
+
+MAX_SIZE = 2**20
+"""Rows, tokens and copies beyond this are taken for a slip."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """An instance as an estimate sees it."""
+
+    instance: Choice[InstanceSpec]
+    """The instance, and why."""
+    target: Target
+    """Its compile target."""
+    price_usd_per_h: float | None
+    """Price of the instance; None where nobody published one and none was given."""
+    price_source: str
+    """Where the price is from, or what to do."""
+
+    @property
+    def rates(self) -> CoreRates:
+        """Documented rates of a logical core."""
+        return core_rates(self.target)
+
+    @property
+    def constants(self) -> Constants:
+        """What was fitted."""
+        return constants()
+
+    @property
+    def fitted(self) -> CoreConstants:
+        """Constants of the core's generation."""
+        return self.constants.cores[self.target.core.generation]
+
+    @property
+    def num_logical_cores(self) -> int:
+        """Cores that programs can be put on."""
+        return self.instance.value.num_logical_cores()
+
+    @property
+    def hbm_bytes_per_core(self) -> int:
+        """Memory of one."""
+        return self.target.hbm_bytes_per_core()
+
+    def num_chips(self, num_cores: int) -> int:
+        """Chips that a copy on `num_cores` cores takes."""
+        return -(-num_cores // self.target.logical_cores_per_chip())
+
+
+def choose_machine(instance: str | None, *, price: float | None = None) -> Machine:
+    """Resolve an instance and its price.
+
+    Raises:
+        ConfigError: the name is unknown, the target cannot be compiled for, or the price is no price.
+    """
+    chosen = resolve_instance(instance)
+    target = resolve_target(chosen.value.name).value
+    require_compilable(target)
+    if price is not None and not 0 < price < 1e5:
+        raise ConfigError(
+            refusal(
+                asked=f"price={price}",
+                found="no price of an instance",
+                why="it is in US dollars for one hour of the instance",
+                do="pass a number such as 0.76",
+            )
+        )
+    listed = chosen.value.price_on_demand_usd_per_h
+    if price is not None:
+        source = f"${price:g} an hour, as given"
+    elif listed is not None:
+        source = f"${listed:g} an hour: {chosen.value.source('price_on_demand_usd_per_h')}"
+    else:
+        source = f"no price of {chosen.value.name} is published: pass --price"
+    return Machine(instance=chosen, target=target, price_usd_per_h=price or listed, price_source=source)
+
+
+def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], bool]) -> Choice[int]:
+    """Cores of one copy: those that were asked for, if legal, else the fewest legal ones that hold the model.
+
+    Args:
+        machine: where.
+        num_cores: as asked; None to choose.
+        fits: whether a copy fits that many cores.
+
+    Raises:
+        ConfigError: the count is not legal on the instance; the message lists the legal ones.
+    """
+    instance = machine.instance.value
+    if num_cores is not None:
+        require_core_count(instance, positive("tensor_parallel_size", num_cores))
+        return Choice(value=num_cores, reason=f"tensor_parallel_size={num_cores}")
+    counts = legal_core_counts(instance).counts
+    for count in counts:
+        if fits(count):
+            return Choice(value=count, reason=f"fewest legal cores of {instance.name} that hold a copy")
+    return Choice(value=counts[-1], reason=f"all cores of {instance.name}: fewer do not hold a copy")
+
+
+def choose_copies(machine: Machine, num_cores: int, num_copies: int | None) -> Choice[int]:
+    """Copies of a model on the instance, each on `num_cores` cores.
+
+    Raises:
+        ConfigError: the instance has not as many cores.
+    """
+    room = machine.num_logical_cores // num_cores
+    if num_copies is None:
+        return Choice(value=room, reason=f"{machine.num_logical_cores} cores hold {room} of {num_cores}")
+    if positive("data_parallel_size", num_copies) > room:
+        raise ConfigError(
+            refusal(
+                asked=f"data_parallel_size={num_copies} with {num_cores} cores each",
+                found=f"{machine.instance.value.name} has {machine.num_logical_cores} cores",
+                why="copies do not share cores",
+                do=f"pass data_parallel_size={room} or less",
+            ),
+            details={"most": room},
+        )
+    return Choice(value=num_copies, reason=f"data_parallel_size={num_copies}")
+
+
+def positive(name: str, value: int) -> int:
+    """Return a size, or refuse one that is none.
+
+    Raises:
+        ConfigError: it is below one, beyond any machine, or no whole number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_SIZE:
+        raise ConfigError(
+            refusal(
+                asked=f"{name}={value!r}",
+                found="no size that a run can have",
+                why=f"sizes are whole numbers from 1 to {MAX_SIZE}",
+                do="pass one of them",
+            )
+        )
+    return value

@@ -1,0 +1,121 @@
+"""The result of an estimate: quantities with 80 % intervals, what limits each, and everything that was assumed.
+
+An interval is a class's band around the value: the tenth and ninetieth percentile of published over predicted, where
+each prediction was made without the family of its model.
+
+    >>> Quantity.of(100.0, Band(low=0.9, high=1.2, num_rows=5, basis="x"), "dma").high
+    120.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ..core import Choice
+from .constants import Band
+
+QUANTITIES = {
+    "ttft_ms": "until every request of a batch has its first token",
+    "tpot_ms": "between output tokens",
+    "latency_ms": "of one request: prompt and answer, or one run",
+    "throughput_per_s": "requests of all copies on the instance",
+    "tokens_per_s": "output tokens of all copies on the instance",
+    "usd_per_1m": "for a million output tokens, or requests where there are none",
+    "hbm_bytes_per_core": "weights, cache, scratch and code",
+    "hbm_bytes_per_step": "read by one core in a decode step, or in one run",
+    "mfu": "share of the 16-bit peak, in prefill or in one run",
+    "mbu": "share of the HBM bandwidth, in a decode step or in one run",
+}
+"""What an estimate says, by name, with the meaning of each."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """One simulated number."""
+
+    value: float
+    """The estimate."""
+    low: float
+    """Lower end of the 80 % interval."""
+    high: float
+    """Upper end."""
+    limited_by: str
+    """What would have to be quicker, larger or cheaper for it to be better."""
+
+    @classmethod
+    def of(cls, value: float, band: Band, limited_by: str) -> Quantity:
+        """A value with a class's band around it."""
+        return cls(value=value, low=value * band.low, high=value * band.high, limited_by=limited_by)
+
+    @classmethod
+    def exact(cls, value: float, limited_by: str) -> Quantity:
+        """A value that is counted and not estimated."""
+        return cls(value=value, low=value, high=value, limited_by=limited_by)
+
+    @classmethod
+    def inverse(cls, value: float, band: Band, limited_by: str) -> Quantity:
+        """A value that falls as the time grows whose band is given."""
+        return cls(value=value, low=value / band.high, high=value / band.low, limited_by=limited_by)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a model would take on an instance. Every number is simulated."""
+
+    model: str
+    """What was estimated."""
+    kind: str
+    """Class of model, which decides the intervals: decoder, mixture, encoder, vit, cnn, diffusion, graph."""
+    instance: Choice[str]
+    """Instance, and why."""
+    target: str
+    """Compile target."""
+    num_cores: Choice[int]
+    """Logical cores of one copy, and why."""
+    num_copies: Choice[int]
+    """Copies on the instance, and why."""
+    quantities: Mapping[str, Quantity] = dataclasses.field(hash=False)
+    """By the names in `QUANTITIES`; what a model does not have is left out."""
+    memory: Mapping[str, int] = dataclasses.field(hash=False)
+    """HBM of one core by category, in bytes."""
+    available_bytes: int
+    """HBM that a core has."""
+    bounds: Mapping[str, float] = dataclasses.field(hash=False)
+    """Least times by documented peaks alone: bounds, never estimates."""
+    parts_ms: Mapping[str, Mapping[str, float]] = dataclasses.field(hash=False)
+    """Time of each engine, by graph; tensor and dma overlap."""
+    assumptions: tuple[str, ...]
+    """What was assumed."""
+    notes: tuple[str, ...] = ()
+    """What makes the estimate weaker than others, or incomplete."""
+    unknown: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
+    """Operators whose work is not known, with their share of the calls."""
+    simulated: bool = True
+    """Always."""
+
+    def __getattr__(self, name: str) -> Quantity | None:
+        if name in QUANTITIES:
+            return self.quantities.get(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: each quantity under its own name, None where the model has none."""
+        told = {name: dataclasses.asdict(q) if (q := self.quantities.get(name)) else None for name in QUANTITIES}
+        return {
+            "simulated": True,
+            "model": self.model,
+            "kind": self.kind,
+            "instance": self.instance.to_dict(),
+            "target": self.target,
+            "num_cores": self.num_cores.to_dict(),
+            "num_copies": self.num_copies.to_dict(),
+            **told,
+            "hbm_bytes": {**self.memory, "total": sum(self.memory.values()), "available": self.available_bytes},
+            "bounds_ms": dict(self.bounds),
+            "parts_ms": {graph: dict(parts) for graph, parts in self.parts_ms.items()},
+            "assumptions": list(self.assumptions),
+            "notes": list(self.notes),
+            "unknown_operators": dict(self.unknown),
+        }

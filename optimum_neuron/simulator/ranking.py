@@ -1,0 +1,174 @@
+"""`compare`: a request on every instance and every legal core count that holds it, ranked; and the best, with why.
+
+compare("meta-llama/Llama-3.1-8B", optimize="cost").best.reason
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from ..core import Choice, Rejected
+from ..errors import ConfigError, DeviceMemoryError, nearest, refusal
+from ..hardware import INSTANCES, TARGETS, legal_core_counts
+from .entry import estimate
+from .quantity import Estimate, Quantity
+
+Goal = Literal["latency", "throughput", "cost"]
+
+_MOST_REJECTED = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One request on many machines, simulated."""
+
+    model: str
+    """What was estimated."""
+    goal: Goal
+    """What the ranking is by."""
+    ranked: tuple[Estimate, ...]
+    """What fits, best first; what has no value for the goal comes last."""
+    skipped: Mapping[str, str] = dataclasses.field(hash=False)
+    """Instances that cannot take it, with the reason."""
+    best: Choice[str]
+    """The first of them, why, and those that lost."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "simulated": True,
+            "model": self.model,
+            "goal": self.goal,
+            "best": self.best.to_dict(),
+            "ranked": [one.to_dict() for one in self.ranked],
+            "skipped": dict(self.skipped),
+        }
+
+
+def compare(
+    model: Any,
+    *,
+    optimize: Goal = "cost",
+    instance: str | None = None,
+    price: float | None = None,
+    tensor_parallel_size: int | None = None,
+    **options: Any,
+) -> Comparison:
+    """Estimate a request on every instance and legal core count that fits.
+
+    Args:
+        model: as for `estimate`.
+        optimize: "latency", "throughput" or "cost", what the ranking is by.
+        instance: a family, to stay within it; an instance, to compare its core counts; None for all.
+        price: of one instance; needs `instance` to name one.
+        tensor_parallel_size: only this core count; None for every legal one.
+        **options: as for `estimate`.
+
+    Raises:
+        ConfigError: the goal is unknown, a price names no instance, or nothing at all fits.
+    """
+    if optimize not in get_args(Goal):
+        raise ConfigError(
+            refusal(
+                asked=f"optimize={optimize!r}",
+                found="no such goal" + nearest(str(optimize), get_args(Goal)),
+                why=f"goals are {', '.join(get_args(Goal))}",
+                do="use one of them",
+            )
+        )
+    names = _candidates(instance)
+    if price is not None and len(names) > 1:
+        raise ConfigError(
+            refusal(
+                asked=f"price={price} for {len(names)} instances",
+                found="one price",
+                why="instances have different prices",
+                do="name the instance that it is for, or leave it out",
+            )
+        )
+    found: list[Estimate] = []
+    skipped: dict[str, str] = {}
+    for name in names:
+        try:
+            found += _on_instance(model, name, tensor_parallel_size, price, options)
+        except (DeviceMemoryError, ConfigError) as error:
+            if isinstance(error, ConfigError) and len(names) == 1:
+                raise
+            skipped[name] = str(error).splitlines()[0]
+    ranked = tuple(sorted(found, key=lambda one: _key(one, optimize)))
+    if not ranked:
+        raise ConfigError(
+            refusal(
+                asked=f"comparing {len(names)} instances",
+                found="; ".join(f"{name}: {why}" for name, why in skipped.items()),
+                why="none of them can take the request",
+                do="make the request smaller",
+            ),
+            details={"skipped": skipped},
+        )
+    return Comparison(
+        model=ranked[0].model, goal=optimize, ranked=ranked, skipped=skipped, best=_best(ranked, optimize)
+    )
+
+
+def _candidates(instance: str | None) -> list[str]:
+    from ..hardware import resolve_instance
+
+    families = [name for name, target in TARGETS.items() if target.compilable]
+    if instance is not None and instance.strip().lower() in families:
+        return [spec.name for spec in TARGETS[instance.strip().lower()].instances]
+    if instance is not None:
+        return [resolve_instance(instance).value.name]
+    return [name for name, spec in INSTANCES.items() if spec.family in families]
+
+
+def _on_instance(
+    model: Any, name: str, num_cores: int | None, price: float | None, options: Mapping[str, Any]
+) -> list[Estimate]:
+    first = estimate(model, instance=name, tensor_parallel_size=num_cores, price=price, **options)
+    if num_cores is not None or "tpot_ms" not in first.quantities:
+        return [first]
+    larger = [n for n in legal_core_counts(INSTANCES[name]).counts if n > first.num_cores.value]
+    return [
+        first,
+        *(estimate(model, instance=name, tensor_parallel_size=count, price=price, **options) for count in larger),
+    ]
+
+
+def _deciding(one: Estimate, goal: Goal) -> Quantity | None:
+    name = {"latency": "latency_ms", "throughput": "throughput_per_s", "cost": "usd_per_1m"}[goal]
+    return one.quantities.get(name)
+
+
+def _key(one: Estimate, goal: Goal) -> tuple[bool, float]:
+    quantity = _deciding(one, goal)
+    if quantity is None:
+        return True, 0.0
+    return False, -quantity.value if goal == "throughput" else quantity.value
+
+
+def _label(one: Estimate) -> str:
+    return f"{one.instance.value}, {one.num_copies.value} x {one.num_cores.value} cores"
+
+
+def _best(ranked: tuple[Estimate, ...], goal: Goal) -> Choice[str]:
+    unit = {"latency": "ms for a request", "throughput": "requests a second", "cost": "dollars for a million"}[goal]
+    first, *others = ranked
+    quantity = _deciding(first, goal)
+    if quantity is None:
+        return Choice(value=_label(first), reason="no price of these instances is published: pass --price")
+    rejected = []
+    for one in others[:_MOST_REJECTED]:
+        own = _deciding(one, goal)
+        if own is None:
+            rejected.append(Rejected(candidate=_label(one), reason="no price is published"))
+            continue
+        overlap = own.low <= quantity.high and quantity.low <= own.high
+        close = ", within the interval" if overlap else ""
+        rejected.append(Rejected(candidate=_label(one), reason=f"{own.value:.4g} {unit}{close}"))
+    direction = "most" if goal == "throughput" else "fewest"
+    return Choice(
+        value=_label(first), reason=f"{direction} {unit}: {quantity.value:.4g}, simulated", rejected=tuple(rejected)
+    )

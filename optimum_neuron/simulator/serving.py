@@ -1,0 +1,120 @@
+"""From device to user for decoders: which graphs run how often for a request, and what the host adds.
+
+    plan = plan_serving(sizes, stack, layout, batch_size=8, sequence_length=4096, output_length=256)
+    times = serving_times(plan, rates, fitted, host)
+
+A plan is work only, so that the same plan can be timed with other constants.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .constants import CoreConstants, HostConstants
+from .device_time import CoreRates, DeviceTime, device_time
+from .stacks import Stack, bucket
+from .work.decoder import Layout, decode_work, prefill_work
+from .work.record import GraphWork
+from .work.sizes import DecoderSizes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServingPlan:
+    """What a request of `input_length` tokens that asks for `output_length` makes the device do."""
+
+    stack: Stack
+    """The serving stack."""
+    prefill: GraphWork
+    """One run for prompts."""
+    num_prefills: int
+    """Runs until every row has its first token."""
+    decode: GraphWork
+    """One step, at the median context of an answer."""
+    batch_size: int
+    """Rows of a step."""
+    concurrency: int
+    """Requests that arrive together, at most the batch."""
+    input_length: int
+    """Tokens of a prompt."""
+    output_length: int
+    """Tokens of an answer."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServingTimes:
+    """Simulated times of a plan."""
+
+    ttft_s: float
+    """Until every request that arrived has its first token."""
+    tpot_s: float
+    """Between tokens."""
+    prefill: DeviceTime
+    """One run of the prefill graph on the device."""
+    decode: DeviceTime
+    """One step on the device."""
+
+    def tokens_per_s(self, plan: ServingPlan) -> float:
+        """Output tokens of one copy, prompts included in the time."""
+        return plan.concurrency * plan.output_length / (self.ttft_s + plan.output_length * self.tpot_s)
+
+
+def plan_serving(
+    sizes: DecoderSizes,
+    stack: Stack,
+    layout: Layout,
+    *,
+    batch_size: int,
+    sequence_length: int,
+    input_length: int,
+    output_length: int,
+    concurrency: int | None = None,
+) -> ServingPlan:
+    """Decide which graphs run, by the rules of the stack."""
+    arriving = min(concurrency or batch_size, batch_size)
+    prompt = sequence_length if stack.pads_prompt else min(bucket(input_length), bucket(sequence_length))
+    rows = 1 if stack.one_by_one else batch_size
+    median = input_length + output_length // 2 + 1
+    slots = sequence_length if stack.pads_cache else min(bucket(median), bucket(sequence_length))
+    return ServingPlan(
+        stack=stack,
+        prefill=prefill_work(sizes, layout, batch_size=rows, tokens=prompt),
+        num_prefills=arriving if stack.one_by_one else 1,
+        decode=decode_work(sizes, layout, batch_size=batch_size, slots=slots),
+        batch_size=batch_size,
+        concurrency=arriving,
+        input_length=input_length,
+        output_length=output_length,
+    )
+
+
+def serving_times(
+    plan: ServingPlan,
+    rates: CoreRates,
+    fitted: CoreConstants,
+    host: HostConstants,
+    *,
+    family: str,
+    num_chips: int = 1,
+) -> ServingTimes:
+    """Time a plan.
+
+    Args:
+        plan: what runs.
+        rates: documented rates of a core.
+        fitted: constants of its generation.
+        host: constants of the stack's host path.
+        family: instance family, whose host processor prepares prompts.
+        num_chips: chips whose cores run one copy.
+    """
+    stack = plan.stack
+    prefill, decode = (
+        device_time(graph.total, rates, fitted, decoder=True, num_chips=num_chips, tiled=stack.tiled, flash=stack.flash)
+        for graph in (plan.prefill, plan.decode)
+    )
+    prepare_ms = host.prefill_ms.get(family, host.prefill_ms[""])
+    return ServingTimes(
+        ttft_s=plan.num_prefills * prefill.total_s + prepare_ms * 1e-3,
+        tpot_s=decode.total_s + (host.token_ms + plan.concurrency * host.row_ms) * 1e-3,
+        prefill=prefill,
+        decode=decode,
+    )

@@ -1,0 +1,157 @@
+"""What runs a decoder on an instance: the serving stacks, by SDK, and what each of them does with buckets and batches.
+
+Published measurements differ by factors because of these rules, so an estimate says which it assumes. The facts are
+from published benchmark pages and from the libraries' own documentation; times are in `data/constants.json`.
+
+    >>> choose_stack("2.18").value.name, choose_stack(None).value.name
+    ('transformers-neuronx', 'vllm')
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from ..core import Choice
+from ..errors import ConfigError, nearest, refusal
+
+DEFAULT_SDK = "2.27"
+"""SDK that an estimate assumes."""
+FIRST_NXD_SDK = (2, 20)
+"""From here on decoders are served by libraries on NeuronX Distributed, with the fused attention kernel."""
+KNOWN_SDKS = ((2, 5), (2, 40))
+"""Releases for neuronx-cc that a version can name."""
+FIRST_BUCKET = 128
+"""Smallest bucket of a prompt or of a cache."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stack:
+    """How one serving stack uses the device."""
+
+    name: str
+    """As `--stack` takes it."""
+    what: str
+    """In words."""
+    host: str
+    """Whose host constants it has."""
+    tiled: bool
+    """Weights are laid out in tiles ahead of time."""
+    flash: bool
+    """Prompts use the fused attention kernel."""
+    replicate_kv_heads: bool
+    """Each core keeps one key-value head where there are more cores than heads."""
+    one_by_one: bool
+    """Prompts are processed one after the other, else all rows of the batch in one run."""
+    pads_prompt: bool
+    """A prompt is padded to the compiled sequence length, else to the next power of two."""
+    pads_cache: bool
+    """A step attends to the compiled sequence length, else to the next power of two."""
+
+
+_NXD = Stack(
+    name="nxd-inference",
+    what="NxD Inference: buckets are powers of two, prompts in one batch, fused attention",
+    host="nxd-inference",
+    tiled=False,
+    flash=True,
+    replicate_kv_heads=True,
+    one_by_one=False,
+    pads_prompt=False,
+    pads_cache=False,
+)
+
+STACKS: Mapping[str, Stack] = {
+    stack.name: stack
+    for stack in (
+        Stack(
+            name="transformers-neuronx",
+            what="Transformers NeuronX: buckets are powers of two, prompts in one batch, weights in tiles",
+            host="transformers-neuronx",
+            tiled=True,
+            flash=False,
+            replicate_kv_heads=False,
+            one_by_one=False,
+            pads_prompt=False,
+            pads_cache=False,
+        ),
+        Stack(
+            name="tgi",
+            what="Transformers NeuronX under TGI: prompts one by one, padded, as is the cache, to the sequence length",
+            host="transformers-neuronx",
+            tiled=True,
+            flash=False,
+            replicate_kv_heads=False,
+            one_by_one=True,
+            pads_prompt=True,
+            pads_cache=True,
+        ),
+        dataclasses.replace(
+            _NXD,
+            name="vllm",
+            what="NxD-based models under vLLM: prompts one by one, padded to the sequence length; steps in buckets",
+            host="vllm",
+            one_by_one=True,
+            pads_prompt=True,
+        ),
+        _NXD,
+    )
+}
+"""Serving stacks by name."""
+
+
+def choose_stack(sdk: str | None, stack: str | None = None) -> Choice[Stack]:
+    """The stack of an SDK, or the one that was asked for.
+
+    Args:
+        sdk: release such as "2.18" or "2.27.0"; None for the default.
+        stack: name in `STACKS`; None for the usual one of the SDK.
+
+    Raises:
+        ConfigError: there is no such stack, or the text is no release.
+    """
+    release = parse_sdk(sdk or DEFAULT_SDK)
+    if stack is not None:
+        if stack not in STACKS:
+            raise ConfigError(
+                refusal(
+                    asked=f"stack={stack!r}",
+                    found="no such serving stack" + nearest(stack, STACKS),
+                    why=f"known are {', '.join(STACKS)}",
+                    do="use one of them or leave it out",
+                )
+            )
+        return Choice(value=STACKS[stack], reason=f"stack={stack!r}: {STACKS[stack].what}")
+    name = "vllm" if release >= FIRST_NXD_SDK else "transformers-neuronx"
+    asked = f"usual with SDK {sdk}" if sdk else f"usual with SDK {DEFAULT_SDK}, the default"
+    return Choice(value=STACKS[name], reason=f"{asked}: {STACKS[name].what}")
+
+
+def parse_sdk(sdk: str) -> tuple[int, int]:
+    """The release as numbers.
+
+    Raises:
+        ConfigError: the text is no Neuron SDK release.
+    """
+    match = re.fullmatch(r"(\d+)\.(\d+)(\.\d+)?", sdk.strip())
+    release = (int(match.group(1)), int(match.group(2))) if match else None
+    if release is None or not KNOWN_SDKS[0] <= release <= KNOWN_SDKS[1]:
+        first, last = (".".join(map(str, known)) for known in KNOWN_SDKS)
+        raise ConfigError(
+            refusal(
+                asked=f"sdk={sdk!r}",
+                found="no release of the Neuron SDK that is known",
+                why="libraries and kernels changed between releases, and estimates with them",
+                do=f"pass a release from {first} to {last}, for example {DEFAULT_SDK}",
+            )
+        )
+    return release
+
+
+def bucket(tokens: int, limit: int | None = None) -> int:
+    """The power of two, from 128 on, that holds `tokens`; at most `limit`, rounded up likewise."""
+    size = FIRST_BUCKET
+    while size < tokens:
+        size *= 2
+    return size if limit is None else min(size, bucket(limit))

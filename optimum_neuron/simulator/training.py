@@ -1,0 +1,317 @@
+"""`estimate_training`: sequences and tokens per second, dollars, and the memory of a core while training a decoder.
+
+The time is one constant share of the peak, the median of what is published: operator-level models of a step were worse
+on other families. Pipeline stages wait for each other as GPipe's do (Huang et al. 2019). Memory is arithmetic.
+
+    estimate_training(config, instance="trn1.32xlarge").layout.reason
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..compiler.memory import MICROCODE_BYTES
+from ..core import Choice
+from ..errors import ConfigError, DeviceMemoryError, refusal
+from ..hardware import legal_core_counts, require_core_count
+from .constants import Band
+from .machine import Machine, choose_machine, positive
+from .quantity import Quantity
+from .work.sizes import DecoderSizes, decoder_sizes
+from .work.training import RECOMPUTE, activation_bytes, step_flops
+
+BAND = Band(low=0.68, high=1.32, num_rows=10, basis="published pre-training runs on 1 to 32 nodes, Trainium")
+"""Published share of the peak over the median, tenth to ninetieth percentile."""
+GRADIENT_BYTES = {"bf16": 2, "fp32": 4}
+"""Bytes of a gradient, by the dtype in which it is accumulated."""
+DEFAULT_BATCH_SIZE = 256
+"""Sequences of a step, of all copies together."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingLayout:
+    """How training is put on cores."""
+
+    tensor_parallel: int
+    """Cores that share a layer."""
+    pipeline_parallel: int
+    """Stages."""
+    data_parallel: int
+    """Copies."""
+
+    def __str__(self) -> str:
+        return f"TP={self.tensor_parallel} PP={self.pipeline_parallel} DP={self.data_parallel}"
+
+    @property
+    def num_cores(self) -> int:
+        """All of them."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """What is trained, and how."""
+
+    sequence_length: int
+    """Tokens of a sequence."""
+    batch_size: int
+    """Sequences of a step, of all copies together."""
+    micro_batch_size: int
+    """Sequences of one forward and backward."""
+    zero_1: bool
+    """Optimizer states are split over the copies."""
+    checkpointing: bool
+    """Activations of a layer are computed again in the backward."""
+    master_weights: bool
+    """The optimizer keeps float32 weights beside the 16-bit ones."""
+    num_instances: int
+    """Instances."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingEstimate:
+    """Speed, cost and memory of training. Every number is simulated."""
+
+    model: str
+    """What is trained."""
+    instance: Choice[str]
+    """Instance, and why."""
+    num_instances: int
+    """How many."""
+    layout: Choice[str]
+    """Tensor, pipeline and data parallelism, and why."""
+    quantities: Mapping[str, Quantity] = dataclasses.field(hash=False)
+    """step_ms, sequences_per_s, tokens_per_s, usd_per_1m_tokens, mfu."""
+    memory: Mapping[str, int] = dataclasses.field(hash=False)
+    """HBM of one core by category."""
+    available_bytes: int
+    """HBM that a core has."""
+    assumptions: tuple[str, ...]
+    """What was assumed."""
+    notes: tuple[str, ...] = ()
+    """What makes it weaker."""
+    simulated: bool = True
+    """Always."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "simulated": True,
+            "model": self.model,
+            "instance": self.instance.to_dict(),
+            "num_instances": self.num_instances,
+            "layout": self.layout.to_dict(),
+            **{name: dataclasses.asdict(quantity) for name, quantity in self.quantities.items()},
+            "hbm_bytes": {**self.memory, "total": sum(self.memory.values()), "available": self.available_bytes},
+            "assumptions": list(self.assumptions),
+            "notes": list(self.notes),
+        }
+
+
+def estimate_training(
+    model: Any,
+    *,
+    instance: str | None = "trn1.32xlarge",
+    num_instances: int = 1,
+    sequence_length: int = 4096,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    micro_batch_size: int = 1,
+    tensor_parallel_size: int | None = None,
+    pipeline_parallel_size: int | None = None,
+    zero_1: bool = True,
+    gradient_checkpointing: bool = True,
+    optimizer_use_master_weights: bool = True,
+    price: float | None = None,
+    trust_remote_code: bool = False,
+) -> TrainingEstimate:
+    """Estimate training a decoder in bfloat16 with Adam. Every number is simulated.
+
+    Args:
+        model: folder or id of a model, or transformers configuration.
+        instance: of Trainium.
+        num_instances: how many take part.
+        sequence_length: tokens of a sequence.
+        batch_size: sequences of a step, of all copies together.
+        micro_batch_size: sequences of one forward and backward.
+        tensor_parallel_size: cores that share a layer; None for the smallest layout that fits.
+        pipeline_parallel_size: stages; None as above.
+        zero_1: optimizer states are split over the copies.
+        gradient_checkpointing: activations of a layer are computed again in the backward.
+        optimizer_use_master_weights: float32 weights beside the 16-bit ones.
+        price: US dollars for an hour of one instance.
+        trust_remote_code: run the model's own code.
+
+    Raises:
+        ConfigError: a size or core count is not possible.
+        DeviceMemoryError: no legal layout fits; the message has the table of the largest.
+        ModelError: the model cannot be found or built.
+
+    Example:
+        ```python
+        from transformers import LlamaConfig
+        from optimum_neuron.simulator import estimate_training
+
+        config = LlamaConfig(num_hidden_layers=4, hidden_size=512, num_attention_heads=8, intermediate_size=1408)
+        told = estimate_training(config, sequence_length=1024)
+        assert told.layout.value == "TP=1 PP=1 DP=32"
+        ```
+    """
+    from .entry import source_of
+
+    machine = choose_machine(instance, price=price)
+    request = TrainingRequest(
+        sequence_length=positive("sequence_length", sequence_length),
+        batch_size=positive("batch_size", batch_size),
+        micro_batch_size=positive("micro_batch_size", micro_batch_size),
+        zero_1=zero_1,
+        checkpointing=gradient_checkpointing,
+        master_weights=optimizer_use_master_weights,
+        num_instances=positive("num_instances", num_instances),
+    )
+    source = source_of(model, {"trust_remote_code": trust_remote_code})
+    sizes = decoder_sizes(source.config, trust_remote_code=trust_remote_code)
+    layout = _choose_layout(sizes, request, machine, tensor_parallel_size, pipeline_parallel_size)
+    return _estimate(sizes, request, machine, layout, source.name)
+
+
+def training_memory(sizes: DecoderSizes, request: TrainingRequest, layout: TrainingLayout, code: int) -> dict[str, int]:
+    """HBM of one core: a stage keeps activations of as many microbatches as there are stages."""
+    weights = math.ceil(sizes.num_parameters / (layout.tensor_parallel * layout.pipeline_parallel))
+    copies = layout.data_parallel if request.zero_1 else 1
+    states = math.ceil(weights * (8 + (4 if request.master_weights else 0)) / copies)
+    microbatch = activation_bytes(
+        tokens=request.micro_batch_size * request.sequence_length,
+        hidden=sizes.hidden,
+        num_layers=math.ceil(sizes.num_layers / layout.pipeline_parallel),
+        tensor_parallel=layout.tensor_parallel,
+        checkpointing=request.checkpointing,
+    )
+    logits = request.micro_batch_size * request.sequence_length * math.ceil(sizes.vocab / layout.tensor_parallel) * 4
+    return {
+        "weights": 2 * weights,
+        "gradients": GRADIENT_BYTES["fp32"] * weights,
+        "optimizer": states,
+        "activations": layout.pipeline_parallel * microbatch + logits,
+        "code": code,
+    }
+
+
+def _layouts(
+    sizes: DecoderSizes, request: TrainingRequest, machine: Machine, tensor: int | None, pipeline: int | None
+) -> list[TrainingLayout]:
+    """Legal layouts, fewest cores for a copy first."""
+    spec = machine.instance.value
+    cores = machine.num_logical_cores * request.num_instances
+    if tensor is not None:
+        require_core_count(spec, positive("tensor_parallel_size", tensor))
+    tensors = [tensor] if tensor is not None else [
+        n for n in legal_core_counts(spec).counts if sizes.num_heads % n == 0
+    ]  # fmt: skip
+    stages = [positive("pipeline_parallel_size", pipeline)] if pipeline is not None else [
+        n for n in (1, 2, 4, 8, 16, 32) if n <= sizes.num_layers
+    ]  # fmt: skip
+    found = [
+        TrainingLayout(tensor_parallel=t, pipeline_parallel=p, data_parallel=cores // (t * p))
+        for t in tensors
+        for p in stages
+        if cores % (t * p) == 0
+    ]
+    return sorted(found, key=lambda one: (one.tensor_parallel * one.pipeline_parallel, one.pipeline_parallel))
+
+
+def _choose_layout(
+    sizes: DecoderSizes, request: TrainingRequest, machine: Machine, tensor: int | None, pipeline: int | None
+) -> Choice[TrainingLayout]:
+    layouts = _layouts(sizes, request, machine, tensor, pipeline)
+    if not layouts:
+        legal = legal_core_counts(machine.instance.value).counts
+        raise ConfigError(
+            refusal(
+                asked=f"tensor_parallel_size={tensor}, pipeline_parallel_size={pipeline}",
+                found=f"{machine.num_logical_cores * request.num_instances} cores and {sizes.num_heads} heads",
+                why="tensor and pipeline parallelism have to divide the cores, and the first the heads",
+                do=f"use one of the legal tensor-parallel sizes: {', '.join(map(str, legal))}",
+            )
+        )
+    code = MICROCODE_BYTES * machine.rates.num_physical
+    for layout in layouts:
+        memory = training_memory(sizes, request, layout, code)
+        if sum(memory.values()) <= machine.hbm_bytes_per_core:
+            asked = tensor is not None and pipeline is not None
+            why = "as asked" if asked else "fewest cores for a copy whose memory fits"
+            return Choice(value=layout, reason=why)
+    largest = training_memory(sizes, request, layouts[-1], code)
+    total = sum(largest.values())
+    table = "\n".join(f"  {what:<11} {size / 2**30:9.2f} GiB" for what, size in {**largest, "total": total}.items())
+    raise DeviceMemoryError(
+        refusal(
+            asked=f"training on {request.num_instances} x {machine.instance.value.name}",
+            found=f"{layouts[-1]} needs {total / 2**30:.1f} of {machine.hbm_bytes_per_core / 2**30:.0f} GiB\n{table}\n",
+            why="no legal layout with what was asked fits a core",
+            do="take more instances, a shorter sequence_length or micro_batch_size=1, or leave the layout open",
+        ),
+        details={"hbm_bytes": largest},
+    )
+
+
+def _estimate(
+    sizes: DecoderSizes, request: TrainingRequest, machine: Machine, layout: Choice[TrainingLayout], name: str
+) -> TrainingEstimate:
+    chosen, spec = layout.value, machine.instance.value
+    tokens = request.batch_size * request.sequence_length
+    flops = step_flops(
+        num_parameters=sizes.num_parameters - sizes.hidden * sizes.vocab,
+        num_layers=sizes.num_layers,
+        hidden=sizes.hidden,
+        tokens=tokens,
+        sequence_length=request.sequence_length,
+    )
+    peak = request.num_instances * spec.num_chips * spec.chip.tflops["bfloat16"] * 1e12
+    microbatches = max(request.batch_size // (chosen.data_parallel * request.micro_batch_size), 1)
+    bubble = (chosen.pipeline_parallel - 1) / microbatches
+    usual = (8 - 1) / 64  # pipelines of the published runs: 8 stages, tens of microbatches
+    slower = (1 + bubble) / (1 + usual) if chosen.pipeline_parallel > 1 else 1.0
+    mfu = machine.constants.training_mfu / slower * (1.0 if request.checkpointing else RECOMPUTE)
+    step_s = flops / (peak * min(mfu, 1.0))
+    limited = "link" if bubble > 1 else "tensor"
+    quantities = {
+        "step_ms": Quantity.inverse(step_s * 1e3, BAND, limited),
+        "sequences_per_s": Quantity.of(request.batch_size / step_s, BAND, limited),
+        "tokens_per_s": Quantity.of(tokens / step_s, BAND, limited),
+        "mfu": Quantity.of(mfu, BAND, limited),
+    }
+    notes = []
+    if machine.price_usd_per_h is not None:
+        usd = request.num_instances * machine.price_usd_per_h / 3600 / (tokens / step_s) * 1e6
+        quantities["usd_per_1m_tokens"] = Quantity.inverse(usd, BAND, limited)
+    else:
+        notes.append(machine.price_source)
+    if spec.family not in ("trn1", "trn1n"):
+        notes.append("published training runs are on Trainium; other chips are an extrapolation by their peak")
+    if sizes.is_mixture:
+        notes.append("all experts are counted as if every token took them: an upper bound of the time")
+    return TrainingEstimate(
+        model=name,
+        instance=Choice(value=spec.name, reason=machine.instance.reason),
+        num_instances=request.num_instances,
+        layout=Choice(value=str(chosen), reason=layout.reason),
+        quantities=quantities,
+        memory=training_memory(sizes, request, chosen, MICROCODE_BYTES * machine.rates.num_physical),
+        available_bytes=machine.hbm_bytes_per_core,
+        assumptions=(
+            "bfloat16 weights, float32 gradients, Adam, "
+            f"master weights {_on(request.master_weights)}, ZeRO-1 {_on(request.zero_1)}, "
+            f"activation checkpointing {_on(request.checkpointing)}",
+            f"{request.batch_size} sequences of {request.sequence_length} tokens a step, {microbatches} microbatches",
+            f"{machine.constants.training_mfu:.1%} of the 16-bit peak, the median of published runs",
+            machine.price_source,
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _on(switch: bool) -> str:
+    return "on" if switch else "off"

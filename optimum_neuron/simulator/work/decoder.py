@@ -1,0 +1,176 @@
+"""Prefill and decode of a decoder under tensor parallelism, counted from its sizes.
+
+Layers are split as Megatron-LM does (Shoeybi et al. 2019): by columns into heads and the wide part of the MLP, by rows
+back, with one all-reduce after each; the head is split by tokens of the vocabulary. Heads are padded up to a multiple
+of the cores. What the cores do together is the largest share of one of them.
+
+    work = decode_work(sizes, layout, slots=4096)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from ...compiler.tiles import contiguous_bytes, product_cycles
+from .record import GraphWork, Step, Work
+from .sizes import DecoderSizes, LayerSizes, Projection, local_heads
+
+ACTIVATION_BYTES = 2
+"""Bytes of one value between layers, and of one that is reduced: 16-bit types."""
+NORM_PASSES = 8
+"""Passes over the residual stream of a layer: two norms of three passes, two additions."""
+PASSES = {"attention_in": 2.0, "up": 1.5, "expert_up": 1.5}
+"""Passes over what products make: queries, keys and values leave PSUM and are rotated, both products of an MLP leave
+PSUM and are multiplied. What is reduced leaves PSUM with the all-reduce."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How a decoder is put on cores."""
+
+    num_cores: int
+    """Cores that share one copy: the tensor-parallel degree."""
+    weight_bytes: float
+    """Bytes of one weight."""
+    cache_bytes: int
+    """Bytes of one element of keys and values."""
+    replicate_kv_heads: bool
+    """Each core keeps one key-value head where there are more cores than heads; see `sizes.local_heads`."""
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of a weight of embedding, norms and head, which nobody stores in fewer than 16 bits."""
+        return max(ACTIVATION_BYTES, int(self.weight_bytes))
+
+
+def decode_work(sizes: DecoderSizes, layout: Layout, *, batch_size: int, slots: int) -> GraphWork:
+    """One token for each of `batch_size` rows, which attend to `slots` cache slots, on one core."""
+    queries, keys = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
+    steps = _stack(sizes, layout, tokens=batch_size, tokens_per_row=1)
+    attention = Work(
+        attention_cycles=batch_size * queries * 2 * product_cycles(1, sizes.head_dim, slots),
+        flops=4 * batch_size * queries * sizes.head_dim * slots,
+        product_flops=4 * batch_size * queries * sizes.head_dim * slots,
+        softmax_elements=batch_size * queries * slots,
+        state_bytes=2 * batch_size * slots * keys * sizes.head_dim * layout.cache_bytes,
+        attention_reads=batch_size * queries,
+    )
+    steps.append(Step(name="attention", work=attention, count=_num_attending(sizes), module_path="layers"))
+    return GraphWork(name=f"decode_{slots}", steps=(*steps, *_ends(sizes, layout, batch_size, batch_size)))
+
+
+def prefill_work(sizes: DecoderSizes, layout: Layout, *, batch_size: int, tokens: int) -> GraphWork:
+    """`batch_size` prompts of `tokens` tokens, padding included, in one run, on one core."""
+    queries, _ = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
+    steps = _stack(sizes, layout, tokens=batch_size * tokens, tokens_per_row=tokens)
+    cycles = product_cycles(tokens, sizes.head_dim, tokens) + product_cycles(tokens, tokens, sizes.head_dim)
+    attention = Work(
+        attention_cycles=batch_size * queries * cycles,
+        flops=4 * batch_size * queries * sizes.head_dim * tokens**2,
+        product_flops=4 * batch_size * queries * sizes.head_dim * tokens**2,
+        softmax_elements=batch_size * queries * tokens**2,
+    )
+    steps.append(Step(name="attention", work=attention, count=_num_attending(sizes), module_path="layers"))
+    return GraphWork(name=f"prefill_{tokens}", steps=(*steps, *_ends(sizes, layout, batch_size * tokens, batch_size)))
+
+
+def parameter_bytes(sizes: DecoderSizes, layout: Layout) -> int:
+    """Bytes of weights that one core keeps: its share of the layers, of the embedding and of the head."""
+    layers = 0
+    for layer in sizes.layers:
+        for projection in layer.projections:
+            inner, columns = _local(projection, sizes, layout)
+            each = layer.num_experts if projection.role.startswith("expert") else 1
+            layers += layer.count * each * int(inner * columns * layout.weight_bytes)
+        layers += layer.count * layer.other_elements * layout.head_bytes
+    head = sizes.hidden * math.ceil(sizes.vocab / layout.num_cores) * layout.head_bytes
+    return layers + 2 * head
+
+
+def cache_bytes(sizes: DecoderSizes, layout: Layout, *, batch_size: int, slots: int) -> int:
+    """Bytes of keys and values that one core keeps."""
+    _, keys = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
+    return 2 * batch_size * slots * keys * sizes.head_dim * layout.cache_bytes * _num_attending(sizes)
+
+
+def _num_attending(sizes: DecoderSizes) -> int:
+    return sum(layer.count for layer in sizes.layers if layer.has_attention)
+
+
+def _local(projection: Projection, sizes: DecoderSizes, layout: Layout) -> tuple[int, int]:
+    """Inner size and columns of one core's share."""
+    cores = layout.num_cores
+    queries, keys = local_heads(sizes, cores, replicate=layout.replicate_kv_heads)
+    whole = (sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_dim
+    if projection.role == "attention_in" and projection.columns >= whole:
+        rest = math.ceil((projection.columns - whole) / cores)
+        return projection.inner, (queries + 2 * keys) * sizes.head_dim + rest
+    if projection.role == "attention_out" and projection.inner == sizes.num_heads * sizes.head_dim:
+        return queries * sizes.head_dim, projection.columns
+    if projection.role in ("attention_out", "down", "expert_down"):
+        return math.ceil(projection.inner / cores), projection.columns
+    each = math.ceil(projection.columns / projection.num_matrices / cores)
+    return projection.inner, each * projection.num_matrices
+
+
+def _stack(sizes: DecoderSizes, layout: Layout, *, tokens: int, tokens_per_row: int) -> list[Step]:
+    steps = []
+    for layer in sizes.layers:
+        for projection in layer.projections:
+            work = _projection(projection, layer, sizes, layout, tokens, decoding=tokens_per_row == 1)
+            steps.append(Step(name=projection.role, work=work, count=layer.count, module_path="layers"))
+        rest = Work(
+            vector_elements=tokens * sizes.hidden * NORM_PASSES,
+            weight_bytes=layer.other_elements * layout.head_bytes,
+            weight_rows=1,
+            num_collectives=2 if layout.num_cores > 1 else 0,
+            collective_bytes=2 * tokens * sizes.hidden * ACTIVATION_BYTES if layout.num_cores > 1 else 0,
+        )
+        steps.append(Step(name="norms_and_all_reduce", work=rest, count=layer.count, module_path="layers"))
+    return steps
+
+
+def _projection(
+    projection: Projection, layer: LayerSizes, sizes: DecoderSizes, layout: Layout, tokens: int, *, decoding: bool
+) -> Work:
+    inner, columns = _local(projection, sizes, layout)
+    times, rows, read = 1, tokens, 1
+    if projection.role.startswith("expert"):
+        # A step loads the experts of each token one by one; a prompt sends all of its tokens through each expert.
+        times = tokens * sizes.experts_per_token if decoding else layer.num_experts
+        rows = 1 if decoding else math.ceil(tokens * sizes.experts_per_token / layer.num_experts)
+        read = times
+    size_bytes = int(inner * columns * layout.weight_bytes)
+    width = columns if projection.role == "attention_in" else columns // projection.num_matrices
+    chunk = contiguous_bytes(inner, width, layout.weight_bytes)
+    return Work(
+        flops=2 * times * rows * inner * columns,
+        product_flops=2 * times * rows * inner * columns,
+        tensor_cycles=times * product_cycles(rows, inner, columns),
+        vector_elements=times * rows * columns * PASSES.get(projection.role, 0),
+        weight_bytes=read * size_bytes,
+        weight_rows=read * size_bytes / chunk,
+    )
+
+
+def _ends(sizes: DecoderSizes, layout: Layout, tokens: int, rows: int) -> tuple[Step, ...]:
+    """Embedding and head: the head makes logits of the last token of each row only."""
+    columns = math.ceil(sizes.vocab / layout.num_cores)
+    element = layout.head_bytes
+    weight = sizes.hidden * columns * element
+    head = Work(
+        flops=2 * rows * sizes.hidden * columns,
+        product_flops=2 * rows * sizes.hidden * columns,
+        tensor_cycles=product_cycles(rows, sizes.hidden, columns),
+        vector_elements=rows * columns,
+        weight_bytes=weight,
+        weight_rows=weight / contiguous_bytes(sizes.hidden, columns, element),
+    )
+    embedding = Work(weight_bytes=tokens * sizes.hidden * element, weight_rows=tokens)
+    host = Work(host_bytes=tokens * 8 + rows * 8)
+    return (
+        Step(name="embedding", work=embedding, module_path="embed_tokens"),
+        Step(name="head", work=head, module_path="lm_head"),
+        Step(name="host", work=host),
+    )

@@ -1,0 +1,220 @@
+"""Graphs to work: captured entry points, compiled programs, and plain torch.fx graphs with fake values.
+
+Each operator is counted by `compiler/work.py`. What is read from HBM is added here, because only a graph knows which
+of its values are weights and states: a weight once for each call that uses it, a lookup with the rows that it returns,
+keys and values with the part that attention reads. It knows nothing of targets or time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...compiler.rules.base import find_rule
+from ...compiler.rules.call import OpCall
+from ...compiler.serial import base_of, shares_memory
+from ...compiler.tiles import contiguous_bytes
+from ...compiler.work import CallWork, work_of
+from ...core import DTYPE_SIZE_BYTES, AutoCast
+from .record import GraphWork, Step, Work
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule, Node
+
+    from ...compiler.ir import Program
+
+SBUF_BYTES = 24 * 2**20
+"""On-chip memory of the smallest core, NeuronCore-v2; a larger result goes through HBM."""
+FLOAT32_CYCLES = 4
+"""How many times longer a float32 product takes (`hardware.CoreTiming.fp32_matmul_factor`)."""
+
+Role = Literal["weight", "state", "value"]
+_LOOKUPS = ("embedding", "gather")
+
+
+def work_of_program(program: Program, graph_name: str, *, auto_cast: AutoCast = "none") -> GraphWork:
+    """Work of one run of one entry point of a compiled program, on one core.
+
+    Args:
+        program: with its weights named, not loaded.
+        graph_name: the entry point, for example "decode_1024".
+        auto_cast: what was rounded; "matmul" and "all" let float32 products run at the 16-bit rate.
+    """
+    graph = program.graphs[graph_name]
+    counted: dict[tuple[str, tuple[Role, ...]], list[_Counted]] = {}
+    steps: list[Step] = []
+    unknown: set[str] = set()
+    for call in graph.calls:
+        roles = tuple(_role(value) for value in call.inputs)
+        key = (call.subprogram, roles)
+        if key not in counted:
+            counted[key] = _count_body(program.subprograms[call.subprogram].body, roles, auto_cast)
+        for entry in counted[key]:
+            unknown |= {entry.step.name} if entry.step.work.num_unknown else set()
+            steps.append(dataclasses.replace(entry.step, module_path=_joined(call.module_path, entry.inner_path)))
+    moved = [*graph.inputs.values(), *(program.value_spec(graph, value) for value in graph.outputs.values())]
+    steps.append(Step(name="host", work=Work(host_bytes=sum(spec.size_bytes for spec in moved))))
+    return GraphWork(name=graph_name, steps=tuple(steps), unknown=tuple(sorted(unknown)))
+
+
+def work_of_graph(
+    graph_module: GraphModule, *, name: str = "graph", roles: Sequence[Role] | None = None, auto_cast: AutoCast = "none"
+) -> GraphWork:
+    """Work of one run of a torch.fx graph of ATen operators whose nodes have fake values.
+
+    Args:
+        graph_module: for example what AOTAutograd hands to a compiler.
+        name: name of the result.
+        roles: what each placeholder is; None for values that the caller passes.
+        auto_cast: as in `work_of_program`.
+    """
+    inputs = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    counted = _count_body(graph_module, roles or ["value"] * len(inputs), auto_cast)
+    steps = tuple(entry.step for entry in counted)
+    unknown = sorted({step.name for step in steps if step.work.num_unknown})
+    host = Step(name="host", work=Work(host_bytes=border_bytes(graph_module)))
+    return GraphWork(name=name, steps=(*steps, host), unknown=tuple(unknown))
+
+
+def flops_by_dtype(graph_module: GraphModule) -> dict[str, int]:
+    """Operations of the products of a graph, by the dtype of their operands."""
+    found: dict[str, int] = {}
+    for node in graph_module.graph.nodes:
+        if node.op == "call_function" and (work := _call_work(node)[1]) and work.counted == "products":
+            found[str(work.dtype)] = found.get(str(work.dtype), 0) + work.flops
+    return found
+
+
+def border_bytes(graph_module: GraphModule) -> int:
+    """Bytes of the inputs and results of a graph, a result that is an input once."""
+    import torch
+
+    nodes = list(graph_module.graph.nodes)
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    results = {node for node in nodes[-1].all_input_nodes if node.op != "placeholder"}
+    values = [node.meta.get("val") for node in (*inputs, *results)]
+    return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Counted:
+    step: Step
+    inner_path: str
+
+
+def _role(value: str) -> Role:
+    kind = value.partition(":")[0]
+    return "weight" if kind in ("weight", "const") else "state" if kind == "state" else "value"
+
+
+def _joined(path: str, inner: str) -> str:
+    return inner if inner.startswith(path) else f"{path}.{inner}".strip(".")
+
+
+def _call_work(node: Node) -> tuple[OpCall, CallWork] | tuple[None, None]:
+    """A call and its work; None for bookkeeping that touches no data."""
+    call = OpCall.from_node(node)
+    rule = find_rule(call.op)
+    if (rule is not None and not rule.touches_data) or call.op.startswith("python."):
+        return None, None
+    return call, work_of(call)
+
+
+def _count_body(body: GraphModule, roles: Sequence[Role], auto_cast: AutoCast) -> list[_Counted]:
+    inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
+    role_of = dict(zip(inputs, roles, strict=True))
+    read: set[Node] = set()
+    counted = []
+    for node in body.graph.nodes:
+        if node.op != "call_function":
+            continue
+        call, own = _call_work(node)
+        if call is None or own is None:
+            continue
+        work = _resources(call, own, auto_cast) + _traffic(node, call, role_of, read, auto_cast)
+        if work == Work():
+            continue
+        step = Step(name=call.name, work=work, source_line=call.source_line or node.meta.get("source_line", ""))
+        counted.append(_Counted(step=step, inner_path=call.module_path or node.meta.get("module_path", "")))
+    return counted
+
+
+def _resources(call: OpCall, own: CallWork, auto_cast: AutoCast) -> Work:
+    slow = FLOAT32_CYCLES if own.dtype == "float32" and auto_cast == "none" else 1
+    rows = call.inputs[0].shape[-2] if own.attention_cycles else 0
+    made = own.counted == "products" or own.vector_elements  # what is fused into a product makes nothing of its own
+    spilled = sum(spec.size_bytes for spec in call.outputs) if made else 0
+    return Work(
+        flops=own.flops,
+        product_flops=own.flops if own.counted == "products" else 0,
+        tensor_cycles=slow * own.tensor_cycles,
+        attention_cycles=slow * own.attention_cycles,
+        vector_elements=own.vector_elements,
+        softmax_elements=own.softmax_elements,
+        attention_reads=math.prod(call.inputs[0].shape[:-2]) if rows == 1 else 0,
+        spill_bytes=2 * spilled if spilled > SBUF_BYTES else 0,
+        num_unknown=int(own.counted == "unknown"),
+    )
+
+
+def _traffic(node: Node, call: OpCall, role_of: Mapping[Node, Role], read: set[Node], auto_cast: AutoCast) -> Work:
+    """What an operator reads of weights and states; views and casts read nothing, their users do."""
+    rule = find_rule(call.op)
+    kind = rule.name if rule is not None else ""
+    if shares_memory(node) and not _writes(node):
+        return Work()
+    total = Work()
+    for source in node.all_input_nodes:
+        base = _origin(source)
+        role = role_of.get(base, "value")
+        value = source.meta.get("val")
+        if role == "value" or not hasattr(value, "shape"):
+            continue
+        if role == "state":
+            total += _state_traffic(node, source, value)
+        elif kind in _LOOKUPS:
+            total += Work(
+                weight_bytes=_size_bytes(node.meta["val"]), weight_rows=math.prod(node.meta["val"].shape[:-1])
+            )
+        elif kind != "cast" and base not in read:
+            read.add(base)
+            total += _weight_traffic(base.meta["val"], auto_cast)
+    return total
+
+
+def _origin(node: Node) -> Node:
+    """The placeholder behind views and casts."""
+    while True:
+        node = base_of(node)
+        rule = find_rule(str(node.target)) if node.op == "call_function" else None
+        if rule is None or rule.name != "cast":
+            return node
+        node = node.args[0]
+
+
+def _writes(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+
+
+def _state_traffic(node: Node, source: Node, value: Any) -> Work:
+    return Work() if _writes(node) else Work(state_bytes=_size_bytes(value))
+
+
+def _weight_traffic(value: Any, auto_cast: AutoCast) -> Work:
+    matrix = len(value.shape) >= 2
+    element = DTYPE_SIZE_BYTES[str(value.dtype).removeprefix("torch.")]
+    if matrix and auto_cast != "none":
+        element = min(element, 2)
+    size_bytes = element * int(value.numel())
+    if not matrix:
+        return Work(weight_bytes=size_bytes, weight_rows=1)
+    columns, inner = value.shape[:2]
+    taps = math.prod(value.shape[2:])
+    return Work(weight_bytes=size_bytes, weight_rows=size_bytes / (taps * contiguous_bytes(inner, columns, element)))
+
+
+def _size_bytes(value: Any) -> int:
+    return int(value.numel()) * int(value.element_size())

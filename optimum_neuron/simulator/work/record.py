@@ -1,0 +1,108 @@
+"""What a piece of computation asks of one physical NeuronCore, counted exactly and without any measured constant.
+
+A `Work` is a sum of resources: it can be added and multiplied, so a model's work is the sum over its operators. A
+`Step` is one operator of a run, or several equal ones; a `GraphWork` is one run of one graph. Seconds belong to
+`simulator.time`.
+
+    >>> from optimum_neuron.simulator.work import Work
+    >>> (Work(flops=2, weight_bytes=4) + Work(flops=1)).scaled(10).flops
+    30
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from typing import Literal
+
+Engine = Literal["tensor", "vector", "dma", "link", "host"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """Resources of one core; every field is a count that adds up."""
+
+    flops: int = 0
+    """Operations: two for each multiply-add of products, one for each element of other arithmetic."""
+    product_flops: int = 0
+    """The part of them that products of matrices are: what a utilization of the tensor engine counts."""
+    tensor_cycles: float = 0.0
+    """Tensor-engine cycles of products in 128x128 tiles."""
+    attention_cycles: float = 0.0
+    """The same, of the two products of attention: a kernel may do them in another way."""
+    vector_elements: float = 0.0
+    """Elements that pass the vector or the scalar engine, once for each pass."""
+    softmax_elements: float = 0.0
+    """Attention scores that a softmax passes over."""
+    weight_bytes: int = 0
+    """Weights read from HBM."""
+    weight_rows: float = 0.0
+    """Contiguous pieces in which those weights lie, for DMA."""
+    state_bytes: int = 0
+    """Keys and values read from HBM."""
+    attention_reads: int = 0
+    """Separate reads of keys and values: one for each layer, row and head of a decode step."""
+    spill_bytes: int = 0
+    """Intermediate results that do not fit SBUF: written to HBM and read again."""
+    num_collectives: int = 0
+    """All-reduces between cores."""
+    collective_bytes: int = 0
+    """Bytes that they reduce."""
+    host_bytes: int = 0
+    """Inputs and results copied between host and device."""
+    num_unknown: int = 0
+    """Calls of operators whose work is not known."""
+
+    def __add__(self, other: Work) -> Work:
+        return Work(**{name: getattr(self, name) + getattr(other, name) for name in _FIELDS})
+
+    def scaled(self, times: int) -> Work:
+        """The work of doing it `times` times."""
+        return Work(**{name: getattr(self, name) * times for name in _FIELDS})
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes that are read from HBM at least: weights, keys and values."""
+        return self.weight_bytes + self.state_bytes
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(Work))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """One operator of a run, or several that are equal."""
+
+    name: str
+    """Operator or role, for example "aten.linear" or "gate_up"."""
+    work: Work
+    """Work of one of them."""
+    count: int = 1
+    """How many there are."""
+    module_path: str = ""
+    """Where in the user's model, for example "model.layers.3.mlp"."""
+    source_line: str = ""
+    """file:line of the user's code, where known."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GraphWork:
+    """One run of one graph on one core of those that share it."""
+
+    name: str
+    """For example "prefill_128"."""
+    steps: tuple[Step, ...]
+    """Its operators in order."""
+    unknown: tuple[str, ...] = ()
+    """Operators whose work is not known: not counted, and said."""
+
+    @functools.cached_property
+    def total(self) -> Work:
+        """The sum of all steps."""
+        return functools.reduce(operator.add, (step.work.scaled(step.count) for step in self.steps), Work())
+
+    @property
+    def num_calls(self) -> int:
+        """Operators of a run."""
+        return sum(step.count for step in self.steps)

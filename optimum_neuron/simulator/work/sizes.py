@@ -1,0 +1,273 @@
+"""What a decoder's configuration says: layers, projections, heads and experts, without weights.
+
+transformers builds the model on the meta device, where parameters have shapes and no memory, and the shapes are read
+off its modules. No table of model families is needed; 80 layers take a quarter of a second. It knows nothing of cores.
+
+    sizes = decoder_sizes(AutoConfig.from_pretrained(folder))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from ...errors import ModelError, refusal
+
+Role = Literal["attention_in", "attention_out", "up", "down", "expert_up", "expert_down"]
+
+_ATTENTION_IN = re.compile(
+    r"(^|\.)(q|k|v|qkv)_proj$|query_key_value$|[qk]v?_[ab]_proj|W_pack$"
+    r"|(attn|attention)\.(c_attn|Wqkv|qkv|q|k|v|query|key|value)$"
+)
+_DOWN = re.compile(
+    r"(down_proj|c_proj|fc2|fc_out|wo|w2|dense_4h_to_h|out_proj|o_proj|output_linear|proj_out|linear_2)$"
+)
+_ATTENTION = re.compile(r"(^|\.)(self_attn|self_attention|attn|attention|linear_attn|mixer)(\.|$)")
+_ROUTER = re.compile(r"router|(^|\.)gate$")
+_EXPERTS = re.compile(r"(^|\.)experts?(\.|$)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Projection:
+    """Products of one role in a layer, joined: those that read the same values are one product."""
+
+    role: Role
+    """What they do; everything "in" and "up" is split by columns, "out" and "down" by rows."""
+    inner: int
+    """Size of what they read."""
+    columns: int
+    """Size of what they make, all together."""
+    num_matrices: int
+    """How many were joined."""
+
+    @property
+    def num_elements(self) -> int:
+        """Weights."""
+        return self.inner * self.columns
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerSizes:
+    """One kind of layer."""
+
+    count: int
+    """Layers of this kind."""
+    projections: tuple[Projection, ...]
+    """Products with weights; those of experts are of one expert."""
+    num_experts: int
+    """Experts of a layer; 0 where it is dense."""
+    has_attention: bool
+    """Whether it reads keys and values."""
+    other_elements: int
+    """Norms, biases, routers."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecoderSizes:
+    """A decoder, as far as its work depends on it."""
+
+    model_type: str
+    """As transformers spells it."""
+    hidden: int
+    """Size of the residual stream."""
+    vocab: int
+    """Tokens that logits cover."""
+    num_heads: int
+    """Query heads."""
+    num_kv_heads: int
+    """Heads of keys and values."""
+    head_dim: int
+    """Size of a head."""
+    layers: tuple[LayerSizes, ...]
+    """Kinds of layers."""
+    experts_per_token: int
+    """Experts that a token takes; 0 where none."""
+    tied: bool
+    """The head is the embedding."""
+    num_parameters: int
+    """All parameters, a tied head once."""
+    max_positions: int | None
+    """Positions that the configuration allows."""
+    dtype: str | None
+    """Dtype of the checkpoint, where the configuration says it."""
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of all kinds."""
+        return sum(layer.count for layer in self.layers)
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether any layer has experts."""
+        return any(layer.num_experts for layer in self.layers)
+
+
+def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSizes:
+    """Read the sizes of a causal language model, or of the text model in a larger one.
+
+    Args:
+        config: transformers configuration.
+        trust_remote_code: run the model's own code to build it.
+
+    Raises:
+        ModelError: transformers builds no causal language model of it, or its layers cannot be found.
+
+    Example:
+        ```python
+        from transformers import LlamaConfig
+        from optimum_neuron.simulator.work.sizes import decoder_sizes
+
+        sizes = decoder_sizes(LlamaConfig(num_hidden_layers=3, hidden_size=64, num_attention_heads=4))
+        assert (sizes.num_layers, sizes.head_dim) == (3, 16)
+        ```
+    """
+    text = config.get_text_config(decoder=True)
+    model = _on_meta(text, trust_remote_code)
+    stack = _layers(model, text)
+    kinds: dict[LayerSizes, int] = {}
+    for layer in stack:
+        sizes = _layer_sizes(layer, text)
+        kinds[sizes] = kinds.get(sizes, 0) + 1
+    heads = int(text.num_attention_heads)
+    head_dim = getattr(text, "head_dim", None) or int(text.hidden_size) // heads
+    tied = bool(getattr(text, "tie_word_embeddings", False))
+    parameters = {id(p): p.numel() for p in model.parameters()}
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()
+    # On the meta device transformers does not always tie: the head then counts as a parameter of its own.
+    counted_twice = tied and head is not None and head.weight is not embedding
+    total = sum(parameters.values()) - (embedding.numel() if counted_twice else 0)
+    return DecoderSizes(
+        model_type=text.model_type,
+        hidden=int(text.hidden_size),
+        vocab=int(text.vocab_size),
+        num_heads=heads,
+        num_kv_heads=_num_kv_heads(text, kinds, heads, int(head_dim)),
+        head_dim=int(head_dim),
+        layers=tuple(dataclasses.replace(kind, count=count) for kind, count in kinds.items()),
+        experts_per_token=int(
+            getattr(text, "num_experts_per_tok", None) or getattr(text, "num_experts_per_token", None) or 0
+        ),
+        tied=tied,
+        num_parameters=total,
+        max_positions=getattr(text, "max_position_embeddings", None),
+        dtype=str(config.dtype).removeprefix("torch.") if getattr(config, "dtype", None) else None,
+    )
+
+
+def _num_kv_heads(text: Any, kinds: Iterable[LayerSizes], num_heads: int, head_dim: int) -> int:
+    """Key-value heads that the configuration names, unless the joined projection is too narrow for them."""
+    named = int(getattr(text, "num_key_value_heads", None) or num_heads)
+    widths = [p.columns for kind in kinds for p in kind.projections if p.role == "attention_in"]
+    beside_queries = min(widths, default=0) - num_heads * head_dim
+    found = beside_queries // (2 * head_dim)
+    return found if 0 < found < named and beside_queries % (2 * head_dim) == 0 else named
+
+
+def _on_meta(text: Any, trust_remote_code: bool) -> Any:
+    import torch
+    import transformers
+
+    try:
+        with torch.device("meta"):
+            return transformers.AutoModelForCausalLM.from_config(text, trust_remote_code=trust_remote_code)
+    except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
+        raise ModelError(
+            refusal(
+                asked=f"estimating a model of type {text.model_type!r}",
+                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
+                why="its layers are read off the model that transformers builds from the configuration",
+                do="check config.json, or pass --trust-remote-code if the model brings its own code",
+            )
+        ) from error
+
+
+def _layers(model: Any, text: Any) -> Any:
+    """The stack of decoder layers: the module list with as many entries as the configuration has layers."""
+    from torch import nn
+
+    wanted = int(text.num_hidden_layers)
+    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == wanted]
+    if not lists:
+        raise ModelError(
+            refusal(
+                asked=f"estimating a model of type {text.model_type!r}",
+                found=f"no list of {wanted} layers in it",
+                why="work is counted layer by layer",
+                do="compile it and estimate the compiled folder instead",
+            )
+        )
+    return max(lists, key=lambda stack: sum(p.numel() for p in stack.parameters()))
+
+
+def _layer_sizes(layer: Any, text: Any) -> LayerSizes:
+    """Read one layer: matrices by role and by the size of what they read, the rest as a number of elements."""
+    columns_of: dict[tuple[Role, int], list[int]] = {}
+    num_experts = other = 0
+    for name, parameter in layer.named_parameters():
+        path, _, leaf = name.rpartition(".")
+        shape = tuple(parameter.shape)
+        expert = _EXPERTS.search(name) is not None and "shared" not in name
+        if expert and len(shape) == 3:
+            num_experts = shape[0]
+            role: Role = "expert_down" if _DOWN.search(leaf) else "expert_up"
+            inner = text.hidden_size if role == "expert_up" else math.prod(shape[1:]) // text.hidden_size
+            columns_of.setdefault((role, inner), []).append(math.prod(shape[1:]) // inner)
+        elif len(shape) == 2 and leaf == "weight" and min(shape) > 1 and not _ROUTER.search(path):
+            columns, inner = reversed(shape) if _is_transposed(layer, path) else shape
+            if expert:
+                index = _expert_index(path)
+                num_experts = max(num_experts, index + 1)
+                if index:
+                    continue
+            columns_of.setdefault((_role(path, expert), inner), []).append(columns)
+        else:
+            other += parameter.numel()
+    projections = tuple(
+        Projection(role=role, inner=inner, columns=sum(found), num_matrices=len(found))
+        for (role, inner), found in columns_of.items()
+    )
+    return LayerSizes(
+        count=1,
+        projections=projections,
+        num_experts=num_experts,
+        has_attention=any(p.role == "attention_in" for p in projections),
+        other_elements=other,
+    )
+
+
+def _is_transposed(layer: Any, path: str) -> bool:
+    """Whether a module keeps its weight as inner x columns, as GPT-2 does."""
+    return type(layer.get_submodule(path)).__name__ == "Conv1D"
+
+
+def _role(path: str, expert: bool) -> Role:
+    down = _DOWN.search(path) is not None
+    if expert:
+        return "expert_down" if down else "expert_up"
+    if _ATTENTION_IN.search(path):
+        return "attention_in"
+    if _ATTENTION.search(path):
+        return "attention_out"
+    return "down" if down else "up"
+
+
+def _expert_index(path: str) -> int:
+    match = re.search(r"experts\.(\d+)", path)
+    return int(match.group(1)) if match else 0
+
+
+def local_heads(sizes: DecoderSizes, num_cores: int, *, replicate: bool) -> tuple[int, int]:
+    """Query heads and key-value heads of one core; heads are padded up to a multiple of the cores.
+
+    Key-value heads are split where their number allows. Where cores are a multiple of them, each core keeps one
+    (`replicate`), or one for each of its query heads as the older library does; else each query head has its own.
+    """
+    queries = math.ceil(sizes.num_heads / num_cores)
+    if sizes.num_kv_heads % num_cores == 0:
+        return queries, sizes.num_kv_heads // num_cores
+    if replicate and num_cores % sizes.num_kv_heads == 0:
+        return queries, 1
+    return queries, queries

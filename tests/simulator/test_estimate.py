@@ -1,0 +1,183 @@
+"""Estimates: every quantity with an interval, and every refusal with what would work."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoConfig, BertConfig, ResNetConfig
+
+from optimum_neuron.errors import ConfigError, DeviceMemoryError
+from optimum_neuron.simulator import compare, estimate, estimate_training
+from optimum_neuron.simulator.constants import constants
+from optimum_neuron.simulator.quantity import QUANTITIES
+
+SMALL = AutoConfig.for_model(
+    "llama", hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8, vocab_size=1000
+)
+LARGE = AutoConfig.for_model(
+    "llama",
+    hidden_size=8192,
+    intermediate_size=28672,
+    num_hidden_layers=80,
+    num_attention_heads=64,
+    num_key_value_heads=8,
+    vocab_size=128256,
+)
+
+
+def test_a_decoder_has_every_quantity_with_an_interval():
+    told = estimate(SMALL, instance="inf2.xlarge", sequence_length=512, batch_size=2)
+    assert set(told.quantities) == set(QUANTITIES)
+    for quantity in told.quantities.values():
+        assert 0 < quantity.low <= quantity.value <= quantity.high and quantity.limited_by
+    data = told.to_dict()
+    assert (
+        data["simulated"] is True
+        and data["assumptions"]
+        and data["tpot_ms"].keys()
+        == {
+            "value",
+            "low",
+            "high",
+            "limited_by",
+        }
+    )
+
+
+def test_large_decoder_needs_no_weights():
+    told = estimate(LARGE, instance="trn1.32xlarge", tensor_parallel_size=32, sequence_length=2048)
+    repeated = 80 * 8192 * (2 * 128 - 2 * 8 * 128 / 32)  # 8 key-value heads on 32 cores
+    assert told.memory["weights"] == pytest.approx(2 * (70.55e9 / 32 + repeated), rel=0.001)
+    assert told.bounds["decode"] < told.tpot_ms.value
+
+
+def test_more_cores_are_quicker_and_longer_sequences_are_not():
+    one, two = (estimate(SMALL, instance="inf2.xlarge", tensor_parallel_size=n, sequence_length=2048) for n in (1, 2))
+    assert two.memory["weights"] < one.memory["weights"]
+    long = estimate(SMALL, instance="inf2.xlarge", tensor_parallel_size=1, sequence_length=2048, batch_size=64)
+    assert long.tpot_ms.value > one.tpot_ms.value
+    assert long.hbm_bytes_per_step.value > one.hbm_bytes_per_step.value
+
+
+def test_the_sdk_decides_the_stack_and_the_reason_is_told():
+    old, new = (estimate(SMALL, instance="inf2.xlarge", sdk=sdk, sequence_length=2048) for sdk in ("2.18", "2.27"))
+    assert "transformers-neuronx" in old.assumptions[0] and "vllm" in new.assumptions[0]
+    assert old.ttft_ms.value != new.ttft_ms.value
+
+
+def test_an_encoder_is_estimated_from_its_graph():
+    bert = BertConfig(num_hidden_layers=2, hidden_size=128, num_attention_heads=2, intermediate_size=256)
+    bert.architectures = ["BertForSequenceClassification"]
+    told = estimate(bert, instance="inf2.xlarge", sequence_length=32, batch_size=4)
+    assert told.kind == "encoder" and told.num_copies.value == 2
+    assert told.throughput_per_s.value == pytest.approx(2 * 4 / told.latency_ms.value * 1e3)
+    assert told.tpot_ms is None and told.to_dict()["tpot_ms"] is None
+
+
+def test_convolutions_make_a_cnn():
+    resnet = ResNetConfig(depths=[1, 1, 1, 1], hidden_sizes=[64, 64, 64, 64], embedding_size=64)
+    resnet.architectures = ["ResNetForImageClassification"]
+    told = estimate(resnet, instance="inf2.xlarge", height=64, width=64)
+    assert told.kind == "cnn"
+
+
+def test_any_module_with_example_inputs():
+    told = estimate(torch.nn.Linear(64, 64), instance="trn1.2xlarge", example_inputs=(torch.zeros(8, 64),))
+    assert told.kind == "graph" and told.latency_ms.high / told.latency_ms.low > 4
+    with pytest.raises(ConfigError, match="example_inputs"):
+        estimate(torch.nn.Linear(64, 64), instance="trn1.2xlarge")
+
+
+def test_operators_of_unknown_size_are_told():
+    class Picks(torch.nn.Module):
+        def forward(self, x):
+            return x.nonzero()
+
+    told = estimate(Picks(), instance="inf2.xlarge", example_inputs=(torch.ones(4),))
+    assert told.unknown and any("not counted" in note for note in told.notes)
+
+
+def test_a_compiled_model_estimates_itself(model, exported):
+    told = model.estimate(instance="inf2.8xlarge", output_length=8)
+    assert told.instance.value == "inf2.8xlarge" and "decode" in str(told.parts_ms)
+    again = estimate(exported, instance="inf2.8xlarge", output_length=8)
+    assert again.tpot_ms == told.tpot_ms
+    neff = estimate(exported / "model.neuron", instance="inf2.8xlarge", output_length=8)
+    assert neff.tpot_ms.value == pytest.approx(told.tpot_ms.value)
+    with pytest.raises(ConfigError, match="batch_sizes"):
+        model.estimate(batch_sizes=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"instance": "inf3.xlarge"}, ConfigError, "did you mean"),
+        ({"instance": "inf1.xlarge"}, ConfigError, "NeuronCore-v1"),
+        ({"instance": "trn1.32xlarge", "tensor_parallel_size": 3}, ConfigError, "1, 2, 8, 16, 32"),
+        ({"batch_size": 0}, ConfigError, "batch_size=0"),
+        ({"batch_size": -4}, ConfigError, "batch_size=-4"),
+        ({"sequence_length": 10**9}, ConfigError, "sequence_length"),
+        ({"sequence_length": 64, "output_length": 64}, ConfigError, "no room for a prompt"),
+        ({"sdk": "two"}, ConfigError, "2.27"),
+        ({"stack": "vlm"}, ConfigError, "did you mean 'vllm'"),
+        ({"price": -1.0}, ConfigError, "dollars"),
+        ({"dtype": "int3"}, ConfigError, "bfloat16"),
+        ({"data_parallel_size": 99}, ConfigError, "data_parallel_size="),
+        ({"heigth": 3}, ConfigError, "heigth"),
+    ],
+)
+def test_bad_input_is_refused_with_what_works(options, error, told):
+    with pytest.raises(error, match=told):
+        estimate(SMALL, **{"instance": "inf2.xlarge", **options})
+
+
+def test_what_does_not_fit_says_what_would():
+    with pytest.raises(DeviceMemoryError, match="tensor_parallel_size=16") as refused:
+        estimate(LARGE, instance="trn1.32xlarge", tensor_parallel_size=8, sequence_length=2048)
+    assert refused.value.details["hbm_bytes"]["weights"] > 16 * 2**30
+    with pytest.raises(DeviceMemoryError, match="larger instance"):
+        estimate(LARGE, instance="inf2.xlarge", sequence_length=2048)
+
+
+@pytest.mark.parametrize(("instance", "noted"), [("trn2.3xlarge", "Trainium2"), ("trn3-gen1-ultraserver", "Trainium3")])
+def test_what_nobody_published_is_said(instance, noted):
+    told = estimate(SMALL, instance=instance, sequence_length=512)
+    assert told.usd_per_1m is None and any("--price" in note for note in told.notes)
+    assert any(noted in note for note in told.notes)
+    priced = estimate(SMALL, instance=instance, sequence_length=512, price=40.0)
+    assert priced.usd_per_1m is not None and priced.ttft_ms.high / priced.ttft_ms.low > 3
+
+
+def test_a_comparison_ranks_and_says_why():
+    found = compare(SMALL, instance="inf2", sequence_length=512, optimize="throughput")
+    rates = [one.throughput_per_s.value for one in found.ranked]
+    assert rates == sorted(rates, reverse=True)
+    assert found.best.rejected and "requests a second" in found.best.reason
+    big = compare(LARGE, instance="inf2", sequence_length=2048)
+    assert "inf2.xlarge" in big.skipped and {one.instance.value for one in big.ranked} == {
+        "inf2.24xlarge",
+        "inf2.48xlarge",
+    }
+    with pytest.raises(ConfigError, match="did you mean 'cost'"):
+        compare(SMALL, optimize="costs")
+
+
+def test_training_takes_the_smallest_layout_that_fits():
+    small = estimate_training(SMALL, sequence_length=512)
+    assert small.layout.value == "TP=1 PP=1 DP=32"
+    large = estimate_training(LARGE, num_instances=8, sequence_length=2048)
+    assert sum(large.memory.values()) <= large.available_bytes and "TP=1 " not in large.layout.value
+    assert large.quantities["tokens_per_s"].value < small.quantities["tokens_per_s"].value
+    with pytest.raises(DeviceMemoryError, match="optimizer"):
+        estimate_training(LARGE, instance="trn1.2xlarge")
+    with pytest.raises(ConfigError, match="8"):
+        estimate_training(SMALL, tensor_parallel_size=5)
+
+
+def test_there_are_at_most_a_dozen_constants_and_each_is_positive():
+    import dataclasses
+
+    for core in constants().cores.values():
+        values = dataclasses.asdict(core)
+        assert len(values) <= 13 and all(value > 0 for value in values.values())
+    assert all(band.low <= 1 <= band.high for band in constants().bands.values())

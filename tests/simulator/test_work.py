@@ -1,0 +1,143 @@
+"""Work is exact: counted by hand, and the same from a compiled program and from the configuration alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoConfig
+
+from optimum_neuron.compiler.tiles import chunk_tiles, contiguous_bytes, convolution_cycles, product_cycles
+from optimum_neuron.simulator.work import GraphWork, Step, Work, work_of_graph, work_of_program
+from optimum_neuron.simulator.work.decoder import Layout, cache_bytes, decode_work, prefill_work
+from optimum_neuron.simulator.work.sizes import decoder_sizes, local_heads
+from tests.tiny import CONFIGS, SHAPES
+
+ONE_CORE = Layout(num_cores=1, weight_bytes=4, cache_bytes=4, replicate_kv_heads=True)
+
+
+def config(model_type: str, **changes):
+    return AutoConfig.for_model(model_type, **{**CONFIGS[model_type], **changes})
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "cycles"),
+    [
+        (128, 128, 128, 128),
+        (1, 128, 128, 64),
+        (1, 256, 512, 512 * 2),
+        (512, 128, 129, 2 * 512),
+        (512, 129, 128, 2 * 512),
+    ],
+)
+def test_a_product_takes_its_tiles(rows, inner, columns, cycles):
+    assert product_cycles(rows, inner, columns) <= cycles
+    assert product_cycles(rows, inner, columns) >= rows * inner * columns / 128**2
+
+
+def test_few_channels_share_the_rows_of_the_array():
+    assert convolution_cycles(1024, 3, 64, 9) == product_cycles(1024, 27, 64)
+    assert convolution_cycles(1024, 64, 64, 9) == 9 * product_cycles(1024, 64, 64)
+
+
+def test_a_prime_number_of_tiles_leaves_small_pieces():
+    assert (chunk_tiles(43 * 128), chunk_tiles(32 * 128), chunk_tiles(37 * 2 * 128)) == (1, 16, 2)
+    assert contiguous_bytes(43 * 128, 4096, 2) == contiguous_bytes(4096, 43 * 128, 2) == 256
+
+
+def test_work_adds_up():
+    graph = GraphWork(
+        name="g", steps=(Step(name="a", work=Work(flops=3, state_bytes=2), count=4), Step(name="b", work=Work(flops=1)))
+    )
+    assert graph.total == Work(flops=13, state_bytes=8) and graph.num_calls == 5
+
+
+@pytest.mark.parametrize("graph", ["prefill_16", "prefill_48", "decode_20", "decode_48"])
+def test_a_compiled_decoder_and_its_configuration_agree(model, graph):
+    kind, _, length = graph.partition("_")
+    sizes = decoder_sizes(model.config)
+    count = prefill_work if kind == "prefill" else decode_work
+    asked = {"tokens": int(length)} if kind == "prefill" else {"slots": int(length)}
+    alone = count(sizes, ONE_CORE, batch_size=SHAPES["batch_size"], **asked).total
+    compiled = work_of_program(model.prepared.program, graph, auto_cast="none").total
+    own_head = work_of_program(model.prepared.program, graph, auto_cast="matmul").total
+    assert compiled.state_bytes == alone.state_bytes or kind == "prefill"
+    assert compiled.num_unknown == 0
+    assert compiled.product_flops == pytest.approx(alone.product_flops, rel=0.02)
+    assert compiled.weight_bytes == pytest.approx(alone.weight_bytes, rel=0.02)
+    assert own_head.tensor_cycles == pytest.approx(alone.tensor_cycles, rel=0.02)
+
+
+@pytest.mark.parametrize("model_type", [name for name in CONFIGS if name not in ("mistral", "gemma3_text")])
+def test_every_family_is_read_off_its_modules(model_type):
+    from transformers import AutoModelForCausalLM
+
+    chosen = config(model_type)
+    sizes = decoder_sizes(chosen)
+    with torch.device("meta"):
+        original = AutoModelForCausalLM.from_config(chosen)
+    assert sizes.num_layers == chosen.num_hidden_layers
+    whole = decode_work(sizes, ONE_CORE, batch_size=1, slots=16).total.product_flops
+    matrices = sum(
+        p.numel() for n, p in original.named_parameters() if p.ndim == 2 and "embed" not in n and "wte" not in n
+    )
+    assert whole > 0 and (sizes.is_mixture or whole >= 2 * 0.5 * matrices)
+
+
+def test_shares_of_cores_add_up_to_the_whole():
+    sizes = decoder_sizes(config("llama", hidden_size=1024, num_attention_heads=8, num_key_value_heads=8))
+    whole = decode_work(sizes, ONE_CORE, batch_size=2, slots=64).total
+    share = decode_work(sizes, _on(4), batch_size=2, slots=64).total
+    assert share.product_flops * 4 == pytest.approx(whole.product_flops, rel=0.01)
+    assert share.state_bytes * 4 == whole.state_bytes
+    assert share.num_collectives == 2 * sizes.num_layers and whole.num_collectives == 0
+
+
+def _on(num_cores: int) -> Layout:
+    return Layout(num_cores=num_cores, weight_bytes=4, cache_bytes=4, replicate_kv_heads=True)
+
+
+def test_heads_are_padded_and_repeated():
+    sizes = decoder_sizes(config("llama", hidden_size=64 * 16, num_attention_heads=64, num_key_value_heads=8))
+    assert local_heads(sizes, 8, replicate=True) == (8, 1)
+    assert local_heads(sizes, 32, replicate=True) == (2, 1)
+    assert local_heads(sizes, 32, replicate=False) == (2, 2)
+    assert local_heads(sizes, 24, replicate=False) == (3, 3)
+    assert cache_bytes(sizes, _on(8), batch_size=1, slots=4) == 2 * 4 * 16 * 4 * sizes.num_layers
+
+
+def test_a_token_of_a_mixture_loads_its_own_experts():
+    sizes = decoder_sizes(config("mixtral"))
+    assert sizes.is_mixture and sizes.experts_per_token == 2
+    one, two = (decode_work(sizes, ONE_CORE, batch_size=rows, slots=16).total.weight_bytes for rows in (1, 2))
+    experts = sum(
+        layer.count * sum(p.num_elements for p in layer.projections if p.role.startswith("expert"))
+        for layer in sizes.layers
+    )
+    assert two - one == pytest.approx(2 * experts * 4, rel=0.01)
+
+
+def test_any_graph_counts_its_weights_and_its_borders():
+    exported = torch.export.export(torch.nn.Linear(256, 512), (torch.zeros(4, 256),), strict=False)
+    work = work_of_graph(exported.graph_module, roles=["weight", "weight", "value"], auto_cast="matmul").total
+    assert work.product_flops == 2 * 4 * 256 * 512
+    assert work.weight_bytes == 2 * 256 * 512 + 4 * 512
+    assert work.host_bytes >= 4 * 4 * (256 + 512)
+
+
+def test_float32_products_take_four_times_as_long():
+    exported = torch.export.export(torch.nn.Linear(256, 512), (torch.zeros(4, 256),), strict=False)
+    slow, quick = (
+        work_of_graph(exported.graph_module, roles=["weight", "weight", "value"], auto_cast=cast).total
+        for cast in ("none", "matmul")
+    )
+    assert slow.tensor_cycles == 4 * quick.tensor_cycles and slow.weight_bytes > quick.weight_bytes
+
+
+def test_an_operator_of_unknown_size_is_counted_as_unknown():
+    class Picks(torch.nn.Module):
+        def forward(self, x):
+            return x.nonzero()
+
+    exported = torch.export.export(Picks(), (torch.ones(4),), strict=False)
+    work = work_of_graph(exported.graph_module)
+    assert work.total.num_unknown == 1 and work.unknown == ("aten.nonzero",)

@@ -1,0 +1,238 @@
+"""Published measurements as cases: what was run, what was published, and a prediction as a function of the constants.
+
+The table `published.csv` has one measured value a row, with its source; `models.json` has the configurations of the
+models in it. Works are counted once; a prediction is arithmetic on them, so a fit can ask for thousands.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import json
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from optimum_neuron.hardware import INSTANCES, TARGETS
+from optimum_neuron.simulator.constants import Constants
+from optimum_neuron.simulator.device_time import core_rates, device_time
+from optimum_neuron.simulator.serving import plan_serving, serving_times
+from optimum_neuron.simulator.stacks import STACKS
+from optimum_neuron.simulator.work.decoder import Layout, decode_work, prefill_work
+from optimum_neuron.simulator.work.sizes import DecoderSizes, decoder_sizes
+
+HERE = Path(__file__).parent
+
+FAMILIES = {
+    "bert-large": "bert",
+    "bert-base": "bert",
+    "resnet18": "resnet-basic",
+    "resnet34": "resnet-basic",
+    "resnet50": "resnet-bottleneck",
+    "resnet101": "resnet-bottleneck",
+    "resnet152": "resnet-bottleneck",
+    "llama-3.3-70b": "llama-3-70b",
+    "qwen2.5-vl-32b": "qwen2",
+    "qwen2.5-vl-3b": "qwen2",
+    "qwen2-7b": "qwen2",
+    "qwen3-8b": "qwen3",
+    "qwen3-0.6b": "qwen3",
+    "qwen3-32b": "qwen3",
+    "olmo-2-1b": "olmo",
+    "olmo-2-7b": "olmo",
+    "olmo-3-7b": "olmo",
+    "phi-3-mini": "phi",
+    "phi-1.5": "phi",
+    "stable-diffusion-1.5": "stable-diffusion-1",
+    "stable-diffusion-2.1": "stable-diffusion-2",
+}
+"""Families that are left out together; every other model is a family of its own."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One published value."""
+
+    category: str
+    model: str
+    instance: str
+    stack: str
+    sdk: str
+    date: str
+    cores: int | None
+    copies: int | None
+    batch: int | None
+    sequence_length: int | None
+    input_length: int | None
+    output_length: int | None
+    image_size: str
+    weight_bytes: int | None
+    concurrency: int | None
+    nodes: int | None
+    microbatch: int | None
+    global_batch: int | None
+    layout: str
+    arithmetic: str
+    metric: str
+    value: float
+    unit: str
+    source: str
+
+    @property
+    def family(self) -> str:
+        """What is left out together."""
+        return FAMILIES.get(self.model, self.model)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """A row with its prediction."""
+
+    row: Row
+    predict: Callable[[Constants], float]
+
+
+def read_rows() -> list[Row]:
+    """The table."""
+    numbers = {field.name for field in dataclasses.fields(Row) if "int" in str(field.type)}
+    with (HERE / "published.csv").open(newline="") as file:
+        return [
+            Row(**{
+                name: (int(text) if text else None) if name in numbers else float(text) if name == "value" else text
+                for name, text in row.items()
+            })
+            for row in csv.DictReader(file)
+        ]  # fmt: skip
+
+
+@functools.cache
+def model_config(name: str) -> Any:
+    """The transformers configuration of a model of the table."""
+    from transformers import AutoConfig
+
+    values = json.loads((HERE / "models.json").read_text())[name]
+    return AutoConfig.for_model(**values)
+
+
+@functools.cache
+def sizes_of(name: str) -> DecoderSizes:
+    """Sizes of a decoder of the table."""
+    return decoder_sizes(model_config(name))
+
+
+def cases(rows: Iterable[Row]) -> list[Case]:
+    """Cases of the rows that the simulator predicts with fitted constants."""
+    made = []
+    for row in rows:
+        if row.category in ("decoder", "mixture"):
+            made.append(Case(row=row, predict=_decoder(row)))
+        elif row.category == "profile":
+            made.append(Case(row=row, predict=_profile(row)))
+        elif row.category in ("encoder", "cnn", "vit"):
+            made.append(Case(row=row, predict=_graph(row)))
+    return made
+
+
+def _hardware(row: Row) -> tuple[Any, Any, int]:
+    instance = INSTANCES[row.instance]
+    target = TARGETS[instance.family]
+    chips = -(-(row.cores or 1) // target.logical_cores_per_chip())
+    return instance, target, chips
+
+
+def _layout(row: Row) -> Layout:
+    assert row.weight_bytes is not None
+    return Layout(
+        num_cores=row.cores or 1,
+        weight_bytes=row.weight_bytes,
+        cache_bytes=2,
+        replicate_kv_heads=STACKS[row.stack].replicate_kv_heads,
+    )
+
+
+def _decoder(row: Row) -> Callable[[Constants], float]:
+    instance, target, chips = _hardware(row)
+    stack = STACKS[row.stack]
+    assert row.batch and row.sequence_length and row.input_length and row.output_length
+    plan = plan_serving(
+        sizes_of(row.model),
+        stack,
+        _layout(row),
+        batch_size=row.batch,
+        sequence_length=row.sequence_length,
+        input_length=row.input_length,
+        output_length=row.output_length,
+        concurrency=row.concurrency,
+    )
+    rates, generation = core_rates(target), target.core.generation
+
+    def predict(constants: Constants) -> float:
+        host = constants.hosts[stack.host]
+        times = serving_times(plan, rates, constants.cores[generation], host, family=instance.family, num_chips=chips)
+        tokens = times.tokens_per_s(plan)
+        price = instance.price_reserved_usd_per_h or 0.0
+        return {
+            "ttft_ms": times.ttft_s * 1e3,
+            "tpot_ms": times.tpot_s * 1e3,
+            "tokens_per_s": tokens,
+            "usd_per_1m": price / 3600 / tokens * 1e6,
+        }[row.metric]
+
+    return predict
+
+
+def _profile(row: Row) -> Callable[[Constants], float]:
+    _, target, chips = _hardware(row)
+    sizes, layout, tokens = sizes_of(row.model), _layout(row), row.sequence_length
+    assert tokens is not None
+    decode = decode_work(sizes, layout, batch_size=1, slots=tokens).total
+    prefill = prefill_work(sizes, layout, batch_size=1, tokens=tokens).total
+    work = decode if row.metric.startswith("decode") else prefill
+    rates, generation = core_rates(target), target.core.generation
+
+    def predict(constants: Constants) -> float:
+        if row.metric == "decode_hbm_bytes":
+            return float(work.hbm_bytes)
+        fitted = dataclasses.replace(constants.cores[generation], launch_us=1e-6)
+        time = device_time(work, rates, fitted, decoder=True, num_chips=chips)
+        return {
+            "decode_ms": time.total_s * 1e3,
+            "prefill_ms": time.total_s * 1e3,
+            "decode_mbu": work.hbm_bytes / time.total_s / rates.hbm_bytes_per_s,
+            "prefill_mfu": work.product_flops / time.total_s / rates.peak_flops_per_s,
+        }[row.metric]
+
+    return predict
+
+
+@functools.cache
+def _graph_work(model: str, batch: int, sequence_length: int | None) -> Any:
+    from optimum_neuron.exporters.source import load_source
+    from optimum_neuron.simulator.capture import capture_model
+    from optimum_neuron.simulator.work import work_of_program
+
+    with tempfile.TemporaryDirectory() as folder:
+        values = json.loads((HERE / "models.json").read_text())[model]
+        (Path(folder) / "config.json").write_text(json.dumps(values))
+        shapes = {"sequence_length": sequence_length} if sequence_length else {}
+        captured = capture_model(load_source(folder), batch_size=batch, **shapes)
+    (name,) = captured.program.graphs
+    return work_of_program(captured.program, name, auto_cast="matmul").total
+
+
+def _graph(row: Row) -> Callable[[Constants], float]:
+    instance, target, _ = _hardware(row)
+    assert row.batch and row.concurrency
+    work = _graph_work(row.model, row.batch, row.sequence_length)
+    rates, generation = core_rates(target), target.core.generation
+    in_flight, busy = row.concurrency, min(row.concurrency, instance.num_cores)
+
+    def predict(constants: Constants) -> float:
+        device = device_time(work, rates, constants.cores[generation], decoder=False, tiled=True)
+        run_s = device.total_s + work.host_bytes / constants.copy_bytes_per_s
+        latency_ms = run_s * in_flight / busy * 1e3
+        return latency_ms if row.metric == "latency_ms" else row.batch * busy / run_s
+
+    return predict

@@ -1,0 +1,66 @@
+"""Fit the simulator's constants and write `optimum_neuron/simulator/data/constants.json`.
+
+    python tools/fit_simulator.py            # fit, print, write
+    python tools/fit_simulator.py --check    # exit with 1 if the file is not what the fit gives
+
+Needs numpy, which transformers brings. Published values are in `tools/fidelity/published.csv`, each with its source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent / "fidelity"))
+
+from cases import cases, read_rows
+from fit import build
+from report import bands, grouped, score, summary
+from training import training_mfu
+
+FILE = Path(__file__).parents[1] / "optimum_neuron/simulator/data/constants.json"
+VERSION = 1
+FITTED_ON = "tools/fidelity/published.csv: values that AWS and Hugging Face published up to March 2026"
+DIGITS = 4
+
+
+def main() -> int:
+    """Fit and write, or compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    rows = read_rows()
+    values, scored = score(cases(rows))
+    for name, value in values.items():
+        print(f"{name:28} {value:.4g}")
+    for name, group in grouped(scored).items():
+        found = summary(group)
+        print(f"{name:28} {len(group):4} " + " ".join(f"{key} {value:.3f}" for key, value in found.items()))
+    constants = build(values)
+    data = dataclasses.asdict(constants) | {
+        "format": 1,
+        "version": VERSION,
+        "fitted_on": FITTED_ON,
+        "training_mfu": training_mfu(rows),
+        "bands": {name: dataclasses.asdict(band) for name, band in bands(scored).items()},
+    }
+    text = json.dumps(_rounded(data), indent=1) + "\n"
+    if check:
+        return 0 if FILE.read_text() == text else 1
+    FILE.parent.mkdir(exist_ok=True)
+    FILE.write_text(text)
+    return 0
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _rounded(item) for key, item in value.items()}
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())
