@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainingArguments
 
+from ..distributed.mesh import require_processes
 from ..errors import ConfigError, NeuronError, refusal
-from .layout import TrainingNeuronConfig
+from .layout import TrainingNeuronConfig, combination_problems
 
 if TYPE_CHECKING:
     from ..hardware import Target
@@ -73,6 +74,7 @@ class NeuronArgumentsMixin:
         super().__post_init__()  # type: ignore[misc]  # upstream's dataclass stands behind this one
         if not self.use_cpu and self.device.type != "neuron":  # type: ignore[attr-defined]
             raise ConfigError(_no_device(self.device))  # type: ignore[attr-defined]
+        require_processes(self.trn_config, self.world_size)  # type: ignore[attr-defined]
 
     @property
     def trn_config(self) -> TrainingNeuronConfig:
@@ -89,7 +91,8 @@ class NeuronArgumentsMixin:
 
     def _problems(self) -> list[str]:
         given: Any = self
-        problems = [*self.trn_config.problems(), *_range_problems(self)]
+        layout = self.trn_config
+        problems = [*layout.problems(), *_range_problems(self), *combination_problems(layout, given)]
         target = None
         try:
             target = _target(self.neuron_target)

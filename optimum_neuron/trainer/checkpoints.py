@@ -22,6 +22,7 @@ from typing import Any
 
 from ..compiler.atomic import sync_folder, write_bytes
 from ..core import Choice, Rejected
+from ..distributed.checkpoint import has_sharded_optimizer
 from ..errors import ArtifactError, refusal
 
 MARKER = "neuron_checkpoint.json"
@@ -136,7 +137,9 @@ def last_complete(output_dir: str | Path) -> Choice[Path | None]:
 
 
 def require_resumable(folder: str | Path, layout: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that is not whole, or whose states are split over other cores.
+    """Refuse a checkpoint that is not whole, or whose optimizer states this layout cannot read.
+
+    States in shards (`distributed/checkpoint.py`) can be read by every layout but upstream's FSDP.
 
     Raises:
         ArtifactError: with what is wrong and the newest checkpoint beside it that is whole.
@@ -153,7 +156,7 @@ def require_resumable(folder: str | Path, layout: Mapping[str, Any]) -> None:
                 do=f"resume from {other.value}" if other.value else "begin anew: " + other.reason,
             )
         )
-    if not (folder / MARKER).is_file():
+    if not (folder / MARKER).is_file() or (has_sharded_optimizer(folder) and not layout.get("fsdp")):
         return
     saved = json.loads((folder / MARKER).read_text())["layout"]
     differing = [name for name in layout if saved.get(name, layout[name]) != layout[name]]

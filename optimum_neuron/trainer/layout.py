@@ -10,6 +10,7 @@ It knows nothing of processes or tensors. Layouts that this version cannot run a
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from ..errors import refusal
 
@@ -39,23 +40,61 @@ class TrainingNeuronConfig:
         asked = {
             field: getattr(self, field) for field in _NOT_BUILT if getattr(self, field) != getattr(defaults, field)
         }
-        return [
+        problems = [
             refusal(
                 asked=f"{_NOT_BUILT[field]}={value}",
                 found="a layout that this version does not have",
-                why="training runs on one core, or data parallel over several with torchrun",
+                why="training is data parallel, tensor parallel or in stages",
                 do=f"leave {_NOT_BUILT[field]} out",
             )
             for field, value in asked.items()
         ]
+        if self.pipeline_parallel_num_microbatches != -1 and self.pipeline_parallel_size == 1:
+            problems.append(
+                refusal(
+                    asked=f"pipeline_parallel_num_microbatches={self.pipeline_parallel_num_microbatches}",
+                    found="pipeline_parallel_size=1",
+                    why="batches are cut into parts for the stages of a pipeline only",
+                    do="pass pipeline_parallel_size, or leave it out; gradient_accumulation_steps saves memory too",
+                )
+            )
+        return problems
+
+    @property
+    def spreads_model(self) -> bool:
+        """Whether a core has less than the whole model, its gradients and its optimizer."""
+        sizes = self.tensor_parallel_size, self.pipeline_parallel_size
+        return self.pipeline_parallel_use_zero1_optimizer or max(sizes) > 1
+
+
+def combination_problems(layout: TrainingNeuronConfig, arguments: Any) -> list[str]:
+    """Refusals of other arguments beside a layout that spreads the model.
+
+    Args:
+        layout: of the run.
+        arguments: upstream's `TrainingArguments`.
+    """
+    if not layout.spreads_model:
+        return []
+    reasons = {
+        "fsdp": "fsdp splits the same parameters by upstream's settings; zero_1 combines with the other layouts",
+        "torch_compile": "graphs of parameters in parts are not compiled in this version",
+        "use_cpu": "parts live on simulated cores",
+    }
+    return [
+        refusal(
+            asked=f"{name} with tensor_parallel_size, pipeline_parallel_size or zero_1",
+            found="two that exclude each other",
+            why=why,
+            do="leave one of them out",
+        )
+        for name, why in reasons.items()
+        if getattr(arguments, name)
+    ]
 
 
 _NOT_BUILT = {
-    "tensor_parallel_size": "tensor_parallel_size",
     "sequence_parallel_enabled": "sequence_parallel",
-    "pipeline_parallel_size": "pipeline_parallel_size",
-    "pipeline_parallel_num_microbatches": "pipeline_parallel_num_microbatches",
-    "pipeline_parallel_use_zero1_optimizer": "zero_1",
     "context_parallel_size": "context_parallel_size",
 }
 """Fields of layouts that are refused, with the names that `NeuronTrainingArguments` gives them."""

@@ -102,7 +102,8 @@ def require_fit(model: torch.nn.Module, arguments: Any, *, optimizer: type, mome
         DeviceMemoryError: with the table of what is needed, the table of the core, and the changes that would fit.
     """
     device = arguments.device
-    parameters = list(model.parameters())
+    # Of DTensors, the part that this core has.
+    parameters = [getattr(parameter, "_local_tensor", parameter) for parameter in model.parameters()]
 
     def need(**changes: Any) -> TrainingMemory:
         settings: dict[str, Any] = {

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from transformers import Trainer
 
+from ..distributed.training import DistributedTraining
 from ..errors import ConfigError, refusal
 from .arguments import NeuronArgumentsMixin
 from .guard import gradient_error, loss_error
@@ -34,7 +35,7 @@ PADDING_MULTIPLE = 64
 """Lengths that the default collator pads to when graphs are compiled."""
 
 
-class NeuronTrainerMixin(WholeCheckpoints):
+class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
     """What `NeuronTrainer` adds to `Trainer`; put it before a class that is derived from `Trainer`.
 
     Its arguments are those of the class behind it; `args` has the fields of `NeuronArgumentsMixin`.

@@ -56,12 +56,8 @@ def test_the_host_can_be_asked_for():
 @pytest.mark.parametrize(
     "options",
     [
-        {"tensor_parallel_size": 2},
         {"sequence_parallel": True},
-        {"pipeline_parallel_size": 2},
-        {"pipeline_parallel_num_microbatches": 4},
         {"context_parallel_size": 2},
-        {"zero_1": True},
     ],
     ids=str,
 )
@@ -83,6 +79,13 @@ def test_layouts_that_are_not_there_are_refused_by_name(options):
         ({"stochastic_rounding_enabled": True, "torch_compile": True}, "with torch_compile: two arithmetics"),
         ({"stochastic_rounding_enabled": True, "use_cpu": True}, "with use_cpu: two arithmetics"),
         ({"enable_mfu_metrics": True}, "no model of training time"),
+        ({"tensor_parallel_size": 2}, "tensor_parallel_size=2 with 1 process: .*start 2 processes"),
+        ({"pipeline_parallel_size": 3}, "pipeline_parallel_size=3 with 1 process: .*start 3 processes"),
+        ({"zero_1": True}, "zero_1=True with 1 process: one copy of the model.*start 2 processes"),
+        ({"pipeline_parallel_num_microbatches": 4}, "num_microbatches=4: pipeline_parallel_size=1"),
+        ({"zero_1": True, "fsdp": True}, "fsdp with tensor_parallel_size, .*: two that exclude each other"),
+        ({"tensor_parallel_size": 2, "torch_compile": True}, "torch_compile with tensor_parallel_size"),
+        ({"tensor_parallel_size": 2, "use_cpu": True}, "use_cpu with tensor_parallel_size"),
     ],
     ids=str,
 )
@@ -93,9 +96,11 @@ def test_refusals(options, message):
 
 def test_all_problems_are_told_at_once():
     with pytest.raises(ConfigError) as caught:
-        NeuronTrainingArguments(output_dir="out", fp16=True, zero_1=True, neuron_target="trn9", max_recompiles=-2)
+        NeuronTrainingArguments(
+            output_dir="out", fp16=True, context_parallel_size=2, neuron_target="trn9", max_recompiles=-2
+        )
     assert [line.split("=")[0] for line in str(caught.value).splitlines()] == [
-        "zero_1",
+        "context_parallel_size",
         "max_recompiles",
         "instance_type",
     ]
@@ -139,5 +144,5 @@ def test_the_fields_mix_into_other_configurations():
 
     made = Configuration("out", max_length=8, neuron_target="inf2")
     assert made.output_dir == "out" and made.trn_config.tensor_parallel_size == 1
-    with pytest.raises(ConfigError, match="zero_1"):
-        Configuration("out", zero_1=True)
+    with pytest.raises(ConfigError, match="context_parallel_size"):
+        Configuration("out", context_parallel_size=2)

@@ -1,0 +1,14 @@
+"""Layouts of a training run over simulated cores, one process for each core (torchrun, accelerate launch).
+
+torch.distributed does the work: DDP, FSDP2 and DTensor, torch.distributed.pipelining and torch.distributed.checkpoint
+over the process group "neuron". Here is only what they are to do for a model.
+
+    mesh.py          how many cores share a batch, a layer, a pipeline; which numbers of processes can be
+    plans.py         which parameters tensor parallelism splits, as data for each family
+    shard.py         a model's parameters as DTensors of a mesh
+    pipeline.py      a model in stages, and batches in parts through them
+    checkpoint.py    optimizer states in shards, read back on another number of cores
+    training.py      `DistributedTraining`: the steps of `Trainer` that differ, as a mix-in
+
+It knows nothing of the compiler or of time on the chip.
+"""

@@ -1,0 +1,133 @@
+"""How the processes of a run are divided: pipelines, copies of the batch, layers.
+
+>>> from optimum_neuron.distributed.mesh import MeshSizes
+>>> MeshSizes.of(world_size=4, tensor=2)
+MeshSizes(pipeline=1, data=2, tensor=2)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError, refusal
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from ..trainer.layout import TrainingNeuronConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeshSizes:
+    """Numbers of processes along each dimension of a mesh; neighbors in rank share layers."""
+
+    pipeline: int = 1
+    """Processes with different layers."""
+    data: int = 1
+    """Groups of processes with different batches."""
+    tensor: int = 1
+    """Processes that share each layer, and the batch."""
+
+    @classmethod
+    def of(cls, *, world_size: int, tensor: int = 1, pipeline: int = 1) -> MeshSizes:
+        """Divide the processes of a run.
+
+        Args:
+            world_size: processes that were started.
+            tensor: `tensor_parallel_size`.
+            pipeline: `pipeline_parallel_size`.
+
+        Raises:
+            ConfigError: they cannot be divided so; with numbers of processes that can.
+        """
+        model = tensor * pipeline
+        if world_size % model == 0:
+            return cls(pipeline=pipeline, data=world_size // model, tensor=tensor)
+        sizes = [f"tensor_parallel_size={tensor}"] * (tensor > 1) + [f"pipeline_parallel_size={pipeline}"] * (
+            pipeline > 1
+        )
+        below = world_size // model * model
+        wanted = f"{below} or {below + model}" if below else str(model)
+        raise ConfigError(
+            refusal(
+                asked=f"{' and '.join(sizes)} with {world_size} process{'es' * (world_size > 1)}",
+                found=f"{world_size} is not a multiple of {model}",
+                why=f"one copy of the model takes {model} processes, each with a core of its own",
+                do=f"start {wanted} processes (torchrun --nproc_per_node {wanted} ...)",
+            )
+        )
+
+    @property
+    def processes_per_batch(self) -> int:
+        """Processes that see the same batch."""
+        return self.tensor * self.pipeline
+
+    def device_mesh(self, device_type: str, *, shard: bool) -> DeviceMesh:
+        """Make the process groups.
+
+        Args:
+            device_type: such as "neuron".
+            shard: whether data-parallel processes split what they could each have whole (FSDP2's dimension "shard"),
+                or are copies of each other ("replicate").
+
+        Returns:
+            A mesh with dimensions "pipeline", "replicate", "shard", "tensor".
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+
+        data = (1, self.data) if shard else (self.data, 1)
+        shape = (self.pipeline, *data, self.tensor)
+        return init_device_mesh(device_type, shape, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
+
+
+def require_processes(layout: TrainingNeuronConfig, world_size: int) -> MeshSizes:
+    """Divide the processes of a run by its layout.
+
+    Raises:
+        ConfigError: they cannot be divided so, or there is nothing to split over.
+    """
+    sizes = MeshSizes.of(
+        world_size=world_size, tensor=layout.tensor_parallel_size, pipeline=layout.pipeline_parallel_size
+    )
+    if layout.pipeline_parallel_use_zero1_optimizer and sizes.data == 1:
+        raise ConfigError(
+            refusal(
+                asked=f"zero_1=True with {world_size} process{'es' * (world_size > 1)}",
+                found="one copy of the model",
+                why="optimizer states are split over the processes that have different batches",
+                do=f"start {2 * world_size} processes (torchrun --nproc_per_node {2 * world_size}), or leave it out",
+            )
+        )
+    return sizes
+
+
+def require_agreement(facts: Mapping[str, object]) -> None:
+    """Refuse to begin where processes would wait for each other forever; every process calls it.
+
+    Args:
+        facts: what must be the same in all processes.
+
+    Raises:
+        ConfigError: what differs, with the values of each rank; in every process.
+    """
+    import torch.distributed as dist
+
+    told: list[Mapping[str, object]] = [{}] * dist.get_world_size()
+    dist.all_gather_object(told, dict(facts))
+    differing = [name for name in facts if any(other.get(name) != told[0].get(name) for other in told)]
+    if not differing:
+        return
+    values = "; ".join(
+        f"{name} is " + ", ".join(f"{other.get(name)} on rank {rank}" for rank, other in enumerate(told))
+        for name in differing
+    )
+    raise ConfigError(
+        refusal(
+            asked="one run on several processes",
+            found=values,
+            why="each process expects the others to take part in its collectives",
+            do="start the same script with the same arguments, and as many processes on each machine",
+        )
+    )

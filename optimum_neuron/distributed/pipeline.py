@@ -1,0 +1,221 @@
+"""A model in stages, one on each core, run by torch.distributed.pipelining's 1F1B schedule.
+
+A stage is the model with identities in place of what other stages have, so names of parameters stay what they are. It
+knows nothing of trainers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+from ..core import Choice
+from ..errors import ConfigError, refusal
+
+_PARTS = {"embed_tokens", "layers", "norm"}
+"""Children of a base model that transformers' `base_model_pp_plan` names, for decoders of one stack."""
+
+Loss = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
+"""Of logits, labels and the number of labels of the whole batch."""
+
+
+class Absent(nn.Module):
+    """In place of a module that another stage has: returns what it is given."""
+
+    def forward(self, value: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        """Return the first argument."""
+        return value
+
+
+class Stage(nn.Module):
+    """Part of a decoder: token ids or hidden states in, hidden states or logits out."""
+
+    def __init__(self, model: Any, *, is_first: bool, is_last: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.is_first, self.is_last = is_first, is_last
+
+    def forward(self, value: torch.Tensor, **inputs: Any) -> torch.Tensor:
+        """Run the stage's layers."""
+        inputs["input_ids" if self.is_first else "inputs_embeds"] = value
+        if self.is_last:
+            return self.model(**inputs, use_cache=False).logits
+        return self.model.base_model(**inputs, use_cache=False).last_hidden_state
+
+
+def require_stages(model: Any, num_stages: int) -> None:
+    """Refuse a model that cannot be cut into stages.
+
+    Raises:
+        ConfigError: it is no decoder of one stack, its embeddings are tied, or it has fewer layers than stages.
+    """
+    asked, name = f"pipeline_parallel_size={num_stages} of {type(model).__name__}", model.config.model_type
+    parts = set(getattr(model.base_model, "_pp_plan", None) or ())
+    if not parts.issuperset(_PARTS) or not isinstance(getattr(model, "lm_head", None), nn.Module):
+        problem = refusal(
+            asked=asked,
+            found=f"no pipeline plan for the architecture '{name}' in transformers, or no language model head",
+            why="a plan says which modules follow each other: embeddings, layers, norm, head",
+            do="leave pipeline_parallel_size out, or take a decoder that has base_model_pp_plan (llama, qwen3, gemma2)",
+        )
+    elif model.config.get_text_config().tie_word_embeddings:
+        problem = refusal(
+            asked=asked,
+            found="tie_word_embeddings=True",
+            why="the first stage has the embeddings and the last one the head, which would have to stay equal",
+            do="set model.config.tie_word_embeddings=False before loading, or use tensor_parallel_size",
+        )
+    elif len(model.base_model.layers) < num_stages:
+        problem = refusal(
+            asked=asked,
+            found=f"{len(model.base_model.layers)} layers",
+            why="each stage has at least one layer",
+            do=f"pass pipeline_parallel_size={len(model.base_model.layers)} or less",
+        )
+    else:
+        return
+    raise ConfigError(problem)
+
+
+def cut(model: Any, *, index: int, num_stages: int) -> Stage:
+    """Leave one stage of a model, in place.
+
+    Args:
+        model: a decoder that `require_stages` accepts.
+        index: of the stage.
+        num_stages: cores of the pipeline.
+    """
+    base, is_first, is_last = model.base_model, index == 0, index == num_stages - 1
+    num_layers = len(base.layers)
+    first, end = (num_layers * i // num_stages for i in (index, index + 1))
+    for number in range(num_layers):
+        if not first <= number < end:
+            base.layers[number] = Absent()
+    if not is_first:
+        base.embed_tokens = Absent()
+    if not is_last:
+        base.norm, model.lm_head = Absent(), Absent()
+    return Stage(model, is_first=is_first, is_last=is_last)
+
+
+def num_microbatches(asked: int, *, batch_size: int, num_stages: int) -> Choice[int]:
+    """How many parts a batch is cut into.
+
+    Args:
+        asked: `pipeline_parallel_num_microbatches`; -1 to choose.
+        batch_size: rows of a batch.
+        num_stages: cores of the pipeline.
+
+    Raises:
+        ConfigError: parts of different sizes, or fewer parts than stages; with numbers that can be.
+    """
+    fitting = [n for n in range(num_stages, batch_size + 1) if batch_size % n == 0]
+    if asked == -1 and fitting:
+        return Choice(value=fitting[0], reason=f"the fewest equal parts that keep {num_stages} stages busy")
+    if asked in fitting:
+        return Choice(value=asked, reason="asked for")
+    raise ConfigError(
+        refusal(
+            asked=f"pipeline_parallel_num_microbatches={asked}, a batch of {batch_size} rows, {num_stages} stages",
+            found="a batch that is not a multiple of it" if batch_size % max(asked, 1) else "fewer parts than stages",
+            why="all parts have one shape, and each stage needs one to work on",
+            do=f"pass {' or '.join(map(str, fitting))}"
+            if fitting
+            else f"pass per_device_train_batch_size={num_stages} or a multiple of it, and dataloader_drop_last=True",
+        )
+    )
+
+
+class Pipeline:
+    """Runs batches through the stages of a mesh.
+
+    Args:
+        stage: of this process.
+        mesh: of one dimension, the stages in order.
+        loss: computed by the last stage.
+        num_microbatches: `pipeline_parallel_num_microbatches`.
+    """
+
+    def __init__(self, stage: Stage, mesh: DeviceMesh, *, loss: Loss, num_microbatches: int) -> None:
+        self.stage, self._mesh, self._loss, self._asked = stage, mesh, loss, num_microbatches
+        self._schedules: dict[tuple[tuple[int, ...], int], Schedule1F1B] = {}
+        self._num_items: Any = None
+        self._device = torch.device("neuron", torch.neuron.current_device())
+        self._last = dist.get_global_rank(mesh.get_group(), mesh.size() - 1)
+
+    def train(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> torch.Tensor:
+        """Forward and backward of a batch; the loss, on every stage."""
+        _, loss = self._run("step", inputs, num_items)
+        return loss
+
+    def evaluate(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits and loss of a batch, on every stage."""
+        logits, loss = self._run("eval", inputs, num_items)
+        shape = torch.zeros(3, dtype=torch.int64) if logits is None else torch.tensor(logits.shape)
+        dist.broadcast(shape, src=self._last, group=self._mesh.get_group())
+        if logits is None:
+            logits = torch.empty(shape.tolist(), dtype=self.stage.model.dtype, device=self._device)
+        dist.broadcast(logits.contiguous(), src=self._last, group=self._mesh.get_group())
+        return logits, loss
+
+    def clip(self, max_norm: float) -> torch.Tensor:
+        """Clip gradients by their norm over all stages, and return it."""
+        parameters = [parameter for parameter in self.stage.parameters() if parameter.grad is not None]
+        mine = nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+        mine = mine.full_tensor() if hasattr(mine, "full_tensor") else mine
+        square = mine.square()
+        dist.all_reduce(square, group=self._mesh.get_group())
+        norm = square.sqrt()
+        if max_norm != float("inf"):
+            nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+        return norm
+
+    def full_state_dict(self, names: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Weights of all stages on the host; every process calls it.
+
+        Args:
+            names: of the whole model, with tensors of the right shapes and dtypes (on meta).
+        """
+        own = self.stage.model.state_dict()
+        group, found = self._mesh.get_group(), {}
+        owners: list[Any] = [None] * self._mesh.size()
+        dist.all_gather_object(owners, sorted(own), group=group)
+        for name, like in names.items():
+            (owner,) = [rank for rank, theirs in enumerate(owners) if name in theirs][:1]
+            tensor = own.get(name)
+            tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+            whole = torch.empty(like.shape, dtype=like.dtype) if tensor is None else tensor.detach().cpu().contiguous()
+            dist.broadcast(whole, src=dist.get_global_rank(group, owner), group=group)
+            found[name] = whole
+        return found
+
+    def _run(self, what: str, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[Any, torch.Tensor]:
+        inputs = dict(inputs)
+        tokens, labels = inputs.pop("input_ids"), inputs.pop("labels")
+        schedule, self._num_items = self._schedule(tuple(tokens.shape), what == "step"), num_items
+        losses: list[torch.Tensor] = []
+        first = (tokens,) if self.stage.is_first else ()
+        target = {"target": labels, "losses": losses} if self.stage.is_last else {}
+        logits = getattr(schedule, what)(*first, **target, **inputs)
+        loss = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
+        dist.broadcast(loss, src=self._last, group=self._mesh.get_group())
+        return logits, loss
+
+    def _schedule(self, shape: tuple[int, ...], trains: bool) -> Schedule1F1B:
+        """The schedule for batches of a shape; what stages send each other has its shape fixed."""
+        index, num_stages = self._mesh.get_local_rank(), self._mesh.size()
+        parts = num_microbatches(self._asked, batch_size=shape[0], num_stages=num_stages).value
+        key = (*shape, int(trains)), parts
+        if key not in self._schedules:
+            stage = PipelineStage(self.stage, index, num_stages, self._device, group=self._mesh.get_group())
+            self._schedules[key] = Schedule1F1B(stage, parts, loss_fn=self._part_loss, scale_grads=False)
+        return self._schedules[key]
+
+    def _part_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return self._loss(logits, labels, self._num_items)
