@@ -22,8 +22,9 @@ _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, check it against
   optimum-cli export neuron -m smollm2 smollm2_neuron
   optimum-cli export neuron -m ./my_model --batch_size 1 --sequence_length 2048 --instance_type trn2 out
   optimum-cli export neuron -m ./my_classifier --batch_size 8 --sequence_length 64,128,512 out
+  optimum-cli export neuron -m smollm2 --adapter out/checkpoint-50 tuned_neuron
 """
-_EXPORT_OPTIONS = ("disable_neuron_cache", "disable_validation", "atol")
+_EXPORT_OPTIONS = ("adapter", "disable_neuron_cache", "disable_validation", "atol")
 _CHOICES = ("task", "family", "target", "placed_share", "cache", "host_code")
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
 
@@ -41,6 +42,9 @@ class NeuronExportCommand(Command):
             "-m", "--model", required=True, help="name on the Hub, folder, or name that neuron fetch knows"
         )
         parser.add_argument("output", metavar="OUTPUT", help="folder to write")
+        parser.add_argument(
+            "--adapter", help="adapter of PEFT that is merged into the model first: folder or name on the Hub"
+        )
         add_compile_arguments(parser)
         checks = parser.add_argument_group("cache and validation")
         checks.add_argument("--disable_neuron_cache", action="store_true", help="compile even if the cache has it")

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .adapters import merge_adapter
     from .export import ExportReport, main_export
     from .inspection import inspect_export
     from .request import cache_request
 
-__all__ = ["ExportReport", "cache_request", "inspect_export", "main_export"]
+__all__ = ["ExportReport", "cache_request", "inspect_export", "main_export", "merge_adapter"]
 
 _MODULES = {
     "ExportReport": "export",
     "main_export": "export",
     "inspect_export": "inspection",
     "cache_request": "request",
+    "merge_adapter": "adapters",
 }
 
 __getattr__ = lazy_names(__name__, _MODULES)

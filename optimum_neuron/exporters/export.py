@@ -8,8 +8,9 @@ from typing import Any
 
 from ..core import Choice
 from ..errors import ModelError, refusal
+from .adapters import merge_adapter
 from .folder import is_export
-from .prepare import Prepared, open_cache, prepare
+from .prepare import Prepared, WorkFolder, open_cache, prepare
 from .request import neuron_config, split_options
 from .save import check_output, save_folder
 from .source import load_source, served_task
@@ -35,6 +36,7 @@ def main_export(
     model_name_or_path: str | Path,
     output: str | Path,
     *,
+    adapter: str | Path | None = None,
     disable_validation: bool = False,
     atol: float | None = None,
     disable_neuron_cache: bool = False,
@@ -46,6 +48,7 @@ def main_export(
     Args:
         model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
         output: folder to write.
+        adapter: folder or id of a PEFT adapter that is merged into the checkpoint first.
         disable_validation: do not compare with the original.
         atol: largest absolute difference of logits that passes; None derives it from the arithmetic.
         disable_neuron_cache: compile even if the cache has the NEFF.
@@ -69,7 +72,14 @@ def main_export(
     """
     cache = open_cache(disable_neuron_cache, cache_url)
     where, compile_options = split_options(options)
-    source = load_source(model_name_or_path, **where)
+    merged = None
+    if adapter is not None:
+        merged = WorkFolder()
+        folder = merge_adapter(model_name_or_path, adapter, merged.path, **where)
+        source = load_source(folder, trust_remote_code=where.get("trust_remote_code", False))
+        source = dataclasses.replace(source, name=f"{model_name_or_path} with {adapter}")
+    else:
+        source = load_source(model_name_or_path, **where)
     if is_export(source.folder) and not source.has_weights:
         raise ModelError(
             refusal(

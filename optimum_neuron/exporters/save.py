@@ -33,7 +33,7 @@ from .source import ModelSource
 _LOCK = "writing.lock"
 """In a folder of files that are not published yet; held while its writer lives."""
 
-_COPIED = (
+COPIED = (
     "tokenizer*",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -50,6 +50,7 @@ _COPIED = (
     "[0-9]_*/config.json",
     "LICENSE*",
 )
+"""What a folder has beside configuration and weights, and the next folder needs too."""
 
 
 def save_folder(prepared: Prepared, output: Path) -> int:
@@ -136,7 +137,7 @@ def check_output(source: ModelSource, output: Path) -> None:
 def _write_files(prepared: Prepared, work: Path) -> None:
     # Code of the checkpoint, where its configuration needs it; nobody runs it without trust_remote_code.
     code = ("*.py",) if hasattr(prepared.source.config, "auto_map") else ()
-    for pattern in (*_COPIED, *code):
+    for pattern in (*COPIED, *code):
         for path in prepared.source.folder.glob(pattern):
             if path.is_file():
                 copy = work / path.relative_to(prepared.source.folder)

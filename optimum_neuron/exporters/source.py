@@ -139,12 +139,16 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     path = folder / "config.json"
     if not path.is_file():
         what = "an empty folder" if folder.is_dir() and not any(folder.iterdir()) else "no config.json in it"
+        do = "pass a folder that save_pretrained() wrote"
+        if (folder / "adapter_config.json").is_file():
+            what = "an adapter of PEFT, without the model that it changes"
+            do = f"pass the base model, and the adapter with --adapter {folder} (Python: main_export(adapter=...))"
         raise ModelError(
             refusal(
                 asked=f"model folder {folder}",
                 found=what if folder.is_dir() else "no such folder",
                 why="the configuration says which architecture to build",
-                do="pass a folder that save_pretrained() wrote",
+                do=do,
             )
         )
     try:

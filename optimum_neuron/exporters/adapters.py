@@ -1,0 +1,163 @@
+"""Adapters of PEFT merged into the checkpoint that they were trained on: a plain folder comes out.
+
+What changes weights can be merged (LoRA, DoRA, IA3 and their kin); what adds prompts cannot.
+
+    from optimum_neuron.exporters import merge_adapter
+    merge_adapter("smollm2", "out/checkpoint-50", "merged")
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, ModelError, WeightsError, refusal
+from .save import COPIED
+from .source import find_folder, read_config
+
+CONFIG_FILE = "adapter_config.json"
+"""Marks a folder as an adapter's (PEFT)."""
+
+_AUTO_CLASSES = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "FEATURE_EXTRACTION": "AutoModel",
+    "QUESTION_ANS": "AutoModelForQuestionAnswering",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "TOKEN_CLS": "AutoModelForTokenClassification",
+}
+"""`task_type` of an adapter to transformers' class; without one the checkpoint's own architecture is taken."""
+
+_SHOWN = 4
+
+
+def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: str | Path, **where: Any) -> Path:
+    """Merge an adapter into its base model, in float32, and write a plain checkpoint in the base model's dtype.
+
+    Args:
+        model_name_or_path: base model: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
+        adapter: folder or id that PEFT saved, such as a checkpoint of a trainer.
+        output: folder to write; tokenizer and processor are the adapter's where it has them, else the base model's.
+        **where: where the base model is: `subfolder, revision, token, cache_dir, local_files_only, force_download,
+            trust_remote_code`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ConfigError: PEFT is not installed, the adapter's method cannot be merged, or the output holds something.
+        ModelError: there is no adapter, or no base model.
+        WeightsError: the adapter is of another model.
+
+    Example:
+        ```python no-run
+        from transformers import AutoModelForCausalLM
+
+        from optimum_neuron.exporters import merge_adapter
+
+        model = AutoModelForCausalLM.from_pretrained(merge_adapter("smollm2", "out/checkpoint-50", "merged"))
+        ```
+    """
+    import torch
+
+    output = Path(output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ConfigError(
+            refusal(
+                asked=f"a merged model in {output}",
+                found="a folder with files, or a file",
+                why="a checkpoint that is half another one would be read without a word",
+                do="choose a new folder",
+            )
+        )
+    trust = where.pop("trust_remote_code", False)
+    base, folder = find_folder(model_name_or_path, **where), find_folder(adapter)
+    config = read_config(base, trust_remote_code=trust)
+    adapted = _adapted(_base_class(_description(folder), config), base, folder, trust_remote_code=trust)
+    merged = adapted.merge_and_unload()
+    dtype = config.dtype or torch.float32
+    merged.to(dtype).save_pretrained(output)
+    for source in (base, folder):
+        for pattern in COPIED:
+            for path in source.glob(pattern):
+                target = output / path.relative_to(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+    return output
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        whole = " but a model of its own" if (folder / "config.json").is_file() else ""
+        raise ModelError(
+            refusal(
+                asked=f"adapter {folder}",
+                found=f"no {CONFIG_FILE} in it{whole}",
+                why="it says how the weights of the base model are changed",
+                do="pass a folder that PEFT or a trainer with peft_config saved",
+            )
+        )
+    return json.loads(path.read_text())
+
+
+def _base_class(description: dict[str, Any], config: Any) -> Any:
+    import transformers
+
+    mapping = description.get("auto_mapping") or {}
+    own = [mapping.get("base_model_class"), *(config.architectures or ())]
+    name = _AUTO_CLASSES.get(str(description.get("task_type"))) or next((name for name in own if name), "AutoModel")
+    return getattr(transformers, name, transformers.AutoModel)
+
+
+def _adapted(auto_class: Any, base: Path, folder: Path, *, trust_remote_code: bool) -> Any:
+    """The base model in float32 with the adapter on it, every tensor of it."""
+    import torch
+
+    try:
+        from peft import PeftConfig, PeftModel, get_peft_model_state_dict
+        from peft.utils import load_peft_weights
+    except ImportError as problem:
+        raise ConfigError(
+            refusal(
+                asked=f"merging {folder}",
+                found="PEFT is not installed",
+                why="adapters are PEFT's",
+                do='pip install "optimum-neuron-sim[training]"',
+            )
+        ) from problem
+    options = PeftConfig.from_pretrained(folder)
+    if options.is_prompt_learning:
+        raise ConfigError(
+            refusal(
+                asked=f"merging {folder}",
+                found=f"an adapter of the method {options.peft_type.value}",
+                why="it adds prompts, and changes no weights that could be merged",
+                do="train with LoRA, DoRA or another method that changes weights",
+            )
+        )
+    # A head that was trained with the adapter is saved with it, and has as many rows as there are classes.
+    saved = load_peft_weights(str(folder), device="cpu")
+    heads = [len(t) for name, t in saved.items() if name.endswith((".classifier.weight", ".score.weight"))]
+    sizes = {"num_labels": heads[0]} if heads else {}
+    try:
+        model = auto_class.from_pretrained(base, dtype=torch.float32, trust_remote_code=trust_remote_code, **sizes)
+        adapted = PeftModel.from_pretrained(model, folder, config=options)
+    except (ValueError, RuntimeError, OSError) as error:
+        raise WeightsError(_mismatch(folder, base, str(error).strip().splitlines()[0])) from error
+    wanted = set(get_peft_model_state_dict(adapted))
+    if differing := sorted(wanted ^ set(saved)):
+        shown = ", ".join(differing[:_SHOWN]) + (", ..." if len(differing) > _SHOWN else "")
+        raise WeightsError(_mismatch(folder, base, f"{len(differing)} tensors that only one of them has: {shown}"))
+    return adapted
+
+
+def _mismatch(folder: Path, base: Path, found: str) -> str:
+    return refusal(
+        asked=f"adapter {folder} on {base}",
+        found=found,
+        why="it was trained on another model",
+        do=f"pass the model that {CONFIG_FILE} names in base_model_name_or_path",
+    )

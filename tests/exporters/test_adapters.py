@@ -1,0 +1,121 @@
+"""Adapters merged into their base model: what plain PEFT computes, exported in one command; mistakes are told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.errors import ConfigError, ModelError, WeightsError
+from optimum_neuron.exporters import main_export, merge_adapter
+from tests.tiny import NUM_BYTE_TOKENS, SHAPES
+
+peft = pytest.importorskip("peft")
+
+IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
+LORA = dict(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+
+
+def save_adapter(checkpoint, folder, config, auto_class=AutoModelForCausalLM, **options):
+    """Write an adapter whose weights are not the ones it begins with; return the model with it."""
+    torch.manual_seed(1)
+    model = peft.get_peft_model(auto_class.from_pretrained(checkpoint, dtype=torch.float32, **options), config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter), alpha=0.1 if "magnitude" in name else 0.3)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(IDS).logits
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        peft.LoraConfig(**LORA),
+        peft.LoraConfig(**LORA, use_dora=True),
+        peft.IA3Config(
+            target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM"
+        ),
+    ],
+    ids=["LoRA", "DoRA", "IA3"],
+)
+def test_a_merged_model_is_the_adapted_one(checkpoint, tmp_path, config):
+    adapted = save_adapter(checkpoint, tmp_path / "adapter", config)
+    merged = merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "merged")
+    found = logits(AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32).eval())
+    plain = logits(AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval())
+    assert torch.allclose(found, logits(adapted), atol=1e-4) and not torch.allclose(found, plain, atol=1e-2)
+    assert not (merged / "adapter_config.json").exists()
+    assert {path.name for path in checkpoint.glob("tokenizer*")} == {path.name for path in merged.glob("tokenizer*")}
+
+
+def test_an_export_with_an_adapter(checkpoint, tmp_path):
+    adapted = save_adapter(checkpoint, tmp_path / "adapter", peft.LoraConfig(**LORA))
+    report = main_export(checkpoint, tmp_path / "out", adapter=tmp_path / "adapter", **SHAPES)
+    assert report.to_dict()["model"] == f"{checkpoint} with {tmp_path / 'adapter'}"
+    model = NeuronModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert torch.allclose(logits(model), logits(adapted), atol=1e-3)
+
+
+def test_a_head_that_was_trained_with_the_adapter(checkpoint, tmp_path):
+    config = peft.LoraConfig(**{**LORA, "task_type": "SEQ_CLS"})
+    options = {"num_labels": 5, "pad_token_id": 0}
+    adapted = save_adapter(checkpoint, tmp_path / "adapter", config, AutoModelForSequenceClassification, **options)
+    merged = merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "merged")
+    model = AutoModelForSequenceClassification.from_pretrained(merged, dtype=torch.float32, pad_token_id=0).eval()
+    assert model.config.num_labels == 5
+    assert torch.allclose(model(IDS[:1]).logits, adapted(IDS[:1]).logits, atol=1e-4)
+
+
+def test_what_is_no_adapter(checkpoint, tmp_path):
+    with pytest.raises(ModelError, match="no adapter_config.json in it but a model of its own"):
+        merge_adapter(checkpoint, checkpoint, tmp_path / "merged")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match="no adapter_config.json in it: |no adapter_config.json in it\\."):
+        merge_adapter(checkpoint, tmp_path / "empty", tmp_path / "merged")
+
+
+def test_an_adapter_where_a_model_belongs(checkpoint, tmp_path):
+    save_adapter(checkpoint, tmp_path / "adapter", peft.LoraConfig(**LORA))
+    with pytest.raises(ModelError, match="an adapter of PEFT.*--adapter"):
+        main_export(tmp_path / "adapter", tmp_path / "out")
+
+
+def test_prompts_cannot_be_merged(checkpoint, tmp_path):
+    save_adapter(checkpoint, tmp_path / "adapter", peft.PromptTuningConfig(num_virtual_tokens=4, task_type="CAUSAL_LM"))
+    with pytest.raises(ConfigError, match="method PROMPT_TUNING"):
+        merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "merged")
+
+
+@pytest.mark.parametrize("change", ["layers", "width", "names"])
+def test_an_adapter_of_another_model(checkpoint, tmp_path, change):
+    save_adapter(checkpoint, tmp_path / "adapter", peft.LoraConfig(**LORA))
+    if change == "names":
+        path = tmp_path / "adapter" / "adapter_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "target_modules": ["query"]}))
+        base = checkpoint
+    else:
+        base = tmp_path / "base"
+        size = {"num_hidden_layers": 1} if change == "layers" else {"hidden_size": 64, "head_dim": 16}
+        config = AutoModelForCausalLM.from_pretrained(checkpoint).config
+        for name, value in size.items():
+            setattr(config, name, value)
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[: config.num_hidden_layers]
+        AutoModelForCausalLM.from_config(config).save_pretrained(base)
+    with pytest.raises(WeightsError, match="trained on another model.*base_model_name_or_path"):
+        merge_adapter(base, tmp_path / "adapter", tmp_path / "merged")
+
+
+def test_nothing_is_written_over(checkpoint, tmp_path):
+    save_adapter(checkpoint, tmp_path / "adapter", peft.LoraConfig(**LORA))
+    with pytest.raises(ConfigError, match="choose a new folder"):
+        merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "adapter")
