@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .exporters import main_export
     from .exporters.encoders.configuration import NeuronEncoderConfig
     from .exporters.image_text.configuration import NeuronImageTextConfig
-    from .exporters.seq2seq.configuration import NeuronSeq2SeqConfig
+    from .exporters.seq2seq.configuration import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
     from .modeling import (
         NeuronModelForAudioClassification,
         NeuronModelForAudioFrameClassification,
@@ -48,6 +48,16 @@ if TYPE_CHECKING:
     )
     from .pipelines import pipeline
     from .trainer import NeuronTrainer, NeuronTrainingArguments
+    from .trainer.post_training import NeuronDPOConfig as NeuronDPOConfig
+    from .trainer.post_training import NeuronDPOTrainer as NeuronDPOTrainer
+    from .trainer.post_training import NeuronGRPOConfig as NeuronGRPOConfig
+    from .trainer.post_training import NeuronGRPOTrainer as NeuronGRPOTrainer
+    from .trainer.post_training import NeuronORPOConfig as NeuronORPOConfig
+    from .trainer.post_training import NeuronORPOTrainer as NeuronORPOTrainer
+    from .trainer.post_training import NeuronRewardConfig as NeuronRewardConfig
+    from .trainer.post_training import NeuronRewardTrainer as NeuronRewardTrainer
+    from .trainer.post_training import NeuronSFTConfig as NeuronSFTConfig
+    from .trainer.post_training import NeuronSFTTrainer as NeuronSFTTrainer
 
 __all__ = [
     "NeuronConfig",
@@ -79,6 +89,7 @@ __all__ = [
     "NeuronTracedModel",
     "NeuronTrainer",
     "NeuronTrainingArguments",
+    "NeuronWhisperForConditionalGeneration",
     "__version__",
     "check_model",
     "main_export",
@@ -116,14 +127,29 @@ _MODULES = {
     "NeuronTracedModel": "modeling",
     "NeuronTrainer": "trainer",
     "NeuronTrainingArguments": "trainer",
+    "NeuronWhisperForConditionalGeneration": "modeling",
     "check_model": "checking",
     "main_export": "exporters",
     "pipeline": "pipelines",
     "suggest_buckets": "buckets",
 }
 
-__getattr__ = lazy_names(__name__, _MODULES)
+TRAINING_NAMES = (
+    "NeuronDPOConfig",
+    "NeuronDPOTrainer",
+    "NeuronGRPOConfig",
+    "NeuronGRPOTrainer",
+    "NeuronORPOConfig",
+    "NeuronORPOTrainer",
+    "NeuronRewardConfig",
+    "NeuronRewardTrainer",
+    "NeuronSFTConfig",
+    "NeuronSFTTrainer",
+)
+"""Names that need TRL, from the extra `training`; an `import *` leaves them out, so that it works without."""
+
+__getattr__ = lazy_names(__name__, {**_MODULES, **dict.fromkeys(TRAINING_NAMES, "trainer.post_training")})
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *TRAINING_NAMES})

@@ -34,6 +34,7 @@ LIGHT = [
     "optimum_neuron.pipelines",
     "optimum_neuron.tracing",
     "optimum_neuron.trainer",
+    "optimum_neuron.trainer.post_training",
 ]
 """Modules that nobody should wait for; those of the command line are tested by `tests/cli/test_surface.py`."""
 

@@ -40,6 +40,7 @@ PUBLIC = [
     "NeuronTracedModel",
     "NeuronTrainer",
     "NeuronTrainingArguments",
+    "NeuronWhisperForConditionalGeneration",
     "__version__",
     "check_model",
     "main_export",
@@ -63,9 +64,25 @@ EXPORTING = [
     "optimum_neuron.simulator.work",
     "optimum_neuron.tracing",
     "optimum_neuron.trainer",
+    "optimum_neuron.trainer.post_training",
     "optimum_neuron.weights",
 ]
 """Modules with an `__all__` that users import from."""
+
+
+TRAINING = [
+    "NeuronDPOConfig",
+    "NeuronDPOTrainer",
+    "NeuronGRPOConfig",
+    "NeuronGRPOTrainer",
+    "NeuronORPOConfig",
+    "NeuronORPOTrainer",
+    "NeuronRewardConfig",
+    "NeuronRewardTrainer",
+    "NeuronSFTConfig",
+    "NeuronSFTTrainer",
+]
+"""Names that need the extra `training`: no `import *` brings them."""
 
 
 def order(name):
@@ -77,8 +94,14 @@ def test_the_names_are_pinned_and_sorted():
     assert sorted(optimum_neuron.__all__) == optimum_neuron.__all__ == PUBLIC
 
 
+def test_names_that_need_an_extra_are_pinned_too():
+    assert list(optimum_neuron.TRAINING_NAMES) == TRAINING
+    pytest.importorskip("trl")
+    assert all(getattr(optimum_neuron, name).__name__ == name for name in TRAINING)
+
+
 def test_dir_lists_them():
-    assert set(PUBLIC) <= set(dir(optimum_neuron))
+    assert {*PUBLIC, *TRAINING} <= set(dir(optimum_neuron))
     assert dir(optimum_neuron) == sorted(dir(optimum_neuron))
 
 

@@ -16,6 +16,7 @@ from `Trainer` elsewhere (TRL's) get the same.
     recompiles.py    steps that compile again
     memory.py        whether gradients and optimizer fit the HBM of a core
     throughput.py    tokens per second of this host
+    post_training/   TRL's trainers, with the same added
 
 It knows nothing of models, of the compiler or of time on the chip.
 
