@@ -1,4 +1,8 @@
-"""The plan of a compiled decoder: which of its own graphs a request would run."""
+"""The plan of a compiled model that generates: which of its own graphs a request would run.
+
+A decoder has prompts and steps, `prefill_<n>` and `decode_<n>`; an encoder-decoder reads with `encode_<n>`, begins with
+`prefill_<n>` and goes on with `decode`.
+"""
 
 from __future__ import annotations
 
@@ -10,36 +14,47 @@ from .decoders import DecoderRequest
 from .serving import ServingPlan
 from .stacks import STACKS
 from .work.graph import work_of_program
+from .work.record import GraphWork
 
-_GRAPH = re.compile(r"(prefill|decode)_(\d+)$")
+_GRAPH = re.compile(r"(encode|prefill|decode)(?:_(\d+))?$")
+DEFAULT_OUTPUT_LENGTH = 128
+"""Tokens that an encoder-decoder writes, unless asked otherwise."""
 
 
 def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: AutoCast) -> Choice[ServingPlan] | None:
-    """Choose the prompt and the decode bucket of a request; None where the program is no decoder."""
-    buckets: dict[str, dict[int, str]] = {"prefill": {}, "decode": {}}
+    """Choose the graphs of a request; None where the program does not generate."""
+    buckets: dict[str, dict[int, str]] = {"encode": {}, "prefill": {}, "decode": {}}
     for name in program.graphs:
         if match := _GRAPH.match(name):
-            buckets[match.group(1)][int(match.group(2))] = name
+            buckets[match.group(1)][int(match.group(2) or 0)] = name
     if not buckets["prefill"] or not buckets["decode"]:
         return None
-    length = min(request.sequence_length or max(buckets["decode"]), max(buckets["decode"]))
-    output = min(request.output_length or max(length // 2, 1), length - 1)
-    prompt = _smallest(buckets["prefill"], length - output)
-    slots = _smallest(buckets["decode"], length - output + output // 2 + 1)
-    decode = program.graphs[buckets["decode"][slots]]
-    rows = max(spec.shape[0] for spec in decode.inputs.values() if spec.shape)
+    if buckets["encode"]:
+        read = max(buckets["encode"])
+        output = request.output_length or DEFAULT_OUTPUT_LENGTH
+        names = [buckets["encode"][read], buckets["prefill"][max(buckets["prefill"])]]
+        step, prompt = buckets["decode"][max(buckets["decode"])], read
+    else:
+        longest = max(buckets["decode"])
+        length = min(request.sequence_length or longest, longest)
+        output = min(request.output_length or max(length // 2, 1), length - 1)
+        prompt = length - output
+        names = [buckets["prefill"][_smallest(buckets["prefill"], prompt)]]
+        step = buckets["decode"][_smallest(buckets["decode"], prompt + output // 2 + 1)]
+    rows = max(spec.shape[0] for spec in program.graphs[step].inputs.values() if spec.shape)
+    begin = [work_of_program(program, name, auto_cast=auto_cast) for name in names]
     plan = ServingPlan(
         stack=STACKS["nxd-inference"],
-        prefill=work_of_program(program, buckets["prefill"][prompt], auto_cast=auto_cast),
+        prefill=GraphWork(name=" and ".join(names), steps=tuple(step for graph in begin for step in graph.steps)),
         num_prefills=1,
-        decode=work_of_program(program, buckets["decode"][slots], auto_cast=auto_cast),
+        decode=work_of_program(program, step, auto_cast=auto_cast),
         batch_size=rows,
         concurrency=min(request.concurrency or rows, rows),
-        input_length=length - output,
+        input_length=prompt,
         output_length=output,
     )
-    reason = f"its own graphs prefill_{prompt} and decode_{slots}, {rows} rows, {length - output} prompt tokens"
-    return Choice(value=plan, reason=f"{reason} and {output} output tokens")
+    reason = f"its own graphs {', '.join(names)} and {step}: {rows} rows, {prompt} tokens or frames that are read"
+    return Choice(value=plan, reason=f"{reason}, {output} output tokens")
 
 
 def _smallest(buckets: dict[int, str], tokens: int) -> int:

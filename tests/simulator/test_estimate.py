@@ -181,3 +181,19 @@ def test_there_are_at_most_a_dozen_constants_and_each_is_positive():
         values = dataclasses.asdict(core)
         assert len(values) <= 13 and all(value > 0 for value in values.values())
     assert all(band.low <= 1 <= band.high for band in constants().bands.values())
+
+
+def test_of_a_larger_model_the_text_model_is_estimated():
+    llava = AutoConfig.for_model("llava", text_config=SMALL.to_dict())
+    llava.architectures = ["LlavaForConditionalGeneration"]
+    told = estimate(llava, instance="inf2.xlarge", sequence_length=256)
+    assert told.kind == "decoder" and "text model alone" in told.notes[-1]
+    alone = estimate(SMALL, instance="inf2.xlarge", sequence_length=256)
+    assert told.tpot_ms.value == pytest.approx(alone.tpot_ms.value, rel=0.02)
+
+
+def test_an_encoder_decoder_reads_and_writes():
+    t5 = AutoConfig.for_model("t5", d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=100)
+    t5.architectures = ["T5ForConditionalGeneration"]
+    told = estimate(t5, instance="inf2.xlarge", sequence_length=32, output_length=8)
+    assert told.kind == "seq2seq" and told.tpot_ms.value > 0 and "encode_32" in told.assumptions[0]

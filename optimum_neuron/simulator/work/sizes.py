@@ -125,7 +125,7 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
         ```
     """
     text = config.get_text_config(decoder=True)
-    model = _on_meta(text, trust_remote_code)
+    model = _on_meta(config, text, trust_remote_code)
     stack = _layers(model, text)
     kinds: dict[LayerSizes, int] = {}
     for layer in stack:
@@ -134,11 +134,8 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
     heads = int(text.num_attention_heads)
     head_dim = getattr(text, "head_dim", None) or int(text.hidden_size) // heads
     tied = bool(getattr(text, "tie_word_embeddings", False))
-    parameters = {id(p): p.numel() for p in model.parameters()}
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()
-    # On the meta device transformers does not always tie: the head then counts as a parameter of its own.
-    counted_twice = tied and head is not None and head.weight is not embedding
-    total = sum(parameters.values()) - (embedding.numel() if counted_twice else 0)
+    ends = embedding.numel() * (1 if tied or head is None else 2)
     return DecoderSizes(
         model_type=text.model_type,
         hidden=int(text.hidden_size),
@@ -151,7 +148,7 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
             getattr(text, "num_experts_per_tok", None) or getattr(text, "num_experts_per_token", None) or 0
         ),
         tied=tied,
-        num_parameters=total,
+        num_parameters=sum(p.numel() for p in stack.parameters()) + ends,
         max_positions=getattr(text, "max_position_embeddings", None),
         dtype=str(config.dtype).removeprefix("torch.") if getattr(config, "dtype", None) else None,
     )
@@ -166,22 +163,29 @@ def _num_kv_heads(text: Any, kinds: Iterable[LayerSizes], num_heads: int, head_d
     return found if 0 < found < named and beside_queries % (2 * head_dim) == 0 else named
 
 
-def _on_meta(text: Any, trust_remote_code: bool) -> Any:
+def _on_meta(config: Any, text: Any, trust_remote_code: bool) -> Any:
+    """The model without memory: of the text configuration alone, else the larger model that it is a part of."""
     import torch
     import transformers
 
-    try:
-        with torch.device("meta"):
-            return transformers.AutoModelForCausalLM.from_config(text, trust_remote_code=trust_remote_code)
-    except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
-        raise ModelError(
-            refusal(
-                asked=f"estimating a model of type {text.model_type!r}",
-                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
-                why="its layers are read off the model that transformers builds from the configuration",
-                do="check config.json, or pass --trust-remote-code if the model brings its own code",
-            )
-        ) from error
+    tried: list[tuple[Any, Any]] = [(transformers.AutoModelForCausalLM, text)]
+    if text is not config:
+        tried.append((transformers.AutoModelForImageTextToText, config))
+    problems = []
+    for auto, of in tried:
+        try:
+            with torch.device("meta"):
+                return auto.from_config(of, trust_remote_code=trust_remote_code)
+        except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
+            problems.append(error)
+    raise ModelError(
+        refusal(
+            asked=f"estimating a model of type {text.model_type!r}",
+            found="; ".join(f"{type(e).__name__}: {str(e).strip().splitlines()[0][:120]}" for e in problems),
+            why="its layers are read off the model that transformers builds from the configuration",
+            do="check config.json, or pass --trust-remote-code if the model brings its own code",
+        )
+    ) from problems[-1]
 
 
 def _layers(model: Any, text: Any) -> Any:
