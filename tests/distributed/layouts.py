@@ -75,15 +75,62 @@ def trainer_of(case: str, folder: Path, num_steps: int, **changes: Any) -> Any:
     return NeuronTrainer(model, NeuronTrainingArguments(**{**options, **layout, **changes}), train_dataset=rows)
 
 
+def trained(case: str, folder: Path, num_steps: int) -> list[float]:
+    """The losses of a run."""
+    trainer = trainer_of(case, folder, num_steps)
+    trainer.train()
+    return losses(trainer)
+
+
+def resumed(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
+    """Losses of a run that saves and evaluates, and of one that goes on from what it saved."""
+    options = dict(save_strategy="steps", save_steps=num_steps - 1, max_grad_norm=0.5, gradient_accumulation_steps=2)
+    options["per_device_train_batch_size"] = BATCH // 2
+    trainer, again = (trainer_of(case, folder, num_steps, **options) for _ in range(2))
+    trainer.train()
+    checkpoint = folder / case / f"checkpoint-{num_steps - 1}"
+    again.train(resume_from_checkpoint=str(checkpoint))
+    evaluation = again.evaluate(model_and_rows(case)[1][:16])["eval_loss"]
+    return {"whole": losses(trainer), "resumed": losses(again), "checkpoint": str(checkpoint), "evaluation": evaluation}
+
+
+def disagreeing(case: str, folder: Path, num_steps: int) -> str:
+    """What each process is told where they were given different arguments."""
+    from optimum_neuron.errors import ConfigError
+
+    try:
+        trainer_of(case, folder, num_steps, per_device_train_batch_size=2 + int(os.environ["RANK"]))
+    except ConfigError as problem:
+        return str(problem)
+    return "nothing"
+
+
+def dying(case: str, folder: Path, num_steps: int) -> None:
+    """The last process fails in its second step."""
+    from transformers import TrainerCallback
+
+    class Death(TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+            if state.global_step == 1 and args.process_index == args.world_size - 1:
+                raise MemoryError("no memory on this rank")
+
+    trainer = trainer_of(case, folder, num_steps)
+    trainer.add_callback(Death())
+    trainer.train()
+
+
+KINDS: dict[str, Any] = {"resumed": resumed, "disagreeing": disagreeing, "dying": dying}
+"""What is done with a layout other than training it, by the first part of a case's name."""
+
+
 def main() -> None:
     folder, num_steps, cases = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     found = {}
     for case in cases:
-        trainer = trainer_of(case, folder, num_steps)
-        trainer.train()
-        found[case] = losses(trainer)
-    if int(os.environ.get("RANK", "0")) == 0:
-        (folder / f"losses-{os.environ.get('WORLD_SIZE', '0')}.json").write_text(json.dumps(found))
+        kind, _, name = case.partition("-")
+        found[case] = KINDS[kind](name, folder, num_steps) if kind in KINDS else trained(case, folder, num_steps)
+        if int(os.environ.get("RANK", "0")) == 0:
+            (folder / f"losses-{os.environ.get('WORLD_SIZE', '0')}.json").write_text(json.dumps(found))
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""Losses of distributed runs are those of transformers' Trainer on the CPU; the processes are started once for all cases.
+"""Losses of distributed runs are those of transformers' Trainer on the CPU; processes are started once for all cases.
 
 `python -m tests.distributed.fifty_steps` takes 50 steps.
 """
@@ -20,6 +20,8 @@ TOLERANCE = 1e-4
 
 TWO = ("dp", "zero_1", "fsdp", "tp", "tied-tp", "bert-tp", "pp")
 """Cases of two processes."""
+SAVED = ("tp", "zero_1", "pp")
+"""Those whose checkpoints are looked at."""
 FOUR = ("tp",)
 """Of four: two that share layers, twice."""
 
@@ -53,7 +55,8 @@ def reference(built, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(built, tmp_path_factory):
-    return run_cases(tmp_path_factory.mktemp("two"), 2, NUM_STEPS, TWO)
+    more = (*(f"resumed-{case}" for case in SAVED), "disagreeing-zero_1")
+    return run_cases(tmp_path_factory.mktemp("two"), 2, NUM_STEPS, (*TWO, *more))
 
 
 @pytest.mark.parametrize("case", TWO)
@@ -67,3 +70,64 @@ def test_two_processes(two, reference, case):
 def test_four_processes(built, reference, tmp_path, case):
     found = run_cases(tmp_path, 4, NUM_STEPS, FOUR)
     assert found[case] == pytest.approx(reference["tp"], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", SAVED)
+def test_a_checkpoint_is_a_plain_folder_that_a_run_goes_on_from(two, case):
+    from transformers import AutoModelForCausalLM
+
+    found = two[f"resumed-{case}"]
+    assert found["resumed"] == found["whole"] and len(found["whole"]) == NUM_STEPS
+    config = json.loads(Path(found["checkpoint"], "config.json").read_text())
+    assert not {name for name in config if "distributed" in name or "tp_" in name}
+    model, report = AutoModelForCausalLM.from_pretrained(found["checkpoint"], output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    assert not Path(found["checkpoint"], "optimizer.pt").exists()
+    assert Path(found["checkpoint"], "optimizer", ".metadata").is_file()
+    assert model.dtype.is_floating_point
+
+
+@pytest.mark.parametrize("case", SAVED)
+def test_evaluation(two, case):
+    from transformers import AutoModelForCausalLM
+
+    checkpoint = Path(two[f"resumed-{case}"]["checkpoint"])
+    last = checkpoint.with_name(f"checkpoint-{NUM_STEPS}")
+    model = AutoModelForCausalLM.from_pretrained(last if last.exists() else checkpoint)
+    assert last.exists() and model.config.num_hidden_layers == 2
+    assert two[f"resumed-{case}"]["evaluation"] == pytest.approx(loss_of(model), abs=1e-4)
+
+
+def loss_of(model: Any) -> float:
+    """Of the rows that `layouts.resumed` evaluates, as means of batches of 8."""
+    import torch
+
+    from tests.distributed.layouts import model_and_rows
+
+    rows = model_and_rows("tp")[1][:16]
+    batches = [{name: torch.stack([row[name] for row in rows[i : i + 8]]) for name in rows[0]} for i in (0, 8)]
+    with torch.no_grad():
+        return sum(float(model(**batch).loss) for batch in batches) / len(batches)
+
+
+@pytest.mark.parametrize("case", SAVED)
+def test_one_core_goes_on_from_shards(two, train, case):
+    from tests.distributed.layouts import model_and_rows
+    from tests.trainer.conftest import losses
+
+    found = two[f"resumed-{case}"]
+    model, rows = model_and_rows("tp")
+    options = dict(max_steps=NUM_STEPS, learning_rate=1e-3, seed=7, max_grad_norm=0.5)
+    options |= {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8 if case == "zero_1" else 4}
+    trainer = train(model, rows, resume=found["checkpoint"], **options)
+    assert losses(trainer)[-1] == pytest.approx(found["whole"][-1], abs=1e-4)
+
+
+def test_processes_with_different_arguments_are_told(two):
+    told = two["disagreeing-zero_1"]
+    assert "per_device_train_batch_size is 2 on rank 0, 3 on rank 1" in told and "as many processes" in told
+
+
+def test_a_process_that_dies_ends_the_others(built, tmp_path):
+    done = launch(tmp_path, 2, str(NUM_STEPS), "dying-tp")
+    assert done.returncode != 0 and "MemoryError: no memory on this rank" in done.stderr

@@ -1,0 +1,49 @@
+"""`optimum-cli neuron consolidate CHECKPOINT`: weights in shards become one safetensors file.
+
+The work is `optimum_neuron.distributed.consolidate`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from optimum.commands.base import CommandInfo
+
+from .arguments import given
+from .output import Out, size
+from .parser import Command
+
+
+class ConsolidateCommand(Command):
+    """Shows the file that was written."""
+
+    COMMAND = CommandInfo(name="consolidate", help="Join weights that a training run saved in shards.")
+    DESCRIPTION = """Join weights that a training run saved in shards into one file that from_pretrained reads.
+
+  optimum-cli neuron consolidate out/checkpoint-100 --output my_model --config base_model
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the folders."""
+        parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder of a checkpoint with weights in shards")
+        parser.add_argument("--output", metavar="DIR", help="where to write (default: the checkpoint itself)")
+        parser.add_argument("--config", metavar="DIR", help="folder with config.json, where the checkpoint has none")
+
+    def execute(self, out: Out) -> int:
+        """Join, show."""
+        from ..distributed.consolidate import consolidate
+
+        written = consolidate(self.args.checkpoint, **given(self.args, ("output", "config")))
+        out.result(dataclasses.asdict(written), human=show_file, brief=written.path)
+        return 0
+
+
+def show_file(out: Out, written: Mapping[str, Any]) -> None:
+    """Render what was written, and what is missing to load it."""
+    out.text(f"{written['path']}: {written['num_tensors']} tensors, {size(written['size_bytes'])}")
+    if not written["loadable"]:
+        out.text("no config.json is beside it: copy the model's, or pass --config")
