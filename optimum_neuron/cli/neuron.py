@@ -7,6 +7,7 @@ from optimum.commands.base import CommandInfo
 from .buckets import BucketsCommand
 from .cache import CacheCommand
 from .check import CheckCommand
+from .consolidate import ConsolidateCommand
 from .demo import DemoCommand
 from .doctor import DoctorCommand
 from .estimate import EstimateCommand
@@ -27,6 +28,7 @@ class NeuronCommand(CommandGroup):
             BucketsCommand,
             CacheCommand,
             CheckCommand,
+            ConsolidateCommand,
             DemoCommand,
             DoctorCommand,
             EstimateCommand,

@@ -73,13 +73,14 @@ class MeshSizes:
                 or are copies of each other ("replicate").
 
         Returns:
-            A mesh with dimensions "pipeline", "replicate", "shard", "tensor".
+            A mesh with dimensions "replicate", "shard", "pipeline", "tensor": accelerate's data loaders expect that
+            processes with the same batch are neighbors in rank.
         """
         from torch.distributed.device_mesh import init_device_mesh
 
         data = (1, self.data) if shard else (self.data, 1)
-        shape = (self.pipeline, *data, self.tensor)
-        return init_device_mesh(device_type, shape, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
+        shape = (*data, self.pipeline, self.tensor)
+        return init_device_mesh(device_type, shape, mesh_dim_names=("replicate", "shard", "pipeline", "tensor"))
 
 
 def require_processes(layout: TrainingNeuronConfig, world_size: int) -> MeshSizes:

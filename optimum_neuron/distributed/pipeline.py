@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import DTensor
 
 from ..core import Choice
 from ..errors import ConfigError, refusal
@@ -166,14 +167,17 @@ class Pipeline:
 
     def clip(self, max_norm: float) -> torch.Tensor:
         """Clip gradients by their norm over all stages, and return it."""
-        parameters = [parameter for parameter in self.stage.parameters() if parameter.grad is not None]
-        mine = nn.utils.get_total_norm([parameter.grad for parameter in parameters])
-        mine = mine.full_tensor() if hasattr(mine, "full_tensor") else mine
-        square = mine.square()
+        trained = [parameter for parameter in self.stage.parameters() if parameter.grad is not None]
+        # Operators on lists take DTensors or tensors, not both.
+        kinds = [[p for p in trained if isinstance(p.grad, DTensor) is split] for split in (True, False)]
+        norms = [nn.utils.get_total_norm([p.grad for p in parameters]) for parameters in kinds if parameters]
+        whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+        square = torch.stack(whole).square().sum()
         dist.all_reduce(square, group=self._mesh.get_group())
         norm = square.sqrt()
         if max_norm != float("inf"):
-            nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+            for parameters in kinds:
+                nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
         return norm
 
     def full_state_dict(self, names: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -189,7 +193,7 @@ class Pipeline:
         for name, like in names.items():
             (owner,) = [rank for rank, theirs in enumerate(owners) if name in theirs][:1]
             tensor = own.get(name)
-            tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+            tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
             whole = torch.empty(like.shape, dtype=like.dtype) if tensor is None else tensor.detach().cpu().contiguous()
             dist.broadcast(whole, src=dist.get_global_rank(group, owner), group=group)
             found[name] = whole

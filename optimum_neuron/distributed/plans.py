@@ -42,6 +42,7 @@ def tensor_plan(model: Any, *, size: int) -> Choice[Mapping[str, str]]:
     config = model.config.get_text_config()
     family = FAMILY_PLANS.get(model.config.model_type)
     theirs = getattr(model, "tp_plan", None) or {}
+    plan: Choice[Mapping[str, str]]
     if family is not None:
         prefix = model.base_model_prefix + "." if model.base_model is not model else ""
         plan = Choice(

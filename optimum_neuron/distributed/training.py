@@ -20,9 +20,9 @@ from . import checkpoint
 from .mesh import require_agreement, require_processes
 
 if TYPE_CHECKING:
-    from .pipeline import Pipeline
+    from transformers import Trainer as _Base
 
-    _Base = Trainer
+    from .pipeline import Pipeline
 else:
     _Base = object
 

@@ -35,6 +35,7 @@ SURFACE = {
     ],
     "buckets suggest": [*OUTPUT, "--column", "--dataset", "--max", "--multiple_of", "--tokenizer"],
     "check": [*GRAPHS, *OUTPUT, "--allow_host_ops", "--fail-on", "MODEL"],
+    "consolidate": [*OUTPUT, "--config", "--output", "CHECKPOINT"],
     "demo": [*OUTPUT, "--max_new_tokens", "--prompt"],
     "doctor": OUTPUT,
     "estimate": [

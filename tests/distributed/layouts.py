@@ -54,7 +54,9 @@ def trainer_of(case: str, folder: Path, num_steps: int, **changes: Any) -> Any:
 
     from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
 
+    # A process has one layout as a rule; upstream keeps what the last one was.
     AcceleratorState._reset_state()
+    os.environ.pop("ACCELERATE_USE_FSDP", None)
     world_size = int(os.environ.get("WORLD_SIZE", "0"))
     layout = dict(CASES[case.rpartition("-")[2]]) if world_size else {}
     together = layout.get("tensor_parallel_size", 1) * layout.get("pipeline_parallel_size", 1)
