@@ -22,6 +22,7 @@ from ..hardware import InstanceSpec, Target
 from .cores import CoreClaim, claim_cores
 from .executor import Executor
 from .hbm import Charge, ledger
+from .host_memory import keep_freed_memory
 
 if TYPE_CHECKING:
     import torch
@@ -119,6 +120,7 @@ def load_program(
     require_fit(need, instance=instance, target=target, model_name=model_name)
     claim = claim_cores(instance, model=model_name, start=core)
     hbm = ledger(instance, claim.core_ids[0])
+    keep_freed_memory()
     charges: list[Charge] = []
     try:
         for category in ("weights", "kv_cache", "scratch"):

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from . import onednn
+from ..serial import base_of
+from . import attention, onednn
 from .convolutions import fuse
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class HostArithmetic:
         """Scaled dot-product attention; one query streams keys and values once, in their own dtype."""
         batch, num_heads, num_queries, width = query_BNTH.shape
         is_row_mask = attn_mask is None or (attn_mask.dtype == torch.bool and attn_mask.shape[1:-1] == (1, 1))
+        if dropout_p == 0 and attention.is_faster(self.features, query_BNTH, key_BKSH, attn_mask):
+            return attention.attend(query_BNTH, key_BKSH, value_BKSH, attn_mask, is_causal=is_causal, scale=scale)
         if num_queries > 1 or is_causal or not is_row_mask:
             return torch.nn.functional.scaled_dot_product_attention(
                 query_BNTH, key_BKSH, value_BKSH, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -153,7 +156,10 @@ class HostBody(fx.Interpreter):
 
 
 def host_body(
-    body: fx.GraphModule, features: CpuFeatures, convolutions: Collection[int] = ()
+    body: fx.GraphModule,
+    features: CpuFeatures,
+    convolutions: Collection[int] = (),
+    channels_last: tuple[Collection[int], Collection[int]] = ((), ()),
 ) -> torch.export.ExportedProgram:
     """Re-export a body with host arithmetic in place, decomposed and ready for Inductor.
 
@@ -161,18 +167,35 @@ def host_body(
         body: what is compiled; changed where convolutions are fused.
         features: what the CPU offers.
         convolutions: positions of the weights of convolutions that are prepared, see `prepare.py`.
+        channels_last: positions of the arguments and of the results that are in this order; all others are contiguous.
     """
     if convolutions:
         fuse(body, convolutions)
     onednn.register_lowerings()
     interpreter = HostBody(body, HostArithmetic(features=features))
 
+    def order(index: int, positions: Collection[int]) -> torch.memory_format:
+        return torch.channels_last if index in positions else torch.contiguous_format
+
+    bases = [base_of(result) for result in next(n for n in body.graph.nodes if n.op == "output").args[0]]
+    shared = {index for index, base in enumerate(bases) if base.op == "placeholder" or base in bases[:index]}
+
     class Rewritten(torch.nn.Module):
         def forward(self, *arguments: torch.Tensor) -> Any:
-            # Other bodies take these, and they were compiled for one layout.
-            return [result.contiguous() for result in interpreter.run(*arguments)]
+            # Other bodies take these, and they were compiled for one layout. What is a view of an argument or of
+            # another result is copied: code that was compiled with two names for one buffer crashed.
+            return [
+                result.clone(memory_format=order(index, channels_last[1]))
+                if index in shared
+                else result.contiguous(memory_format=order(index, channels_last[1]))
+                for index, result in enumerate(interpreter.run(*arguments))
+            ]
 
     fakes = tuple(node.meta["val"] for node in body.graph.nodes if node.op == "placeholder")
+    fakes = tuple(
+        fake.contiguous(memory_format=torch.channels_last) if index in channels_last[0] else fake
+        for index, fake in enumerate(fakes)
+    )
     decompositions = torch.export.default_decompositions()
     # Its decomposition holds all scores at once: 4,096 queries took four times as long.
     decompositions.pop(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default)

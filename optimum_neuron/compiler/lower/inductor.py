@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import LoweringError, refusal
 from ..serial import body_from_dict
+from . import attention
 from .arithmetic import host_body
 from .aten import HostFunction
 from .choose import HostLevel, probe_cpu
@@ -53,9 +54,11 @@ def compile_body(
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             convolutions = [one.targets[0] for one in preparations if one.kind == "convolution"]
-            program = host_body(body_from_dict(body), probe_cpu(), convolutions)
+            orders = [(one.sources, one.targets) for one in preparations if one.kind == "channels_last"]
+            program = host_body(body_from_dict(body), probe_cpu(), convolutions, *orders)  # type: ignore[arg-type]
             options = {**_OPTIONS, **(_MAX_OPTIONS if level == "inductor-max" else {})}
             # Packed weights have no address that the minimal interface could take.
+            options |= attention.inductor_options()
             options["aot_inductor.use_minimal_arrayref_interface"] = not preparations
             aoti_compile_and_package(program, package_path=str(partial), inductor_configs=options)
         os.replace(partial, output)

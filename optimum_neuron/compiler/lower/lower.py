@@ -14,6 +14,7 @@ from pathlib import Path
 from ...core import Choice, OptLevel
 from ..ir import Graph, Program
 from ..serial import body_to_dict
+from . import attention
 from .aten import HostFunction, aten_function
 from .choose import HostLevel, choose_level, probe_compiler, probe_cpu
 from .inductor import compile_body, load_package
@@ -96,6 +97,9 @@ def lower(
     """
     choices = choose_levels(program, optlevel=optlevel)
     preparations = plan_preparations(program, [name for name, choice in choices.items() if choice.value != "aten"])
+    compiled = [program.subprograms[name].body for name, choice in choices.items() if choice.value != "aten"]
+    if any(attention.is_in(body, probe_cpu()) for body in compiled):
+        attention.load(probe_cpu().isa)  # their code looks its function up when it is loaded
     jobs = missing_packages(program, choices, root, preparations)
     on_start(len(jobs))
     for job in jobs.values():

@@ -23,6 +23,7 @@ from . import onednn
 from .arithmetic import MAX_STREAMED_ROWS
 from .choose import CpuFeatures, probe_cpu
 from .convolutions import fused_convolution
+from .layouts import channels_last
 
 _ATEN = torch.ops.aten
 
@@ -32,7 +33,8 @@ class Preparation:
     """Arguments of a body that are replaced before it runs, and by what."""
 
     kind: str
-    """"linear" or "convolution"."""
+    """"linear" or "convolution"; or "channels_last", which is about data: `sources` are positions of arguments that
+    come in this order, `targets` those of results that leave in it."""
     sources: tuple[int | None, ...]
     """Positions of the arguments that it is computed from; None where the operator has none."""
     targets: tuple[int, ...]
@@ -108,6 +110,9 @@ def plan_preparations(program: Program, compiled: Collection[str]) -> Preparatio
     while rejected := set(_disagreeing(program, calls, found)):
         found = {name: [p for p in ones if (name, p) not in rejected] for name, ones in found.items()}
     named = [_named(call, one) for call in calls for one in found.get(call.subprogram, ())]
+    convolving = {name for name, ones in found.items() if any(one.kind == "convolution" for one in ones)}
+    for name, (arguments, results) in channels_last(program, convolving).items():
+        found[name].append(Preparation(kind="channels_last", sources=arguments, targets=results))
     return Preparations(
         of_subprogram={name: tuple(ones) for name, ones in found.items() if ones},
         of_weights=tuple(dict.fromkeys(named)),

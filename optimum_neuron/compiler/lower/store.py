@@ -20,7 +20,7 @@ from .prepare import Preparation
 def _generator_hash() -> str:
     """Changes whenever the code that writes host code changes."""
     folder = Path(__file__).parent
-    text = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
+    text = b"".join(path.read_bytes() for path in sorted(folder.rglob("*.py")))
     return hashlib.sha256(text).hexdigest()[:8]
 
 

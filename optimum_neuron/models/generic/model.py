@@ -130,9 +130,7 @@ LENGTH_DEPENDENT = ("dynamic", "longrope")
 """Rotary scalings whose frequencies transformers recomputes in `forward` (5.23, `modeling_rope_utils.py`)."""
 
 
-def build(
-    config: Any, *, trust_remote_code: bool = False, auto_class: str = "AutoModelForCausalLM"
-) -> GenericDecoder:
+def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "AutoModelForCausalLM") -> GenericDecoder:
     """Return the decoder of a transformers configuration, with parameters on the meta device.
 
     Args:

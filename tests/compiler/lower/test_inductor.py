@@ -36,6 +36,16 @@ SHAPES = {
 
 
 @needs_compiler
+def test_results_that_are_views_of_each_other_or_of_arguments_are_tensors_of_their_own(tmp_path):
+    body = body_of(lambda x: [(y := x * 2), y[0], x[1], x.t()], spec(3, 4), num_outputs=4)
+    compile_body(body_to_dict(body), "inductor", tmp_path / "sub_0.pt2")
+    x = torch.randn(3, 4)
+    found = load_package(tmp_path / "sub_0.pt2")([x])
+    for a, b in zip(found, [x * 2, x[0] * 2, x[1], x.t()], strict=True):
+        assert torch.equal(a, b) and a.is_contiguous()
+
+
+@needs_compiler
 def test_a_compiled_body_gives_what_aten_gives_and_writes_in_place(tmp_path):
     body = body_of(
         lambda x, w, cache, slot, mask: decode_step(cache, slot, x, w, mask), *SHAPES.values(), num_outputs=2

@@ -135,3 +135,35 @@ def test_compiled_code_takes_prepared_weights(tmp_path):
     with torch.no_grad():
         error = compare("all", found, module(x), tolerance=1e-5)
     assert error.ok and error.sqnr_db > 100, error
+
+
+class Stages(nn.Module):
+    """Stages that the outline makes bodies of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [(4, 8), (8, 6), (6, 6)]
+        self.stages = nn.ModuleList(nn.Sequential(nn.Conv2d(*width, 3), nn.ReLU()) for width in widths)
+
+    def forward(self, x):
+        for stage in self.stages:
+            x = stage(x)
+        return x
+
+
+@pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
+def test_images_stay_in_channels_last_order_between_bodies(tmp_path):
+    module, x = Stages().eval(), torch.randn(2, 4, 10, 10)
+    program = compile_module(module, {"x": spec(2, 4, 10, 10)}).program
+    assert len(program.subprograms) > 1
+    host = lower(program, optlevel="2", root=tmp_path)
+    orders = [one for ones in host.preparations.of_subprogram.values() for one in ones if one.kind == "channels_last"]
+    assert orders
+    executor = Executor(program, host.functions, host.preparations.apply(weights_of(program, module)))
+    results = [tensor for _, (tensor,) in executor.trace(next(iter(program.graphs)), [x])]
+    assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in results[:-1])
+    last = results[-1]
+    assert last.is_contiguous()
+    with torch.no_grad():
+        error = compare("stages", last, module(x), tolerance=1e-5)
+    assert error.ok and error.sqnr_db > 100, error

@@ -1,0 +1,34 @@
+"""Freed memory stays with the process."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import resource, torch
+from optimum_neuron.runtime.host_memory import keep_freed_memory
+if {keep}:
+    assert keep_freed_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def step():
+    return [torch.zeros(4 * 1024**2).add_(1) for _ in range(6)]
+step(), step()
+before = faults()
+for _ in range(5):
+    step()
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is glibc's")
+def test_large_results_fault_their_pages_in_once():
+    counts = [
+        int(subprocess.run([sys.executable, "-c", SCRIPT.format(keep=keep)], capture_output=True, text=True).stdout)
+        for keep in (False, True)
+    ]
+    assert counts[1] < counts[0] / 4, counts
