@@ -19,7 +19,7 @@ from typing import Any
 from .contenders import folder
 from .harness import Row, Settings, in_turn, ratio, rows_of
 
-NUM_STEPS = 2
+NUM_STEPS = 1
 """Training steps of a turn."""
 BATCH_SIZE = 1
 MODES = ("eager", "compiled")

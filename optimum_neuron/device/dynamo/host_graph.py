@@ -82,26 +82,47 @@ def on_device(
     results = [is_device_tensor(node.meta.get("val")) if isinstance(node, fx.Node) else False for node in returned]
     inputs = [is_device_tensor(value) for value in example_inputs]
     random = draws_random_numbers(graph_module)
+    shared = _shared_with_results(graph_module, returned)
     move_to_host(graph_module)
     compiled = make(graph_module, [to_host(value) for value in example_inputs])
     if not any(inputs) and not any(results):
         return compiled
-    return _boxed(_DeviceFunction(compiled, inputs, results, random))
+    return _boxed(_DeviceFunction(compiled, inputs, results, shared, random))
+
+
+def _shared_with_results(graph_module: fx.GraphModule, returned: Sequence[Any]) -> list[bool]:
+    """For each input, whether a result may be over its bytes."""
+
+    def storage(node: Any) -> int | None:
+        value = node.meta.get("val") if isinstance(node, fx.Node) else None
+        return value.untyped_storage()._cdata if is_device_tensor(value) else None
+
+    results = {storage(node) for node in returned} - {None}
+    return [storage(node) in results for node in graph_module.graph.find_nodes(op="placeholder")]
 
 
 class _DeviceFunction:
-    """Passes device tensors to host code and brings results back."""
+    """Passes device tensors to host code and brings results back.
 
-    def __init__(self, compiled: HostFunction, inputs: list[bool], results: list[bool], random: bool) -> None:
+    Host code frees an input when it has read it last, so nothing here may hold one for longer: what a forward saved for
+    its backward would stay until the end. Only inputs that results may share bytes with are kept.
+    """
+
+    def __init__(
+        self, compiled: HostFunction, inputs: list[bool], results: list[bool], shared: list[bool], random: bool
+    ) -> None:
         self._compiled, self._inputs, self._results, self._random = compiled, inputs, results, random
+        self._shared = shared
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         ops = torch.ops.neuron_sim
         given = [value for value, ours in zip(arguments, self._inputs, strict=True) if ours]
-        hosted = iter(ops.alias_cpu_list(given))
-        host = [next(hosted) if ours else value for value, ours in zip(arguments, self._inputs, strict=True)]
-        arguments.clear()
         index = given[0].device.index if given else torch.neuron.current_device()
+        hosted = ops.alias_cpu_list(given)
+        hosted.reverse()
+        host = [hosted.pop() if ours else value for value, ours in zip(arguments, self._inputs, strict=True)]
+        given = [value for value, shared in zip(arguments, self._shared, strict=True) if shared]
+        arguments.clear()
         results = list(self._with_generator(host, index) if self._random else self._compiled(host))
         places = [i for i, ours in enumerate(self._results) if ours and isinstance(results[i], torch.Tensor)]
         for place, tensor in zip(

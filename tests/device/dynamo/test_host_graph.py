@@ -1,0 +1,49 @@
+"""The border between device and host tensors of a compiled graph."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from optimum_neuron.device.dynamo.host_graph import on_device
+
+SIZE = 1 << 16
+
+
+def test_what_host_code_has_read_is_freed_while_it_runs():
+    """Saved activations are most of a backward's inputs: held to its end they would be the peak of a training step."""
+    lives = []
+
+    def make(graph_module, example_inputs):
+        def host_code(arguments):
+            y = arguments[1]
+            arguments.clear()
+            lives.extend(reference() is not None for reference in references)
+            return [y.view(2, -1)]
+
+        return host_code
+
+    inputs = [torch.ones(SIZE, device="neuron"), torch.arange(float(SIZE), device="neuron")]
+    references = [weakref.ref(value) for value in inputs]
+    graph_module = make_fx(lambda x, y: [y.view(2, -1)], tracing_mode="fake")(*inputs)
+    fakes = [node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder")]
+    function = on_device(graph_module, fakes, make)
+    address = inputs[1].data_ptr()
+    (result,) = function(inputs)
+    assert lives == [False, True] and inputs == []
+    # A result over an input's bytes is over them still, and they are charged once.
+    assert result.is_neuron and result.data_ptr() == address and result[1, 0] == SIZE // 2
+    used = torch.neuron.memory_allocated()
+    del result
+    assert used - torch.neuron.memory_allocated() == 4 * SIZE
+
+
+def test_a_result_over_the_bytes_of_an_input_that_lives_on():
+    kept = torch.zeros(4, device="neuron")
+    graph_module = make_fx(lambda x: [x.view(2, 2)], tracing_mode="fake")(kept)
+    fakes = [node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder")]
+    (result,) = on_device(graph_module, fakes, lambda *_: lambda arguments: [arguments.pop().view(2, 2)])([kept])
+    kept.fill_(3)
+    assert result.sum() == 12 and result.untyped_storage()._cdata == kept.untyped_storage()._cdata
