@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.device.conftest import built  # noqa: F401  (fixture)
+
 
 @pytest.fixture(autouse=True)
 def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
@@ -21,9 +23,9 @@ def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 
 @pytest.fixture
-def apart(tmp_path: Path) -> dict[str, str]:
+def apart(tmp_path: Path, built: Path) -> dict[str, str]:  # noqa: F811
     """Environment of a process that runs a real checkpoint: its own compile cache, the developer's checkpoints.
 
-    Without a C++ compiler host code is ready at once, so examples need no -O1 to be quick here.
+    Without a C++ compiler host code is ready at once, so examples need no -O1 to be quick here. The device is built.
     """
     return {"CXX": "/nonexistent/c++", "NEURON_COMPILE_CACHE_URL": str(tmp_path / "neff")}

@@ -69,6 +69,23 @@ def test_a_recipe_prints_what_its_card_shows(tmp_path, apart, script, says):
     assert [line for line in (*lines, says) if line not in card] == []
 
 
+@pytest.mark.checkpoint
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("bert/fine_tune.py", ("--max_steps", "2", "--num_held_out", "32", "--optlevel", "1")),
+        ("llama/fine_tune.py", ("--max_steps", "2", "--num_held_out", "4", "--batch_size", "2")),
+        ("whisper/fine_tune.py", ("--max_steps", "2")),
+    ],
+)
+def test_a_recipe_trains_exports_and_uses(tmp_path, apart, script, words):
+    pytest.importorskip("peft")
+    done = run(tmp_path, script, *words, "--output", "tuned", **apart)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.startswith("loss: ") and "held-out" in done.stdout
+    assert (tmp_path / "tuned" / "exported" / "neuron_config.json").is_file()
+
+
 def test_the_card_lists_every_row_of_the_weight_map():
     card = (MODELS / "llama" / "README.md").read_text(encoding="utf-8")
     for parameter in WEIGHT_MAP:
