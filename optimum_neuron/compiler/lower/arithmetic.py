@@ -72,8 +72,12 @@ class HostArithmetic:
         """Scaled dot-product attention; one query streams keys and values once, in their own dtype."""
         batch, num_heads, num_queries, width = query_BNTH.shape
         is_row_mask = attn_mask is None or (attn_mask.dtype == torch.bool and attn_mask.shape[1:-1] == (1, 1))
-        if dropout_p == 0 and attention.is_faster(self.features, query_BNTH, key_BKSH, attn_mask):
-            return attention.attend(query_BNTH, key_BKSH, value_BKSH, attn_mask, is_causal=is_causal, scale=scale)
+        # Also of 16-bit operands: their products are summed in float32 on the chip, and torch's kernel takes longer.
+        query, key, value = query_BNTH.float(), key_BKSH.float(), value_BKSH.float()
+        mask = attn_mask.float() if attn_mask is not None and attn_mask.is_floating_point() else attn_mask
+        if dropout_p == 0 and attention.is_faster(self.features, query, key, mask):
+            mixed = attention.attend(query, key, value, mask, is_causal=is_causal, scale=scale)
+            return mixed.to(query_BNTH.dtype)
         if num_queries > 1 or is_causal or not is_row_mask:
             return torch.nn.functional.scaled_dot_product_attention(
                 query_BNTH, key_BKSH, value_BKSH, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa

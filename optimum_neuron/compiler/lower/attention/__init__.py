@@ -67,7 +67,7 @@ def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
     """Whether host code of a body may call the kernel."""
     return is_supported(features) and any(
         node.target == torch.ops.aten.scaled_dot_product_attention.default
-        and node.args[0].meta["val"].dtype == torch.float32
+        and node.args[0].meta["val"].shape[-2] >= MIN_QUERIES
         for node in body.graph.nodes
     )
 
