@@ -6,6 +6,7 @@ of cores, or one, reads it back. Weights are always saved whole beside it (`save
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,10 @@ def load_optimizer(model: Any, optimizer: Any, folder: str | Path) -> None:
     """Read what `save_optimizer` wrote, on any number of cores; every process calls it."""
     from transformers.distributed.checkpoint import load_optimizer_distributed
 
-    load_optimizer_distributed(model, _plain(optimizer), str(Path(folder, OPTIMIZER_FOLDER)))
+    with warnings.catch_warnings():
+        # One process is as good as several, which torch warns of.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        load_optimizer_distributed(model, _plain(optimizer), str(Path(folder, OPTIMIZER_FOLDER)))
 
 
 def load_weights(model: Any, folder: str | Path) -> None:

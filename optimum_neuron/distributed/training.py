@@ -38,9 +38,12 @@ class DistributedTraining(_Base):
     """Whether parameters are in parts, and this package's to save and load."""
     _pipeline: Pipeline | None = None
 
-    def __init__(self, model: Any = None, args: Any = None, *positional: Any, **keywords: Any) -> None:
-        if not is_spread(args):
-            super().__init__(model, args, *positional, **keywords)
+    def __init__(self, *positional: Any, **keywords: Any) -> None:
+        # Where arguments stand differs between trainers; the model is always first.
+        model = keywords.get("model", positional[0] if positional else None)
+        args = next((value for value in (keywords.get("args"), *positional) if is_spread(value)), None)
+        if args is None:
+            super().__init__(*positional, **keywords)
             return
         self._is_spread = True
         self._whole = _require_whole_model(model, args)
@@ -48,7 +51,7 @@ class DistributedTraining(_Base):
         # Upstream refuses to save such models with their optimizer, because it cannot; `checkpoint.py` can.
         only_model, args.save_only_model = args.save_only_model, True
         try:
-            super().__init__(model, args, *positional, **keywords)
+            super().__init__(*positional, **keywords)
         finally:
             args.save_only_model = only_model
         if stage is not None:

@@ -148,7 +148,9 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
             num_tokens, seconds = self._throughput.take()
             if num_tokens and seconds:
                 mine = torch.tensor(float(num_tokens), device=self.args.device)
-                logs["neuron/host_tokens_per_s"] = round(float(self.accelerator.reduce(mine)) / seconds, 1)
+                # Cores that share layers, or are stages of one pipeline, count the same tokens.
+                total = float(self.accelerator.reduce(mine)) / self.get_tp_size()
+                logs["neuron/host_tokens_per_s"] = round(total / seconds, 1)
             if self.args.torch_compile:
                 logs["neuron/recompiles"] = self._recompiles.num_recompiles
         super().log(logs, start_time)
