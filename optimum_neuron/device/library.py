@@ -55,6 +55,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "neuron_set_limit": (None, [_INT64, _INT64]),
     "neuron_elapsed_ms": (ctypes.c_double, [_INT64, _INT64]),
     "neuron_seed_all": (None, [ctypes.c_uint64]),
+    "neuron_set_products": (None, [_INT64, _INT64]),
     "neuron_set_numerics": (None, [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]),
     "neuron_set_adaptive_eager": (None, [ctypes.c_int]),
     "neuron_adaptive_eager": (ctypes.c_int, []),
@@ -170,10 +171,11 @@ def _callbacks(library: ctypes.CDLL) -> _Host:
         return placement().default_device()
 
     def claim(device: int) -> int:
-        from . import numerics
+        from . import numerics, products
         from .module import eager
 
         numerics.begin()
+        products.begin()
         eager.begin()
         placement().attach_meter(device, library.neuron_used_bytes, library.neuron_set_limit)
         return placement().limit(device)

@@ -1,4 +1,4 @@
-"""The arithmetic of the torch device: `reference` is the host's, bit for bit; `emulated` rounds as the chip does.
+"""The arithmetic of the torch device: `reference` is the host's; `emulated` rounds as the chip does.
 
 Emulated, float32 operands of matrix products are rounded to `auto_cast_type` and accumulated in float32. Products of
 16-bit floats are computed in float32 and rounded once. With `stochastic_rounding` everything that is written to 16-bit

@@ -1,4 +1,4 @@
-"""Training on the device is training on the CPU, bit for bit, in the `reference` numerics."""
+"""Training on the device is training on the CPU in the `reference` numerics; one library multiplying, bit for bit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import copy
 import pytest
 import torch
 from torch import nn
+
+from optimum_neuron.device import products
 
 SIZES = dict(
     vocab_size=96,
@@ -27,10 +29,19 @@ def llama():
     return AutoModelForCausalLM.from_config(LlamaConfig(**SIZES))
 
 
-def losses(model: nn.Module, device: str, steps: int = 3) -> list[float]:
+@pytest.fixture(scope="module")
+def wide_llama():
+    """One with products of the size that oneDNN computes."""
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(LlamaConfig(**{**SIZES, "hidden_size": 128, "intermediate_size": 512}))
+
+
+def losses(model: nn.Module, device: str, steps: int = 3, lr: float = 1e-2) -> list[float]:
     """Losses of AdamW steps of a copy of the model."""
     model = copy.deepcopy(model).to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     ids = torch.arange(64).view(2, 32).to(device)
     found = []
     for _ in range(steps):
@@ -46,6 +57,15 @@ def losses(model: nn.Module, device: str, steps: int = 3) -> list[float]:
 def test_losses_of_a_llama_are_bitwise_those_of_the_cpu(llama):
     ours, theirs = losses(llama, "neuron"), losses(llama, "cpu")
     assert ours == theirs and ours[-1] < ours[0]
+
+
+def test_losses_of_large_products_are_bitwise_those_of_the_cpu_or_close_to_them(wide_llama):
+    theirs = losses(wide_llama, "cpu", lr=1e-3)
+    with products.use("blas"):
+        assert losses(wide_llama, "neuron", lr=1e-3) == theirs
+    with products.use("onednn"):
+        ours = losses(wide_llama, "neuron", lr=1e-3)
+    assert ours == pytest.approx(theirs, rel=1e-6) and ours != theirs
 
 
 def test_gradient_checkpointing_changes_nothing(llama):

@@ -86,7 +86,7 @@ inline void push(const c10::OperatorHandle& op, const Traits& traits, torch::jit
   torch::jit::Stack arguments, results;
   for (size_t i = base; i < stack->size(); i++) arguments.push_back(aliases.to_cpu((*stack)[i]));
   for (int position : traits.written) results.push_back((*stack)[base + position]);
-  queue_of(aliases.device()).push({op, std::move(arguments)}, fusible);
+  queue_of(aliases.device()).push({op, std::move(arguments), traits.product}, fusible);
   stack->resize(base);
   stack->insert(stack->end(), results.begin(), results.end());
 }

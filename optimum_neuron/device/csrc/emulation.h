@@ -5,8 +5,6 @@
 
 namespace neuron {
 
-constexpr c10::DispatchKeySet kOnCpu(c10::DispatchKey::CPU);
-
 inline at::Tensor widened(const at::Tensor& tensor) {
   return is_narrow(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
 }
@@ -37,7 +35,7 @@ inline void call_writing(
     const c10::OperatorHandle& op, const Traits& traits, const torch::jit::Stack& arguments, torch::jit::Stack* out) {
   torch::jit::Stack wide = widened(op, arguments);
   *out = wide;
-  op.redispatchBoxed(kOnCpu, out);
+  run_on_cpu(op, traits.product, out);
   for (int position : traits.written) {
     for_both(arguments[position], wide[position], [](at::Tensor to, const at::Tensor& from) {
       if (!is_narrow(to.scalar_type())) return;
@@ -52,11 +50,11 @@ inline void call_writing(
 
 // An operator that only computes: the host's own run says which dtypes its results have.
 inline void call_computing(
-    const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack* out) {
+    const c10::OperatorHandle& op, const Traits& traits, const torch::jit::Stack& arguments, torch::jit::Stack* out) {
   torch::jit::Stack expected = arguments;
   op.redispatchBoxed(kOnCpu, &expected);
   *out = widened(op, arguments);
-  op.redispatchBoxed(kOnCpu, out);
+  run_on_cpu(op, traits.product, out);
   for (size_t i = 0; i < out->size(); i++) {
     c10::List<at::Tensor> rounded;
     for_both((*out)[i], expected[i], [&](const at::Tensor& exact, const at::Tensor& like) {
@@ -81,13 +79,13 @@ inline void call_emulated(const c10::OperatorHandle& op, const Traits& traits, t
   bool narrow = false;
   for (size_t i = base; i < stack->size(); i++)
     narrow |= any_tensor((*stack)[i], [](const at::Tensor& tensor) { return is_narrow(tensor.scalar_type()); });
-  if (!narrow || (traits.operands.empty() && !numerics.stochastic)) return op.redispatchBoxed(kOnCpu, stack);
+  if (!narrow || (traits.operands.empty() && !numerics.stochastic)) return run_on_cpu(op, traits.product, stack);
 
   torch::jit::Stack arguments(stack->begin() + base, stack->end()), out;
   if (traits.writes)
     call_writing(op, traits, arguments, &out);
   else
-    call_computing(op, arguments, &out);
+    call_computing(op, traits, arguments, &out);
   stack->resize(base);
   stack->insert(stack->end(), out.begin(), out.end());
 }

@@ -2,7 +2,7 @@
 //
 // It is the device's fallback, and it is registered directly on operators that would otherwise be composed of others
 // (`add` would become meta, empty and `add.out`): one hop instead of three, and the CPU's own kernel, so that results
-// are the CPU's bit for bit.
+// are the CPU's bit for bit. Large products of float32 may go to another library (products.h).
 #pragma once
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -15,11 +15,10 @@
 namespace neuron {
 
 inline void call_cpu(const c10::OperatorHandle& op, const Traits& traits, torch::jit::Stack* stack) {
-  constexpr c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
   if (C10_UNLIKELY(numerics.emulated) && traits.emulatable)
     call_emulated(op, traits, stack);
   else
-    op.redispatchBoxed(cpu, stack);
+    run_on_cpu(op, traits.product, stack);
 }
 
 inline void call_aliased(const c10::OperatorHandle& op, const Traits& traits, torch::jit::Stack* stack) {

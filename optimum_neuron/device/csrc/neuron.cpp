@@ -12,7 +12,7 @@
 //   kernels.h     operators with a kernel of their own         autocast.h    torch.autocast
 //   attention.h   which attention kernel runs                  cells.h       cells of LSTM and GRU
 //   rounding.h, emulation.h   the emulated numerics            grouped.h     grouped products of FP8
-//   python_ops.h  operators that Python calls
+//   products.h    products of float32 by oneDNN                python_ops.h  operators that Python calls
 #include "attention.h"
 #include "autocast.h"
 #include "cells.h"
@@ -155,6 +155,12 @@ const char* neuron_eager_statistics(int64_t device) {
 
 void neuron_reset_eager_statistics(int64_t device) {
   if (neuron::Queue* queue = neuron::adaptive.queues[device]) queue->reset_statistics();
+}
+
+// From which size on oneDNN computes products of float32; 0 multiplications: never.
+void neuron_set_products(int64_t num_multiplications, int64_t shortest_side) {
+  neuron::by_onednn.num_multiplications = num_multiplications;
+  neuron::by_onednn.shortest_side = shortest_side;
 }
 
 void neuron_set_numerics(int emulated, int operand, int stochastic, uint64_t seed) {

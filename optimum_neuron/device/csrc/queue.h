@@ -19,6 +19,7 @@
 #include <thread>
 #include <utility>
 #include "host.h"
+#include "products.h"
 
 namespace neuron {
 
@@ -29,10 +30,12 @@ constexpr uint64_t kMostWaiting = 1024; // operators; who calls one more waits
 struct Waiting {
   c10::OperatorHandle op;
   torch::jit::Stack arguments;
+  Product product;
   std::fenv_t arithmetic{}; // rounding and denormals belong to a thread
   int num_threads = at::get_num_threads(); // as does this, which decides where loops are cut
 
-  Waiting(c10::OperatorHandle op, torch::jit::Stack arguments) : op(op), arguments(std::move(arguments)) {
+  Waiting(c10::OperatorHandle op, torch::jit::Stack arguments, Product product = Product::kOther)
+      : op(op), arguments(std::move(arguments)), product(product) {
     std::fegetenv(&arithmetic);
   }
 };
@@ -137,7 +140,7 @@ class Queue {
     try {
       std::fesetenv(&waiting.arithmetic);
       if (at::get_num_threads() != waiting.num_threads) at::set_num_threads(waiting.num_threads);
-      waiting.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &waiting.arguments);
+      run_on_cpu(waiting.op, waiting.product, &waiting.arguments);
       return nullptr;
     } catch (c10::Error& error) {
       error.add_context(c10::str("while running ", waiting.op.schema().name(), " on neuron, which had been queued"));

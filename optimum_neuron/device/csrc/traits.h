@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include "products.h"
 
 namespace neuron {
 
@@ -20,6 +21,7 @@ struct Traits {
   bool keeps_shape = false; // fills its argument, whatever that is
   std::optional<c10::DispatchKey> split_at; // where its kernel is that only calls others
   c10::SmallVector<int, 4> operands; // what TensorE multiplies
+  Product product = Product::kOther; // what oneDNN may compute
   c10::SmallVector<int, 2> written; // positions of the arguments that it changes
 };
 
@@ -105,6 +107,7 @@ inline Traits traits_of(const c10::OperatorHandle& op) {
   traits.keeps_shape =
       schema.name() == "aten::zero_" || (schema.name() == "aten::fill_" && schema.overload_name() == "Scalar");
   traits.split_at = split_key(op);
+  traits.product = product_of(op.operator_name());
   bool aten = schema.name().rfind("aten::", 0) == 0;
   // Operators of others may have host tensors as part of their contract.
   traits.takes_host_tensors = !aten || takes_host_tensors->count(schema.name()) > 0;

@@ -21,10 +21,12 @@ from ...compiler.lower.choose import HostLevel, probe_compiler
 from ...compiler.passes.autocast import auto_cast
 from ...compiler.rules.report import check_graph
 from ...core import Choice, Rejected
+from .. import products
 from . import report, shapes
 from .estimate import estimate
 from .host_graph import HostFunction, on_device
 from .options import CompileOptions
+from .products import use_onednn
 
 logger = logging.getLogger(__package__)
 
@@ -83,6 +85,7 @@ def _compile_inner(
         why=why,
         num_calls=num_calls,
         host_code=Choice(value=str(level.value), reason=level.reason, rejected=level.rejected),
+        products=products.current(),
         target=Choice(value=target.value.name, reason=target.reason),
         auto_cast="none" if options.auto_cast == "none" else f"{options.auto_cast} to {options.auto_cast_type}",
         estimate=cost,
@@ -108,6 +111,8 @@ def choose_host_code(options: CompileOptions) -> Choice[HostLevel]:
 def _host_code(
     graph_module: fx.GraphModule, example_inputs: list[Any], *, level: HostLevel, keywords: dict[str, Any]
 ) -> HostFunction:
+    if products.current().value == "onednn" and torch.backends.mkldnn.enabled:
+        use_onednn(graph_module)
     if level == "aten":
         return _operator_by_operator(graph_module)
     from torch._inductor import config as inductor_config

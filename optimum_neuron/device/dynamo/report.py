@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core import Choice
+from ..products import Library
 from .estimate import Estimate
 
 
@@ -31,6 +32,8 @@ class CompiledGraph:
     """Operators in it."""
     host_code: Choice[str]
     """How it runs on the host, and why."""
+    products: Choice[Library]
+    """What multiplies its float32 matrices on the host, and why."""
     target: Choice[str]
     """What it was checked for, and why."""
     auto_cast: str
@@ -42,7 +45,7 @@ class CompiledGraph:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        plain = {"host_code": self.host_code.to_dict(), "target": self.target.to_dict()}
+        plain = {name: getattr(self, name).to_dict() for name in ("host_code", "products", "target")}
         fields = ("frame", "kind", "why", "num_calls", "auto_cast", "compile_s")
         return {name: getattr(self, name) for name in fields} | plain | {"estimate": self.estimate.to_dict()}
 

@@ -1,0 +1,117 @@
+"""Which library multiplies float32 matrices for the device: torch's BLAS, or oneDNN, which torch has too.
+
+torch gives float32 products to MKL, which takes its AVX2 kernels on CPUs that are not Intel's. On an AMD EPYC with
+AVX-512, oneDNN is twice as fast from some size on. Results differ in the last digits, as with any two libraries.
+
+    >>> from optimum_neuron.device import products
+    >>> print(products.current())  # doctest: +SKIP
+    onednn (twice as fast on AMD EPYC with AVX-512)
+      not blas: MKL takes its AVX2 kernels on CPUs that are not Intel's
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args
+
+from ..core import Choice, Rejected
+from ..errors import ConfigError, nearest, refusal
+
+Library = Literal["blas", "onednn"]
+
+MIN_MULTIPLICATIONS = 2**21
+"""From this many on oneDNN is faster, with one thread and with two; below, calling it costs more than it gains."""
+
+MIN_SIDE = 4
+"""Rows, columns and contracted elements from which on oneDNN is faster; thinner products are bound by memory."""
+
+
+def choose(
+    *, capabilities: Mapping[str, Any] | None = None, has_mkl: bool | None = None, has_onednn: bool | None = None
+) -> Choice[Library]:
+    """Decide which library multiplies, and why.
+
+    Args:
+        capabilities: of the CPU, as `torch.cpu.get_capabilities()` returns them, which is the default.
+        has_mkl: whether torch's BLAS is MKL; default: asked of torch.
+        has_onednn: whether torch has oneDNN; default: asked of torch.
+    """
+    import torch
+
+    capabilities = torch.cpu.get_capabilities() if capabilities is None else capabilities
+    has_mkl = torch.backends.mkl.is_available() if has_mkl is None else has_mkl
+    has_onednn = torch.backends.mkldnn.is_available() if has_onednn is None else has_onednn
+    name = str(capabilities.get("cpu_name", "this CPU"))
+
+    def blas(reason: str, against: str = "not known to be faster there") -> Choice[Library]:
+        return Choice(value="blas", reason=reason, rejected=(Rejected(candidate="onednn", reason=against),))
+
+    if not has_onednn:
+        return blas("torch was built without oneDNN", against="not in this build of torch")
+    if not has_mkl:
+        return blas("torch was built with another BLAS than MKL")
+    if "intel" in name.lower():
+        return blas(f"{name}, whose widest kernels MKL takes")
+    if not capabilities.get("avx512_f"):
+        return blas(f"{name} without AVX-512")
+    slower = Rejected(candidate="blas", reason="MKL takes its AVX2 kernels on CPUs that are not Intel's")
+    return Choice(value="onednn", reason=f"twice as fast on {name} with AVX-512", rejected=(slower,))
+
+
+def is_worthwhile(num_rows: int, num_contracted: int, num_columns: int) -> bool:
+    """Whether a product is of a size from which on oneDNN is faster."""
+    sizes = (num_rows, num_contracted, num_columns)
+    return min(sizes) >= MIN_SIDE and num_rows * num_contracted * num_columns >= MIN_MULTIPLICATIONS
+
+
+_current: Choice[Library] | None = None
+
+
+def current() -> Choice[Library]:
+    """The library in use, and why."""
+    return begin()
+
+
+def begin() -> Choice[Library]:
+    """Choose, once in a process: at the first use of a core."""
+    if _current is None:
+        _set(choose())
+    assert _current is not None
+    return _current
+
+
+@contextlib.contextmanager
+def use(library: Library) -> Iterator[None]:
+    """Multiply with one library for the length of a block, in every thread of the process.
+
+    Args:
+        library: "blas" for what the CPU computes, bit for bit; "onednn" for oneDNN from `MIN_MULTIPLICATIONS` on.
+
+    Raises:
+        ConfigError: an unknown library.
+    """
+    if library not in get_args(Library):
+        raise ConfigError(
+            refusal(
+                asked=f"library='{library}'",
+                found=f"no such value{nearest(str(library), get_args(Library))}",
+                why="torch has these two",
+                do=f"use one of {', '.join(get_args(Library))}",
+            )
+        )
+    before = begin()
+    _set(Choice(value=library, reason="asked for"))
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(choice: Choice[Library]) -> None:
+    from . import library
+
+    global _current
+    num_multiplications = MIN_MULTIPLICATIONS if choice.value == "onednn" else 0
+    library.load().neuron_set_products(num_multiplications, MIN_SIDE)
+    _current = choice

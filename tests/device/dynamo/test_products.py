@@ -1,0 +1,99 @@
+"""Products of host graphs by oneDNN: which are rewritten, and that results and gradients stay as exact."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from optimum_neuron.compiler.lower import onednn
+from optimum_neuron.compiler.lower.choose import probe_compiler
+from optimum_neuron.device import products
+from optimum_neuron.device.dynamo.products import use_onednn
+
+needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="optlevel 2 needs a C++ compiler")
+pytestmark = pytest.mark.skipif(not onednn.is_available(), reason="torch was built without oneDNN")
+ROWS, CONTRACTED, COLUMNS = 256, 192, 128
+
+
+@pytest.fixture(autouse=True)
+def by_onednn():
+    """Products by oneDNN, whatever this CPU is."""
+    with products.use("onednn"):
+        yield
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+CASES = {
+    "mm": (torch.mm, (random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)), 1),
+    "mm of transposed": (torch.mm, (random(CONTRACTED, ROWS).t(), random(COLUMNS, CONTRACTED).t()), 1),
+    "addmm": (torch.addmm, (random(COLUMNS), random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)), 1),
+    "twice": (lambda a: a @ a @ a, (random(256, 256),), 2),
+    "small": (torch.mm, (random(16, 16), random(16, 16)), 0),
+    "empty": (torch.mm, (random(0, CONTRACTED), random(CONTRACTED, COLUMNS)), 0),
+    "one row": (torch.mm, (random(1, 2048), random(2048, 1024)), 0),
+    "bfloat16": (torch.mm, (random(ROWS, CONTRACTED).bfloat16(), random(CONTRACTED, COLUMNS).bfloat16()), 0),
+    "expanded": (torch.mm, (random(ROWS, CONTRACTED), random(1, COLUMNS).expand(CONTRACTED, COLUMNS)), 0),
+    "bias expanded": (torch.addmm, (random(1).expand(COLUMNS), random(ROWS, 192), random(192, COLUMNS)), 0),
+    "bias of one": (torch.addmm, (random(1), random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)), 0),
+    "bias of rows": (torch.addmm, (random(ROWS, 1), random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)), 0),
+    "factor": (lambda *a: torch.addmm(*a, beta=2), (random(128), random(ROWS, 192), random(192, COLUMNS)), 0),
+    "factor of one": (lambda *a: torch.addmm(*a, beta=1.0), (random(128), random(ROWS, 192), random(192, COLUMNS)), 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_which_products_are_rewritten(name):
+    function, arguments, count = CASES[name]
+    graph_module = make_fx(function, tracing_mode="fake")(*arguments)
+    assert use_onednn(graph_module) == count
+    targets = [node.target for node in graph_module.graph.nodes]
+    assert targets.count(onednn.LINEAR) == count
+    graph_module.graph.lint()
+    found, wanted = graph_module(*arguments).double(), function(*(argument.double() for argument in arguments))
+    assert (found - wanted).norm() <= (1e-6 if count else 3e-3) * wanted.norm()
+
+
+@pytest.mark.parametrize("optlevel", ["1", pytest.param("2", marks=needs_compiler)])
+def test_gradients_are_as_exact_as_the_cpus(optlevel):
+    torch.manual_seed(0)
+    host = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256, bias=False), nn.Linear(256, 3))
+    x, found = random(4, 64, 256), {}
+    for kind, move in (("exact", lambda value: value.double()), ("ours", lambda value: value.to("neuron"))):
+        model, given = move(copy.deepcopy(host)), move(x).requires_grad_()
+        run = torch.compile(model, backend="neuron", options={"optlevel": optlevel}) if kind == "ours" else model
+        run(given).pow(2).sum().backward()
+        found[kind] = [value.grad.cpu().double() for value in (given, *model.parameters())]
+    for ours, wanted in zip(found["ours"], found["exact"], strict=True):
+        assert (ours - wanted).norm() / wanted.norm() < 1e-6
+    assert {graph.products.value for graph in torch.neuron.compile_report().graphs} == {"onednn"}
+
+
+def test_left_alone_where_torchs_blas_multiplies():
+    def product(a, b):
+        return a @ b
+
+    # Long sums, whose last digits depend on the order of additions.
+    a, b = random(64, 3001), random(3001, 64)
+    found = {}
+    for library in ("blas", "onednn"):
+        torch._dynamo.reset()
+        with products.use(library):
+            run = torch.compile(product, backend="neuron", options={"optlevel": "1"})
+            found[library] = run(a.to("neuron"), b.to("neuron")).cpu()
+            assert torch.neuron.compile_report().graphs[-1].to_dict()["products"]["value"] == library
+    assert torch.equal(found["blas"], a @ b) and not torch.equal(found["onednn"], a @ b)
+
+
+def test_rounded_operands_stay_rounded():
+    a, b = random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)
+    run = torch.compile(torch.mm, backend="neuron", options={"optlevel": "1", "auto_cast": "matmul"})
+    found = run(a.to("neuron"), b.to("neuron")).cpu().double()
+    wanted = a.bfloat16().double() @ b.bfloat16().double()
+    assert (found - wanted).norm() / wanted.norm() < 3e-7
