@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from optimum.commands.base import CommandInfo
 
+from .breakeven import BreakevenCommand
 from .buckets import BucketsCommand
 from .cache import CacheCommand
 from .check import CheckCommand
@@ -25,6 +26,7 @@ class NeuronCommand(CommandGroup):
     SUBCOMMANDS = tuple(
         CommandInfo(name=command.COMMAND.name, help=command.COMMAND.help, subcommand_class=command)
         for command in (
+            BreakevenCommand,
             BucketsCommand,
             CacheCommand,
             CheckCommand,

@@ -9,6 +9,7 @@ machine.py       instance, cores, copies, price
 decoders.py graphs.py compiled.py capture.py     the kinds of models
 bands.py quantity.py                             intervals, and the result
 entry.py ranking.py training.py                  `estimate`; all instances ranked; training
+break_even.py    whether a port pays
 
 >>> from optimum_neuron.simulator import estimate
 """
@@ -20,26 +21,31 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .break_even import Breakeven, breakeven
     from .entry import estimate
     from .quantity import Estimate, Quantity
     from .ranking import Comparison, compare
     from .training import TrainingEstimate, estimate_training
 
 __all__ = [
+    "Breakeven",
     "Comparison",
     "Estimate",
     "Quantity",
     "TrainingEstimate",
+    "breakeven",
     "compare",
     "estimate",
     "estimate_training",
 ]
 
 _MODULES = {
+    "Breakeven": "break_even",
     "Comparison": "ranking",
     "Estimate": "quantity",
     "Quantity": "quantity",
     "TrainingEstimate": "training",
+    "breakeven": "break_even",
     "compare": "ranking",
     "estimate": "entry",
     "estimate_training": "training",

@@ -33,6 +33,11 @@ SURFACE = {
         "-m",
         "OUTPUT",
     ],
+    "breakeven": [
+        *OUTPUT,
+        *("--day-rate", "--engineer-days", "--gpu-hours-per-run", "--gpu-price", "--gpu-throughput"),
+        *("--hours-per-run", "--inferences-per-month", "--instance", "--price", "--runs-per-month", "--throughput"),
+    ],
     "buckets suggest": [*OUTPUT, "--column", "--dataset", "--max", "--multiple_of", "--tokenizer"],
     "check": [*GRAPHS, *OUTPUT, "--allow_host_ops", "--fail-on", "MODEL"],
     "consolidate": [*OUTPUT, "--config", "--output", "CHECKPOINT"],

@@ -1,0 +1,94 @@
+"""Break-even: the arithmetic by hand, each default said, and refusals of what means nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.hardware import INSTANCES
+from optimum_neuron.simulator import breakeven
+
+PORT = {"engineer_days": 10, "day_rate": 800, "instance": "inf2.xlarge"}
+PRICE = INSTANCES["inf2.xlarge"].price_on_demand_usd_per_h
+
+
+def test_runs():
+    told = breakeven(**PORT, gpu_price=4, runs_per_month=100, hours_per_run=3, gpu_hours_per_run=2)
+    assert told.port_usd == 8000
+    assert (told.hours_per_month, told.gpu_hours_per_month) == (300, 200)
+    assert told.usd_per_month == pytest.approx(300 * PRICE) and told.gpu_usd_per_month == 800
+    assert told.saving_usd_per_month == pytest.approx(800 - 300 * PRICE)
+    assert told.months == pytest.approx(8000 / (800 - 300 * PRICE))
+    assert told.units_to_breakeven == pytest.approx(100 * told.months)
+    assert told.first_year_usd == pytest.approx(12 * (800 - 300 * PRICE) - 8000)
+    assert told.pays and told.simulated and told.price_source.startswith("$0.7582 an hour: ")
+
+
+def test_inferences_are_paid_for_by_the_hour_of_use_where_the_throughput_is_known():
+    told = breakeven(**PORT, gpu_price=4, inferences_per_month=3.6e6, throughput_per_s=10, gpu_throughput_per_s=20)
+    assert (told.hours_per_month, told.gpu_hours_per_month) == pytest.approx((100, 50))
+    assert told.units == "inferences" and told.to_dict()["units_per_month"] == 3.6e6
+
+
+def test_without_a_throughput_one_machine_runs_all_month():
+    told = breakeven(**PORT, gpu_price=4, inferences_per_month=730 * 3600 * 5)
+    assert told.hours_per_month == told.gpu_hours_per_month == 730
+    assert "5 inferences a second" in told.assumptions[0]
+
+
+@pytest.mark.parametrize(
+    "workload, speed", [("runs_per_month", "hours_per_run"), ("inferences_per_month", "throughput_per_s")]
+)
+def test_one_speed_stands_for_both_machines(workload, speed):
+    one = breakeven(**PORT, gpu_price=4, **{workload: 1000, speed: 2})
+    other = breakeven(**PORT, gpu_price=4, **{workload: 1000, f"gpu_{speed}": 2})
+    assert one == other and one.hours_per_month == one.gpu_hours_per_month
+    assert "only one of them was given" in one.assumptions[0]
+
+
+@pytest.mark.parametrize(
+    "gpu_price, why", [(0.5, "the GPU is cheaper by $25.82 a month"), (PRICE, "both cost the same")]
+)
+def test_a_cheaper_gpu_never_pays(gpu_price, why):
+    told = breakeven(**PORT, gpu_price=gpu_price, runs_per_month=100)
+    assert not told.pays and told.months is None and told.units_to_breakeven is None
+    assert told.verdict == f"the port never pays: {why}" and told.first_year_usd < 0
+
+
+@pytest.mark.parametrize("name", ["engineer_days", "day_rate", "gpu_price", "runs_per_month", "hours_per_run"])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "5"])
+def test_numbers_that_are_none_are_refused_by_name(name, value):
+    with pytest.raises(ConfigError, match=f"{name}={value!r} is no number above 0"):
+        breakeven(**{**PORT, "gpu_price": 4, "runs_per_month": 100, name: value})
+
+
+@pytest.mark.parametrize(
+    "options, found",
+    [
+        ({}, "no workload"),
+        ({"runs_per_month": 1, "inferences_per_month": 1}, "are both given"),
+        ({"runs_per_month": 1, "gpu_throughput_per_s": 1}, "gpu_throughput_per_s is for inferences"),
+        ({"inferences_per_month": 1, "hours_per_run": 1}, "hours_per_run is for runs"),
+    ],
+)
+def test_workloads_that_do_not_go_together(options, found):
+    with pytest.raises(ConfigError, match=found):
+        breakeven(**PORT, gpu_price=4, **options)
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(ConfigError) as refused:
+        breakeven(**{**PORT, "day_rate": 0}, gpu_price=-4)
+    assert len(refused.value.details["problems"]) == 3
+
+
+def test_a_price_that_nobody_published_has_to_be_given():
+    asked = {**PORT, "instance": "trn2.48xlarge", "gpu_price": 98, "runs_per_month": 100}
+    with pytest.raises(ConfigError, match=r"no price of trn2\.48xlarge is published.*pass --price"):
+        breakeven(**asked)
+    assert breakeven(**asked, price=48).saving_usd_per_month == 5000
+
+
+def test_an_unknown_instance_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match=r"did you mean 'inf2\.xlarge'"):
+        breakeven(**{**PORT, "instance": "inf2.xlage"}, gpu_price=4, runs_per_month=1)
