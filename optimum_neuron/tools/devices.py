@@ -1,0 +1,117 @@
+"""The devices of a simulated instance as tools show them: cores, memory, links, and the processes that hold cores.
+
+It knows what is visible between processes: who holds which core and for what. HBM charges are not; each process keeps
+its own (`runtime/hbm.py`).
+
+    from optimum_neuron.hardware import INSTANCES
+    from optimum_neuron.tools.devices import devices
+
+    print(devices(INSTANCES["inf2.xlarge"])[0].core_ids)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+
+from ..hardware import INSTANCES, TARGETS, InstanceSpec
+from ..runtime.cores import held_cores
+from ..version import __version__
+
+RUNTIME_VERSION = f"{__version__} (simulated)"
+"""Where the real tools show the version of the Neuron runtime."""
+_TORUS = 4
+"""Side of the torus in a server of 16 Trainium or Trainium2 chips."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Process:
+    """A process that holds cores of a device."""
+
+    pid: int | None
+    """Its id; None where its record cannot be read."""
+    command: str | None
+    """Its command line."""
+    core_ids: tuple[int, ...]
+    """The cores of this device that it holds."""
+    models: tuple[str, ...]
+    """Names of the models on them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Device:
+    """A chip of the simulated instance."""
+
+    index: int
+    """Counted from 0 on the instance."""
+    core_ids: tuple[int, ...]
+    """Its logical cores, as the runtime counts them on the instance."""
+    memory_bytes: int
+    """Its HBM."""
+    connected_to: tuple[int, ...] | None
+    """Devices that it has links to, within its server; None where no document has their numbers."""
+    processes: tuple[Process, ...]
+    """Who holds its cores."""
+
+
+def devices(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) -> list[Device]:
+    """List the devices of a simulated instance with the processes that hold their cores.
+
+    Raises:
+        ConfigError: the folder of the claims cannot be used.
+    """
+    rows = held_cores(instance, environ=environ)
+    per_device = TARGETS[instance.family].logical_cores_per_chip()
+    found = []
+    for index in range(instance.num_chips):
+        core_ids = tuple(range(index * per_device, (index + 1) * per_device))
+        here = [row for row in rows if row["core_id"] in core_ids]
+        pids = dict.fromkeys(row["pid"] for row in here)
+        processes = []
+        for pid in pids:
+            own = [row for row in here if row["pid"] == pid]
+            processes.append(
+                Process(
+                    pid=pid,
+                    command=own[0]["command"],
+                    core_ids=tuple(dict.fromkeys(row["core_id"] for row in own)),
+                    models=tuple(dict.fromkeys(row["model"] for row in own if row["model"] is not None)),
+                )
+            )
+        found.append(
+            Device(
+                index=index,
+                core_ids=core_ids,
+                memory_bytes=instance.chip.hbm_bytes,
+                connected_to=_links(instance, index),
+                processes=tuple(processes),
+            )
+        )
+    return found
+
+
+def instances_in_use(*, environ: Mapping[str, str] = os.environ) -> list[InstanceSpec]:
+    """Simulated instances of which some process holds a core: each name has cores of its own."""
+    return [instance for instance in INSTANCES.values() if held_cores(instance, environ=environ)]
+
+
+def _links(instance: InstanceSpec, index: int) -> tuple[int, ...] | None:
+    """Neighbors of a device by the topology of its chip, in the order up, left, down, right in a torus.
+
+    Source: Neuron docs, topology of Inf1, Inf2, Trn1 and Trn2 instances.
+    """
+    in_server = instance.num_chips // instance.num_servers
+    if instance.num_chips == 1:
+        return ()
+    topology = instance.chip.topology
+    if topology == "chain":
+        return tuple(other for other in (index - 1, index + 1) if 0 <= other < in_server)
+    if topology == "ring":
+        return tuple(dict.fromkeys(((index - 1) % in_server, (index + 1) % in_server)))
+    if "torus" not in topology or in_server != _TORUS**2:
+        return None
+    first = index - index % in_server
+    row, column = divmod(index - first, _TORUS)
+    around = ((row - 1, column), (row, column - 1), (row + 1, column), (row, column + 1))
+    return tuple(first + down % _TORUS * _TORUS + right % _TORUS for down, right in around)

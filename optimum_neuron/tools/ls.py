@@ -1,0 +1,155 @@
+"""`neuron-ls`: the devices of the simulated instance and the processes that hold their cores, as a table or as JSON.
+
+The JSON is the list that the real tool prints, with `simulated` in each device and the names of models in each process.
+What a simulation does not have (PCI addresses, CPU affinity, NUMA nodes) is null.
+
+    neuron-ls --json-output
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ..cli.errors import run_guarded
+from ..cli.output import Out, to_json
+from ..cli.parser import NeuronParser
+from ..hardware import InstanceSpec, resolve_instance
+from .devices import RUNTIME_VERSION, Device, devices, instances_in_use
+
+_GIB = 2**30
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `neuron-ls` and return its exit code.
+
+    Args:
+        arguments: words of the command line; None for those of this process.
+    """
+    parser = NeuronParser(
+        prog="neuron-ls",
+        description="List the devices of the simulated instance and the processes that hold their cores.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("-w", "--wide", action="store_true", help="show the ids of cores and the models on them too")
+    parser.add_argument("-j", "--json-output", action="store_true", help="print a JSON list of devices")
+    parser.add_argument(
+        "--instance",
+        metavar="NAME",
+        help="simulated instance (default: OPTIMUM_NEURON_INSTANCE, or the one whose cores are held)",
+    )
+    options = parser.parse_args(arguments)
+
+    def show(out: Out) -> int:
+        instance = _chosen(options.instance, out)
+        found = devices(instance)
+        if options.json_output:
+            print(to_json([_plain(instance, device) for device in found]), file=out.stdout)
+        else:
+            _table(out, instance, found, wide=options.wide)
+        return 0
+
+    return run_guarded(show, Out("json" if options.json_output else "human"), command=parser.prog)
+
+
+def _chosen(name: str | None, out: Out) -> InstanceSpec:
+    """The instance that was named, else the first in use; says which others are in use."""
+    from .. import env
+
+    used = instances_in_use()
+    named = name is not None or env.instance_type() is not None
+    chosen = used[0] if used and not named else resolve_instance(name).value
+    others = [instance.name for instance in used if instance is not chosen]
+    if others:
+        out.warning(f"processes hold cores of {', '.join(others)} too: pass --instance to see them")
+    return chosen
+
+
+def _plain(instance: InstanceSpec, device: Device) -> dict[str, Any]:
+    return {
+        "neuron_device": device.index,
+        "bdf": None,
+        "cpu_affinity": None,
+        "numa_node": None,
+        "connected_to": device.connected_to,
+        "nc_count": len(device.core_ids),
+        "logical_neuroncore_config": instance.chip.default_lnc,
+        "memory_size": device.memory_bytes,
+        "neuroncore_ids": device.core_ids,
+        "neuron_processes": [
+            {
+                "pid": process.pid,
+                "command": process.command,
+                "neuron_runtime_version": RUNTIME_VERSION,
+                "neuroncore_ids": process.core_ids,
+                "models": process.models,
+            }
+            for process in device.processes
+        ],
+        "instance_type": instance.name,
+        "simulated": True,
+    }
+
+
+def _table(out: Out, instance: InstanceSpec, found: Sequence[Device], *, wide: bool) -> None:
+    out.text(f"instance-type: {instance.name}")
+    out.text("instance-id: simulated")
+    out.text(f"logical-neuroncore-config: {instance.chip.default_lnc}")
+    busy = any(device.processes for device in found)
+    titles = [("NEURON", "DEVICE"), ("NEURON", "CORES"), ("NEURON", "MEMORY"), ("CONNECTED", "DEVICES")]
+    if wide:
+        titles.insert(2, ("NEURON", "CORE IDS"))
+    if busy:
+        titles += [("", "PID"), ("", "COMMAND"), ("RUNTIME", "VERSION"), *([("", "MODELS")] if wide else [])]
+    lines = [row for device in found for row in _rows(device, wide=wide, busy=busy)]
+    widths = [max(map(len, column)) for column in zip(*zip(*titles, strict=True), *lines, strict=True)]
+    rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+
+    def line(cells: Sequence[str], place: str) -> str:
+        return "| " + " | ".join(f"{cell:{place}{width}}" for cell, width in zip(cells, widths, strict=True)) + " |"
+
+    out.text(rule)
+    for title in zip(*titles, strict=True):
+        out.text(line(title, "^"))
+    out.text(rule)
+    for cells in lines:
+        out.text(line(cells, "<"))
+    out.text(rule)
+
+
+def _rows(device: Device, *, wide: bool, busy: bool) -> list[list[str]]:
+    """A row for each process of a device, the first with what the device is; one row where there is none."""
+    links = device.connected_to
+    head = [
+        str(device.index),
+        str(len(device.core_ids)),
+        f"{device.memory_bytes // _GIB} GB",
+        "NA" if links is None else ", ".join(map(str, links)),
+    ]
+    if wide:
+        head.insert(2, _span(device.core_ids))
+    if not busy:
+        return [head]
+    rows = [
+        [
+            "NA" if process.pid is None else str(process.pid),
+            process.command or "NA",
+            RUNTIME_VERSION,
+            *([f"{', '.join(process.models) or 'none yet'} on {_span(process.core_ids)}"] if wide else []),
+        ]
+        for process in device.processes
+    ] or [[""] * (4 if wide else 3)]
+    return [[*(head if place == 0 else [""] * len(head)), *row] for place, row in enumerate(rows)]
+
+
+def _span(core_ids: Sequence[int]) -> str:
+    """Ids as the real tool prints them; those of a device that one process holds need not be neighbors."""
+    first, last = core_ids[0], core_ids[-1]
+    if len(core_ids) == 1:
+        return str(first)
+    return f"{first}-{last}" if last - first + 1 == len(core_ids) else ", ".join(map(str, core_ids))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

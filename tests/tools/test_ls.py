@@ -1,0 +1,99 @@
+"""`neuron-ls`: the documented table and JSON, processes of this machine, topologies, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from optimum_neuron import env
+from optimum_neuron.hardware import INSTANCES
+from optimum_neuron.runtime.cores import claim_cores
+from optimum_neuron.tools.devices import devices
+from optimum_neuron.tools.ls import main
+from tests.runtime.conftest import start  # noqa: F401  a fixture: another process that claims cores
+
+SMALL = INSTANCES["inf2.xlarge"]
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch, tmp_path):
+    for name in env.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+
+
+def listed(capsys, *words):
+    assert main(["--json-output", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_idle_devices_have_the_documented_fields(capsys):
+    found = listed(capsys, "--instance", "trn2.48xlarge")
+    assert len(found) == 16 and all(device["simulated"] is True for device in found)
+    assert found[0] == {
+        "neuron_device": 0, "bdf": None, "cpu_affinity": None, "numa_node": None, "connected_to": [12, 3, 4, 1],
+        "nc_count": 4, "logical_neuroncore_config": 2, "memory_size": 103079215104, "neuroncore_ids": [0, 1, 2, 3],
+        "neuron_processes": [], "instance_type": "trn2.48xlarge", "simulated": True,
+    }  # fmt: skip
+    assert found[1]["connected_to"] == [13, 0, 5, 2] and found[1]["neuroncore_ids"] == [4, 5, 6, 7]
+
+
+def test_another_process_and_its_model_are_listed_until_it_ends(capsys, start):  # noqa: F811
+    worker = start()
+    worker.ask("claim", "bert")
+    (device,) = listed(capsys)
+    (process,) = device["neuron_processes"]
+    assert process["pid"] == worker.pid and process["models"] == ["bert"] and process["neuroncore_ids"] == [0]
+    assert "python" in process["command"] and process["neuron_runtime_version"].endswith("(simulated)")
+    worker.kill()
+    assert listed(capsys, "--instance", "inf2.xlarge")[0]["neuron_processes"] == []
+
+
+def test_the_table(capsys):
+    assert main(["--instance", "inf2.48xlarge"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:3] == ["instance-type: inf2.48xlarge", "instance-id: simulated", "logical-neuroncore-config: 1"]
+    assert [cell.strip() for cell in shown[7].strip("|").split("|")] == ["0", "2", "32 GB", "11, 1"]
+    assert len({len(line) for line in shown[3:]}) == 1 and len(shown) == 7 + 12 + 1
+
+
+def test_the_table_with_processes(capsys):
+    with claim_cores(SMALL, model="bert"), claim_cores(SMALL, model="llama"):
+        assert main([]) == 0
+        narrow = capsys.readouterr().out
+        assert main(["--wide"]) == 0
+        wide = capsys.readouterr().out
+    assert f"| {os.getpid()} " in narrow and "RUNTIME" in narrow and "llama" not in narrow
+    assert "bert, llama on 0-1" in wide and "CORE IDS" in wide
+
+
+def test_cores_of_another_instance_are_pointed_at(capsys):
+    with claim_cores(SMALL, model="bert"), claim_cores(INSTANCES["trn1.2xlarge"], model="llama"):
+        assert listed(capsys, "--instance", "trn1.2xlarge")[0]["neuron_processes"][0]["models"] == ["llama"]
+        main(["--instance", "trn1.2xlarge"])
+    assert "hold cores of inf2.xlarge too" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(INSTANCES))
+def test_links_go_both_ways(name):
+    found = devices(INSTANCES[name])
+    for device in found:
+        for other in device.connected_to or ():
+            assert other != device.index and device.index in (found[other].connected_to or ())
+
+
+def test_bad_lines_are_refused(capsys):
+    assert main(["--instance", "inf2.xlage"]) == 1
+    assert "did you mean 'inf2.xlarge'" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["--jsn-output"])
+    assert stopped.value.code == 2 and "--json-output" in capsys.readouterr().err
+
+
+def test_the_sdk_installs_it():
+    scripts = tomllib.loads((Path(__file__).parents[2] / "sdk" / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"neuron-ls": "optimum_neuron.tools.ls:main"}
