@@ -16,9 +16,10 @@ from `Trainer` elsewhere (TRL's) get the same.
     recompiles.py    steps that compile again
     memory.py        whether gradients and optimizer fit the HBM of a core
     throughput.py    tokens per second of this host
+    estimates.py     what a step would take on the simulated instance
     post_training/   TRL's trainers, with the same added
 
-It knows nothing of models, of the compiler or of time on the chip.
+It knows nothing of models or of the compiler; time on the chip is the simulator's.
 
     from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
     NeuronTrainer(model, NeuronTrainingArguments(output_dir="out"), train_dataset=data).train()

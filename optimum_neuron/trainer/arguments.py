@@ -63,7 +63,7 @@ class NeuronArgumentsMixin:
     )
     max_recompiles: int = _field(8, "Training steps that may compile again with torch_compile before training stops.")
     enable_throughput_metrics: bool = _field(True, "Log tokens per second of this host.")
-    enable_mfu_metrics: bool = _field(False, "Log estimates for the simulated instance, labelled as such.")
+    enable_mfu_metrics: bool = _field(False, "Log estimates for the simulated instance, as neuron/est_*.")
 
     def __post_init__(self) -> None:
         problems = self._problems()
@@ -144,15 +144,6 @@ def _range_problems(arguments: NeuronArgumentsMixin) -> list[str]:
             problems.append(
                 refusal(asked=f"{name}={value}", found="too small", why="it counts", do=f"pass {least} or more")
             )
-    if arguments.enable_mfu_metrics:
-        problems.append(
-            refusal(
-                asked="enable_mfu_metrics",
-                found="no model of training time in this version",
-                why="estimates have one source, and nothing else here knows the chip's time",
-                do="leave it out",
-            )
-        )
     return problems
 
 

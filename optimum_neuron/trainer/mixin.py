@@ -20,6 +20,7 @@ from transformers import Trainer
 from ..distributed.training import DistributedTraining
 from ..errors import ConfigError, refusal
 from .arguments import NeuronArgumentsMixin
+from .estimates import StepRequest, log_entries, require_whole_model
 from .guard import gradient_error, loss_error
 from .inputs import Limits, require_usable
 from .memory import require_fit
@@ -51,6 +52,7 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
         self._limits: tuple[Any, Limits] | None = None
         self._widened: Any = None
         self._batches: list[tuple[Any, Any]] = []
+        self._estimates: dict[StepRequest, dict[str, float]] = {}
         self._recompiles = RecompileWatch(arguments.max_recompiles)
         self._throughput = Throughput()
         self.add_callback(self._throughput)
@@ -58,6 +60,8 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
         if arguments.stochastic_rounding_enabled:
             _require_narrow(self.model, arguments)
             self.add_callback(self._rounding)
+        if arguments.enable_mfu_metrics:
+            require_whole_model(self.model)
         if arguments.torch_compile and getattr(self.data_collator, "pad_to_multiple_of", 1) is None:
             logger.warning(
                 "torch_compile with a %s that pads each batch to its own length: every new length compiles again. "
@@ -143,7 +147,7 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
         return norm
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log, as upstream; with tokens per second of this host, and how many steps compiled again."""
+        """Log, as upstream; with tokens per second of this host, how many steps compiled again, and estimates."""
         if "loss" in logs and self.args.enable_throughput_metrics:
             num_tokens, seconds = self._throughput.take()
             if num_tokens and seconds:
@@ -151,9 +155,30 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
                 # Cores that share layers, or are stages of one pipeline, count the same tokens.
                 total = float(self.accelerator.reduce(mine)) / self.get_tp_size()
                 logs["neuron/host_tokens_per_s"] = round(total / seconds, 1)
-            if self.args.torch_compile:
-                logs["neuron/recompiles"] = self._recompiles.num_recompiles
+        if "loss" in logs and self.args.torch_compile:
+            logs["neuron/recompiles"] = self._recompiles.num_recompiles
+        if "loss" in logs and self.args.enable_mfu_metrics and self._throughput.length:
+            request = self._step_request()
+            if request not in self._estimates:
+                self._estimates[request] = log_entries(self.model.config, request)
+            logs.update(self._estimates[request])
         super().log(logs, start_time)
+
+    def _step_request(self) -> StepRequest:
+        from ..device import placement
+
+        layout = self.args.trn_config
+        return StepRequest(
+            instance=placement.instance().name,
+            batch_size=self.get_total_train_batch_size(self.args),
+            num_tokens=self._throughput.length,
+            micro_batch_size=self.args.per_device_train_batch_size,
+            tensor_parallel_size=layout.tensor_parallel_size,
+            pipeline_parallel_size=layout.pipeline_parallel_size,
+            zero_1=layout.pipeline_parallel_use_zero1_optimizer,
+            gradient_checkpointing=layout.gradient_checkpointing,
+            optimizer_use_master_weights=self.args.optimizer_use_master_weights,
+        )
 
     def _require_usable(self, inputs: Any, *, where: str, trains: bool = False) -> None:
         if not isinstance(inputs, Mapping):

@@ -17,6 +17,8 @@ class Throughput(TrainerCallback):
     """Counts tokens and the seconds of the steps that they took."""
 
     def __init__(self) -> None:
+        self.length = 0
+        """Tokens of a row of the last batch, padding included."""
         self._num_tokens = 0
         self._seconds = 0.0
         self._start = 0.0
@@ -31,6 +33,7 @@ class Throughput(TrainerCallback):
         tokens, mask = batch.get(name), batch.get("attention_mask")
         if not isinstance(tokens, torch.Tensor) or tokens.dtype.is_floating_point:
             return
+        self.length = tokens.shape[-1]
         if isinstance(mask, torch.Tensor) and mask.shape == tokens.shape:
             self._num_tokens += int(mask.sum())
         else:

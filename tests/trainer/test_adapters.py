@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from optimum_neuron.errors import ModelError
+from optimum_neuron.errors import ConfigError, ModelError
 from tests.trainer.conftest import losses
 
 peft = pytest.importorskip("peft")
@@ -47,6 +47,11 @@ def test_the_seed_decides_how_an_adapter_begins(make, llama, sentences):
     weights = [dict(trainer.model.named_parameters()) for trainer in (first, same, other)]
     (name, *_) = [name for name in weights[0] if "lora_A" in name]
     assert torch.equal(weights[0][name], weights[1][name]) and not torch.equal(weights[0][name], weights[2][name])
+
+
+def test_nothing_is_estimated_for_an_adapter(make, llama, sentences):
+    with pytest.raises(ConfigError, match="enable_mfu_metrics with an adapter"):
+        make(llama, sentences, peft_config=lora(), enable_mfu_metrics=True)
 
 
 @pytest.mark.parametrize("takes_trial", [False, True])

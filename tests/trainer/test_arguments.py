@@ -78,7 +78,6 @@ def test_layouts_that_are_not_there_are_refused_by_name(options):
         ({"neuron_target": "inf1"}, "'inf1': known, but it cannot be compiled for"),
         ({"stochastic_rounding_enabled": True, "torch_compile": True}, "with torch_compile: two arithmetics"),
         ({"stochastic_rounding_enabled": True, "use_cpu": True}, "with use_cpu: two arithmetics"),
-        ({"enable_mfu_metrics": True}, "no model of training time"),
         ({"tensor_parallel_size": 2}, "tensor_parallel_size=2 with 1 process: .*start 2 processes"),
         ({"pipeline_parallel_size": 3}, "pipeline_parallel_size=3 with 1 process: .*start 3 processes"),
         ({"zero_1": True}, "zero_1=True with 1 process: one copy of the model.*start 2 processes"),

@@ -151,6 +151,30 @@ def test_metrics_go_through_log(train, llama, sentences):
     assert not any("est_" in name for logs in seen for name in logs)
 
 
+def test_estimates_are_the_simulators_and_labelled(train, llama, sentences, caplog):
+    from optimum_neuron.simulator import estimate_training
+
+    trainer = train(llama, sentences, enable_mfu_metrics=True, gradient_accumulation_steps=2)
+    told = estimate_training(
+        llama.config,
+        instance="inf2.xlarge",
+        sequence_length=16,
+        batch_size=8,
+        micro_batch_size=4,
+        tensor_parallel_size=1,
+        pipeline_parallel_size=1,
+        zero_1=False,
+        gradient_checkpointing=False,
+    )
+    for entry in (entry for entry in trainer.state.log_history if "loss" in entry):
+        found = {name: value for name, value in entry.items() if name.startswith("neuron/est_")}
+        assert found == {
+            f"neuron/est_{name}": told.quantities[name].value
+            for name in ("step_ms", "mfu", "tokens_per_s", "usd_per_1m_tokens")
+        }
+    assert "neuron/est_* are simulated, for all of inf2.xlarge" in caplog.text
+
+
 def test_metrics_can_be_left_out(train, llama, sentences):
     trainer = train(llama, sentences, enable_throughput_metrics=False)
     assert not any("neuron/host_tokens_per_s" in entry for entry in trainer.state.log_history)
