@@ -224,11 +224,12 @@ def _hours_of_inferences(inferences: float, own: float | None, gpu: float | None
             f"one machine of either kind runs all month, {HOURS_PER_MONTH:g} hours, and has to keep up with "
             f"{needed:.4g} inferences a second: pass --throughput and --gpu-throughput to pay for hours of use",
         )
-    rates = own if own is not None else gpu, gpu if gpu is not None else own
-    assert rates[0] is not None and rates[1] is not None
-    hours, gpu_hours = (inferences / (3600 * rate) for rate in rates)
     if own is None or gpu is None:
-        return hours, gpu_hours, f"{rates[0]:g} inferences a second on both: only one of them was given"
+        told = own if own is not None else gpu
+        assert told is not None
+        hours = inferences / (3600 * told)
+        return hours, hours, f"{told:g} inferences a second on both: only one of them was given"
+    hours, gpu_hours = inferences / (3600 * own), inferences / (3600 * gpu)
     return hours, gpu_hours, f"{own:g} inferences a second on the instance and {gpu:g} on the GPU, as given"
 
 
