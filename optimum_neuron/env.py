@@ -19,6 +19,7 @@ from .errors import ConfigError, nearest, refusal
 VARIABLES: dict[str, str] = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1 silences progress bars, as everywhere in the Hugging Face libraries",
     "LOCAL_RANK": "number of this process on its machine, which torchrun sets: its simulated core",
+    "LOCAL_WORLD_SIZE": "processes of a launch on its machine, which torchrun sets: all machines must have as many",
     "NEURON_COMPILE_CACHE_URL": "where compiled NEFFs are kept: a folder or an fsspec URL such as s3://bucket/neffs",
     "NEURON_PLATFORM_TARGET_OVERRIDE": "target when none is given: inf2, trn1, trn1n, trn2, trn3",
     "NEURON_RT_NUM_CORES": "how many simulated cores this process claims (0: all)",
@@ -130,6 +131,11 @@ def num_cores(environ: Mapping[str, str] = os.environ) -> int | None:
 def local_rank(environ: Mapping[str, str] = os.environ) -> int | None:
     """Number of this process on its machine; None where no launcher set it."""
     return _count("LOCAL_RANK", "it numbers processes from 0", "let torchrun set it", environ)
+
+
+def local_world_size(environ: Mapping[str, str] = os.environ) -> int | None:
+    """How many processes this machine has of a launch; None where no launcher set it."""
+    return _count("LOCAL_WORLD_SIZE", "it counts processes", "let torchrun set it", environ)
 
 
 def numerics(environ: Mapping[str, str] = os.environ) -> str | None:

@@ -6,7 +6,6 @@ stage of a pipeline; upstream knows the first, since it loads such models itself
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import torch
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer import SCHEDULER_NAME
 
+from .. import env
 from ..errors import ConfigError, refusal
 from . import checkpoint
 from .mesh import require_agreement, require_processes
@@ -214,7 +214,7 @@ def _lay_out(model: Any, arguments: Any, whole: Mapping[str, torch.Tensor]) -> A
             "layout": str(layout),
             "per_device_train_batch_size": arguments.per_device_train_batch_size,
             "model": f"{sum(tensor.numel() for tensor in whole.values()):,} parameters in {len(whole)} tensors",
-            "processes of the machine": os.environ.get("LOCAL_WORLD_SIZE"),
+            "processes of the machine": env.local_world_size(),
         }
     )
     zero_1 = layout.pipeline_parallel_use_zero1_optimizer

@@ -26,6 +26,7 @@ SURFACE = {
     "export": [
         *COMPILE,
         *OUTPUT,
+        "--adapter",
         "--atol",
         "--disable-validation",
         "--disable_neuron_cache",
