@@ -95,7 +95,7 @@ def _shared_with_results(graph_module: fx.GraphModule, returned: Sequence[Any]) 
 
     def storage(node: Any) -> int | None:
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
-        return value.untyped_storage()._cdata if is_device_tensor(value) else None
+        return value.untyped_storage()._cdata if value is not None and is_device_tensor(value) else None
 
     results = {storage(node) for node in returned} - {None}
     return [storage(node) in results for node in graph_module.graph.find_nodes(op="placeholder")]

@@ -40,7 +40,8 @@ def _gains(node: fx.Node) -> bool:
         return False
     if bias and (bias[0].shape != right_KN.shape[1:] or not bias[0].is_contiguous()):
         return False
-    return _in_rows_or_columns(right_KN) and is_worthwhile(*left_MK.shape, right_KN.shape[1])
+    num_rows, num_contracted = left_MK.shape
+    return _in_rows_or_columns(right_KN) and is_worthwhile(num_rows, num_contracted, right_KN.shape[1])
 
 
 def _in_rows_or_columns(matrix: torch.Tensor) -> bool:
