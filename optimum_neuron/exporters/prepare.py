@@ -157,7 +157,13 @@ def prepare(
             weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
             prepared.weights = weights
             prepared.loaded = load_program(
-                program, weights.tensors, prepared.host, instance=instance, target=target.value, model_name=source.name
+                program,
+                weights.tensors,
+                prepared.host,
+                instance=instance,
+                target=target.value,
+                model_name=source.name,
+                auto_cast=config.auto_cast,
             )
         if validate:
             progress.say("validating")
@@ -175,7 +181,8 @@ def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -
     assert prepared.loaded is not None
     try:
         kind = kind_of(task, prepared.source.config.model_type)
-        return kind.validate(prepared.loaded, reference, prepared.metadata, prepared.config, atol=atol)
+        with prepared.loaded.track.paused():
+            return kind.validate(prepared.loaded, reference, prepared.metadata, prepared.config, atol=atol)
     except ValidationError:
         prepared.loaded.close()
         raise

@@ -92,7 +92,13 @@ def load_exported(
     prepared.weights = bind_weights(program.weights, prepared.weight_sources, checkpoint)
     prepared.host = lower(program, optlevel=host_level)
     prepared.loaded = load_program(
-        program, prepared.weights.tensors, prepared.host, instance=instance, target=target.value, model_name=name
+        program,
+        prepared.weights.tensors,
+        prepared.host,
+        instance=instance,
+        target=target.value,
+        model_name=name,
+        auto_cast=info.config.auto_cast,
     )
     return prepared
 

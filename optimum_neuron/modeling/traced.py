@@ -121,7 +121,14 @@ class NeuronTracedModel(NeuronModel):
 
         def load(core: int) -> LoadedProgram:
             return load_program(
-                prepared.program, weights, host, instance=instance, target=target, model_name=name, core=core
+                prepared.program,
+                weights,
+                host,
+                instance=instance,
+                target=target,
+                model_name=name,
+                core=core,
+                auto_cast=prepared.config.auto_cast,
             )
 
         self.copies = Copies(load_copies(cores, load, model=name))

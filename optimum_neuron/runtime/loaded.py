@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode
 from ..compiler.memory import MICROCODE_BYTES, MemoryNeed, memory_need
+from ..core import AutoCast
 from ..errors import CoreBusyError, DeviceMemoryError, refusal
 from ..hardware import InstanceSpec, Target
 from .cores import CoreClaim, claim_cores
 from .executor import Executor
 from .hbm import Charge, ledger
 from .host_memory import keep_freed_memory
+from .timeline import TIMELINE, Track
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +42,7 @@ class LoadedProgram:
     claim: CoreClaim
     target: Target
     charges: list[Charge]
+    track: Track
     closed: bool = False
     _idle_states: list[State] = dataclasses.field(default_factory=list)
 
@@ -66,7 +69,10 @@ class LoadedProgram:
                     do="load it again",
                 )
             )
-        return self.executor.run(graph, inputs, state)
+        started_ns = self.track.start()
+        results = self.executor.run(graph, inputs, state)
+        self.track.end(graph, started_ns)
+        return results
 
     def take_state(self) -> State:
         """State tensors for one batch; the first set is charged at load, more are charged when they are taken.
@@ -88,7 +94,7 @@ class LoadedProgram:
     def close(self) -> None:
         """Free HBM and core; the object cannot run afterwards."""
         self.closed = True
-        _release(self.charges, self.claim)
+        _release(self.charges, self.claim, self.track)
 
 
 def load_program(
@@ -100,6 +106,7 @@ def load_program(
     target: Target,
     model_name: str,
     core: int | None = None,
+    auto_cast: AutoCast = "none",
 ) -> LoadedProgram:
     """Claim a core, charge its HBM and bind the weights.
 
@@ -111,6 +118,7 @@ def load_program(
         target: what the program was compiled for.
         model_name: for messages.
         core: counted from 0 among the cores that the process may use; None takes the least loaded.
+        auto_cast: what was rounded when it was compiled, for its simulated time.
 
     Raises:
         CoreBusyError: every allowed core is held by another process.
@@ -121,21 +129,25 @@ def load_program(
     claim = claim_cores(instance, model=model_name, start=core)
     hbm = ledger(instance, claim.core_ids[0])
     keep_freed_memory()
+    track = TIMELINE.open(
+        Track(program, model=model_name, instance=instance, core_ids=claim.core_ids, auto_cast=auto_cast)
+    )
     charges: list[Charge] = []
     try:
         for category in ("weights", "kv_cache", "scratch"):
             charges.append(hbm.charge(category, getattr(need, category), model_name))
         executor = Executor(program, host.functions, host.preparations.apply(weights))
     except BaseException:
-        _release(charges, claim)
+        _release(charges, claim, track)
         raise
-    loaded = LoadedProgram(executor=executor, need=need, claim=claim, target=target, charges=charges)
+    loaded = LoadedProgram(executor=executor, need=need, claim=claim, target=target, charges=charges, track=track)
     loaded.give_back(executor.new_state())
-    weakref.finalize(loaded, _release, charges, claim)
+    weakref.finalize(loaded, _release, charges, claim, track)
     return loaded
 
 
-def _release(charges: list[Charge], claim: CoreClaim) -> None:
+def _release(charges: list[Charge], claim: CoreClaim, track: Track) -> None:
+    TIMELINE.close(track)
     for charge in charges:
         charge.release()
     claim.release()

@@ -17,18 +17,17 @@ from .work.graph import work_of_program
 from .work.record import GraphWork
 
 _GRAPH = re.compile(r"(encode|prefill|decode)(?:_(\d+))?$")
+SERVED_AS = STACKS["nxd-inference"]
+"""Serving stack of compiled programs that generate: the one with this package's buckets and batches."""
 DEFAULT_OUTPUT_LENGTH = 128
 """Tokens that an encoder-decoder writes, unless asked otherwise."""
 
 
 def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: AutoCast) -> Choice[ServingPlan] | None:
     """Choose the graphs of a request; None where the program does not generate."""
-    buckets: dict[str, dict[int, str]] = {"encode": {}, "prefill": {}, "decode": {}}
-    for name in program.graphs:
-        if match := _GRAPH.match(name):
-            buckets[match.group(1)][int(match.group(2) or 0)] = name
-    if not buckets["prefill"] or not buckets["decode"]:
+    if not generates(program):
         return None
+    buckets = _buckets(program)
     if buckets["encode"]:
         read = max(buckets["encode"])
         output = request.output_length or DEFAULT_OUTPUT_LENGTH
@@ -44,7 +43,7 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
     rows = max(spec.shape[0] for spec in program.graphs[step].inputs.values() if spec.shape)
     begin = [work_of_program(program, name, auto_cast=auto_cast) for name in names]
     plan = ServingPlan(
-        stack=STACKS["nxd-inference"],
+        stack=SERVED_AS,
         prefill=GraphWork(name=" and ".join(names), steps=tuple(step for graph in begin for step in graph.steps)),
         num_prefills=1,
         decode=work_of_program(program, step, auto_cast=auto_cast),
@@ -55,6 +54,21 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
     )
     reason = f"its own graphs {', '.join(names)} and {step}: {rows} rows, {prompt} tokens or frames that are read"
     return Choice(value=plan, reason=f"{reason}, {output} output tokens")
+
+
+def generates(program: Program) -> bool:
+    """Whether a program has a graph for prompts and one for steps."""
+    buckets = _buckets(program)
+    return bool(buckets["prefill"] and buckets["decode"])
+
+
+def _buckets(program: Program) -> dict[str, dict[int, str]]:
+    """Names of the graphs of a program by what they do and by size."""
+    buckets: dict[str, dict[int, str]] = {"encode": {}, "prefill": {}, "decode": {}}
+    for name in program.graphs:
+        if match := _GRAPH.match(name):
+            buckets[match.group(1)][int(match.group(2) or 0)] = name
+    return buckets
 
 
 def _smallest(buckets: dict[int, str], tokens: int) -> int:

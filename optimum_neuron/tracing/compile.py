@@ -167,6 +167,7 @@ def _metadata(entries: Mapping[str, Entry], compiled: Compiled, flags: Flags, na
         "kind": KIND,
         "entries": list(entries),
         "optlevel": flags.flags.optlevel,
+        "auto_cast": flags.flags.auto_cast,
         "weight_sources": {name: [name.removeprefix(f"{ROOT}.")] for name in program.weights},
         "weights": list(names),
         "states": [name.rpartition(".")[0] for name in program.states],

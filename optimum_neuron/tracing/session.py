@@ -195,6 +195,7 @@ class Session:
                 target=self._target,
                 model_name=self.name,
                 core=core,
+                auto_cast=self.metadata.get("auto_cast", "none"),  # older files do not say
             )
 
         replicas: list[_Replica] = []

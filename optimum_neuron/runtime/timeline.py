@@ -1,0 +1,272 @@
+"""What the simulated cores of this process did: every call of a loaded program, by core, model and graph.
+
+A graph is static, so each call of it takes the core the same simulated time. Running a program therefore only counts
+its calls; what a call takes is asked of the simulator when somebody wants to know, once for each graph. This module
+knows no rates: `optimum_neuron.simulator.clock` does, and gives the times that `estimate` gives.
+
+    from optimum_neuron.simulator.clock import core_usage
+
+    for core in core_usage():
+        print(core.instance, core.core_id, core.num_calls, core.busy_us)  # since the process began, simulated
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core import AutoCast
+from ..hardware import InstanceSpec
+
+if TYPE_CHECKING:
+    from ..compiler.ir import Program
+
+RECENT = 256
+"""Executions of a loaded program that are remembered one by one."""
+CLOSED = 16
+"""Closed programs whose calls wait for somebody to ask for their time; of older ones the calls alone are kept."""
+
+
+class Execution(NamedTuple):
+    """One call of a program, on the clock of this host (`time.perf_counter_ns`)."""
+
+    graph: str
+    """The entry point."""
+    thread: int
+    """The caller (`threading.get_ident`)."""
+    started_ns: int
+    """Begin of the call."""
+    ended_ns: int
+    """Its end: what the simulation took, which is not what the core would take."""
+
+
+class Track:
+    """Calls of one loaded program on its cores; made by `Timeline.open`."""
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        model: str,
+        instance: InstanceSpec,
+        core_ids: tuple[int, ...],
+        auto_cast: AutoCast,
+    ) -> None:
+        self.program = program
+        """What runs."""
+        self.model = model
+        """Its name."""
+        self.instance = instance
+        """The simulated instance."""
+        self.core_ids = core_ids
+        """Cores that a call occupies."""
+        self.auto_cast = auto_cast
+        """What was rounded when it was compiled: the rate of float32 products depends on it."""
+        self.recent: deque[Execution] = deque(maxlen=RECENT)
+        """The last executions, oldest first."""
+        self.device_us: dict[str, float] = {}
+        """Simulated time of a call, of the graphs that somebody has asked for."""
+        self._counts: dict[tuple[int, str], int] = {}
+        self._paused = False
+
+    def start(self) -> int:
+        """Begin of an execution, for `end`."""
+        return time.perf_counter_ns()
+
+    def end(self, graph: str, started_ns: int) -> None:
+        """Count an execution."""
+        if self._paused:
+            return
+        thread = threading.get_ident()
+        done = Execution(graph, thread, started_ns, time.perf_counter_ns())
+        # A key for each thread: no two of them add to the same count, so that none has to wait.
+        self._counts[thread, graph] = self._counts.get((thread, graph), 0) + 1
+        self.recent.append(done)
+        for recording in _RECORDINGS:
+            recording.append((self, done))
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count nothing inside: what checks a program is no use of its core."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    @property
+    def num_calls(self) -> dict[str, int]:
+        """Calls since it was loaded, by graph."""
+        calls: Counter[str] = Counter()
+        for (_, graph), count in list(self._counts.items()):
+            calls[graph] += count
+        return dict(calls)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Latency:
+    """One recent execution."""
+
+    model: str
+    """What ran."""
+    graph: str
+    """Its entry point."""
+    device_us: float
+    """Simulated time on the core."""
+    host_us: float
+    """Measured time that this host took to simulate it."""
+    ended_ns: int
+    """When, by `time.perf_counter_ns`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoreUsage:
+    """What one core did since the process began."""
+
+    instance: str
+    """The simulated instance."""
+    core_id: int
+    """The logical core on it."""
+    busy_us: float
+    """Simulated time of all calls."""
+    num_calls: int
+    """Calls, those that follow included."""
+    num_untimed_calls: int
+    """Calls without a time, of programs that were closed before anybody asked (see `CLOSED`)."""
+    busy_us_by_model: Mapping[str, float] = dataclasses.field(hash=False)
+    """The part of each model that is loaded."""
+    num_calls_by_model: Mapping[str, int] = dataclasses.field(hash=False)
+    """Calls of each model that is loaded."""
+    recent: tuple[Latency, ...]
+    """The last executions of each of these models, oldest first."""
+    simulated: bool = True
+    """Always."""
+
+
+DeviceTimes = Callable[[Track, str], float]
+"""Simulated microseconds of one call of a graph."""
+
+
+@dataclasses.dataclass
+class _Past:
+    busy_us: float = 0.0
+    num_calls: int = 0
+    num_untimed_calls: int = 0
+
+
+class Timeline:
+    """The tracks of all programs of this process. Nothing in it waits for a lock: finalizers of programs call it."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Track] = {}
+        self._closed: deque[Track] = deque()
+        self._past: dict[tuple[str, int], _Past] = {}
+        self._reading = threading.Lock()
+
+    def open(self, track: Track) -> Track:
+        """Add a program that was loaded."""
+        self._open[id(track)] = track
+        return track
+
+    def close(self, track: Track) -> None:
+        """A program was closed; its calls stay in the totals. Calling it again does nothing."""
+        if self._open.pop(id(track), None) is None or not track.num_calls:
+            return
+        self._closed.append(track)
+        while len(self._closed) > CLOSED:
+            self._fold(self._closed.popleft(), None)
+
+    def usage(self, device_us: DeviceTimes) -> list[CoreUsage]:
+        """Totals of each core that ran or holds a program, by instance and core.
+
+        Args:
+            device_us: simulated time of a call; asked once for each graph of a program that was called.
+        """
+        with self._reading:
+            while self._closed:
+                self._fold(self._closed.popleft(), device_us)
+            tracks = list(self._open.values())
+            cores = dict.fromkeys(
+                (*self._past, *((track.instance.name, core) for track in tracks for core in track.core_ids))
+            )
+            return [
+                self._core(name, core, [t for t in tracks if t.instance.name == name and core in t.core_ids], device_us)
+                for name, core in sorted(cores)
+            ]
+
+    def forget(self) -> None:
+        """Begin anew: in a forked child, which has no part in the cores of its parent."""
+        self.__init__()  # type: ignore[misc]
+
+    def _core(self, instance: str, core_id: int, tracks: list[Track], device_us: DeviceTimes) -> CoreUsage:
+        past = self._past.get((instance, core_id), _Past())
+        busy: Counter[str] = Counter()
+        calls: Counter[str] = Counter()
+        recent = []
+        for track in tracks:
+            for graph, count in track.num_calls.items():
+                calls[track.model] += count
+                busy[track.model] += count * _time_of(track, graph, device_us)  # type: ignore[assignment]
+            for done in list(track.recent):
+                recent.append(
+                    Latency(
+                        model=track.model,
+                        graph=done.graph,
+                        device_us=_time_of(track, done.graph, device_us),
+                        host_us=(done.ended_ns - done.started_ns) / 1e3,
+                        ended_ns=done.ended_ns,
+                    )
+                )
+        return CoreUsage(
+            instance=instance,
+            core_id=core_id,
+            busy_us=past.busy_us + sum(busy.values()),
+            num_calls=past.num_calls + sum(calls.values()),
+            num_untimed_calls=past.num_untimed_calls,
+            busy_us_by_model=dict(busy),
+            num_calls_by_model=dict(calls),
+            recent=tuple(sorted(recent, key=lambda latency: latency.ended_ns)),
+        )
+
+    def _fold(self, track: Track, device_us: DeviceTimes | None) -> None:
+        for core in track.core_ids:
+            past = self._past.setdefault((track.instance.name, core), _Past())
+            for graph, count in track.num_calls.items():
+                past.num_calls += count
+                if device_us is None:
+                    past.num_untimed_calls += count
+                else:
+                    past.busy_us += count * _time_of(track, graph, device_us)
+
+
+def _time_of(track: Track, graph: str, device_us: DeviceTimes) -> float:
+    if graph not in track.device_us:
+        track.device_us[graph] = device_us(track, graph)
+    return track.device_us[graph]
+
+
+TIMELINE = Timeline()
+"""The one of this process."""
+os.register_at_fork(after_in_child=TIMELINE.forget)
+
+Recording = list[tuple[Track, Execution]]
+"""Executions with what was called, in the order in which they end."""
+_RECORDINGS: list[Recording] = []
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[Recording]:
+    """Keep every execution of this process from here to the end of the block."""
+    executions: Recording = []
+    _RECORDINGS.append(executions)
+    try:
+        yield executions
+    finally:
+        # By identity: two recordings of the same executions are equal.
+        _RECORDINGS[:] = [kept for kept in _RECORDINGS if kept is not executions]

@@ -1,0 +1,78 @@
+"""The clock of the simulated cores: what one call of a compiled program takes, and what the cores of this process did.
+
+The times are those of `estimate`: work counted from the program's own graphs, timed as the device of the class of
+model that it is. `runtime/timeline.py` counts the calls; nothing is computed before somebody asks.
+
+    from optimum_neuron.simulator.clock import core_usage
+
+    busy_us = sum(core.busy_us for core in core_usage())
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from ..core import AutoCast
+from ..runtime.timeline import TIMELINE, CoreUsage, Track
+from .compiled import SERVED_AS, generates
+from .device_time import DeviceTime, device_time
+from .machine import Machine, choose_machine
+from .work.graph import work_of_program
+from .work.record import GraphWork
+
+if TYPE_CHECKING:
+    from ..compiler.ir import Program
+
+
+def core_usage() -> list[CoreUsage]:
+    """Simulated busy time and calls of each core that this process has used, since it began.
+
+    The first look after a load counts the work of each graph that ran: some tenths of a second for a decoder. Later
+    looks add up.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.simulator.clock import core_usage
+        from optimum_neuron.tracing import trace
+
+        model = trace(torch.nn.Linear(4, 2), torch.rand(3, 4), compiler_args="-O1")
+        before = sum(core.num_calls for core in core_usage())
+        model(torch.rand(3, 4))
+        after = core_usage()
+        assert sum(core.num_calls for core in after) == before + 1 and after[-1].busy_us > 0
+        ```
+    """
+    return TIMELINE.usage(device_us)
+
+
+def device_us(track: Track, graph: str) -> float:
+    """Simulated microseconds that one call of a loaded program occupies its core."""
+    machine = choose_machine(track.instance.name)
+    return 1e6 * call_time(work_of_call(track.program, graph, track.auto_cast), machine, track.program).total_s
+
+
+def call_time(work: GraphWork, machine: Machine, program: Program) -> DeviceTime:
+    """Simulated time of one call on the device, without the host; the figures of `estimate`."""
+    served = generates(program)
+    return device_time(
+        work.total,
+        machine.rates,
+        machine.fitted,
+        decoder=served,
+        tiled=SERVED_AS.tiled or not served,
+        flash=SERVED_AS.flash,
+    )
+
+
+_works: dict[tuple[int, str, AutoCast], tuple[weakref.ref[Program], GraphWork]] = {}
+
+
+def work_of_call(program: Program, graph: str, auto_cast: AutoCast) -> GraphWork:
+    """Work of one call; counted once for each program, whatever number of cores it is on."""
+    key = (id(program), graph, auto_cast)
+    if key not in _works or _works[key][0]() is not program:
+        forget = weakref.ref(program, lambda _: _works.pop(key, None))
+        _works[key] = forget, work_of_program(program, graph, auto_cast=auto_cast)
+    return _works[key][1]

@@ -1,0 +1,142 @@
+"""What cores did: calls are counted as they happen, times are asked for later, closed programs stay in the totals."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from optimum_neuron.hardware import INSTANCES
+from optimum_neuron.runtime.timeline import CLOSED, RECENT, Timeline, Track, recording
+
+INSTANCE = INSTANCES["trn1.2xlarge"]
+
+
+def track(model="bert", cores=(0,)):
+    return Track(None, model=model, instance=INSTANCE, core_ids=cores, auto_cast="none")
+
+
+def call(track, graph="forward", times=1):
+    for _ in range(times):
+        track.end(graph, track.start())
+
+
+@pytest.fixture
+def prices():
+    """Times of graphs, and which were asked for."""
+    asked = []
+
+    def device_us(track, graph):
+        asked.append((track.model, graph))
+        return {"forward": 10.0, "decode": 3.0}[graph]
+
+    device_us.asked = asked
+    return device_us
+
+
+def test_calls_add_up_by_core_and_model(prices):
+    timeline = Timeline()
+    first, second = timeline.open(track("bert")), timeline.open(track("llama", (0, 1)))
+    call(first, times=3)
+    call(second, "decode", 2)
+    zero, one = timeline.usage(prices)
+    assert (zero.instance, zero.core_id, zero.num_calls, zero.busy_us) == (INSTANCE.name, 0, 5, 36.0)
+    assert zero.busy_us_by_model == {"bert": 30.0, "llama": 6.0} and zero.num_calls_by_model["bert"] == 3
+    assert (one.core_id, one.num_calls, one.busy_us, one.simulated) == (1, 2, 6.0, True)
+
+
+def test_nothing_is_timed_before_somebody_asks_and_then_once(prices):
+    timeline = Timeline()
+    one = timeline.open(track())
+    call(one, times=2)
+    assert prices.asked == []
+    timeline.usage(prices)
+    call(one)
+    assert timeline.usage(prices)[0].busy_us == 30.0
+    assert prices.asked == [("bert", "forward")]
+
+
+def test_a_program_that_was_loaded_and_never_called_leaves_an_idle_core(prices):
+    timeline = Timeline()
+    timeline.open(track())
+    (core,) = timeline.usage(prices)
+    assert (core.num_calls, core.busy_us, core.recent, prices.asked) == (0, 0.0, (), [])
+
+
+def test_closed_programs_stay_in_the_totals(prices):
+    timeline = Timeline()
+    one = timeline.open(track())
+    call(one, times=2)
+    timeline.close(one)
+    timeline.close(one)
+    for _ in range(2):
+        (core,) = timeline.usage(prices)
+        assert (core.num_calls, core.busy_us, core.num_untimed_calls) == (2, 20.0, 0)
+        assert core.busy_us_by_model == {} and core.recent == ()
+
+
+def test_of_many_closed_programs_the_oldest_keep_their_calls_alone(prices):
+    timeline = Timeline()
+    for number in range(CLOSED + 2):
+        one = timeline.open(track(f"model {number}"))
+        call(one)
+        timeline.close(one)
+    (core,) = timeline.usage(prices)
+    assert (core.num_calls, core.num_untimed_calls, core.busy_us) == (CLOSED + 2, 2, 10.0 * CLOSED)
+
+
+def test_recent_executions_are_kept_in_order_and_bounded(prices):
+    timeline = Timeline()
+    one = timeline.open(track())
+    call(one, times=RECENT)
+    call(one, "decode", 2)
+    (core,) = timeline.usage(prices)
+    assert len(core.recent) == RECENT and core.num_calls == RECENT + 2
+    assert [latency.device_us for latency in core.recent[-3:]] == [10.0, 3.0, 3.0]
+    ends = [latency.ended_ns for latency in core.recent]
+    assert ends == sorted(ends) and all(latency.host_us >= 0 for latency in core.recent)
+
+
+def test_what_checks_a_program_is_not_counted():
+    one = track()
+    with one.paused():
+        call(one)
+    assert one.num_calls == {} and not one.recent
+    call(one)
+    assert one.num_calls == {"forward": 1}
+
+
+def test_threads_lose_no_call():
+    one = track()
+    threads = [threading.Thread(target=call, args=(one, "forward", 2000)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert one.num_calls == {"forward": 16000}
+
+
+def test_recordings_keep_everything_while_they_are_open():
+    first, second = track("a"), track("b")
+    call(first)
+    with recording() as outer:
+        call(first, times=RECENT + 1)
+        with recording() as inner:
+            call(second, "decode")
+    call(first)
+    assert len(outer) == RECENT + 2 and [(kept.model, done.graph) for kept, done in inner] == [("b", "decode")]
+    assert all(done.started_ns <= done.ended_ns and done.thread == threading.get_ident() for _, done in outer)
+
+
+def test_a_forked_child_begins_anew():
+    from optimum_neuron.runtime.timeline import TIMELINE
+
+    one = TIMELINE.open(track("parent"))  # not called: others in this process ask for times
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.write(writing, str(len(TIMELINE.usage(lambda track, graph: 0.0))).encode())
+        os._exit(0)
+    assert os.read(reading, 9) == b"0"
+    os.wait()
+    TIMELINE.close(one)
