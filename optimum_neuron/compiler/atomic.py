@@ -57,22 +57,25 @@ def disk_full(kind: type[NeuronError], *, path: Path, needed_bytes: int) -> Neur
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, needed_bytes: int, error: type[NeuronError]) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, needed_bytes: int, error: type[NeuronError], durable: bool = True) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` when the block ends well.
 
     Args:
         path: Where the file appears; its folder exists.
         needed_bytes: Size of the whole file, told when the disk is full.
         error: Class of the error raised when the file cannot be written.
+        durable: Wait until the disk has it, so that it survives a power cut.
     """
     temp = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with open(temp, "xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temp, path)
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
     except OSError as problem:
         _discard(temp)
         if is_disk_full(problem):
@@ -90,9 +93,9 @@ def replacing(path: Path, *, needed_bytes: int, error: type[NeuronError]) -> Ite
         raise
 
 
-def write_bytes(path: Path, data: bytes, *, error: type[NeuronError]) -> None:
-    """Write a small file atomically."""
-    with replacing(path, needed_bytes=len(data), error=error) as file:
+def write_bytes(path: Path, data: bytes, *, error: type[NeuronError], durable: bool = True) -> None:
+    """Write a small file atomically; see `replacing`."""
+    with replacing(path, needed_bytes=len(data), error=error, durable=durable) as file:
         file.write(data)
 
 

@@ -140,6 +140,10 @@ class HbmLedger:
         """Bytes by category, every category included."""
         return _by_category(self._all())
 
+    def used_by_owner(self) -> dict[str, dict[str, int]]:
+        """Bytes by owner and category, every category included."""
+        return {owner: _by_category(entries) for owner, entries in _by_owner(self._all()).items()}
+
     def attach(
         self, owner: str, category: str, *, used_bytes: Callable[[], int], set_limit: Callable[[int], None]
     ) -> None:
@@ -211,12 +215,11 @@ class HbmLedger:
     def table(self) -> str:
         """Text table: a row for the core, one for each owner, largest first, and what is available; simulated."""
         entries = self._all()
-        owners: dict[str, list[_Entry]] = {}
-        for entry in entries:
-            owners.setdefault(entry.owner, []).append(entry)
         rows = [
             (self.name, entries),
-            *sorted((("  " + owner, own) for owner, own in owners.items()), key=lambda row: -_total(row[1])),
+            *sorted(
+                (("  " + owner, own) for owner, own in _by_owner(entries).items()), key=lambda row: -_total(row[1])
+            ),
         ]
         lines = [["", "total", *(category.runtime_name for category in CATEGORIES.values())]]
         lines += [[name, _size(_total(own)), *map(_size, _by_category(own).values())] for name, own in rows]
@@ -256,9 +259,7 @@ class HbmLedger:
         )
 
     def _advice(self, missing: int, asker: str) -> str:
-        sizes: dict[str, int] = {}
-        for entry in self._all():
-            sizes[entry.owner] = sizes.get(entry.owner, 0) + entry.size_bytes
+        sizes = {owner: _total(entries) for owner, entries in _by_owner(self._all()).items()}
         keeping = (MICROCODE_OWNER, asker if asker in self._meters else None)
         enough = [(size, owner) for owner, size in sizes.items() if size >= missing and owner not in keeping]
         if enough:
@@ -273,6 +274,13 @@ def _total(entries: list[_Entry]) -> int:
 
 def _by_category(entries: list[_Entry]) -> dict[str, int]:
     return {name: _total([entry for entry in entries if entry.category == name]) for name in CATEGORIES}
+
+
+def _by_owner(entries: list[_Entry]) -> dict[str, list[_Entry]]:
+    owners: dict[str, list[_Entry]] = {}
+    for entry in entries:
+        owners.setdefault(entry.owner, []).append(entry)
+    return owners
 
 
 def _size(size_bytes: int) -> str:

@@ -19,6 +19,15 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_else(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"old"
 
 
+def test_what_need_not_survive_a_power_cut_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    write_bytes(tmp_path / "a", b"x", error=CacheError, durable=False)
+    assert (tmp_path / "a").read_bytes() == b"x" and synced == []
+    write_bytes(tmp_path / "a", b"y", error=CacheError)
+    assert len(synced) == 2  # the file and its folder
+
+
 def test_a_missing_folder_is_told_with_the_callers_error(tmp_path):
     with pytest.raises(ArtifactError, match="No such file"):
         write_bytes(tmp_path / "no" / "a", b"x", error=ArtifactError)

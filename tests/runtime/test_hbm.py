@@ -198,6 +198,19 @@ def test_microcode_is_not_advised_to_go():
     assert "  microcode" in str(caught.value) and "release" not in str(caught.value)
 
 
+def test_it_tells_who_uses_how_much_for_what():
+    core = ledger(INSTANCES["inf2.8xlarge"], 1)
+    core.attach("torch tensors", "kv_cache", used_bytes=lambda: 7, set_limit=lambda limit: None)
+    with_cache = [core.charge("weights", 5, "bert"), core.charge("kv_cache", 3, "bert")]
+    nothing = dict.fromkeys(CATEGORIES, 0)
+    assert core.used_by_owner() == {
+        "microcode": nothing | {"code": 96 * 2**20},
+        "bert": nothing | {"weights": 5, "kv_cache": 3},
+        "torch tensors": nothing | {"kv_cache": 7},
+    }
+    assert len(with_cache) == 2
+
+
 @pytest.mark.parametrize("core_id", [-1, 2])
 def test_a_core_that_does_not_exist_has_no_ledger(core_id):
     with pytest.raises(ConfigError, match="use 0 to 1"):

@@ -1,0 +1,128 @@
+"""Files of status: what is written is read, and nothing that anybody writes there breaks a reader."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import os
+
+import pytest
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.runtime import status
+from optimum_neuron.runtime.status import (
+    CoreStatus,
+    GraphStatus,
+    ModelStatus,
+    Status,
+    is_watched,
+    read_status,
+    status_path,
+    watch,
+    write_status,
+)
+
+STATUS = Status(
+    pid=7,
+    tag="chat",
+    at_s=12.5,
+    cores=(CoreStatus(core_id=1, capacity_bytes=100, hbm_bytes={"bert": {"weights": 5}, "microcode": {"code": 9}}),),
+    models=(
+        ModelStatus(
+            model_id=3,
+            name="bert",
+            core_ids=(1,),
+            graphs=(
+                GraphStatus(name="forward", num_calls=2, host_us=7.5, device_us=3.5, launch_us=1.0, flops=64.0),
+                GraphStatus(name="other", num_calls=0, host_us=0.0, device_us=None, launch_us=None, flops=None),
+            ),
+        ),
+    ),
+    errors={"incorrect_input": 1},
+)
+
+
+def changed(**fields):
+    return {"version": status.VERSION, **json.loads(json.dumps(status.dataclasses.asdict(STATUS))), **fields}
+
+
+def test_what_is_written_is_read(tmp_path):
+    write_status(tmp_path, STATUS)
+    assert read_status(tmp_path, 7) == STATUS
+    assert [path.name for path in tmp_path.iterdir()] == ["7.status"]
+
+
+def test_the_file_of_another_process_is_not_taken_for_it(tmp_path):
+    write_status(tmp_path, STATUS)
+    os.rename(status_path(tmp_path, 7), status_path(tmp_path, 8))
+    assert read_status(tmp_path, 7) is None and read_status(tmp_path, 8) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "[]",
+        "7",
+        "\x00" * 64,
+        "[" * 100_000,
+        json.dumps(changed())[:-20],
+        json.dumps(changed(version=2)),
+        json.dumps(changed(version=None)),
+        json.dumps(changed(pid="7")),
+        json.dumps(changed(pid=True)),
+        json.dumps(changed(tag=None)),
+        json.dumps(changed(at_s=float("nan"))),
+        json.dumps(changed(at_s=float("inf"))),
+        json.dumps(changed(at_s="1")),
+        json.dumps(changed(cores={})),
+        json.dumps(changed(cores=[{"core_id": 0}])),
+        json.dumps(changed(cores=[7])),
+        json.dumps(changed(models=[{"model_id": 1, "name": "bert", "core_ids": [-1], "graphs": []}])),
+        json.dumps(changed(models=None)),
+        json.dumps(changed(errors={"generic": -1})),
+        json.dumps(changed(errors={"generic": 1.5})),
+        json.dumps({"pid": 7, "core_ids": [0], "model": None}),
+    ],
+)
+def test_what_is_no_status_counts_as_none(tmp_path, text):
+    status_path(tmp_path, 7).write_text(text)
+    assert read_status(tmp_path, 7) is None
+
+
+def test_a_file_of_unknown_keys_is_read(tmp_path):
+    status_path(tmp_path, 7).write_text(json.dumps(changed(more=1)))
+    assert read_status(tmp_path, 7) == STATUS
+
+
+def test_no_file_a_folder_a_pipe_and_bytes_that_are_no_text_count_as_none(tmp_path):
+    assert read_status(tmp_path, 1) is None and read_status(tmp_path / "missing", 1) is None
+    status_path(tmp_path, 2).mkdir()
+    os.mkfifo(status_path(tmp_path, 3))
+    status_path(tmp_path, 4).write_bytes(b"\xff\xfe{")
+    with open(status_path(tmp_path, 5), "wb") as file:
+        file.truncate(2**33)
+    assert [read_status(tmp_path, pid) for pid in (2, 3, 4, 5)] == [None] * 4
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="7.status"):
+        write_status(tmp_path / "missing", STATUS)
+
+
+def test_a_watcher_is_noticed_for_half_a_minute(tmp_path):
+    assert not is_watched(tmp_path) and not is_watched(tmp_path / "missing")
+    watch(tmp_path)
+    assert is_watched(tmp_path)
+    os.utime(tmp_path / "watched", (1, 1))
+    assert not is_watched(tmp_path)
+    watch(tmp_path)
+    assert is_watched(tmp_path)
+    watch(tmp_path / "missing")
+
+
+def test_examples_in_the_docstrings_run():
+    outcome = doctest.testmod(status)
+    assert outcome.attempted and not outcome.failed
