@@ -22,6 +22,7 @@ VARIABLES: dict[str, str] = {
     "LOCAL_WORLD_SIZE": "processes of a launch on its machine, which torchrun sets: all machines must have as many",
     "NEURON_COMPILE_CACHE_URL": "where compiled NEFFs are kept: a folder or an fsspec URL such as s3://bucket/neffs",
     "NEURON_PLATFORM_TARGET_OVERRIDE": "target when none is given: inf2, trn1, trn1n, trn2, trn3",
+    "NEURON_PROCESS_TAG": "name of this process in neuron-top and neuron-monitor (default: its id)",
     "NEURON_RT_NUM_CORES": "how many simulated cores this process claims (0: all)",
     "NEURON_RT_STOCHASTIC_ROUNDING_EN": "1 rounds what the device writes to 16-bit floats stochastically",
     "NEURON_RT_STOCHASTIC_ROUNDING_SEED": "seed of that rounding (default: 0)",
@@ -86,6 +87,11 @@ def progress_disabled(environ: Mapping[str, str] = os.environ) -> bool:
 def platform_target(environ: Mapping[str, str] = os.environ) -> str | None:
     """Target named by the environment, unchecked, or None."""
     return environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or None
+
+
+def process_tag(environ: Mapping[str, str] = os.environ) -> str | None:
+    """What tools call this process, or None."""
+    return environ.get("NEURON_PROCESS_TAG") or None
 
 
 def instance_type(environ: Mapping[str, str] = os.environ) -> str | None:

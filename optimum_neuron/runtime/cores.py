@@ -27,6 +27,7 @@ from ..hardware import TARGETS, InstanceSpec, require_core_count
 from . import core_files
 from .core_choice import Allowed, Cores, allowed_cores, explained, no_place, placements, ranges, ranked, starting_at
 from .core_process import PROCESS
+from .publisher import PUBLISHER
 
 
 class CoreClaim:
@@ -129,6 +130,7 @@ def claim_cores(
         choice = explained(cores, order, loads, allowed, holders)
         token = PROCESS.add(folder, cores, model)
         PROCESS.last[folder] = cores[-1]
+        PUBLISHER.start(folder, instance)
         return CoreClaim(instance=instance, model=model, choice=choice, token=token)
 
 

@@ -18,12 +18,13 @@ from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode
 from ..compiler.memory import MICROCODE_BYTES, MemoryNeed, memory_need
 from ..core import AutoCast
-from ..errors import CoreBusyError, DeviceMemoryError, refusal
+from ..errors import CoreBusyError, DeviceMemoryError, ShapeError, refusal
 from ..hardware import InstanceSpec, Target
 from .cores import CoreClaim, claim_cores
 from .executor import Executor
 from .hbm import Charge, ledger
 from .host_memory import keep_freed_memory
+from .publisher import PUBLISHER
 from .timeline import TIMELINE, Track
 
 if TYPE_CHECKING:
@@ -70,7 +71,11 @@ class LoadedProgram:
                 )
             )
         started_ns = self.track.start()
-        results = self.executor.run(graph, inputs, state)
+        try:
+            results = self.executor.run(graph, inputs, state)
+        except Exception as error:
+            self.track.fail("incorrect_input" if isinstance(error, ShapeError) else "completed_with_err")
+            raise
         self.track.end(graph, started_ns)
         return results
 
@@ -95,6 +100,7 @@ class LoadedProgram:
         """Free HBM and core; the object cannot run afterwards."""
         self.closed = True
         _release(self.charges, self.claim, self.track)
+        PUBLISHER.wake()
 
 
 def load_program(
@@ -143,6 +149,7 @@ def load_program(
     loaded = LoadedProgram(executor=executor, need=need, claim=claim, target=target, charges=charges, track=track)
     loaded.give_back(executor.new_state())
     weakref.finalize(loaded, _release, charges, claim, track)
+    PUBLISHER.wake()
     return loaded
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import threading
 import time
@@ -46,6 +47,9 @@ class Execution(NamedTuple):
     """Its end: what the simulation took, which is not what the core would take."""
 
 
+_NUMBERS = itertools.count(1)
+
+
 class Track:
     """Calls of one loaded program on its cores; made by `Timeline.open`."""
 
@@ -68,11 +72,14 @@ class Track:
         """Cores that a call occupies."""
         self.auto_cast = auto_cast
         """What was rounded when it was compiled: the rate of float32 products depends on it."""
+        self.number = next(_NUMBERS)
+        """Number of the load within the process."""
         self.recent: deque[Execution] = deque(maxlen=RECENT)
         """The last executions, oldest first."""
         self.device_us: dict[str, float] = {}
         """Simulated time of a call, of the graphs that somebody has asked for."""
-        self._counts: dict[tuple[int, str], int] = {}
+        self._counts: dict[tuple[int, str], tuple[int, int]] = {}
+        self._errors: Counter[tuple[int, str]] = Counter()
         self._paused = False
 
     def start(self) -> int:
@@ -86,10 +93,20 @@ class Track:
         thread = threading.get_ident()
         done = Execution(graph, thread, started_ns, time.perf_counter_ns())
         # A key for each thread: no two of them add to the same count, so that none has to wait.
-        self._counts[thread, graph] = self._counts.get((thread, graph), 0) + 1
+        count, host_ns = self._counts.get((thread, graph), (0, 0))
+        self._counts[thread, graph] = count + 1, host_ns + done.ended_ns - started_ns
         self.recent.append(done)
         for recording in _RECORDINGS:
             recording.append((self, done))
+
+    def fail(self, outcome: str) -> None:
+        """Count an execution that raised.
+
+        Args:
+            outcome: a key of neuron-monitor's `execution_summary`.
+        """
+        if not self._paused:
+            self._errors[threading.get_ident(), outcome] += 1
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -104,9 +121,25 @@ class Track:
     def num_calls(self) -> dict[str, int]:
         """Calls since it was loaded, by graph."""
         calls: Counter[str] = Counter()
-        for (_, graph), count in list(self._counts.items()):
+        for (_, graph), (count, _) in list(self._counts.items()):
             calls[graph] += count
         return dict(calls)
+
+    @property
+    def host_us(self) -> dict[str, float]:
+        """Measured time that this host took to simulate these calls, by graph."""
+        times_ns: Counter[str] = Counter()
+        for (_, graph), (_, host_ns) in list(self._counts.items()):
+            times_ns[graph] += host_ns
+        return {graph: time_ns / 1e3 for graph, time_ns in times_ns.items()}
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """Executions that raised, by outcome."""
+        errors: Counter[str] = Counter()
+        for (_, outcome), count in list(self._errors.items()):
+            errors[outcome] += count
+        return dict(errors)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -182,6 +215,10 @@ class Timeline:
         while len(self._closed) > CLOSED:
             self._fold(self._closed.popleft(), None)
 
+    def tracks(self) -> list[Track]:
+        """Programs that are loaded, in the order in which they were."""
+        return list(self._open.values())
+
     def usage(self, device_us: DeviceTimes) -> list[CoreUsage]:
         """Totals of each core that ran or holds a program, by instance and core.
 
@@ -191,7 +228,7 @@ class Timeline:
         with self._reading:
             while self._closed:
                 self._fold(self._closed.popleft(), device_us)
-            tracks = list(self._open.values())
+            tracks = self.tracks()
             cores = dict.fromkeys(
                 (*self._past, *((track.instance.name, core) for track in tracks for core in track.core_ids))
             )

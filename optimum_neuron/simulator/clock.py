@@ -10,6 +10,7 @@ model that it is. `runtime/timeline.py` counts the calls; nothing is computed be
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from typing import TYPE_CHECKING
 
@@ -49,8 +50,26 @@ def core_usage() -> list[CoreUsage]:
 
 def device_us(track: Track, graph: str) -> float:
     """Simulated microseconds that one call of a loaded program occupies its core."""
-    machine = choose_machine(track.instance.name)
-    return 1e6 * call_time(work_of_call(track.program, graph, track.auto_cast), machine, track.program).total_s
+    return call_cost(track, graph).device_us
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CallCost:
+    """What one call of a loaded program takes of its core, simulated."""
+
+    device_us: float
+    """Time that it occupies the core."""
+    launch_us: float
+    """The part of it that starts the call."""
+    flops: int
+    """Operations, a multiplication and an addition being two."""
+
+
+def call_cost(track: Track, graph: str) -> CallCost:
+    """What one call of a loaded program takes of its core."""
+    work = work_of_call(track.program, graph, track.auto_cast)
+    time = call_time(work, choose_machine(track.instance.name), track.program)
+    return CallCost(device_us=1e6 * time.total_s, launch_us=1e6 * time.parts_s["launch"], flops=work.total.flops)
 
 
 def call_time(work: GraphWork, machine: Machine, program: Program) -> DeviceTime:

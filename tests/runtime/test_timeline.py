@@ -117,6 +117,23 @@ def test_threads_lose_no_call():
     assert one.num_calls == {"forward": 16000}
 
 
+def test_calls_that_raise_and_the_time_of_the_others_are_kept_apart():
+    timeline, one = Timeline(), track()
+    assert timeline.tracks() == []
+    timeline.open(one)
+    assert timeline.tracks() == [one]
+    call(one, times=2)
+    call(one, "other")
+    one.fail("incorrect_input")
+    with one.paused():
+        one.fail("incorrect_input")
+    assert one.errors == {"incorrect_input": 1} and one.num_calls == {"forward": 2, "other": 1}
+    taken = [(done.graph, (done.ended_ns - done.started_ns) / 1e3) for done in one.recent]
+    assert one.host_us["forward"] == pytest.approx(sum(us for graph, us in taken if graph == "forward"))
+    assert one.host_us["other"] == pytest.approx(taken[-1][1])
+    assert track().number > one.number
+
+
 def test_recordings_keep_everything_while_they_are_open():
     first, second = track("a"), track("b")
     call(first)

@@ -1,0 +1,191 @@
+"""Tells other processes, once a second, what this one does with its cores: HBM, loaded models, calls.
+
+A thread does it, not the calls themselves: torch's tensors come and go without a call, the last calls of a burst would
+stay untold, and a call costs nothing more this way. It starts with the first claim, ends with the last, keeps no
+process alive and is not in forked children. What is told is in `status.py`.
+
+    from optimum_neuron.runtime.publisher import PUBLISHER
+
+    PUBLISHER.wake()  # now, for what should not wait a second
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import env
+from ..errors import ConfigError
+from ..hardware import InstanceSpec
+from .core_process import PROCESS
+from .hbm import ledger
+from .status import CoreStatus, GraphStatus, ModelStatus, Status, is_watched, status_path, write_status
+from .timeline import TIMELINE, Track
+
+if TYPE_CHECKING:
+    from ..simulator.clock import CallCost
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+"""Time between two statuses."""
+
+
+class Publisher:
+    """Writes the statuses of this process, one for each instance of which it holds cores."""
+
+    def __init__(self) -> None:
+        self._instances: dict[Path, InstanceSpec] = {}
+        self._costs: weakref.WeakKeyDictionary[Track, dict[str, CallCost]] = weakref.WeakKeyDictionary()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._awake = threading.Event()
+        self._closed = False
+        self._warned = False
+
+    def start(self, folder: Path, instance: InstanceSpec) -> None:
+        """Tell about the claims of this process in a folder, for as long as there are any."""
+        with self._lock:
+            if folder not in self._instances:
+                _remove_dead(folder)
+                self._instances[folder] = instance
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="NeuronStatus", daemon=True)
+                self._thread.start()
+
+    def wake(self) -> None:
+        """Write the statuses now; it happens in the thread, as renaming a file can take milliseconds."""
+        self._awake.set()
+
+    def close(self) -> None:
+        """Remove the statuses, at exit."""
+        with self._lock:
+            self._closed = True
+            self.wake()
+            for folder in self._instances:
+                _remove(status_path(folder, os.getpid()))
+
+    def forget(self) -> None:
+        """Begin anew, in a forked child: the thread is not in it, and the claims are the parent's."""
+        self.__init__()  # type: ignore[misc]
+
+    def _run(self) -> None:
+        while True:
+            self._count_costs()
+            with self._lock:
+                self._write_all()
+                if not self._instances or self._closed:
+                    self._thread = None
+                    return
+            self._awake.wait(INTERVAL_S)
+            self._awake.clear()
+
+    def _write_all(self) -> None:
+        held = {entry.folder for entry in list(PROCESS.claims.values())}
+        for folder in [folder for folder in self._instances if folder not in held]:
+            del self._instances[folder]
+            _remove(status_path(folder, os.getpid()))
+        for folder, instance in self._instances.items():
+            if not self._closed:
+                self._write(folder, instance)
+
+    def _write(self, folder: Path, instance: InstanceSpec) -> None:
+        try:
+            write_status(folder, self._status(folder, instance))
+        except ConfigError as error:
+            # Models run as well without it. Once is enough: a full disk does not get emptier by warnings.
+            if not self._warned:
+                logger.warning("neuron-top and neuron-monitor do not see this process: %s", error)
+            self._warned = True
+
+    def _count_costs(self) -> None:
+        """Count what calls cost, where a tool watches: some tenths of a second, once for each graph, without a lock."""
+        watched = {instance.name for folder, instance in list(self._instances.items()) if is_watched(folder)}
+        for track in TIMELINE.tracks():
+            if track.instance.name in watched:
+                from ..simulator.clock import call_cost
+
+                known = self._costs.setdefault(track, {})
+                known.update({graph: call_cost(track, graph) for graph in track.num_calls if graph not in known})
+
+    def _status(self, folder: Path, instance: InstanceSpec) -> Status:
+        held = [entry.core_ids for entry in list(PROCESS.claims.values()) if entry.folder == folder]
+        tracks = [track for track in TIMELINE.tracks() if track.instance.name == instance.name]
+        errors: Counter[str] = Counter()
+        for track in tracks:
+            errors.update(track.errors)
+        return Status(
+            pid=os.getpid(),
+            tag=env.process_tag() or str(os.getpid()),
+            at_s=time.monotonic(),
+            cores=tuple(_core(instance, core) for core in sorted({core for cores in held for core in cores})),
+            models=tuple(
+                ModelStatus(
+                    model_id=track.number,
+                    name=track.model,
+                    core_ids=track.core_ids,
+                    graphs=_graphs(track, self._costs.get(track, {})),
+                )
+                for track in tracks
+            ),
+            errors=dict(errors),
+        )
+
+
+def _core(instance: InstanceSpec, core_id: int) -> CoreStatus:
+    hbm = ledger(instance, core_id)
+    return CoreStatus(core_id=core_id, capacity_bytes=hbm.capacity_bytes, hbm_bytes=hbm.used_by_owner())
+
+
+def _graphs(track: Track, costs: dict[str, CallCost]) -> tuple[GraphStatus, ...]:
+    host_us = track.host_us
+    graphs = []
+    for graph, num_calls in track.num_calls.items():
+        cost = costs.get(graph)
+        graphs.append(
+            GraphStatus(
+                name=graph,
+                num_calls=num_calls,
+                host_us=host_us.get(graph, 0.0),
+                device_us=None if cost is None else cost.device_us,
+                launch_us=None if cost is None else cost.launch_us,
+                flops=None if cost is None else float(cost.flops),
+            )
+        )
+    return tuple(graphs)
+
+
+def _remove_dead(folder: Path) -> None:
+    """Remove what killed processes have left; readers ignore it anyway."""
+    for path in folder.glob("*.status"):
+        if path.stem.isdecimal() and not _lives(int(path.stem)):
+            _remove(path)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+PUBLISHER = Publisher()
+"""The one of this process."""
+atexit.register(PUBLISHER.close)
+os.register_at_fork(after_in_child=PUBLISHER.forget)

@@ -1,0 +1,160 @@
+"""What processes tell about their cores: when it appears, what is in it, and that it goes with them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.lower.lower import lower
+from optimum_neuron.errors import ConfigError, ShapeError
+from optimum_neuron.hardware import INSTANCES, TARGETS
+from optimum_neuron.runtime import publisher
+from optimum_neuron.runtime.cores import claim_cores
+from optimum_neuron.runtime.loaded import load_program
+from optimum_neuron.runtime.publisher import PUBLISHER
+from optimum_neuron.runtime.status import read_status, status_path, watch
+from tests.programs import compile_module, spec, weights_of
+from tests.waiting import soon
+
+INSTANCE, TARGET = INSTANCES["trn1.2xlarge"], TARGETS["trn1"]
+MICROCODE = 96 * 2**20
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "cores" / "inf2.xlarge"
+
+
+@pytest.fixture
+def loaded(monkeypatch, tmp_path):
+    """A small program on an instance that no other test uses."""
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+    monkeypatch.setenv("NEURON_PROCESS_TAG", "chat")
+    module = torch.nn.Linear(64, 32)
+    program = compile_module(module, {"x": spec(8, 64)}).program
+    host = lower(program, optlevel="1")
+    loaded = load_program(
+        program, weights_of(program, module), host, instance=INSTANCE, target=TARGET, model_name="line"
+    )
+    yield loaded
+    loaded.close()
+
+
+def told(tmp_path):
+    return status_of(tmp_path / "cores" / INSTANCE.name)
+
+
+def status_of(folder):
+    """What this process tells, as soon as it does."""
+    return soon(lambda: read_status(folder, os.getpid()))
+
+
+def graphs(tmp_path):
+    models = told(tmp_path).models
+    return models[0].graphs if models else ()
+
+
+def test_a_loaded_model_its_memory_and_its_calls_are_told(loaded, tmp_path):
+    status = soon(lambda: (status := told(tmp_path)).models and status)
+    (core,) = status.cores
+    assert (status.tag, core.core_id, core.capacity_bytes) == ("chat", loaded.claim.core_ids[0], 16 * 2**30)
+    assert core.hbm_bytes["line"]["weights"] == loaded.need.weights > 0
+    assert core.hbm_bytes["microcode"]["code"] == MICROCODE
+    (model,) = status.models
+    assert (model.name, model.core_ids, model.graphs) == ("line", loaded.claim.core_ids, ())
+    for _ in range(3):
+        loaded.run("graph", [torch.ones(8, 64)])
+    (graph,) = soon(lambda: graphs(tmp_path))
+    assert graph.name == "graph" and graph.host_us > 0
+    assert (graph.device_us, graph.launch_us, graph.flops) == (None, None, None)
+    assert soon(lambda: graphs(tmp_path)[0].num_calls == 3)
+
+
+def test_simulated_times_are_told_where_a_tool_watches(loaded, tmp_path):
+    loaded.run("graph", [torch.ones(8, 64)])
+    watch(tmp_path / "cores" / INSTANCE.name)
+    (graph,) = soon(lambda: (found := graphs(tmp_path)) and found[0].device_us and found)
+    assert graph.device_us > graph.launch_us > 0
+    assert graph.flops >= 2 * 8 * 64 * 32
+
+
+def test_failed_calls_are_told_by_outcome(loaded, tmp_path, monkeypatch):
+    with pytest.raises(ShapeError):
+        loaded.run("graph", [torch.ones(8, 63)])
+    monkeypatch.setattr(loaded.executor, "run", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        loaded.run("graph", [torch.ones(8, 64)])
+    assert soon(lambda: told(tmp_path).errors == {"incorrect_input": 1, "completed_with_err": 1})
+    assert graphs(tmp_path) == ()
+
+
+def test_the_file_and_the_thread_go_with_the_last_claim(environ, folder):
+    instance = INSTANCES["inf2.xlarge"]
+    one, other = (claim_cores(instance, model=name, environ=environ) for name in ("a", "b"))
+    path = status_path(folder, os.getpid())
+    assert soon(lambda: len(status_of(folder).cores) == 2)
+    one.release()
+    assert soon(lambda: [core.core_id for core in status_of(folder).cores] == list(other.core_ids))
+    other.release()
+    assert soon(lambda: not path.exists())
+    with claim_cores(instance, model="c", environ=environ):
+        assert soon(path.exists)
+        assert sum(thread.name == "NeuronStatus" for thread in threading.enumerate()) == 1
+
+
+def test_a_process_that_ends_takes_its_file_along(start, folder):
+    worker = start()
+    worker.ask("claim", "bert")
+    path = status_path(folder, worker.pid)
+    assert soon(path.exists)
+    assert worker.end() == 0 and not path.exists()
+
+
+def test_what_a_killed_process_leaves_goes_when_another_claims(start, folder):
+    killed, other, foreign = start(), start(), folder / "notes.status"
+    killed.ask("claim", "bert")
+    path = status_path(folder, killed.pid)
+    assert soon(path.exists)
+    foreign.write_text("not ours")
+    killed.kill()
+    assert path.exists()
+    other.ask("claim", "bert")
+    assert not path.exists() and foreign.exists()
+
+
+def test_a_forked_child_tells_of_its_own_cores_only(start, folder):
+    worker = start()
+    worker.ask("claim", "bert")
+    child, answer = worker.ask("fork", "claim")
+    assert answer["core_ids"] == [1]
+    assert soon(lambda: not status_path(folder, child).exists())
+    status = soon(lambda: read_status(folder, worker.pid))
+    assert [core.core_id for core in status.cores] == [0]
+
+
+def test_a_folder_that_cannot_be_written_is_told_once(environ, monkeypatch, caplog):
+    def full(*_):
+        raise ConfigError("no space left")
+
+    monkeypatch.setattr(publisher, "write_status", full)
+    monkeypatch.setattr(PUBLISHER, "_warned", False)
+    with (
+        caplog.at_level(logging.WARNING),
+        claim_cores(INSTANCES["inf2.xlarge"], model="a", environ=environ),
+    ):
+        assert soon(lambda: caplog.messages)
+        PUBLISHER.wake()
+        assert soon(lambda: not PUBLISHER._awake.is_set())
+        assert caplog.messages == ["neuron-top and neuron-monitor do not see this process: no space left"]
+
+
+def test_the_file_is_plain_json(start, folder):
+    worker = start(NEURON_PROCESS_TAG="my_app")
+    worker.ask("claim", "bert")
+    found = json.loads(soon(lambda: (path := status_path(folder, worker.pid)).exists() and path.read_text()))
+    assert found["version"] == 1 and found["tag"] == "my_app" and found["pid"] == worker.pid

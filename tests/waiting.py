@@ -1,0 +1,18 @@
+"""Waiting for what other threads and processes do soon."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+PATIENCE_S = 60.0
+
+
+def soon(look: Callable[[], Any]) -> Any:
+    """The first true answer of `look`, asked again and again; an assertion fails where there is none for a minute."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (answer := look()):
+        assert time.monotonic() < deadline, f"{look} still says {answer!r}"
+        time.sleep(0.02)
+    return answer
