@@ -76,6 +76,15 @@ class CompileConfig:
                     why="the compiler knows no other",
                     do="pass one of them",
                 )
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(field.default, bool) and not isinstance(value, bool):
+                yield refusal(
+                    asked=f"{field.name}={value!r}",
+                    found=f"a {type(value).__name__}",
+                    why="it is a switch",
+                    do="pass True or False",
+                )
         names = self.allow_host_ops
         if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
             yield refusal(

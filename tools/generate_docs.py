@@ -99,22 +99,21 @@ def image_text_fields() -> str:
     return _own_fields(NeuronImageTextConfig)
 
 
-def _own_fields(config_class: type) -> str:
+def _own_fields(config_class: type[CompileConfig]) -> str:
     own = [row for row in _field_rows(config_class) if row[0].strip("`") not in CompileConfig.field_names()]
     return table(("keyword", "default", "meaning"), own)
 
 
-def _field_rows(config_class: type) -> list[tuple[str, str, str]]:
+def _field_rows(config_class: type[CompileConfig]) -> list[tuple[str, str, str]]:
     """Fields of a configuration and its bases; one that is declared again keeps its place and has its last default."""
     rows: dict[str, tuple[str, str, str]] = {}
     for owner in reversed([kind for kind in config_class.__mro__ if issubclass(kind, CompileConfig)]):
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
         body = tree.body[0].body  # type: ignore[attr-defined]
         for field, text in zip(body, body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign):
-                name = ast.unparse(field.target)
+            if isinstance(field, ast.AnnAssign) and (name := ast.unparse(field.target)) in config_class.field_names():
                 default = ast.unparse(field.value) if field.value is not None else ""
-                rows[name] = (f"`{name}`", f"`{default}`", ast.literal_eval(text.value))
+                rows[name] = (f"`{name}`", f"`{default}`", " ".join(ast.literal_eval(text.value).split()))
     return list(rows.values())
 
 

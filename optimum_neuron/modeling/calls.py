@@ -56,13 +56,20 @@ def choose_bucket(
 def run_rows(
     loaded: LoadedProgram, graph: str, rows: list[torch.Tensor], state: State, *shared: torch.Tensor
 ) -> torch.Tensor:
-    """Pad rows to the compiled batch with the first one, run an entry point of one result, drop the padding again."""
+    """What `run_all` gives for an entry point of one result."""
+    return next(iter(run_all(loaded, graph, rows, state, *shared).values()))
+
+
+def run_all(
+    loaded: LoadedProgram, graph: str, rows: list[torch.Tensor], state: State, *shared: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Pad rows to the compiled batch with the first one, run an entry point, drop the padding from its results."""
     num_rows = rows[0].shape[0]
     missing = next(iter(loaded.program.graphs[graph].inputs.values())).shape[0] - num_rows
     if missing:
         rows = [torch.cat((tensor, tensor[:1].expand(missing, *tensor.shape[1:]))) for tensor in rows]
     results = loaded.run(graph, [*rows, *shared], state)
-    return next(iter(results.values()))[:num_rows]
+    return {name: result[:num_rows] for name, result in results.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

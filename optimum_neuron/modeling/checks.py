@@ -6,6 +6,7 @@ It knows nothing of graphs or cores.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 import torch
 from transformers import GenerationConfig
@@ -111,8 +112,15 @@ def check_length(packing: Packing, sequence_length: int) -> None:
         )
 
 
-def refuse_outputs(output_attentions: bool | None, output_hidden_states: bool | None) -> None:
+def refuse_outputs(
+    output_attentions: bool | None, output_hidden_states: bool | None, *, exportable: Collection[str] = ()
+) -> None:
     """Refuse results that the graph does not have.
+
+    Args:
+        output_attentions: whether they are asked for, and the graph has none.
+        output_hidden_states: likewise.
+        exportable: those that an export of the model can have.
 
     Raises:
         ConfigError: one was asked for.
@@ -126,12 +134,15 @@ def refuse_outputs(output_attentions: bool | None, output_hidden_states: bool | 
         if value
     ]
     if asked:
+        export = asked if set(asked) <= set(exportable) else []
         raise ConfigError(
             refusal(
                 asked=f"{' and '.join(asked)}=True",
-                found="the graph returns logits only",
+                found="the graph was exported without" if export else "the graph returns logits only",
                 why="what a compiled graph returns is fixed at export",
-                do="run the original transformers model for intermediate results",
+                do=f"export with {', '.join(f'{name}=True' for name in export)}"
+                if export
+                else "run the original transformers model for intermediate results",
             )
         )
 

@@ -16,11 +16,12 @@ from transformers import GenerationConfig
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from ..errors import ShapeError, refusal
+from ..exporters.encoders.entry import unflatten
 from ..exporters.prepare import Prepared
 from ..exporters.seq2seq.sources import Source
 from ..runtime.loaded import LoadedProgram, State
 from .cache import NeuronCache, own_cache
-from .calls import run_rows
+from .calls import run_all, run_rows
 from .checks import checked_mask
 from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
 from .loading import NeuronModel
@@ -60,6 +61,8 @@ class NeuronEncoderDecoder(NeuronModel, CompiledGenerationMixin):
     ) -> Seq2SeqLMOutput | tuple[torch.Tensor, ...]:
         """Logits of what follows the new tokens of the targets, and their loss where there are labels.
 
+        Weights of cross-attention are in the result where the program returns them.
+
         Raises:
             ShapeError: a target is longer than compiled, or does not belong to the sources.
         """
@@ -82,13 +85,14 @@ class NeuronEncoderDecoder(NeuronModel, CompiledGenerationMixin):
             )
             for rows, state in cache.row_groups(num_rows)
         ]
-        logits = torch.cat(groups)
+        found = unflatten({name: torch.cat([group[name] for group in groups]) for name in groups[0]})
+        logits = found["logits"]
         cache.add(ids_RT.shape[1], logits)
         keep = self.config.use_cache if use_cache is None else use_cache
         output = Seq2SeqLMOutput(
             loss=None if labels is None else label_loss(logits, labels),
-            logits=logits,
             past_key_values=cache if keep and labels is None else None,
+            **found,
             encoder_last_hidden_state=hidden_RSD,
         )
         return output.to_tuple() if return_dict is False else output
@@ -139,9 +143,9 @@ class NeuronEncoderDecoder(NeuronModel, CompiledGenerationMixin):
         hidden_RSD: torch.Tensor,
         num_past: int,
         state: State,
-    ) -> torch.Tensor:
-        """Logits [R, T, V] of rows that share one set of state, token by token."""
-        found = []
+    ) -> dict[str, torch.Tensor]:
+        """Results of rows that share one set of state, token by token: logits [R, T, V], weights [R, K, T, S]."""
+        steps = []
         for column in range(ids_RT.shape[1]):
             token_R1, position_R1 = ids_RT[:, column : column + 1], positions_RT[:, column : column + 1]
             if num_past + column == 0:
@@ -149,14 +153,14 @@ class NeuronEncoderDecoder(NeuronModel, CompiledGenerationMixin):
                 num_states = self.source.num_states(bucket)
                 hidden = torch.nn.functional.pad(hidden_RSD.float(), (0, 0, 0, num_states - hidden_RSD.shape[1]))
                 rows = [token_R1, *_padded(mask_RS, num_states), hidden]
-                found.append(run_rows(self.loaded, f"prefill_{bucket}", rows, state))
+                steps.append(run_all(self.loaded, f"prefill_{bucket}", rows, state))
             else:
                 rows = [token_R1, *_padded(mask_RS, self.source.num_states(self.source_buckets[-1]))]
                 if self.source.has_row_positions:
-                    found.append(run_rows(self.loaded, "decode", [*rows, position_R1], state))
+                    steps.append(run_all(self.loaded, "decode", [*rows, position_R1], state))
                 else:
-                    found.append(run_rows(self.loaded, "decode", rows, state, position_R1[0]))
-        return torch.cat(found, 1)
+                    steps.append(run_all(self.loaded, "decode", rows, state, position_R1[0]))
+        return {name: torch.cat([step[name] for step in steps], -2) for name in steps[0]}
 
     def _bucket(self, num_states: int) -> int:
         """The smallest source length of which there are so many hidden states.

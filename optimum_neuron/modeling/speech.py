@@ -8,12 +8,13 @@ Shape legend: R rows, C channels, N frames or samples, S hidden states, D hidden
 
 from __future__ import annotations
 
+import copy
 import inspect
 from types import SimpleNamespace
 from typing import Any, Self
 
 import torch
-from transformers import LogitsProcessor
+from transformers import GenerationConfig, LogitsProcessor
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
 from transformers.utils import ModelOutput
@@ -130,8 +131,9 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
             past_key_values: the cache that an earlier call returned.
             labels: tokens of the targets to compute the loss of, -100 to skip; they make `decoder_input_ids` too.
             use_cache: return the cache; the default is the configuration's, and with labels there is none.
-            output_attentions: not possible: the compiled graph does not return them.
-            output_hidden_states: not possible either.
+            output_attentions: possible where the model was exported with it (Whisper); `cross_attentions` are then
+                always returned, and no others.
+            output_hidden_states: not possible: the compiled graph does not return them.
             return_dict: False returns a tuple.
 
         Raises:
@@ -139,7 +141,11 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
                 in the vocabulary.
             ConfigError: something was asked for that the graph does not compute.
         """
-        refuse_outputs(output_attentions, output_hidden_states)
+        refuse_outputs(
+            output_attentions and not self.neuron_config.returns_attentions,
+            output_hidden_states,
+            exportable=("output_attentions",) if self.config.model_type == "whisper" else (),
+        )
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_features, input_values, attention_mask)
         hidden_RSD, mask_RS = encoder_outputs[0], None
@@ -185,26 +191,36 @@ class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, Whisper
         """Transcribe or translate; every option of transformers' `WhisperForConditionalGeneration.generate`.
 
         Raises:
-            ConfigError: timestamps of tokens were asked for, which are read from attention weights.
+            ConfigError: timestamps of tokens were asked for, and the model was exported without `output_attentions`.
             ShapeError: the sound is of another form than compiled, or a target longer.
         """
-        if kwargs.get("return_token_timestamps"):
+        if kwargs.get("return_token_timestamps") and not self.neuron_config.returns_attentions:
             raise ConfigError(
                 refusal(
                     asked="timestamps of words (return_token_timestamps=True)",
                     found="the compiled graphs return no attention weights",
                     why="when a word was spoken is read from the weights of cross-attention",
-                    do="ask for timestamps of segments, return_timestamps=True, or run the original transformers model",
+                    do="export with output_attentions=True, or ask for timestamps of segments, return_timestamps=True",
                 )
             )
         return super().generate(*args, **kwargs)
+
+    def _prepare_text_encoder_decoder_kwargs_for_generation(
+        self, *args: Any, generation_config: GenerationConfig, **kwargs: Any
+    ) -> dict[str, Any]:
+        # The switch that asks for the weights of cross-attention asks for those of the encoder, which nobody reads.
+        settings = copy.copy(generation_config)
+        settings.output_attentions = False
+        return super()._prepare_text_encoder_decoder_kwargs_for_generation(*args, generation_config=settings, **kwargs)
 
     def _retrieve_logit_processors(self, *args: Any, **kwargs: Any) -> list[LogitsProcessor] | None:
         return quick_processors(super()._retrieve_logit_processors(*args, **kwargs))
 
     def _postprocess_outputs(self, seek_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        # The cache stays on the device: it cannot be cut into rows for the result.
+        # The cache stays on the device: it cannot be cut into rows for the result. The weights of self-attention
+        # are not there, though the switch for those of cross-attention asks for them.
         if isinstance(seek_outputs, ModelOutput):
-            kept = {name: value for name, value in seek_outputs.items() if name != "past_key_values"}
+            left_out = ("past_key_values", "decoder_attentions")
+            kept = {name: value for name, value in seek_outputs.items() if name not in left_out}
             seek_outputs = type(seek_outputs)(**kept)
         return super()._postprocess_outputs(seek_outputs, *args, **kwargs)

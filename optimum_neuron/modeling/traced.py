@@ -159,7 +159,9 @@ class NeuronTracedModel(NeuronModel):
         given = self._named(args, inputs)
         config = self.neuron_config
         refuse_outputs(
-            output_attentions and not config.output_attentions, output_hidden_states and not config.output_hidden_states
+            output_attentions and not config.output_attentions,
+            output_hidden_states and not config.output_hidden_states,
+            exportable=("output_attentions", "output_hidden_states"),
         )
         found = unflatten(run_batch(self.copies, self.signature, config, given))
         output = self._output_type(**found)

@@ -173,6 +173,58 @@ def test_scores_and_segments_of_whisper(whisper):
     assert [[float(s["end"]) for s in row] for row in found] == [[float(s["end"]) for s in row] for row in wanted]
 
 
+# Times of words, which are read from the weights of cross-attention.
+
+
+@pytest.fixture(scope="module")
+def with_weights(tmp_path_factory):
+    """A compiled Whisper that returns weights of cross-attention, and the original that computes them."""
+    folder = save_tiny_speech(tmp_path_factory.mktemp("speech") / "whisper", "whisper")
+    model = NeuronModelForSpeechSeq2Seq.from_pretrained(
+        folder, export=True, output_attentions=True, **SHAPES["whisper"]
+    )
+    original = AutoModelForSpeechSeq2Seq.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    return model, original.eval()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_beams": 3}, {"temperature": 0.6}, {"use_cache": False}, {"prompt_ids": torch.tensor([55, 20, 21])}],
+    ids=lambda options: "+".join(options) or "greedy",
+)
+@pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")  # transformers repeats a tensor with NumPy
+def test_times_of_tokens_are_transformers(with_weights, options):
+    inputs = sounds("whisper", 3) | {"attention_mask": torch.ones(3, FRAMES, dtype=torch.int64)}
+    inputs["attention_mask"][1, FRAMES // 2 :] = 0
+    asked = {"return_token_timestamps": True, "return_timestamps": True, "max_new_tokens": 10, **KNOWN, **options}
+    results = []
+    for runner in with_weights:
+        set_seed(0)
+        results.append(runner.generate(**inputs, **asked))
+    found, wanted = results
+    assert torch.equal(found["sequences"], wanted["sequences"])
+    assert torch.equal(found["token_timestamps"], wanted["token_timestamps"])
+    assert len(found["token_timestamps"].unique()) > 3, "the times must be able to differ"
+
+
+def test_weights_of_cross_attention_are_transformers(with_weights, tmp_path):
+    model, original = with_weights
+    compared = {error.output.partition("[")[0] for error in model.prepared.validation}
+    assert {f"prefill_{FRAMES}.cross_attentions", "decode.cross_attentions"} <= compared
+    inputs = sounds("whisper", 3) | {"decoder_input_ids": torch.tensor([[50, 9, 8]] * 3)}
+    with torch.no_grad():
+        wanted = original(**inputs, output_attentions=True).cross_attentions
+    found = model(**inputs, output_attentions=True).cross_attentions
+    assert len(found) == len(wanted) == 3
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-5)
+    with pytest.raises(ConfigError, match="output_attentions=True: the graph returns logits only"):
+        model.encoder(**sounds("whisper", 1), output_attentions=True)
+    model.save_pretrained(tmp_path / "saved")
+    loaded = NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "saved")
+    assert torch.equal(loaded(**inputs).cross_attentions[0], found[0])
+
+
 def test_targets_that_are_padded_on_the_left(whisper):
     model, original = whisper
     inputs = sounds("whisper", 2)
@@ -296,10 +348,12 @@ def test_what_does_not_fit_is_refused(pairs, case):
 
 def test_what_a_graph_does_not_compute_is_refused(whisper):
     model, _ = whisper
-    with pytest.raises(ConfigError, match="timestamps of words"):
+    with pytest.raises(ConfigError, match=r"timestamps of words.*export with output_attentions=True"):
         model.generate(FEATURES, return_token_timestamps=True, return_timestamps=True, **KNOWN)
-    with pytest.raises(ConfigError, match="logits only"):
+    with pytest.raises(ConfigError, match="export with output_attentions=True"):
         model(FEATURES, decoder_input_ids=START, output_attentions=True)
+    with pytest.raises(ConfigError, match="logits only"):
+        model(FEATURES, decoder_input_ids=START, output_attentions=True, output_hidden_states=True)
     with pytest.raises(TypeError, match="no_such_input"):
         model(FEATURES, no_such_input=1)
     with pytest.raises(ValueError, match="max_target_positions"):

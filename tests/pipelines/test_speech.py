@@ -107,9 +107,16 @@ def test_a_feature_extractor_of_another_rate_is_refused(folder, model):
         pipeline(TASK, model, parts(folder)["tokenizer"], feature_extractor=other)
 
 
-def test_times_of_words_are_refused(folder, model):
+def test_times_of_words(folder, model):
     if folder.name != "whisper":
         pytest.skip("other models have no timestamps")
     ours = pipeline(TASK, model, **parts(folder))
-    with pytest.raises(ConfigError, match="timestamps of words"):
+    with pytest.raises(ConfigError, match=r"timestamps of words.*export with output_attentions=True"):
         ours(recording(0.3), return_timestamps="word", **OPTIONS)
+    ours = pipeline(TASK, folder, export=True, output_attentions=True, **SHAPES["whisper"])
+    original = AutoModelForSpeechSeq2Seq.from_pretrained(folder, attn_implementation="eager").eval()
+    theirs = transformers.pipeline(TASK, model=original, **parts(folder))
+    for seconds in (0.7, 2.5):
+        found = ours(recording(seconds), return_timestamps="word", **OPTIONS)
+        assert found == theirs(recording(seconds), return_timestamps="word", **OPTIONS)
+        assert len({chunk["timestamp"] for chunk in found["chunks"]}) > 1

@@ -62,6 +62,11 @@ class EncoderDecoderConfig(CompileConfig):
         assert self.decoder_sequence_length is not None, "resolved configuration"
         return self.decoder_sequence_length
 
+    @property
+    def returns_attentions(self) -> bool:
+        """Whether graphs of targets return weights of cross-attention beside logits."""
+        return False
+
     def _filled(self, defaults: Mapping[str, int], limits: Mapping[str, int | None]) -> Self:
         """A copy with every length filled in.
 
@@ -159,6 +164,8 @@ class NeuronSpeechSeq2SeqConfig(EncoderDecoderConfig):
     """Frames of a spectrogram, which the model fixes: 3,000 for Whisper, which is 30 seconds. None: that number."""
     decoder_sequence_length: int | None = None
     """Tokens of a target, with those that it starts with. None: what the model allows."""
+    output_attentions: bool = False
+    """Return the weights of cross-attention too (Whisper): `generate` reads from them when each word was spoken."""
 
     def resolve(self, *, num_positions: int, num_frames: int | None = None) -> Self:
         """Return a copy with both lengths filled in.
@@ -168,8 +175,18 @@ class NeuronSpeechSeq2SeqConfig(EncoderDecoderConfig):
             num_frames: frames that a model of spectrograms reads; None: it reads recordings.
 
         Raises:
-            ConfigError: a length is another one than the model's or beyond it, or it has no such axis; all are named.
+            ConfigError: a length is another one than the model's or beyond it, or it has no such axis, all of which are
+                named; or weights of attention were asked for, and the model is not Whisper.
         """
+        if self.output_attentions and num_frames is None:
+            raise ConfigError(
+                refusal(
+                    asked="output_attentions=True",
+                    found="a model of recordings",
+                    why="weights of cross-attention are for Whisper's timestamps of words",
+                    do="leave output_attentions out",
+                )
+            )
         source = {"audio_sequence_length": DEFAULT_SAMPLES} if num_frames is None else {"nb_max_frames": num_frames}
         filled = self._filled(
             source | {"decoder_sequence_length": num_positions}, {"decoder_sequence_length": num_positions}
@@ -184,3 +201,8 @@ class NeuronSpeechSeq2SeqConfig(EncoderDecoderConfig):
                 )
             )
         return filled
+
+    @property
+    def returns_attentions(self) -> bool:
+        """Whether graphs of targets return weights of cross-attention beside logits."""
+        return self.output_attentions

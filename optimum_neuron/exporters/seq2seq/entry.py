@@ -14,6 +14,7 @@ V vocabulary.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -32,6 +33,9 @@ MODEL = "model"
 
 STATES = ("self_key", "self_value", "cross_key", "cross_value")
 """What each layer keeps, in the order in which the states are passed."""
+
+CROSS_ATTENTIONS = "cross_attentions"
+"""Result that has the weights [B, K, 1, S] of each layer, as "cross_attentions.0", where they were asked for."""
 
 
 @dataclasses.dataclass
@@ -108,12 +112,13 @@ class EncodeEntry(nn.Module):
 class TargetEntry(nn.Module):
     """One token of a target to logits; the first one reads the source too."""
 
-    def __init__(self, model: nn.Module, source: Source, *, is_first: bool) -> None:
+    def __init__(self, model: nn.Module, source: Source, *, is_first: bool, returns_attentions: bool) -> None:
         super().__init__()
-        self.model, self.source, self.is_first = model, source, is_first
+        self.model, self.source = model, source
+        self.is_first, self.returns_attentions = is_first, returns_attentions
 
-    def forward(self, token_B1: torch.Tensor, *rest: Any) -> torch.Tensor:
-        """Logits [B, 1, V] in float32.
+    def forward(self, token_B1: torch.Tensor, *rest: Any) -> list[torch.Tensor]:
+        """Logits [B, 1, V] and, where they are wanted, weights of cross-attention of each layer, all in float32.
 
         The rest is the mask [B, S] where the source has one, then for the first token the source's hidden states
         [B, S, D] and for later ones a position [1] or [B, 1], then the list of states.
@@ -132,7 +137,7 @@ class TargetEntry(nn.Module):
             Cache(layers=[SourceLayer(keys, values, is_filled=not self.is_first) for _, _, keys, values in layers]),
         )
         by_row = {"decoder_position_ids": positions_B1} if self.source.has_row_positions else {}
-        with known_positions(self.model):
+        with known_positions(self.model), recorded_weights(self.model, self.returns_attentions) as weights:
             output = self.model(
                 decoder_input_ids=token_B1,
                 decoder_attention_mask=seen_B11T,
@@ -142,12 +147,33 @@ class TargetEntry(nn.Module):
                 use_cache=True,
                 **by_row,
             )
-        return output.logits.float()
+        return [output.logits.float(), *(weights_BK1S.float() for weights_BK1S in weights)]
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
     """What the model computes in."""
     return next(parameter.dtype for parameter in model.parameters())
+
+
+def unfuse_cross_attention(model: Any) -> None:
+    """Let Whisper's cross-attention compute its weights by themselves, which fused attention does not return."""
+    for layer in model.get_decoder().layers:
+        attention = layer.encoder_attn
+        attention.config = copy.copy(attention.config)
+        attention.config._attn_implementation = "eager"
+
+
+@contextlib.contextmanager
+def recorded_weights(model: Any, wanted: bool) -> Iterator[list[torch.Tensor]]:
+    """Weights [B, K, 1, S] of cross-attention of each layer, if they are wanted, once the model has run."""
+    found: list[torch.Tensor] = []
+    layers = model.get_decoder().layers if wanted else ()
+    hooks = [layer.encoder_attn.register_forward_hook(lambda *call: found.append(call[-1][1])) for layer in layers]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextlib.contextmanager

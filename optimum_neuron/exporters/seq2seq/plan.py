@@ -20,7 +20,16 @@ from ..kinds import Kind, Plan
 from ..source import ModelSource
 from ..tasks import architectures_of, find_task, tasks_of
 from .configuration import EncoderDecoderConfig, NeuronSeq2SeqConfig
-from .entry import MODEL, STATES, EncodedSource, EncodeEntry, TargetEntry, dtype_of
+from .entry import (
+    CROSS_ATTENTIONS,
+    MODEL,
+    STATES,
+    EncodedSource,
+    EncodeEntry,
+    TargetEntry,
+    dtype_of,
+    unfuse_cross_attention,
+)
 from .sources import Source, find_source
 from .validate import validate_seq2seq
 
@@ -74,6 +83,8 @@ class Seq2SeqKind(Kind):
         slots = {spec.shape[3] for name, spec in program.states.items() if name.startswith("self_key")}
         if slots != {config.num_target_slots}:
             problems.append(f"its cache has not decoder_sequence_length={config.num_target_slots} slots")
+        if (len(program.graphs["decode"].outputs) > 1) != config.returns_attentions:
+            problems.append(f"its graphs return {', '.join(program.graphs['decode'].outputs)}")
         return problems
 
 
@@ -132,6 +143,8 @@ def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remo
             )
         ) from error
     cast_weights(model, getattr(torch, config.torch_dtype))
+    if config.returns_attentions:
+        unfuse_cross_attention(model)
     return model.eval()
 
 
@@ -185,17 +198,21 @@ def _captures(
     rows, longest = config.batch_size, config.source_buckets[-1]
     token = {"decoder_input_ids": TensorSpec(shape=(rows, 1), dtype="int64")}
     encode = EncodeEntry(model, read)
-    first, later = TargetEntry(model, read, is_first=True), TargetEntry(model, read, is_first=False)
+    weights = config.returns_attentions
+    first = TargetEntry(model, read, is_first=True, returns_attentions=weights)
+    later = TargetEntry(model, read, is_first=False, returns_attentions=weights)
+    num_layers = len(states) // len(STATES)
+    results = ("logits", *(f"{CROSS_ATTENTIONS}.{layer}" for layer in range(num_layers) if weights))
     captures: list[Recapture] = []
     for length in config.source_buckets:
         source = read.inputs(rows, length)
-        captures.append(functools.partial(_capture, encode, f"encode_{length}", source, None, "last_hidden_state"))
+        captures.append(functools.partial(_capture, encode, f"encode_{length}", source, None, ("last_hidden_state",)))
         hidden = TensorSpec(shape=(rows, read.num_states(length), hidden_width(model)), dtype="float32")
         start = token | read.masks(rows, length) | {"encoder_hidden_states": hidden}
-        captures.append(functools.partial(_capture, first, f"prefill_{length}", start, states, "logits"))
+        captures.append(functools.partial(_capture, first, f"prefill_{length}", start, states, results))
     position = TensorSpec(shape=(rows, 1) if read.has_row_positions else (1,), dtype="int64")
     step = token | read.masks(rows, longest) | {"position": position}
-    return [*captures, functools.partial(_capture, later, "decode", step, states, "logits")]
+    return [*captures, functools.partial(_capture, later, "decode", step, states, results)]
 
 
 def _capture(
@@ -203,10 +220,12 @@ def _capture(
     name: str,
     inputs: Mapping[str, TensorSpec],
     states: Mapping[str, TensorSpec] | None,
-    output: str,
+    outputs: tuple[str, ...],
     shorten: bool,
 ) -> Captured:
-    return capture(entry, name=name, inputs=inputs, states=states, outputs=(output,), shorten=shorten)
+    # A result of each layer: all of them must be there.
+    shorten = shorten and len(outputs) == 1
+    return capture(entry, name=name, inputs=inputs, states=states, outputs=outputs, shorten=shorten)
 
 
 KIND = Seq2SeqKind()

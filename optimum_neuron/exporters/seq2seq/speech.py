@@ -19,7 +19,7 @@ class SpeechKind(Seq2SeqKind):
 
     name = "speech"
     config_class = NeuronSpeechSeq2SeqConfig
-    options = ("batch_size", "audio_sequence_length", "nb_max_frames", "decoder_sequence_length")
+    options = ("batch_size", "audio_sequence_length", "nb_max_frames", "decoder_sequence_length", "output_attentions")
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
         """Fill in both lengths."""

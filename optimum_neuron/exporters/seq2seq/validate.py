@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..encoders.entry import unflatten, with_attentions
 from ..validate import SEED, OutputError, compare, default_tolerance, require_agreement
 from .configuration import EncoderDecoderConfig
+from .entry import CROSS_ATTENTIONS
 from .sources import Source
 
 if TYPE_CHECKING:
@@ -35,7 +37,10 @@ def validate_seq2seq(
     Raises:
         ValidationError: a result is past its tolerance; its statistics are in the message.
     """
-    errors = []
+    errors, results = [], ["logits"]
+    if config.returns_attentions:
+        reference = with_attentions(reference)
+        results.append(CROSS_ATTENTIONS)
     for bucket in config.source_buckets:
         generator = torch.Generator().manual_seed(SEED)
         rows, num_steps = config.batch_size, min(NUM_STEPS, config.num_target_slots)
@@ -44,10 +49,11 @@ def validate_seq2seq(
         if source.is_masked and source.num_states(shorter):
             lengths[-1] = shorter
         targets = torch.randint(reference.config.vocab_size, (rows, num_steps), generator=generator)
-        theirs = _original(reference, source, content, lengths, targets)
+        theirs = _original(reference, source, config, content, lengths, targets)
         ours = _compiled(loaded, source, config, content, lengths, targets)
-        names = [f"encode_{bucket}.last_hidden_state", f"prefill_{bucket}.logits"]
-        names += [f"decode.logits[{step}] after prefill_{bucket}" for step in range(1, num_steps)]
+        names = [f"encode_{bucket}.last_hidden_state", *(f"prefill_{bucket}.{result}" for result in results)]
+        for step in range(1, num_steps):
+            names += [f"decode.{result}[{step}] after prefill_{bucket}" for result in results]
         for name, found, wanted in zip(names, ours, theirs, strict=True):
             tolerance = default_tolerance(config, wanted.abs().max().item()) if atol is None else atol
             errors.append(compare(name, found, wanted, tolerance=tolerance))
@@ -62,9 +68,15 @@ def _random(source: Source, config: Any, rows: int, length: int, generator: torc
 
 
 def _original(
-    reference: Any, source: Source, content: torch.Tensor, lengths: list[int], targets: torch.Tensor
+    reference: Any,
+    source: Source,
+    config: EncoderDecoderConfig,
+    content: torch.Tensor,
+    lengths: list[int],
+    targets: torch.Tensor,
 ) -> list[torch.Tensor]:
-    """Hidden states of all rows [states, D], then the logits [rows, V] after each token."""
+    """Hidden states of all rows [states, D], then of each token the logits [R, V] and weights [R, L, K, S]."""
+    options = {"output_attentions": True} if config.returns_attentions else {}
     outputs = []
     for row, length in enumerate(lengths):
         alone, target = content[row : row + 1, ..., :length], targets[row : row + 1]
@@ -72,10 +84,13 @@ def _original(
         masks = {"attention_mask": torch.ones_like(alone, dtype=torch.int64)} if source.is_masked else {}
         inputs = {source.name: alone, **masks, "decoder_attention_mask": torch.ones_like(target)}
         with torch.no_grad():
-            outputs.append(reference(**inputs, decoder_input_ids=target))
+            outputs.append(reference(**inputs, decoder_input_ids=target, **options))
     hidden = torch.cat([output.encoder_last_hidden_state[0] for output in outputs])
-    logits = torch.cat([output.logits for output in outputs])
-    return [hidden.float(), *logits.float().unbind(1)]
+    tokens = [torch.cat([output.logits for output in outputs]).unbind(1)]
+    if config.returns_attentions:
+        weights_RLKTS = torch.cat([torch.stack(output.cross_attentions, 1) for output in outputs])
+        tokens.append(weights_RLKTS.unbind(3))
+    return [hidden, *(result for step in zip(*tokens, strict=True) for result in step)]
 
 
 def _compiled(
@@ -87,6 +102,12 @@ def _compiled(
     targets: torch.Tensor,
 ) -> list[torch.Tensor]:
     """The same from a padded batch, token by token."""
+
+    def run(graph: str, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        found = unflatten(loaded.run(graph, inputs, state))
+        weights = found.get(CROSS_ATTENTIONS)
+        return [found["logits"][:, 0], *([] if weights is None else [torch.stack(weights, 1)[:, :, :, 0]])]
+
     bucket, longest = content.shape[-1], config.source_buckets[-1]
     mask = torch.stack([torch.arange(bucket) < length for length in lengths]).long()
     counts = [source.num_states(length) for length in lengths]
@@ -94,14 +115,14 @@ def _compiled(
     inputs = [content * mask.to(content.dtype), mask] if source.is_masked else [content]
     hidden = loaded.run(f"encode_{bucket}", inputs, state)["last_hidden_state"]
     inputs = [targets[:, :1].contiguous(), *_state_masks(source, counts, bucket), hidden]
-    logits = [loaded.run(f"prefill_{bucket}", inputs, state)["logits"]]
+    found = run(f"prefill_{bucket}", inputs)
     shape = loaded.program.graphs["decode"].inputs["position"].shape
     for step in range(1, targets.shape[1]):
         token, position = targets[:, step : step + 1].contiguous(), torch.full(shape, step)
         inputs = [token, *_state_masks(source, counts, longest), position]
-        logits.append(loaded.run("decode", inputs, state)["logits"])
+        found += run("decode", inputs)
     loaded.give_back(state)
-    return [torch.cat([hidden[row, :count] for row, count in enumerate(counts)]), *(step[:, 0] for step in logits)]
+    return [torch.cat([hidden[row, :count] for row, count in enumerate(counts)]), *found]
 
 
 def _state_masks(source: Source, counts: list[int], length: int) -> list[torch.Tensor]:
