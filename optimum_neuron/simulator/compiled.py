@@ -14,7 +14,6 @@ from .decoders import DecoderRequest
 from .serving import ServingPlan
 from .stacks import STACKS
 from .work.graph import work_of_program
-from .work.record import GraphWork
 
 _GRAPH = re.compile(r"(encode|prefill|decode)(?:_(\d+))?$")
 SERVED_AS = STACKS["nxd-inference"]
@@ -27,24 +26,25 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
     """Choose the graphs of a request; None where the program does not generate."""
     if not generates(program):
         return None
-    buckets = _buckets(program)
+    buckets = buckets_of(program)
     if buckets["encode"]:
         read = max(buckets["encode"])
         output = request.output_length or DEFAULT_OUTPUT_LENGTH
-        names = [buckets["encode"][read], buckets["prefill"][max(buckets["prefill"])]]
+        encode, first = buckets["encode"][read], buckets["prefill"][max(buckets["prefill"])]
         step, prompt = buckets["decode"][max(buckets["decode"])], read
     else:
         longest = max(buckets["decode"])
         length = min(request.sequence_length or longest, longest)
         output = min(request.output_length or max(length // 2, 1), length - 1)
         prompt = length - output
-        names = [buckets["prefill"][_smallest(buckets["prefill"], prompt)]]
+        encode, first = None, buckets["prefill"][_smallest(buckets["prefill"], prompt)]
         step = buckets["decode"][_smallest(buckets["decode"], prompt + output // 2 + 1)]
     rows = max(spec.shape[0] for spec in program.graphs[step].inputs.values() if spec.shape)
-    begin = [work_of_program(program, name, auto_cast=auto_cast) for name in names]
+    names = [name for name in (encode, first) if name is not None]
     plan = ServingPlan(
         stack=SERVED_AS,
-        prefill=GraphWork(name=" and ".join(names), steps=tuple(step for graph in begin for step in graph.steps)),
+        encode=None if encode is None else work_of_program(program, encode, auto_cast=auto_cast),
+        prefill=work_of_program(program, first, auto_cast=auto_cast),
         num_prefills=1,
         decode=work_of_program(program, step, auto_cast=auto_cast),
         batch_size=rows,
@@ -58,11 +58,11 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
 
 def generates(program: Program) -> bool:
     """Whether a program has a graph for prompts and one for steps."""
-    buckets = _buckets(program)
+    buckets = buckets_of(program)
     return bool(buckets["prefill"] and buckets["decode"])
 
 
-def _buckets(program: Program) -> dict[str, dict[int, str]]:
+def buckets_of(program: Program) -> dict[str, dict[int, str]]:
     """Names of the graphs of a program by what they do and by size."""
     buckets: dict[str, dict[int, str]] = {"encode": {}, "prefill": {}, "decode": {}}
     for name in program.graphs:

@@ -185,8 +185,14 @@ def serving_estimate(
         num_chips=machine.num_chips(num_cores.value),
     )
     tokens = num_copies.value * times.tokens_per_s(plan)
-    prefill, decode = plan.prefill.total, plan.decode.total
-    limits = {"prefill": times.prefill.limited_by, "decode": times.decode.limited_by}
+    decode = plan.decode.total
+    runs = [("prefill", plan.prefill, times.prefill), ("decode", plan.decode, times.decode)]
+    if plan.encode is not None and times.encode is not None:
+        runs.insert(0, ("encode", plan.encode, times.encode))
+    begin_flops = sum(graph.total.product_flops for _, graph, _ in runs[:-1])
+    begin_s = sum(time.total_s for _, _, time in runs[:-1])
+    slowest = max((time for _, _, time in runs[:-1]), key=lambda time: time.total_s)
+    limits = {"prefill": slowest.limited_by, "decode": times.decode.limited_by}
 
     def band(metric: str) -> Band:
         return band_of(kind, metric, machine.target, machine.constants)
@@ -200,9 +206,7 @@ def serving_estimate(
         "tokens_per_s": Quantity.of(tokens, band("tokens_per_s"), limits["decode"]),
         "hbm_bytes_per_core": Quantity.of(sum(memory.values()), band("hbm_bytes_per_core"), _largest(memory)),
         "hbm_bytes_per_step": Quantity.of(decode.hbm_bytes, band("hbm_bytes_per_step"), _read(decode)),
-        "mfu": Quantity.of(
-            prefill.product_flops / times.prefill.total_s / rates.peak_flops_per_s, band("mfu"), limits["prefill"]
-        ),
+        "mfu": Quantity.of(begin_flops / begin_s / rates.peak_flops_per_s, band("mfu"), limits["prefill"]),
         "mbu": Quantity.of(
             decode.hbm_bytes / times.decode.total_s / rates.hbm_bytes_per_s, band("mbu"), limits["decode"]
         ),
@@ -223,14 +227,11 @@ def serving_estimate(
         memory=memory,
         available_bytes=machine.hbm_bytes_per_core,
         bounds={
-            "prefill": 1e3
-            * max(prefill.product_flops / rates.peak_flops_per_s, prefill.hbm_bytes / rates.hbm_bytes_per_s),
-            "decode": 1e3
-            * max(decode.product_flops / rates.peak_flops_per_s, decode.hbm_bytes / rates.hbm_bytes_per_s),
+            role: 1e3 * max(work.product_flops / rates.peak_flops_per_s, work.hbm_bytes / rates.hbm_bytes_per_s)
+            for role, work in [(role, graph.total) for role, graph, _ in runs]
         },
         parts_ms={
-            graph: {engine: 1e3 * seconds for engine, seconds in time.parts_s.items()}
-            for graph, time in ((plan.prefill.name, times.prefill), (plan.decode.name, times.decode))
+            graph.name: {engine: 1e3 * seconds for engine, seconds in time.parts_s.items()} for _, graph, time in runs
         },
         assumptions=assumptions,
         notes=notes,

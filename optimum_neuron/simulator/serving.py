@@ -17,6 +17,12 @@ from .work.decoder import Layout, decode_work, prefill_work
 from .work.record import GraphWork
 from .work.sizes import DecoderSizes
 
+LARGE_GRAPH_CYCLES = 2.5e8
+"""Tensor-engine cycles of a prompt's graph from which compilers before the fused attention kernel ran out of
+instructions and had to optimize less. A judgment: published times of prompts jump between 2.2e8 and 3.0e8."""
+LARGE_GRAPH_FACTOR = 1.5
+"""How much longer such a graph takes: -O1 costs "about 50 %" (Transformers NeuronX release notes, 0.7.84)."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServingPlan:
@@ -26,6 +32,8 @@ class ServingPlan:
     """The serving stack."""
     prefill: GraphWork
     """One run for prompts."""
+    encode: GraphWork | None = None
+    """One run of an encoder before it, where the model has one."""
     num_prefills: int
     """Runs until every row has its first token."""
     decode: GraphWork
@@ -50,6 +58,8 @@ class ServingTimes:
     """Between tokens."""
     prefill: DeviceTime
     """One run of the prefill graph on the device."""
+    encode: DeviceTime | None
+    """One run of the encoder on the device."""
     decode: DeviceTime
     """One step on the device."""
 
@@ -107,14 +117,29 @@ def serving_times(
         num_chips: chips whose cores run one copy.
     """
     stack = plan.stack
-    prefill, decode = (
-        device_time(graph.total, rates, fitted, decoder=True, num_chips=num_chips, tiled=stack.tiled, flash=stack.flash)
-        for graph in (plan.prefill, plan.decode)
-    )
-    prepare_ms = host.prefill_ms.get(family, host.prefill_ms[""])
+
+    def run(graph: GraphWork) -> DeviceTime:
+        return device_time(
+            graph.total, rates, fitted, decoder=True, num_chips=num_chips, tiled=stack.tiled, flash=stack.flash
+        )
+
+    encode = None if plan.encode is None else run(plan.encode)
+    prefill, decode = run(plan.prefill), run(plan.decode)
+    begin_s = (0.0 if encode is None else encode.total_s) + plan.num_prefills * prefill.total_s
     return ServingTimes(
-        ttft_s=plan.num_prefills * prefill.total_s + prepare_ms * 1e-3,
-        tpot_s=decode.total_s + (host.token_ms + plan.concurrency * host.row_ms) * 1e-3,
+        ttft_s=begin_s + prompt_host_s(host, family),
+        tpot_s=decode.total_s + token_host_s(host, plan.concurrency),
         prefill=prefill,
+        encode=encode,
         decode=decode,
     )
+
+
+def prompt_host_s(host: HostConstants, family: str) -> float:
+    """What the host adds to the prompts of a batch, on an instance of that family."""
+    return host.prefill_ms.get(family, host.prefill_ms[""]) * 1e-3
+
+
+def token_host_s(host: HostConstants, rows: int) -> float:
+    """What the host adds to a step for that many rows."""
+    return (host.token_ms + rows * host.row_ms) * 1e-3

@@ -141,3 +141,11 @@ def test_an_operator_of_unknown_size_is_counted_as_unknown():
     exported = torch.export.export(Picks(), (torch.ones(4),), strict=False)
     work = work_of_graph(exported.graph_module)
     assert work.total.num_unknown == 1 and work.unknown == ("aten.nonzero",)
+
+
+def test_operators_of_equal_layers_are_told_with_their_own_layer(model):
+    work = work_of_program(model.loaded.program, "decode_48")
+    paths = [step.module_path for step in work.steps if step.name == "aten.linear"]
+    layers = [path for path in paths if path.startswith("model.layers.")]
+    assert {path.split(".")[2] for path in layers} == {"0", "1", "2"}
+    assert all(path.count("layers") == 1 for path in layers)

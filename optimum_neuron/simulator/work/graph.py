@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...compiler.rules.base import find_rule
@@ -74,7 +74,8 @@ def work_of_graph(
     counted = _count_body(graph_module, roles or ["value"] * len(inputs), auto_cast)
     steps = tuple(entry.step for entry in counted)
     unknown = sorted({step.name for step in steps if step.work.num_unknown})
-    host = Step(name="host", work=Work(host_bytes=border_bytes(graph_module)))
+    kept = [node for node, role in zip(inputs, roles or (), strict=False) if role != "value"]
+    host = Step(name="host", work=Work(host_bytes=border_bytes(graph_module, kept)))
     return GraphWork(name=name, steps=(*steps, host), unknown=tuple(unknown))
 
 
@@ -87,12 +88,12 @@ def flops_by_dtype(graph_module: GraphModule) -> dict[str, int]:
     return found
 
 
-def border_bytes(graph_module: GraphModule) -> int:
-    """Bytes of the inputs and results of a graph, a result that is an input once."""
+def border_bytes(graph_module: GraphModule, kept: Collection[Node] = ()) -> int:
+    """Bytes of the inputs and results of a graph, a result that is an input once, without inputs kept on the device."""
     import torch
 
     nodes = list(graph_module.graph.nodes)
-    inputs = [node for node in nodes if node.op == "placeholder"]
+    inputs = [node for node in nodes if node.op == "placeholder" and node not in kept]
     results = {node for node in nodes[-1].all_input_nodes if node.op != "placeholder"}
     values = [node.meta.get("val") for node in (*inputs, *results)]
     return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
@@ -110,7 +111,12 @@ def _role(value: str) -> Role:
 
 
 def _joined(path: str, inner: str) -> str:
-    return inner if inner.startswith(path) else f"{path}.{inner}".strip(".")
+    """Where an operator of a body is in the call at `path`: equal layers share the body that the first of them gave."""
+    outer, parts = path.split("."), inner.split(".")
+    same = (here == there or (here.isdigit() and there.isdigit()) for here, there in zip(outer, parts, strict=False))
+    if len(parts) >= len(outer) and all(same):
+        return ".".join([*outer, *parts[len(outer) :]])
+    return f"{path}.{inner}".strip(".")
 
 
 def _call_work(node: Node) -> tuple[OpCall, CallWork] | tuple[None, None]:

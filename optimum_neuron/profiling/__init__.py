@@ -1,0 +1,55 @@
+"""Where the time of a run goes: compiled programs are run here and timed as an estimate times them. All simulated.
+
+    operators.py    the time of one call, divided among its operators
+    schedule.py     calls on one clock of host and cores; engines inside a call
+    profile.py      what a profile says, as plain data
+    recorder.py     a recording of the runtime as a profile: `record`
+    folder.py       an exported folder, run on dummy inputs
+    script.py       a Python script, run in a child; child.py is that child
+    perfetto.py     a trace for ui.perfetto.dev
+    report.py       a self-contained page; page.css and page.js are its parts
+
+It knows nothing of the command line.
+
+    from optimum_neuron.profiling import record
+
+    with record("my model") as recorder:
+        model(**inputs)
+    print(recorder.profile().rows()[0])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .folder import profile_folder
+    from .perfetto import trace_events
+    from .profile import Profile
+    from .recorder import Recorder, record
+    from .report import page
+    from .script import profile_script
+
+__all__ = [
+    "Profile",
+    "Recorder",
+    "page",
+    "profile_folder",
+    "profile_script",
+    "record",
+    "trace_events",
+]
+
+_MODULES = {
+    "Profile": "profile",
+    "Recorder": "recorder",
+    "page": "report",
+    "profile_folder": "folder",
+    "profile_script": "script",
+    "record": "recorder",
+    "trace_events": "perfetto",
+}
+
+__getattr__ = lazy_names(__name__, _MODULES)

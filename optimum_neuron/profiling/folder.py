@@ -1,0 +1,127 @@
+"""Run an exported folder for its profile: the graphs that a request takes, on dummy inputs of their shapes.
+
+What a graph computes does not change how long the core takes for it, so inputs are zeros. A decoder takes a prompt and
+steps, an encoder-decoder reads first, a model of one forward runs its largest graph.
+
+    profile_folder("smollm2_neuron", num_steps=16).rows()[0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError, refusal
+from ..simulator.compiled import buckets_of, generates
+from .profile import Profile
+from .recorder import record
+
+if TYPE_CHECKING:
+    from ..compiler.ir import Program
+    from ..core import TensorSpec
+
+DEFAULT_STEPS = 8
+"""Steps after the prompt."""
+READS_IMAGES = "encode_image"
+"""Graph that comes before the prompt of a model of images and text."""
+
+
+def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_steps: int | None = None) -> Profile:
+    """Load an exported folder, run it on dummy inputs, and profile the run.
+
+    Args:
+        folder: written by `optimum-cli export neuron`.
+        prompt_length: tokens of each prompt of a decoder; None for half of the longest sequence.
+        num_steps: steps after the prompt, each of which gives every row a token; None for `DEFAULT_STEPS`.
+
+    Raises:
+        ArtifactError: it is no exported folder, or is broken.
+        ConfigError: a length that was not compiled, or of a model that has none.
+        CoreBusyError, DeviceMemoryError: there is no room for it.
+    """
+    from ..exporters.folder import read_folder
+    from ..modeling.exported import load_exported
+
+    folder = Path(folder)
+    task = read_folder(folder).config.task
+    prepared = load_exported(folder, {}, name=folder.name)
+    loaded = prepared.loaded
+    assert loaded is not None
+    try:
+        graphs = calls_of(loaded.program, prompt_length=prompt_length, num_steps=num_steps)
+        state = loaded.take_state() if loaded.program.states else []
+        with record(folder.name, task=task) as recorder:
+            for graph in graphs:
+                loaded.run(graph, [_zeros(spec) for spec in loaded.program.graphs[graph].inputs.values()], state)
+        return recorder.profile(assumptions=(_in_words(graphs),))
+    finally:
+        loaded.close()
+
+
+def calls_of(program: Program, *, prompt_length: int | None = None, num_steps: int | None = None) -> list[str]:
+    """The graphs that a request runs, in order.
+
+    Raises:
+        ConfigError: lengths that were not compiled, or of a program that does not generate.
+    """
+    if not generates(program):
+        _require_absent(prompt_length, num_steps)
+        return [list(program.graphs)[-1]]
+    buckets = buckets_of(program)
+    num_steps = DEFAULT_STEPS if num_steps is None else num_steps
+    calls = [READS_IMAGES] if READS_IMAGES in program.graphs else []
+    if buckets["encode"]:
+        if prompt_length is not None:
+            calls.append(buckets["encode"][_bucket("prompt_length", prompt_length, buckets["encode"])])
+        else:
+            calls.append(buckets["encode"][max(buckets["encode"])])
+        calls.append(buckets["prefill"][max(buckets["prefill"])])
+        return calls + [buckets["decode"][max(buckets["decode"])]] * num_steps
+    prompt = max(max(buckets["decode"]) // 2, 1) if prompt_length is None else prompt_length
+    calls.append(buckets["prefill"][_bucket("prompt_length", prompt, buckets["prefill"])])
+    _bucket("prompt_length + num_steps", prompt + num_steps, buckets["decode"])
+    return calls + [
+        buckets["decode"][_bucket("tokens", prompt + step + 1, buckets["decode"])] for step in range(num_steps)
+    ]
+
+
+def _bucket(name: str, tokens: int, sizes: dict[int, str]) -> int:
+    """The smallest compiled size that holds so many tokens."""
+    fitting = [size for size in sizes if size >= tokens]
+    if tokens < 1 or not fitting:
+        raise ConfigError(
+            refusal(
+                asked=f"{name}={tokens}",
+                found=f"compiled for {', '.join(map(str, sorted(sizes)))} tokens",
+                why="a graph has static shapes",
+                do=f"pass 1 to {max(sizes)}, or export with other buckets",
+            )
+        )
+    return min(fitting)
+
+
+def _require_absent(prompt_length: int | None, num_steps: int | None) -> None:
+    given = {"prompt_length": prompt_length, "num_steps": num_steps}
+    named = [f"{name}={value}" for name, value in given.items() if value is not None]
+    if named:
+        raise ConfigError(
+            refusal(
+                asked=", ".join(named),
+                found="a model of one forward",
+                why="it has neither a prompt nor steps",
+                do="leave them out: its largest graph runs once",
+            )
+        )
+
+
+def _zeros(spec: TensorSpec):  # type: ignore[no-untyped-def]
+    import torch
+
+    return torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype))
+
+
+def _in_words(graphs: Sequence[str]) -> str:
+    counts = {graph: graphs.count(graph) for graph in dict.fromkeys(graphs)}
+    runs = ", ".join(graph if count == 1 else f"{count} x {graph}" for graph, count in counts.items())
+    return f"ran {runs} on inputs of zeros: what a graph computes does not change its time"

@@ -1,0 +1,125 @@
+"""The time of one call of a graph, divided among its operators.
+
+An estimate times a graph as a whole: `launch + max(tensor engine, DMA) + vector engine + links + separate reads`. An
+operator by itself takes the longer of its products and its transfers; in a graph, transfers of one hide behind the
+products of another, so that all of them together take less. Each operator's time is therefore what it would take alone
+times one factor for the whole graph, `overlap`, and what overlaps with nothing is its own. The sum over all operators
+and the launch is the graph's time, exactly.
+
+    operators = operators_of(work, time_of)
+    sum(one.time_us for one in operators)  # the time of the graph without its launch
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from ..simulator.device_time import DeviceTime
+from ..simulator.work.record import GraphWork, Step
+
+Engine = Literal["tensor", "vector", "dma", "link"]
+Bound = Literal["compute", "DMA", "vector", "link", "unknown"]
+
+ENGINES: dict[Engine, str] = {
+    "tensor": "Tensor",
+    "vector": "Vector and Scalar",
+    "dma": "DMA",
+    "link": "Link",
+}
+"""Engines of a core as they are timed, with their names; the rates of Vector and Scalar are one figure."""
+_BOUND: dict[Engine, Bound] = {"tensor": "compute", "dma": "DMA", "vector": "vector", "link": "link"}
+
+TimeOf = Callable[[Step], DeviceTime]
+"""Time of a step alone, the launch of a graph included."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OperatorTime:
+    """One operator of one call of a graph; times are simulated."""
+
+    operator: str
+    """For example "aten.linear"."""
+    module_path: str
+    """Where in the model, for example "model.layers.3.mlp.down"."""
+    source_line: str
+    """file:line of the code that calls it, where known."""
+    engine: Engine
+    """Where it computes; DMA or link where it only moves data."""
+    bound: Bound
+    """What takes longest of it."""
+    time_us: float
+    """Its part of the graph's time."""
+    tensor_us: float
+    """Time on the tensor engine."""
+    vector_us: float
+    """Time on the vector and scalar engines."""
+    dma_us: float
+    """Time of its transfers from and to HBM, separate reads included."""
+    link_us: float
+    """Time of collectives."""
+    reads_us: float
+    """The part of `dma_us` that separate reads take: nothing overlaps with them."""
+    flops: int
+    """Operations."""
+    hbm_bytes: int
+    """Bytes read from HBM at least."""
+    is_unknown: bool
+    """Whether its work is not known: it is counted, and has no time."""
+
+
+def operators_of(work: GraphWork, time_of: TimeOf) -> tuple[OperatorTime, ...]:
+    """Divide the time of one call.
+
+    Args:
+        work: of the call; equal operators of it are divided too.
+        time_of: time of a step alone.
+    """
+    steps = [
+        dataclasses.replace(step, count=1) for step in work.steps if step.name != "host" for _ in range(step.count)
+    ]
+    times = [time_of(step) for step in steps]
+    overlap = overlap_of(times)
+    return tuple(_operator(step, time, overlap) for step, time in zip(steps, times, strict=True))
+
+
+def overlap_of(times: Sequence[DeviceTime]) -> float:
+    """Time of products and transfers of a graph over what its operators would take for them one after the other."""
+    tensor_s = sum(time.parts_s["tensor"] for time in times)
+    dma_s = sum(_moving_s(time) for time in times)
+    alone_s = sum(max(time.parts_s["tensor"], _moving_s(time)) for time in times)
+    return max(tensor_s, dma_s) / alone_s if alone_s else 1.0
+
+
+def _moving_s(time: DeviceTime) -> float:
+    return time.parts_s["dma"] - time.reads_s
+
+
+def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
+    parts = time.parts_s
+    overlapped_s = overlap * max(parts["tensor"], _moving_s(time))
+    unknown = bool(step.work.num_unknown)
+    longest: Engine = max(_BOUND, key=lambda engine: parts[engine])
+    work = step.work
+    computes: dict[Engine, float] = {
+        "tensor": work.tensor_cycles + work.attention_cycles,
+        "link": work.num_collectives,
+        "vector": work.vector_elements + work.softmax_elements,
+    }
+    return OperatorTime(
+        operator=step.name,
+        module_path=step.module_path,
+        source_line=step.source_line,
+        engine=next((engine for engine, amount in computes.items() if amount), "dma"),
+        bound="unknown" if unknown and not any(parts[engine] for engine in _BOUND) else _BOUND[longest],
+        time_us=1e6 * (overlapped_s + time.reads_s + parts["vector"] + parts["link"]),
+        tensor_us=1e6 * parts["tensor"],
+        vector_us=1e6 * parts["vector"],
+        dma_us=1e6 * parts["dma"],
+        link_us=1e6 * parts["link"],
+        reads_us=1e6 * time.reads_s,
+        flops=work.flops,
+        hbm_bytes=work.hbm_bytes,
+        is_unknown=unknown,
+    )

@@ -1,0 +1,332 @@
+"""What a profile says, as plain data: cores, graphs with their operators, and every call on one clock.
+
+`recorder.py` makes it, `perfetto.py`, `report.py` and the command line show it. Every time is simulated but those whose
+name begins with `host_`, which were measured on this machine, and what the host adds to a call on an instance
+(`path_us`), which is simulated too.
+
+    profile.device_us                      # simulated time of all calls
+    profile.rows()[0].operator             # the operator that takes most of it
+    Profile.from_json(profile.to_json())   # how a child process hands it over
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .operators import Bound, OperatorTime
+
+LAUNCH = "launch"
+"""What starts a call of a graph, in the place of an operator."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MachineRates:
+    """Documented rates of one logical core of an instance."""
+
+    instance: str
+    """The simulated instance."""
+    target: str
+    """Its compile target."""
+    peak_flops_per_s: float
+    """Published 16-bit peak."""
+    dma_bytes_per_s: float
+    """Rate of the DMA engines."""
+    hbm_bytes_per_s: float
+    """Rate of the device memory."""
+    hbm_bytes: int
+    """Device memory of the core."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GraphProfile:
+    """One entry point of one load of a program; times and amounts are of one call."""
+
+    model: str
+    """What was loaded."""
+    graph: str
+    """The entry point."""
+    instance: str
+    """The simulated instance."""
+    kind: str
+    """Class of model, which decides the interval."""
+    num_calls: int
+    """Calls that were recorded."""
+    device_us: float
+    """Simulated time on the core."""
+    launch_us: float
+    """The part of it that starts the call."""
+    parts_us: Mapping[str, float]
+    """Time of each engine; those of tensor and dma overlap."""
+    limited_by: str
+    """The engine that takes longest."""
+    path_us: float
+    """What the host adds to a call on the instance, as an estimate has it, simulated."""
+    low: float
+    """Lower end of the 80 % interval of device and host together, as a factor."""
+    high: float
+    """Upper end, likewise."""
+    flops: int
+    """Operations of products."""
+    hbm_bytes: int
+    """Bytes read from HBM at least."""
+    operators: tuple[OperatorTime, ...]
+    """In the order of the graph."""
+
+    @property
+    def total_us(self) -> float:
+        """Device and host, what an estimate says of a call."""
+        return self.device_us + self.path_us
+
+    @property
+    def num_unknown(self) -> int:
+        """Operators whose work is not known: counted, without a time."""
+        return sum(one.is_unknown for one in self.operators)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CallProfile:
+    """One call, on the clock of host and cores, which begins with the first call."""
+
+    graph: int
+    """Index in `Profile.graphs`."""
+    core_ids: tuple[int, ...]
+    """Cores that it occupied."""
+    thread: int
+    """Which thread of the host called, counted from 0."""
+    started_us: float
+    """Begin."""
+    ended_us: float
+    """End, after the simulated time of the call."""
+    host_us: float
+    """What this host took to simulate it, measured."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoreProfile:
+    """One core that ran something."""
+
+    instance: str
+    """The simulated instance."""
+    core_id: int
+    """The logical core."""
+    models: tuple[str, ...]
+    """What ran on it."""
+    num_calls: int
+    """Calls."""
+    busy_us: float
+    """Simulated time of them."""
+    hbm_bytes: Mapping[str, int]
+    """Memory that these models need on it, by category."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the bottleneck table: an operator in equal layers, over all calls of its graph."""
+
+    operator: str
+    """For example "aten.linear", or "launch"."""
+    module_path: str
+    """Where in the model; `*` stands for numbers of layers."""
+    source_line: str
+    """file:line of the code that calls it, where known."""
+    engine: str
+    """Where it computes."""
+    graph: str
+    """The entry point."""
+    num_calls: int
+    """How often it ran."""
+    time_us: float
+    """Simulated time of all of them."""
+    share: float
+    """Of the device time of the profile."""
+    bound: Bound | str
+    """What takes longest of it: compute, DMA, vector or link."""
+    flops: int
+    """Operations of all of them."""
+    hbm_bytes: int
+    """Bytes read from HBM at least, of all of them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Profile:
+    """A run, with the simulated time of everything in it."""
+
+    name: str
+    """What ran."""
+    machines: tuple[MachineRates, ...]
+    """Rates of the instances that were simulated."""
+    graphs: tuple[GraphProfile, ...]
+    """Entry points that were called."""
+    calls: tuple[CallProfile, ...]
+    """In the order of the clock."""
+    cores: tuple[CoreProfile, ...]
+    """Cores that ran something."""
+    assumptions: tuple[str, ...]
+    """What was assumed."""
+    notes: tuple[str, ...] = ()
+    """What is not in it, and what makes it weaker."""
+    simulated: bool = True
+    """Always."""
+
+    @functools.cached_property
+    def device_us(self) -> float:
+        """Simulated time of all calls on their cores."""
+        return sum(graph.num_calls * graph.device_us for graph in self.graphs)
+
+    @property
+    def total_us(self) -> float:
+        """Device and host of all calls, as estimates have them, one after the other; simulated."""
+        return sum(graph.num_calls * graph.total_us for graph in self.graphs)
+
+    @property
+    def interval_us(self) -> tuple[float, float]:
+        """80 % interval of `total_us`: calls of a class are wrong together."""
+        return (
+            sum(graph.num_calls * graph.total_us * graph.low for graph in self.graphs),
+            sum(graph.num_calls * graph.total_us * graph.high for graph in self.graphs),
+        )
+
+    @property
+    def clock_us(self) -> float:
+        """From the first call to the end of the last one."""
+        return max((call.ended_us for call in self.calls), default=0.0)
+
+    @property
+    def host_between_us(self) -> float:
+        """Time on the clock in which no core works: the program between its calls, measured on this machine."""
+        busy, end = 0.0, 0.0
+        for call in sorted(self.calls, key=lambda call: call.started_us):
+            busy += max(0.0, call.ended_us - max(end, call.started_us))
+            end = max(end, call.ended_us)
+        return self.clock_us - busy
+
+    def rows(self) -> list[Row]:
+        """The bottleneck table, longest first: equal operators of equal layers are one row, launches another."""
+        found: dict[tuple[str, ...], Row] = {}
+        for graph in self.graphs:
+            for one in graph.operators:
+                self._add(found, graph, one)
+            self._add_launch(found, graph)
+        return sorted(found.values(), key=lambda row: -row.time_us)
+
+    def unknown_operators(self) -> dict[str, dict[str, float]]:
+        """Operators whose work is not known: how often they ran, and their share of all operators that did."""
+        ran = sum(graph.num_calls * len(graph.operators) for graph in self.graphs)
+        counts: dict[str, int] = {}
+        for graph in self.graphs:
+            for one in graph.operators:
+                if one.is_unknown:
+                    counts[one.operator] = counts.get(one.operator, 0) + graph.num_calls
+        return {name: {"num_calls": count, "share_of_calls": count / ran} for name, count in counts.items()}
+
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """Plain data for people's tools: the table, its graphs and cores; no single calls and operators.
+
+        Args:
+            top: rows of the table; None for all.
+        """
+        low, high = self.interval_us
+        rows = self.rows()
+        return {
+            "simulated": True,
+            "name": self.name,
+            "machines": [dataclasses.asdict(machine) for machine in self.machines],
+            "device_us": self.device_us,
+            "total_us": {"value": self.total_us, "low": low, "high": high},
+            "clock_us": self.clock_us,
+            "host_between_us": self.host_between_us,
+            "num_calls": len(self.calls),
+            "graphs": [
+                {key: value for key, value in dataclasses.asdict(graph).items() if key != "operators"}
+                | {"total_us": graph.total_us, "num_operators": len(graph.operators), "num_unknown": graph.num_unknown}
+                for graph in self.graphs
+            ],
+            "operators": [dataclasses.asdict(row) for row in rows[:top]],
+            "num_rows": len(rows),
+            "cores": [dataclasses.asdict(core) for core in self.cores],
+            "unknown_operators": self.unknown_operators(),
+            "assumptions": list(self.assumptions),
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """Everything, for another process."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Profile:
+        """Inverse of `to_json`."""
+        data = json.loads(text)
+        graphs = [
+            GraphProfile(**{**graph, "operators": tuple(OperatorTime(**one) for one in graph["operators"])})
+            for graph in data["graphs"]
+        ]
+        parts = {
+            "machines": tuple(MachineRates(**machine) for machine in data["machines"]),
+            "graphs": tuple(graphs),
+            "calls": tuple(CallProfile(**{**call, "core_ids": tuple(call["core_ids"])}) for call in data["calls"]),
+            "cores": tuple(CoreProfile(**{**core, "models": tuple(core["models"])}) for core in data["cores"]),
+            "assumptions": tuple(data["assumptions"]),
+            "notes": tuple(data["notes"]),
+        }
+        return cls(**{**data, **parts})
+
+    def _add(self, found: dict[tuple[str, ...], Row], graph: GraphProfile, one: OperatorTime) -> None:
+        path = in_every_layer(one.module_path)
+        key = (graph.model, graph.graph, one.operator, path, one.source_line, one.engine)
+        row = Row(
+            operator=one.operator,
+            module_path=path,
+            source_line=one.source_line,
+            engine=one.engine,
+            graph=graph.graph,
+            num_calls=graph.num_calls,
+            time_us=graph.num_calls * one.time_us,
+            share=graph.num_calls * one.time_us / self.device_us,
+            bound=one.bound,
+            flops=graph.num_calls * one.flops,
+            hbm_bytes=graph.num_calls * one.hbm_bytes,
+        )
+        found[key] = _joined(found[key], row) if key in found else row
+
+    def _add_launch(self, found: dict[tuple[str, ...], Row], graph: GraphProfile) -> None:
+        time_us = graph.num_calls * graph.launch_us
+        key = (graph.model, graph.graph, LAUNCH)
+        row = Row(
+            operator=LAUNCH,
+            module_path="",
+            source_line="",
+            engine="",
+            graph=graph.graph,
+            num_calls=graph.num_calls,
+            time_us=time_us,
+            share=time_us / self.device_us,
+            bound=LAUNCH,
+            flops=0,
+            hbm_bytes=0,
+        )
+        found[key] = _joined(found[key], row) if key in found else row
+
+
+def in_every_layer(module_path: str) -> str:
+    """A path with `*` for the numbers of layers.
+
+    >>> in_every_layer("model.layers.12.mlp.down")
+    'model.layers.*.mlp.down'
+    """
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", module_path)
+
+
+def _joined(one: Row, other: Row) -> Row:
+    """Two rows of one line; what the one that takes longer is bound by counts."""
+    longer = max(one, other, key=lambda row: row.time_us)
+    sums = {name: getattr(one, name) + getattr(other, name) for name in _SUMS}
+    return dataclasses.replace(longer, **sums)
+
+
+_SUMS = ("num_calls", "time_us", "share", "flops", "hbm_bytes")

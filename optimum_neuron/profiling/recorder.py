@@ -1,0 +1,229 @@
+"""From a recording of the runtime to a profile: each graph timed as an estimate times it, each call on one clock.
+
+with record("my model") as recorder:
+    model(**inputs)
+profile = recorder.profile()
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..compiler.memory import memory_need
+from ..errors import ConfigError, refusal
+from ..runtime.timeline import Recording, Track, recording
+from ..simulator.bands import band_of
+from ..simulator.clock import call_time, work_of_call
+from ..simulator.compiled import SERVED_AS, buckets_of, generates
+from ..simulator.constants import constants
+from ..simulator.graphs import kind_of_graph
+from ..simulator.machine import Machine, choose_machine
+from ..simulator.serving import prompt_host_s, token_host_s
+from ..simulator.work.record import GraphWork
+from .operators import operators_of
+from .profile import CallProfile, CoreProfile, GraphProfile, MachineRates, Profile
+from .schedule import RecordedCall, on_one_clock
+
+CLOCK = (
+    "one clock of host and cores: between calls it goes as this host's, measured; during calls as the simulated cores'"
+)
+UNCOUNTED = "not in it: operators on tensors of the torch device, graphs of torch.compile, and what other processes run"
+
+
+class Recorder:
+    """Executions of compiled programs, to be profiled; made by `record`."""
+
+    def __init__(self, name: str, executions: Recording, task: str | None) -> None:
+        self._name, self._executions, self._task = name, executions, task
+
+    def profile(self, *, notes: Sequence[str] = (), assumptions: Sequence[str] = ()) -> Profile:
+        """Time what was recorded so far.
+
+        Args:
+            notes: what else a reader should know.
+            assumptions: what the caller assumed.
+
+        Raises:
+            ConfigError: no compiled program ran.
+        """
+        if not self._executions:
+            raise ConfigError(
+                refusal(
+                    asked=f"a profile of {self._name}",
+                    found="no call of a compiled program",
+                    why="programs that this package compiles and loads are profiled: models of NeuronModelForX, traced "
+                    "modules; not operators on tensors of the torch device, nor graphs of torch.compile",
+                    do="run a compiled model in it, or see torch.neuron.compile_report() for graphs of torch.compile",
+                )
+            )
+        return _profile(self._name, list(self._executions), self._task, notes, assumptions)
+
+
+@contextlib.contextmanager
+def record(name: str = "this process", *, task: str | None = None) -> Iterator[Recorder]:
+    """Record every call of a compiled program in this process until the block ends.
+
+    Args:
+        name: what runs, for titles.
+        task: what the model is for, which decides the intervals of models of one forward; None where nobody says.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.profiling import record
+        from optimum_neuron.tracing import trace
+
+        model = trace(torch.nn.Linear(64, 32), torch.rand(3, 64), compiler_args="-O1")
+        with record("linear") as recorder:
+            model(torch.rand(3, 64))
+        profile = recorder.profile()
+        assert profile.simulated and profile.rows()[0].time_us > 0
+        ```
+    """
+    with recording() as executions:
+        yield Recorder(name, executions, task)
+
+
+def _profile(
+    name: str, executions: Recording, task: str | None, notes: Sequence[str], assumptions: Sequence[str]
+) -> Profile:
+    counts: dict[tuple[int, str], int] = {}
+    tracks: dict[int, Track] = {}
+    for track, done in executions:
+        tracks[track.number] = track
+        counts[track.number, done.graph] = counts.get((track.number, done.graph), 0) + 1
+    machines = {track.instance.name: choose_machine(track.instance.name) for track in tracks.values()}
+    keys = list(counts)
+    graphs = [
+        _graph(tracks[number], graph, counts[number, graph], machines[tracks[number].instance.name], task)
+        for number, graph in keys
+    ]
+    calls = _calls(executions, keys, graphs)
+    return Profile(
+        name=name,
+        machines=tuple(_rates(machine) for machine in machines.values()),
+        graphs=tuple(graphs),
+        calls=tuple(sorted(calls, key=lambda call: call.started_us)),
+        cores=tuple(_cores(tracks, calls, keys, machines)),
+        assumptions=(
+            *assumptions,
+            "work of the compiled graphs, timed as an estimate times it; each core runs one call at a time",
+            f"constants version {constants().version}, {constants().fitted_on}",
+            CLOCK,
+        ),
+        notes=(*notes, UNCOUNTED),
+    )
+
+
+def _graph(track: Track, graph: str, num_calls: int, machine: Machine, task: str | None) -> GraphProfile:
+    work = work_of_call(track.program, graph, track.auto_cast)
+    time = call_time(work, machine, track.program)
+    kind, metric = _class(track, graph, work, task)
+    band = band_of(kind, metric, machine.target, machine.constants)
+
+    def alone(step):  # type: ignore[no-untyped-def]
+        return call_time(GraphWork(name=graph, steps=(step,)), machine, track.program)
+
+    return GraphProfile(
+        model=track.model,
+        graph=graph,
+        instance=track.instance.name,
+        kind=kind,
+        num_calls=num_calls,
+        device_us=1e6 * time.total_s,
+        launch_us=1e6 * time.parts_s["launch"],
+        parts_us={part: 1e6 * seconds for part, seconds in time.parts_s.items()},
+        limited_by=time.limited_by,
+        path_us=1e6 * _host_s(track, graph, work, machine),
+        low=band.low,
+        high=band.high,
+        flops=work.total.product_flops,
+        hbm_bytes=work.total.hbm_bytes,
+        operators=operators_of(work, alone),
+    )
+
+
+def _class(track: Track, graph: str, work: GraphWork, task: str | None) -> tuple[str, str]:
+    """Class of model and quantity whose interval a call has, as an estimate of the program chooses them."""
+    if not generates(track.program):
+        return kind_of_graph(work, task), "latency_ms"
+    kind = "seq2seq" if buckets_of(track.program)["encode"] else "decoder"
+    return kind, "tpot_ms" if graph.startswith(("decode", "extend")) else "ttft_ms"
+
+
+def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> float:
+    """What the host adds to a call: preparing prompts and tokens of what is served, else copies."""
+    if not generates(track.program):
+        return work.total.host_bytes / machine.constants.copy_bytes_per_s
+    host = machine.constants.hosts[SERVED_AS.host]
+    if graph.startswith("encode"):
+        return 0.0  # the prompt's share is that of the first step
+    if graph.startswith(("prefill", "score")):
+        return prompt_host_s(host, machine.instance.value.family)
+    specs = track.program.graphs[graph].inputs.values()
+    return token_host_s(host, max(spec.shape[0] for spec in specs if spec.shape))
+
+
+def _calls(executions: Recording, keys: Sequence[tuple[int, str]], graphs: Sequence[GraphProfile]) -> list[CallProfile]:
+    index = {key: place for place, key in enumerate(keys)}
+    places = [index[track.number, done.graph] for track, done in executions]
+    seen = [
+        RecordedCall(
+            core_ids=tuple((track.instance.name, core) for core in track.core_ids),
+            device_us=graphs[place].device_us,
+            started_us=done.started_ns / 1e3,
+            ended_us=done.ended_ns / 1e3,
+        )
+        for (track, done), place in zip(executions, places, strict=True)
+    ]
+    threads = {thread: number for number, thread in enumerate(dict.fromkeys(done.thread for _, done in executions))}
+    return [
+        CallProfile(
+            graph=place,
+            core_ids=track.core_ids,
+            thread=threads[done.thread],
+            started_us=span.started_us,
+            ended_us=span.ended_us,
+            host_us=(done.ended_ns - done.started_ns) / 1e3,
+        )
+        for (track, done), place, span in zip(executions, places, on_one_clock(seen), strict=True)
+    ]
+
+
+def _cores(
+    tracks: Mapping[int, Track],
+    calls: Sequence[CallProfile],
+    keys: Sequence[tuple[int, str]],
+    machines: Mapping[str, Machine],
+) -> Iterator[CoreProfile]:
+    for instance, core_id in sorted({(t.instance.name, core) for t in tracks.values() for core in t.core_ids}):
+        here = [t for t in tracks.values() if t.instance.name == instance and core_id in t.core_ids]
+        numbers = {track.number for track in here}
+        own = [call for call in calls if keys[call.graph][0] in numbers]
+        needs = [memory_need(track.program, lnc=machines[instance].rates.num_physical) for track in here]
+        yield CoreProfile(
+            instance=instance,
+            core_id=core_id,
+            models=tuple(dict.fromkeys(track.model for track in here)),
+            num_calls=len(own),
+            busy_us=sum(call.ended_us - call.started_us for call in own),
+            hbm_bytes={
+                "weights": sum(need.weights for need in needs),
+                "kv_cache": sum(need.kv_cache for need in needs),
+                "scratch": sum(need.scratch for need in needs),
+                "code": needs[0].code,
+            },
+        )
+
+
+def _rates(machine: Machine) -> MachineRates:
+    rates = machine.rates
+    return MachineRates(
+        instance=machine.instance.value.name,
+        target=machine.target.name,
+        peak_flops_per_s=rates.peak_flops_per_s,
+        dma_bytes_per_s=rates.dma_bytes_per_s,
+        hbm_bytes_per_s=rates.hbm_bytes_per_s,
+        hbm_bytes=machine.hbm_bytes_per_core,
+    )

@@ -1,0 +1,64 @@
+"""The time of a graph is divided among its operators without a rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from optimum_neuron.profiling.operators import operators_of, overlap_of
+from optimum_neuron.simulator.clock import call_time, work_of_call
+from optimum_neuron.simulator.machine import choose_machine
+from optimum_neuron.simulator.work.record import GraphWork, Step, Work
+
+MACHINE = choose_machine("inf2.xlarge")
+
+
+@pytest.fixture(scope="module", params=["prefill_48", "decode_20"])
+def divided(request, model):
+    program = model.loaded.program
+
+    def time_of(step):
+        return call_time(GraphWork(name="one", steps=(step,)), MACHINE, program)
+
+    work = work_of_call(program, request.param, "none")
+    return operators_of(work, time_of), call_time(work, MACHINE, program), time_of
+
+
+def test_the_parts_are_the_whole(divided):
+    operators, whole, _ = divided
+    launch_us = 1e6 * whole.parts_s["launch"]
+    assert sum(one.time_us for one in operators) + launch_us == pytest.approx(1e6 * whole.total_s, rel=1e-12)
+    for engine in ("tensor", "vector", "dma", "link"):
+        parts = sum(getattr(one, f"{engine}_us") for one in operators)
+        assert parts == pytest.approx(1e6 * whole.parts_s[engine], rel=1e-12)
+
+
+def test_every_operator_has_its_engine_its_place_and_what_it_is_bound_by(divided):
+    operators, _, _ = divided
+    linear = [one for one in operators if one.operator == "aten.linear"]
+    assert {one.engine for one in linear} == {"tensor"} and all(one.bound in ("compute", "DMA") for one in linear)
+    assert all(one.source_line and one.module_path for one in linear)
+    assert {one.engine for one in operators if one.operator == "aten.embedding"} == {"dma"}
+    assert {(one.engine, one.bound) for one in operators if one.operator == "aten.silu"} == {("vector", "vector")}
+    assert all(one.time_us > 0 for one in operators)
+
+
+def test_transfers_hide_behind_products_of_others(divided):
+    _, _, time_of = divided
+    computes = time_of(Step(name="a", work=Work(tensor_cycles=28000)))
+    moves = time_of(Step(name="b", work=Work(weight_bytes=2_000_000)))
+    longest = max(computes.parts_s["tensor"], moves.parts_s["dma"])
+    both = computes.parts_s["tensor"] + moves.parts_s["dma"]
+    assert overlap_of([computes, moves]) == pytest.approx(longest / both)
+    assert overlap_of([computes]) == overlap_of([moves]) == overlap_of([]) == 1.0
+
+
+def test_unknown_operators_are_kept_without_a_time(divided):
+    _, _, time_of = divided
+    work = GraphWork(name="g", steps=(Step(name="aten.nonzero", work=Work(num_unknown=1), count=2),))
+    operators = operators_of(work, time_of)
+    assert [(one.is_unknown, one.bound, one.time_us) for one in operators] == [(True, "unknown", 0.0)] * 2
+
+
+def test_the_host_is_no_operator(divided):
+    operators, _, _ = divided
+    assert "host" not in {one.operator for one in operators}
