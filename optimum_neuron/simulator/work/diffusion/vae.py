@@ -1,0 +1,100 @@
+"""Autoencoders of latent diffusion, counted from their configuration: diffusers' `AutoencoderKL` (Rombach et al. 2022).
+
+walk_decoder(layers, config, batch=1, height=64, width=64)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..layers import Layers
+
+DEFAULTS: Mapping[str, Any] = {
+    "in_channels": 3,
+    "out_channels": 3,
+    "block_out_channels": (64,),
+    "layers_per_block": 1,
+    "latent_channels": 4,
+    "use_quant_conv": True,
+    "use_post_quant_conv": True,
+    "mid_block_add_attention": True,
+}
+"""What a configuration that leaves a field out means."""
+
+
+def scale_of(config: Mapping[str, Any]) -> int:
+    """Pixels for each latent, along an axis."""
+    return int(2 ** (len(config.get("block_out_channels", DEFAULTS["block_out_channels"])) - 1))
+
+
+def walk_decoder(layers: Layers, config: Mapping[str, Any], *, batch: int, height: int, width: int) -> None:
+    """Count latents to pictures; `height` and `width` are those of the latents."""
+    chosen = {**DEFAULTS, **config}
+    channels = tuple(reversed(chosen["block_out_channels"]))
+    latents, positions, last = chosen["latent_channels"], batch * height * width, channels[0]
+    if chosen["use_post_quant_conv"]:
+        layers.convolution(positions, latents, latents, kernel=1)
+    layers.convolution(positions, latents, last)
+    _middle(layers, last, batch, positions, attends=chosen["mid_block_add_attention"])
+    for index, made in enumerate(channels):
+        for _ in range(chosen["layers_per_block"] + 1):
+            _resnet(layers, last, made, positions)
+            last = made
+        if index < len(channels) - 1:
+            positions *= 4
+            layers.elementwise(positions * last)
+            layers.convolution(positions, last, last)
+    _end(layers, last, chosen["out_channels"], positions)
+
+
+def walk_encoder(layers: Layers, config: Mapping[str, Any], *, batch: int, height: int, width: int) -> None:
+    """Count pictures to latents; `height` and `width` are those of the latents."""
+    chosen = {**DEFAULTS, **config}
+    channels = tuple(chosen["block_out_channels"])
+    scale, latents, last = scale_of(chosen), 2 * chosen["latent_channels"], channels[0]
+    positions = batch * height * width * scale**2
+    layers.convolution(positions, chosen["in_channels"], last)
+    for index, made in enumerate(channels):
+        for _ in range(chosen["layers_per_block"]):
+            _resnet(layers, last, made, positions)
+            last = made
+        if index < len(channels) - 1:
+            positions //= 4
+            layers.convolution(positions, last, last)
+    _middle(layers, last, batch, positions, attends=chosen["mid_block_add_attention"])
+    _end(layers, last, latents, positions)
+    if chosen["use_quant_conv"]:
+        layers.convolution(positions, latents, latents, kernel=1)
+
+
+def _resnet(layers: Layers, channels_in: int, channels_out: int, positions: int) -> None:
+    made = positions * channels_out
+    layers.norm(positions * channels_in, 2 * channels_in)
+    layers.elementwise(positions * channels_in)
+    layers.convolution(positions, channels_in, channels_out)
+    layers.norm(made, 2 * channels_out)
+    layers.elementwise(made)
+    layers.convolution(positions, channels_out, channels_out)
+    if channels_in != channels_out:
+        layers.convolution(positions, channels_in, channels_out, kernel=1)
+    layers.elementwise(made, times=2)
+
+
+def _middle(layers: Layers, channels: int, batch: int, positions: int, *, attends: bool) -> None:
+    _resnet(layers, channels, channels, positions)
+    if attends:
+        rows = positions // batch
+        layers.norm(positions * channels, 2 * channels)
+        for _ in ("query", "key", "value"):
+            layers.linear(positions, channels, channels)
+        layers.attention(batch, rows, rows, channels)
+        layers.linear(positions, channels, channels)
+        layers.elementwise(positions * channels, times=2)
+    _resnet(layers, channels, channels, positions)
+
+
+def _end(layers: Layers, channels: int, channels_out: int, positions: int) -> None:
+    layers.norm(positions * channels, 2 * channels)
+    layers.elementwise(positions * channels)
+    layers.convolution(positions, channels, channels_out)
