@@ -64,7 +64,7 @@ def exclusive(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(
             refusal(
-                asked=f"claim simulated cores in {folder}",
+                asked=f"look at the claims of simulated cores in {folder}",
                 found=str(error),
                 why="a claim is a locked file there",
                 do="set OPTIMUM_NEURON_HOME to a folder that may be written",

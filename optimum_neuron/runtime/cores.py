@@ -113,7 +113,7 @@ def claim_cores(
     """
     require_core_count(instance, num_cores)
     allowed = allowed_cores(instance, environ)
-    folder = _folder(instance, environ)
+    folder = claims_folder(instance, environ)
     with PROCESS.alone(folder):
         if allowed.num_reserved is not None:
             allowed = _reserve(instance, folder, allowed, allowed.num_reserved, num_cores)
@@ -144,14 +144,15 @@ def held_cores(instance: InstanceSpec, *, environ: Mapping[str, str] = os.enviro
     Raises:
         ConfigError: the folder of the claims cannot be used.
     """
-    folder = _folder(instance, environ)
+    folder = claims_folder(instance, environ)
     if not folder.exists():
         return []
     with PROCESS.alone(folder):
         return core_files.read_rows(folder, range(instance.num_logical_cores()), PROCESS.own(folder))
 
 
-def _folder(instance: InstanceSpec, environ: Mapping[str, str]) -> Path:
+def claims_folder(instance: InstanceSpec, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where processes tell each other about the cores of an instance."""
     return (env.home(environ) / "cores" / instance.name).absolute()
 
 

@@ -222,13 +222,13 @@ class HbmLedger:
             ),
         ]
         lines = [["", "total", *(category.runtime_name for category in CATEGORIES.values())]]
-        lines += [[name, _size(_total(own)), *map(_size, _by_category(own).values())] for name, own in rows]
-        lines.append(["available", _size(self.capacity_bytes - _total(entries)), *("" for _ in CATEGORIES)])
+        lines += [[name, size_text(_total(own)), *map(size_text, _by_category(own).values())] for name, own in rows]
+        lines.append(["available", size_text(self.capacity_bytes - _total(entries)), *("" for _ in CATEGORIES)])
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         body = [" | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
         return "\n".join(
             [
-                f"HBM of core {self.core_id} of {self.target.name}, {_size(self.capacity_bytes)}, simulated:",
+                f"HBM of core {self.core_id} of {self.target.name}, {size_text(self.capacity_bytes)}, simulated:",
                 *(line.rstrip() for line in body),
             ]
         )
@@ -238,9 +238,9 @@ class HbmLedger:
 
     def _refused(self, entry: _Entry, missing: int, suggest: Callable[[int], str] | None) -> DeviceMemoryError:
         message = refusal(
-            asked=f"Failed to allocate {_size(entry.size_bytes)} "
+            asked=f"Failed to allocate {size_text(entry.size_bytes)} "
             f"(usage: {CATEGORIES[entry.category].runtime_name}) on {self.name}",
-            found=f"'{entry.owner}' needs {_size(missing)} more than is available",
+            found=f"'{entry.owner}' needs {size_text(missing)} more than is available",
             why="the models on a core share its HBM",
             do=suggest(missing) if suggest else self._advice(missing, entry.owner),
         )
@@ -264,8 +264,8 @@ class HbmLedger:
         enough = [(size, owner) for owner, size in sizes.items() if size >= missing and owner not in keeping]
         if enough:
             size, owner = min(enough)
-            return f"release '{owner}', which has {_size(size)} of this core, or ask for {_size(missing)} less"
-        return f"ask for {_size(missing)} less: a smaller batch, a shorter sequence or a narrower dtype"
+            return f"release '{owner}', which has {size_text(size)} of this core, or ask for {size_text(missing)} less"
+        return f"ask for {size_text(missing)} less: a smaller batch, a shorter sequence or a narrower dtype"
 
 
 def _total(entries: list[_Entry]) -> int:
@@ -283,8 +283,8 @@ def _by_owner(entries: list[_Entry]) -> dict[str, list[_Entry]]:
     return owners
 
 
-def _size(size_bytes: int) -> str:
-    """Bytes as the real runtime prints them."""
+def size_text(size_bytes: int) -> str:
+    """Bytes as the real runtime prints them: 1GB is 2**30 bytes."""
     for power, unit in ((30, "GB"), (20, "MB"), (10, "KB")):
         if size_bytes >= 2**power:
             return f"{size_bytes / 2**power:.3f}{unit}"

@@ -1,7 +1,6 @@
 """The devices of a simulated instance as tools show them: cores, memory, links, and the processes that hold cores.
 
-It knows what is visible between processes: who holds which core and for what. HBM charges are not; each process keeps
-its own (`runtime/hbm.py`).
+It knows what processes tell each other (`processes.py`): who holds which core, for what, and how much HBM.
 
     from optimum_neuron.hardware import INSTANCES
     from optimum_neuron.tools.devices import devices
@@ -15,9 +14,9 @@ import dataclasses
 import os
 from collections.abc import Mapping
 
-from ..hardware import INSTANCES, TARGETS, InstanceSpec
-from ..runtime.cores import held_cores
+from ..hardware import TARGETS, InstanceSpec
 from ..version import __version__
+from .processes import NeuronProcess, neuron_processes
 
 RUNTIME_VERSION = f"{__version__} (simulated)"
 """Where the real tools show the version of the Neuron runtime."""
@@ -37,6 +36,8 @@ class Process:
     """The cores of this device that it holds."""
     models: tuple[str, ...]
     """Names of the models on them."""
+    memory_bytes: int | None
+    """HBM of the device that it uses; None where it told nothing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,39 +62,32 @@ def devices(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) 
     Raises:
         ConfigError: the folder of the claims cannot be used.
     """
-    rows = held_cores(instance, environ=environ)
+    holders = neuron_processes(instance, environ=environ)
     per_device = TARGETS[instance.family].logical_cores_per_chip()
     found = []
     for index in range(instance.num_chips):
         core_ids = tuple(range(index * per_device, (index + 1) * per_device))
-        here = [row for row in rows if row["core_id"] in core_ids]
-        pids = dict.fromkeys(row["pid"] for row in here)
-        processes = []
-        for pid in pids:
-            own = [row for row in here if row["pid"] == pid]
-            processes.append(
-                Process(
-                    pid=pid,
-                    command=own[0]["command"],
-                    core_ids=tuple(dict.fromkeys(row["core_id"] for row in own)),
-                    models=tuple(dict.fromkeys(row["model"] for row in own if row["model"] is not None)),
-                )
-            )
         found.append(
             Device(
                 index=index,
                 core_ids=core_ids,
                 memory_bytes=instance.chip.hbm_bytes,
                 connected_to=_links(instance, index),
-                processes=tuple(processes),
+                processes=tuple(_on(holder, core_ids) for holder in holders if set(holder.core_ids) & set(core_ids)),
             )
         )
     return found
 
 
-def instances_in_use(*, environ: Mapping[str, str] = os.environ) -> list[InstanceSpec]:
-    """Simulated instances of which some process holds a core: each name has cores of its own."""
-    return [instance for instance in INSTANCES.values() if held_cores(instance, environ=environ)]
+def _on(holder: NeuronProcess, core_ids: tuple[int, ...]) -> Process:
+    hbm = holder.hbm_bytes(core_ids)
+    return Process(
+        pid=holder.pid,
+        command=holder.command,
+        core_ids=tuple(core for core in holder.core_ids if core in core_ids),
+        models=holder.models(core_ids),
+        memory_bytes=None if hbm is None else sum(hbm.values()),
+    )
 
 
 def _links(instance: InstanceSpec, index: int) -> tuple[int, ...] | None:

@@ -15,8 +15,10 @@ from typing import Any
 from ..cli.errors import run_guarded
 from ..cli.output import Out, to_json
 from ..cli.parser import NeuronParser
-from ..hardware import InstanceSpec, resolve_instance
-from .devices import RUNTIME_VERSION, Device, devices, instances_in_use
+from ..hardware import InstanceSpec
+from ..runtime.hbm import size_text
+from .devices import RUNTIME_VERSION, Device, devices
+from .processes import choose_instance, others_in_use
 
 _GIB = 2**30
 
@@ -42,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def show(out: Out) -> int:
-        instance = _chosen(options.instance, out)
+        instance = choose_instance(options.instance).value
+        if others := others_in_use(instance):
+            out.warning(f"processes hold cores of {', '.join(others)} too: pass --instance to see them")
         found = devices(instance)
         if options.json_output:
             print(to_json([_plain(instance, device) for device in found]), file=out.stdout)
@@ -51,19 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     return run_guarded(show, Out("json" if options.json_output else "human"), command=parser.prog)
-
-
-def _chosen(name: str | None, out: Out) -> InstanceSpec:
-    """The instance that was named, else the first in use; says which others are in use."""
-    from .. import env
-
-    used = instances_in_use()
-    named = name is not None or env.instance_type() is not None
-    chosen = used[0] if used and not named else resolve_instance(name).value
-    others = [instance.name for instance in used if instance is not chosen]
-    if others:
-        out.warning(f"processes hold cores of {', '.join(others)} too: pass --instance to see them")
-    return chosen
 
 
 def _plain(instance: InstanceSpec, device: Device) -> dict[str, Any]:
@@ -84,6 +75,7 @@ def _plain(instance: InstanceSpec, device: Device) -> dict[str, Any]:
                 "neuron_runtime_version": RUNTIME_VERSION,
                 "neuroncore_ids": process.core_ids,
                 "models": process.models,
+                "memory_used_bytes": process.memory_bytes,
             }
             for process in device.processes
         ],
@@ -101,7 +93,13 @@ def _table(out: Out, instance: InstanceSpec, found: Sequence[Device], *, wide: b
     if wide:
         titles.insert(2, ("NEURON", "CORE IDS"))
     if busy:
-        titles += [("", "PID"), ("", "COMMAND"), ("RUNTIME", "VERSION"), *([("", "MODELS")] if wide else [])]
+        titles += [
+            ("", "PID"),
+            ("", "COMMAND"),
+            ("RUNTIME", "VERSION"),
+            ("MEMORY", "USED"),
+            *([("", "MODELS")] if wide else []),
+        ]
     lines = [row for device in found for row in _rows(device, wide=wide, busy=busy)]
     widths = [max(map(len, column)) for column in zip(*zip(*titles, strict=True), *lines, strict=True)]
     rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
@@ -136,10 +134,11 @@ def _rows(device: Device, *, wide: bool, busy: bool) -> list[list[str]]:
             "NA" if process.pid is None else str(process.pid),
             process.command or "NA",
             RUNTIME_VERSION,
+            "NA" if process.memory_bytes is None else size_text(process.memory_bytes),
             *([f"{', '.join(process.models) or 'none yet'} on {_span(process.core_ids)}"] if wide else []),
         ]
         for process in device.processes
-    ] or [[""] * (4 if wide else 3)]
+    ] or [[""] * (5 if wide else 4)]
     return [[*(head if place == 0 else [""] * len(head)), *row] for place, row in enumerate(rows)]
 
 

@@ -12,11 +12,14 @@ import pytest
 from optimum_neuron import env
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime.cores import claim_cores
+from optimum_neuron.runtime.hbm import ledger
 from optimum_neuron.tools.devices import devices
 from optimum_neuron.tools.ls import main
 from tests.runtime.conftest import start  # noqa: F401  a fixture: another process that claims cores
+from tests.waiting import soon
 
 SMALL = INSTANCES["inf2.xlarge"]
+MICROCODE = 96 * 2**20
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +32,11 @@ def own_home(monkeypatch, tmp_path):
 def listed(capsys, *words):
     assert main(["--json-output", *words]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+def table(capsys, *words):
+    assert main(list(words)) == 0
+    return capsys.readouterr().out
 
 
 def test_idle_devices_have_the_documented_fields(capsys):
@@ -49,6 +57,7 @@ def test_another_process_and_its_model_are_listed_until_it_ends(capsys, start): 
     (process,) = device["neuron_processes"]
     assert process["pid"] == worker.pid and process["models"] == ["bert"] and process["neuroncore_ids"] == [0]
     assert "python" in process["command"] and process["neuron_runtime_version"].endswith("(simulated)")
+    assert soon(lambda: listed(capsys)[0]["neuron_processes"][0]["memory_used_bytes"]) == MICROCODE
     worker.kill()
     assert listed(capsys, "--instance", "inf2.xlarge")[0]["neuron_processes"] == []
 
@@ -62,11 +71,11 @@ def test_the_table(capsys):
 
 
 def test_the_table_with_processes(capsys):
-    with claim_cores(SMALL, model="bert"), claim_cores(SMALL, model="llama"):
-        assert main([]) == 0
-        narrow = capsys.readouterr().out
-        assert main(["--wide"]) == 0
-        wide = capsys.readouterr().out
+    with claim_cores(SMALL, model="bert"), claim_cores(SMALL, model="llama") as other:
+        weights = ledger(SMALL, other.core_ids[0]).charge("weights", 2**30, "llama")
+        narrow = soon(lambda: "1.188GB" in (shown := table(capsys)) and shown)
+        wide = table(capsys, "--wide")
+        weights.release()
     assert f"| {os.getpid()} " in narrow and "RUNTIME" in narrow and "llama" not in narrow
     assert "bert, llama on 0-1" in wide and "CORE IDS" in wide
 

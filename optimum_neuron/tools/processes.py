@@ -1,0 +1,97 @@
+"""The processes that hold cores of a simulated instance, with what each of them told last.
+
+from optimum_neuron.hardware import INSTANCES
+from optimum_neuron.tools.processes import neuron_processes
+
+for process in neuron_processes(INSTANCES["inf2.xlarge"]):
+    print(process.pid, process.core_ids, process.hbm_bytes())
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping
+
+from .. import env
+from ..core import Choice
+from ..hardware import INSTANCES, InstanceSpec, resolve_instance
+from ..runtime.core_files import Row
+from ..runtime.cores import claims_folder, held_cores
+from ..runtime.hbm import CATEGORIES
+from ..runtime.status import Status, read_status
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NeuronProcess:
+    """A process that holds cores of the instance."""
+
+    pid: int | None
+    """Its id; None where its record cannot be read."""
+    command: str | None
+    """Its command line."""
+    uses: tuple[Row, ...]
+    """Its claims, one row for each core and model, see `held_cores`."""
+    status: Status | None
+    """What it told last; None where nothing that can be read."""
+
+    @property
+    def core_ids(self) -> tuple[int, ...]:
+        """The cores that it holds, ascending."""
+        return tuple(sorted({use["core_id"] for use in self.uses}))
+
+    @property
+    def tag(self) -> str:
+        """Its name: NEURON_PROCESS_TAG, or else its id."""
+        return self.status.tag if self.status else str(self.pid or "unknown")
+
+    def models(self, core_ids: Collection[int]) -> tuple[str, ...]:
+        """Names of the models on some of its cores."""
+        names = (use["model"] for use in self.uses if use["core_id"] in core_ids)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+    def hbm_bytes(self, core_ids: Collection[int] | None = None) -> dict[str, int] | None:
+        """Its HBM by category on some of its cores, or on all; None where it told nothing."""
+        if self.status is None:
+            return None
+        cores = [core for core in self.status.cores if core_ids is None or core.core_id in core_ids]
+        owners = [used for core in cores for used in core.hbm_bytes.values()]
+        return {category: sum(used.get(category, 0) for used in owners) for category in CATEGORIES}
+
+
+def neuron_processes(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) -> list[NeuronProcess]:
+    """List the processes that hold cores of an instance, in the order of their first cores.
+
+    Raises:
+        ConfigError: the folder of the claims cannot be used.
+    """
+    folder = claims_folder(instance, environ)
+    uses: dict[int | None, list[Row]] = {}
+    for row in held_cores(instance, environ=environ):
+        uses.setdefault(row["pid"], []).append(row)
+    return [
+        NeuronProcess(
+            pid=pid,
+            command=rows[0]["command"],
+            uses=tuple(rows),
+            status=None if pid is None else read_status(folder, pid),
+        )
+        for pid, rows in uses.items()
+    ]
+
+
+def choose_instance(name: str | None, *, environ: Mapping[str, str] = os.environ) -> Choice[InstanceSpec]:
+    """The instance that was named, else the first one whose cores are held: each name has cores of its own.
+
+    Raises:
+        ConfigError: there is no such instance.
+    """
+    used = [instance for instance in INSTANCES.values() if held_cores(instance, environ=environ)]
+    if used and name is None and env.instance_type(environ) is None:
+        return Choice(value=used[0], reason="processes hold cores of it")
+    return resolve_instance(name, environ)
+
+
+def others_in_use(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Other instances whose cores processes hold."""
+    return [other.name for other in INSTANCES.values() if other is not instance and held_cores(other, environ=environ)]

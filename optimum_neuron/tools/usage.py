@@ -1,0 +1,182 @@
+"""What a process did between two of its statuses: utilization of each core, latencies, calls.
+
+Host and chip do not run at one speed, so busy time on the chip says nothing as a share of time on this host. The
+utilization here is that of the simulated clock: while a core executes, that clock goes on by the simulated time of the
+call; the rest of the time, in which a program prepares inputs, picks tokens or waits, counts as it was.
+
+    utilization = busy / (elapsed - executing + busy)
+
+with `busy` the simulated time of the calls on the core, `executing` the time that the host took to simulate them, and
+`elapsed` the time between the statuses. It is what an instance with this host would show, and cannot exceed 100 %.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from ..runtime.status import Status
+
+PERCENTILES = (0, 1, 25, 50, 75, 99, 100)
+"""Those of neuron-monitor."""
+
+_SILENT_S = 5.0
+"""A process that tells nothing for so long is suspended, or as good as that."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoreUse:
+    """What one core did, simulated."""
+
+    utilization_percent: float | None
+    """Share of time that it was busy; None while the time of its calls is not known yet."""
+    flops_per_s: float | None
+    """Operations each second of the simulated clock."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Calls:
+    """Calls of one entry point."""
+
+    model_id: int
+    """The model."""
+    core_ids: tuple[int, ...]
+    """The cores that a call takes."""
+    num_calls: int
+    """How many ended."""
+    host_us: float
+    """Measured time that the host took to simulate them."""
+    device_us: float | None
+    """Simulated time of one call."""
+    launch_us: float | None
+    """The part of it that starts the call."""
+    flops: float | None
+    """Operations of one call."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What one process did in a while."""
+
+    cores: Mapping[int, CoreUse]
+    """By core."""
+    calls: tuple[Calls, ...]
+    """Entry points that were called."""
+    errors: Mapping[str, int]
+    """Calls that failed, by outcome."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether the simulated time of every call is known."""
+        return all(calls.device_us is not None for calls in self.calls)
+
+    def latencies_s(self, *, launch: bool) -> dict[str, float] | None:
+        """Percentiles of the simulated time of a call; None where nothing ran, or the times are not known yet.
+
+        Args:
+            launch: with the part that starts a call.
+        """
+        if not self.calls or not self.timed:
+            return None
+        times = [(_latency_us(calls, launch=launch) / 1e6, calls.num_calls) for calls in self.calls]
+        return {f"p{percent}": percentile(times, percent) for percent in PERCENTILES}
+
+
+def usage_between(before: Status, after: Status) -> Usage:
+    """What a process did between two statuses."""
+    past = {(model.model_id, graph.name): graph for model in before.models for graph in model.graphs}
+    found = []
+    for model in after.models:
+        for graph in model.graphs:
+            old = past.get((model.model_id, graph.name))
+            num_calls = graph.num_calls - (old.num_calls if old else 0)
+            if num_calls > 0:
+                found.append(
+                    Calls(
+                        model_id=model.model_id,
+                        core_ids=model.core_ids,
+                        num_calls=num_calls,
+                        host_us=max(graph.host_us - (old.host_us if old else 0.0), 0.0),
+                        device_us=graph.device_us,
+                        launch_us=graph.launch_us,
+                        flops=graph.flops,
+                    )
+                )
+    elapsed_us = 1e6 * max(after.at_s - before.at_s, 0.0)
+    failed = {name: count - before.errors.get(name, 0) for name, count in after.errors.items()}
+    return Usage(
+        cores={
+            core.core_id: _core_use([calls for calls in found if core.core_id in calls.core_ids], elapsed_us)
+            for core in after.cores
+        },
+        calls=tuple(found),
+        # Those of a model that was closed are gone, so that the sum may have become smaller.
+        errors={name: count for name, count in failed.items() if count > 0},
+    )
+
+
+class Tracker:
+    """Follows the statuses of processes, for one reader.
+
+    Processes write a status about once a second. A reader that comes more often sees the same rates again, and no calls
+    that it has been told before.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[Status, Usage | None]] = {}
+
+    def update(self, statuses: Sequence[Status], now_s: float) -> dict[int, Usage]:
+        """What each process did since the last time, by id; those that are new are not in it yet.
+
+        Args:
+            statuses: what the processes tell now; others are forgotten.
+            now_s: the time now, by `time.monotonic`.
+        """
+        followed = {}
+        for status in statuses:
+            before, usage = self._last.get(status.pid, (status, None))
+            if status.at_s > before.at_s:
+                usage = usage_between(before, status)
+            elif usage is not None:
+                silent = now_s - status.at_s > _SILENT_S
+                idle = usage_between(status, status)
+                usage = idle if silent else dataclasses.replace(idle, cores=usage.cores)
+            followed[status.pid] = status, usage
+        self._last = followed
+        return {pid: usage for pid, (_, usage) in followed.items() if usage is not None}
+
+
+def percentile(times: Sequence[tuple[float, int]], percent: float) -> float:
+    """Nearest-rank percentile of values that occur several times each.
+
+    >>> from optimum_neuron.tools.usage import percentile
+    >>> percentile([(2.0, 1), (1.0, 3)], 75), percentile([(2.0, 1), (1.0, 3)], 76)
+    (1.0, 2.0)
+    """
+    rank = max(math.ceil(percent / 100 * sum(count for _, count in times)), 1)
+    for value, count in sorted(times):
+        rank -= count
+        if rank <= 0:
+            return value
+    raise AssertionError("a percentile of nothing")
+
+
+def _latency_us(calls: Calls, *, launch: bool) -> float:
+    assert calls.device_us is not None and calls.launch_us is not None
+    return calls.device_us if launch else calls.device_us - calls.launch_us
+
+
+def _core_use(calls: Sequence[Calls], elapsed_us: float) -> CoreUse:
+    busy_us = flops = 0.0
+    for call in calls:
+        if call.device_us is None or call.flops is None:
+            return CoreUse(utilization_percent=None, flops_per_s=None)
+        busy_us += call.num_calls * call.device_us
+        flops += call.num_calls * call.flops
+    # Calls of several threads on one core overlap on the host, and a call may have begun before the first status.
+    other_us = max(elapsed_us - sum(call.host_us for call in calls), 0.0)
+    clock_us = other_us + busy_us
+    if not clock_us:
+        return CoreUse(utilization_percent=0.0, flops_per_s=0.0)
+    return CoreUse(utilization_percent=100 * busy_us / clock_us, flops_per_s=1e6 * flops / clock_us)

@@ -1,0 +1,128 @@
+"""Utilization on the simulated clock, latencies, and what readers see that come often."""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+
+import pytest
+
+from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status
+from optimum_neuron.tools import usage
+from optimum_neuron.tools.usage import Calls, Tracker, Usage, percentile, usage_between
+
+
+def graph(num_calls, host_us, *, name="decode", device_us=2000.0):
+    known = device_us is not None
+    return GraphStatus(
+        name=name,
+        num_calls=num_calls,
+        host_us=float(host_us),
+        device_us=device_us,
+        launch_us=500.0 if known else None,
+        flops=1e9 if known else None,
+    )
+
+
+def status(at_s, *graphs, model_id=1, errors=None, cores=(0,), pid=7):
+    return Status(
+        pid=pid,
+        tag="chat",
+        at_s=at_s,
+        cores=tuple(CoreStatus(core_id=core, capacity_bytes=100, hbm_bytes={}) for core in (0, 1)),
+        models=(ModelStatus(model_id=model_id, name="llama", core_ids=cores, graphs=graphs),),
+        errors=errors or {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_calls", "host_us", "percent"),
+    [
+        # 1 s of which the host simulated half, 100 calls of 2 ms each on the core: 0.2 of 0.5 + 0.2 s.
+        (100, 500_000, 100 * 0.2 / 0.7),
+        (1, 1_000_000, 100.0),  # nothing else was done: busy throughout, however slow the host is
+        (1, 3_000_000, 100.0),  # a call that began before the first status
+        (0, 0, 0.0),
+        (500, 0, 50.0),  # a host that simulates in no time does not make the core busy for more than there is
+    ],
+)
+def test_utilization_is_of_the_simulated_clock(num_calls, host_us, percent):
+    found = usage_between(status(10.0, graph(5, 1000)), status(11.0, graph(5 + num_calls, 1000 + host_us)))
+    assert found.cores[0].utilization_percent == pytest.approx(percent)
+    assert found.cores[1].utilization_percent == 0.0
+
+
+def test_operations_are_of_the_same_clock():
+    found = usage_between(status(10.0), status(11.0, graph(100, 500_000)))
+    assert found.cores[0].flops_per_s == pytest.approx(100 * 1e9 / 0.7)
+
+
+def test_a_call_on_two_cores_keeps_both_busy():
+    found = usage_between(status(0.0), status(1.0, graph(1, 1e6), cores=(0, 1)))
+    assert [core.utilization_percent for core in found.cores.values()] == [100.0, 100.0]
+
+
+def test_what_is_not_timed_yet_is_unknown_and_not_zero():
+    found = usage_between(status(0.0), status(1.0, graph(1, 10, device_us=None)))
+    assert not found.timed and found.cores[0].utilization_percent is None and found.cores[0].flops_per_s is None
+    assert found.latencies_s(launch=True) is None
+    assert found.cores[1].utilization_percent == 0.0
+
+
+def test_a_model_that_was_loaded_again_counts_from_zero():
+    found = usage_between(status(0.0, graph(50, 9e5)), status(1.0, graph(3, 100), model_id=2))
+    assert [(calls.model_id, calls.num_calls, calls.host_us) for calls in found.calls] == [(2, 3, 100.0)]
+
+
+def test_latencies_are_percentiles_of_calls_not_of_graphs():
+    slow = graph(1, 10, name="prefill", device_us=9500.0)
+    found = usage_between(status(0.0), status(1.0, slow, graph(99, 10)))
+    total, device = found.latencies_s(launch=True), found.latencies_s(launch=False)
+    assert list(total) == ["p0", "p1", "p25", "p50", "p75", "p99", "p100"]
+    assert (total["p0"], total["p99"], total["p100"]) == (0.002, 0.002, 0.0095)
+    assert (device["p50"], device["p100"]) == (0.0015, 0.009)
+    assert usage_between(status(0.0, slow), status(1.0, slow)).latencies_s(launch=True) is None
+
+
+def test_errors_are_those_of_the_while():
+    before, after = {"incorrect_input": 2, "completed_with_err": 1}, {"incorrect_input": 5, "completed_with_err": 0}
+    assert usage_between(status(0.0, errors=before), status(1.0, errors=after)).errors == {"incorrect_input": 3}
+
+
+@pytest.mark.parametrize(("percent", "value"), [(0, 1.0), (1, 1.0), (50, 1.0), (51, 2.0), (99, 3.0), (100, 3.0)])
+def test_percentiles(percent, value):
+    assert percentile([(3.0, 1), (1.0, 2), (2.0, 1)], percent) == value
+
+
+def test_a_reader_that_comes_too_often_sees_rates_again_and_calls_once():
+    tracker = Tracker()
+    first, second = status(10.0, graph(0, 0)), status(11.0, graph(100, 500_000))
+    assert tracker.update([first], 10.5) == {}
+    assert tracker.update([first], 10.7) == {}
+    (found,) = tracker.update([second], 11.2).values()
+    assert found.calls and found.cores[0].utilization_percent == pytest.approx(28.57, abs=0.01)
+    (again,) = tracker.update([second], 11.4).values()
+    assert again.calls == () and again.cores == found.cores and again.latencies_s(launch=True) is None
+
+
+def test_a_process_that_is_silent_is_idle_and_one_that_is_gone_is_forgotten():
+    tracker = Tracker()
+    tracker.update([status(10.0)], 10.0)
+    busy = status(11.0, graph(100, 500_000))
+    tracker.update([busy], 11.0)
+    (silent,) = tracker.update([busy], 17.0).values()
+    assert silent.cores[0].utilization_percent == 0.0
+    assert tracker.update([], 18.0) == {} and tracker.update([busy], 19.0) == {}
+
+
+def test_processes_are_followed_apart():
+    tracker = Tracker()
+    tracker.update([status(10.0, pid=1), status(10.0, pid=2)], 10.0)
+    found = tracker.update([status(11.0, graph(1, 1e6), pid=1), status(11.0, pid=2)], 11.0)
+    assert {pid: use.cores[0].utilization_percent for pid, use in found.items()} == {1: 100.0, 2: 0.0}
+
+
+def test_the_examples_run_and_the_parts_are_frozen():
+    outcome = doctest.testmod(usage)
+    assert outcome.attempted and not outcome.failed
+    assert all(dataclasses.fields(kind) and kind.__dataclass_params__.frozen for kind in (Calls, Usage))
