@@ -24,7 +24,8 @@ class _Step:
     function: HostFunction
     arguments: tuple[int, ...]
     results: tuple[int, ...]
-    name: str
+    unused: tuple[int, ...]
+    """Values that no later step needs: their memory serves the next ones while it is in the CPU's caches."""
 
 
 @dataclasses.dataclass
@@ -74,6 +75,8 @@ class Executor:
             results = step.function([values[slot] for slot in step.arguments])
             for slot, result in zip(step.results, results, strict=True):
                 values[slot] = result
+            for slot in step.unused:
+                values[slot] = None
         return {name: values[slot] for name, slot in plan.outputs.items()}
 
     def trace(
@@ -144,11 +147,13 @@ def _plan(
 
     inputs = [slot(f"input:{name}") for name in graph.inputs]
     states = [slot(f"state:{name}") for name in program.states]
-    steps = [
-        _Step(
-            functions[call.subprogram], tuple(map(slot, call.inputs)), tuple(map(slot, call.outputs)), call.subprogram
-        )
-        for call in graph.calls
-    ]
+    calls = [(functions[c.subprogram], tuple(map(slot, c.inputs)), tuple(map(slot, c.outputs))) for c in graph.calls]
     outputs = {name: slot(value) for name, value in graph.outputs.items()}
-    return _Plan(template, inputs, states, steps, outputs)
+    kept = set(outputs.values())
+    kept.update(slot for slot, value in enumerate(template) if value is not None)
+    steps = []
+    for function, arguments, results in reversed(calls):
+        unused = tuple({*arguments, *results} - kept)
+        kept.update(unused)
+        steps.append(_Step(function, arguments, results, unused))
+    return _Plan(template, inputs, states, steps[::-1], outputs)

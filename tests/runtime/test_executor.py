@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -122,6 +124,28 @@ def test_a_refused_call_leaves_the_state(executor):
     with pytest.raises(ShapeError):
         executor.run("graph", [torch.zeros(9, 4), torch.zeros(1, 4)], state)
     assert all(not tensor.any() for tensor in state)
+
+
+def test_intermediate_values_live_until_their_last_use(stack):
+    inputs_ = {"x": spec(2, 4), "y": spec(1, 4)}
+    program = compile_module(stack, inputs_, states={f"total.{i}": spec(2, 4) for i in range(3)}).program
+    made: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+
+    def watched(function):
+        def call(arguments):
+            alive.append(sum(one() is not None for one in made))
+            results = function(arguments)
+            made.extend(map(weakref.ref, results))
+            return results
+
+        return call
+
+    functions = {name: watched(aten_function(one.body)) for name, one in program.subprograms.items()}
+    executor = Executor(program, functions, weights_of(program, stack))
+    (found,) = executor.run(next(iter(program.graphs)), inputs(0), executor.new_state()).values()
+    assert len(alive) >= 4 and max(alive) == 1, "each call reads the result of the one before"
+    assert [one() for one in made if one() is not None] == [found]
 
 
 def test_weights_are_used_where_they_are(stack):

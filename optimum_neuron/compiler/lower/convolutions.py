@@ -115,9 +115,25 @@ def fuse(body: fx.GraphModule, weight_positions: Collection[int]) -> None:
         fused = fused_convolution(node)
         bias = fused.bias if fused.norm is None else fused.norm.args[2]
         with body.graph.inserting_before(fused.last):
-            arguments = (fused.x, fused.weight, bias, fused.other, *fused.where, fused.relu)
+            arguments = (fused.x, fused.weight, bias, fused.other, *fused.where, fused.relu, False)
             replacement = body.graph.call_function(_OPERATOR, arguments)
         replacement.meta = dict(fused.last.meta)
         fused.last.replace_all_uses_with(replacement)
     body.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+    for node in body.graph.nodes:
+        if node.target == _OPERATOR and _is_last_to_read(node, node.args[3]):
+            node.update_arg(len(node.args) - 1, True)
     body.recompile()
+
+
+def _is_last_to_read(node: fx.Node, other: Any) -> bool:
+    """Whether the addend is a convolution's result that is read by nobody but what `node` depends on."""
+    if not isinstance(other, fx.Node) or other.target != _OPERATOR:
+        return False
+    before: set[fx.Node] = set()
+    waiting = [argument for argument in node.all_input_nodes if argument is not other]
+    while waiting:
+        if (found := waiting.pop()) not in before and found is not other:
+            before.add(found)
+            waiting += found.all_input_nodes
+    return all(user is node or user in before for user in other.users)

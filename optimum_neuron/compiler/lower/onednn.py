@@ -6,7 +6,7 @@ gained another 8 to 30 %. Inductor has both calls, but only for weights that are
 the operators defined here are free of that condition.
 
     torch.ops.neuron_host.linear(x, weight_OI, bias_O)
-    torch.ops.neuron_host.convolution(x, weight, bias, other, stride, padding, dilation, groups, relu)
+    torch.ops.neuron_host.convolution(x, weight, bias, other, stride, padding, dilation, groups, relu, reuse_other)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
 _LIBRARY.define("linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
 _LIBRARY.define(
     "convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? other, int[] stride, int[] padding, int[] dilation, "
-    "int groups, bool relu) -> Tensor"
+    "int groups, bool relu, bool reuse_other) -> Tensor"
 )
 
 LINEAR = torch.ops.neuron_host.linear.default
@@ -52,8 +52,12 @@ def _convolution(
     dilation: list[int],
     groups: int,
     relu: bool,
+    reuse_other: bool,
 ) -> torch.Tensor:
-    """`other` is added to the result, and then relu taken, in the kernel that computes it."""
+    """`other` is added to the result, and then relu taken, in the kernel that computes it.
+
+    `reuse_other` promises that nobody reads `other` afterwards, so compiled code writes the result into its memory.
+    """
     call = torch.ops.mkldnn._convolution_pointwise
     after: tuple[Any, ...] = ("relu" if relu else "none", [], "")
     x = x.contiguous(memory_format=torch.channels_last)
@@ -74,6 +78,7 @@ def _convolution_shape(
     dilation: list[int],
     groups: int,
     relu: bool,
+    reuse_other: bool,
 ) -> torch.Tensor:
     result = torch.ops.aten.convolution(x, weight, bias, stride, padding, dilation, False, [0, 0], groups)
     return result.contiguous(memory_format=torch.channels_last)
@@ -96,11 +101,20 @@ def register_lowerings() -> None:
 
     @lowering.register_lowering(CONVOLUTION, type_promotion_kind=None)
     def convolution(
-        x: Any, weight: Any, bias: Any, other: Any, stride: Any, padding: Any, dilation: Any, groups: int, relu: bool
+        x: Any,
+        weight: Any,
+        bias: Any,
+        other: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+        relu: bool,
+        reuse_other: bool,
     ) -> Any:
         where = (padding, stride, dilation, groups)
         after: tuple[Any, ...] = ("relu" if relu else "none", [], "")
         if other is None:
             return TensorBox.create(mkldnn_ir.ConvolutionUnary.create(x, weight, bias, *where, *after))
-        result = mkldnn_ir.ConvolutionBinary.create(x, other, weight, bias, *where, "add", 1.0, *after)
-        return TensorBox.create(result)
+        kernel = mkldnn_ir.ConvolutionBinaryInplace if reuse_other else mkldnn_ir.ConvolutionBinary
+        return TensorBox.create(kernel.create(x, other, weight, bias, *where, "add", 1.0, *after))

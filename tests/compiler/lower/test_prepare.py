@@ -13,6 +13,7 @@ from optimum_neuron.compiler.lower.aten import aten_function
 from optimum_neuron.compiler.lower.choose import CpuFeatures, probe_compiler
 from optimum_neuron.compiler.lower.convolutions import fuse
 from optimum_neuron.compiler.lower.lower import lower
+from optimum_neuron.compiler.lower.onednn import CONVOLUTION
 from optimum_neuron.compiler.lower.prepare import NOTHING, Preparation, find, plan_preparations
 from optimum_neuron.exporters.validate import compare
 from optimum_neuron.runtime.executor import Executor
@@ -111,6 +112,36 @@ def test_what_is_written_later_is_read_where_it_was():
     x, w = torch.randn(1, 4, 5, 5), torch.randn(4, 4, 1, 1)
     fuse(body, [one.targets[0] for one in find(body, PLAIN)])
     torch.testing.assert_close(body(x, w)[0], function(x.clone(), w))
+
+
+def reuses(function, *shapes):
+    """Whether each convolution writes over what it adds."""
+    body = body_of(function, *(spec(*shape) for shape in shapes))
+    fuse(body, [one.targets[0] for one in find(body, PLAIN)])
+    return [node.args[-1] for node in body.graph.nodes if node.target == CONVOLUTION]
+
+
+def test_a_sum_is_written_over_an_addend_that_nobody_reads_later():
+    shapes = (1, 4, 5, 5), (4, 4, 1, 1), (4, 4, 1, 1), (4, 4, 1, 1)
+
+    def residual(x, u, v, w):
+        y = F.relu(F.conv2d(x, u))
+        return F.conv2d(F.relu(F.conv2d(y, v)), w) + y
+
+    assert reuses(residual, *shapes) == [False, False, True]
+    assert reuses(lambda x, u, v, w: F.conv2d(F.conv2d(x, v), w) + x, *shapes) == [False, False], "the caller's"
+
+    def read_later(x, u, v, w):
+        y = F.conv2d(x, u)
+        return (F.conv2d(x, w) + y) * y
+
+    assert reuses(read_later, *shapes) == [False, False]
+
+    def read_by_another(x, u, v, w):
+        y = F.conv2d(x, u)
+        return (F.conv2d(x, w) + y) * F.conv2d(y, v)
+
+    assert not any(reuses(read_by_another, *shapes))
 
 
 def test_training_statistics_are_not_folded():
