@@ -5,7 +5,6 @@ transformers' own `pipeline(task, model=neuron_model, tokenizer=...)` works as w
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,8 +86,6 @@ def pipeline(
         ModelError: the task is unknown, or there is no tokenizer or processor.
         NeuronError: the model cannot be exported or loaded.
     """
-    import transformers
-
     from .. import modeling
     from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS
     from ..modeling.loading import EXPORT_OPTIONS, NeuronModel
@@ -113,24 +110,39 @@ def pipeline(
         "feature_extractor": feature_extractor,
         "processor": processor,
     }
+    return _assembled(name, loaded, _parts(name, loaded, given), options)
+
+
+def _parts(name: str, model: NeuronModel, given: dict[str, Any]) -> dict[str, Any]:
+    """Tokenizer and processors: those that are given, and what else the pipeline needs out of the model's folder."""
     parts = {kind: part for kind, part in given.items() if part is not None}
     for kind in _NEEDS.get(name, ("tokenizer",)):
         part = parts.get(kind)
         if part is None or isinstance(part, (str, Path)):
-            parts[kind] = _load(kind, Path(part) if part else loaded.source_folder)
+            parts[kind] = _load(kind, Path(part) if part else model.source_folder)
             if part is None:
-                _fit(parts[kind], loaded)
-    if "feature_extractor" in parts:
-        _require_rate(parts["feature_extractor"], loaded)
+                _fit(parts[kind], model)
+    return parts
+
+
+def _assembled(name: str, model: NeuronModel, parts: dict[str, Any], options: dict[str, Any]) -> Pipeline:
+    """transformers' pipeline, or one of this package where transformers has none."""
+    import transformers
+
     if name == "question-answering":
         from .question_answering import QuestionAnsweringPipeline
 
-        return QuestionAnsweringPipeline(model=loaded, **parts, **options)
+        return QuestionAnsweringPipeline(model=model, **parts, **options)
     if plain_name(name) in TEXT_TO_TEXT:
         from .text_to_text import TextToTextPipeline
 
-        return TextToTextPipeline(model=loaded, task=name, **parts, **options)
-    return transformers.pipeline(name, model=loaded, **parts, **options)
+        return TextToTextPipeline(model=model, task=name, **parts, **options)
+    if "feature_extractor" in parts:
+        from . import recordings
+
+        recordings.require_rate(parts["feature_extractor"], model)
+        options = {"pipeline_class": recordings.PIPELINES[name], **options}
+    return transformers.pipeline(name, model=model, **parts, **options)
 
 
 def plain_name(name: str) -> str:
@@ -203,22 +215,6 @@ def _require_task(served: Task, model: NeuronModel) -> None:
                 found=f"a model for {task}",
                 why=f"the pipeline reads results of {served.model_class}",
                 do=f"pass a model that was exported for {served.name}",
-            )
-        )
-
-
-def _require_rate(extractor: Any, model: NeuronModel) -> None:
-    """Refuse to hand recordings of one sampling rate to a model that was trained on another."""
-    path = model.source_folder / "preprocessor_config.json"
-    trained = json.loads(path.read_text()).get("sampling_rate") if path.is_file() else None
-    found = getattr(extractor, "sampling_rate", None)
-    if None not in (trained, found) and trained != found:
-        raise ConfigError(
-            refusal(
-                asked=f"a feature extractor for {found} samples per second",
-                found=f"the model's own is for {trained}",
-                why="at another rate the same sound looks like another one",
-                do=f"resample recordings to {trained}, and leave feature_extractor out",
             )
         )
 

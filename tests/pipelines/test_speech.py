@@ -11,6 +11,7 @@ import pytest
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForSpeechSeq2Seq
+from transformers.utils import is_torchaudio_available
 
 from optimum_neuron import NeuronModelForCTC, NeuronModelForSpeechSeq2Seq, pipeline
 from optimum_neuron.errors import ConfigError, ModelError
@@ -105,6 +106,19 @@ def test_a_feature_extractor_of_another_rate_is_refused(folder, model):
     other = transformers.Wav2Vec2FeatureExtractor(sampling_rate=8000)
     with pytest.raises(ConfigError, match="8000 samples per second"):
         pipeline(TASK, model, parts(folder)["tokenizer"], feature_extractor=other)
+
+
+@pytest.mark.parametrize("key", ["raw", "array"])
+def test_a_recording_of_another_rate_is_refused(folder, model, key):
+    """Where torchaudio is installed, transformers resamples."""
+    if is_torchaudio_available():
+        pytest.skip("torchaudio is installed")
+    ours = pipeline(TASK, model, **parts(folder))
+    sound = {key: recording(0.3)["raw"], "sampling_rate": 8000}
+    with pytest.raises(ConfigError, match="a recording of 8000 samples per second: the model hears 16000"):
+        ours(sound, **OPTIONS)
+    with pytest.raises(ConfigError, match="resample recordings to 16000"):
+        ours([recording(0.3), dict(sound)], **OPTIONS)
 
 
 def test_times_of_words(folder, model):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from transformers.utils import is_torchaudio_available
 
 from optimum_neuron import modeling, pipeline
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
@@ -118,10 +119,10 @@ def test_answers_are_those_of_the_original_and_nothing_is_warned_of(name, checkp
         ours = pipeline(name, folder, export=True, **shapes(name))
     assert not [record.getMessage() for record in caplog.records if "not supported" in record.getMessage()]
     assert type(ours.model).__name__ == task.model_class
-    assert type(ours).__module__.startswith("transformers.pipelines")
     parts = {kind: getattr(ours, kind) for kind in ("tokenizer", "image_processor", "feature_extractor")}
     original = getattr(transformers, task.auto_class).from_pretrained(folder)
     theirs = transformers.pipeline(name, model=original, **{k: v for k, v in parts.items() if v is not None})
+    assert isinstance(ours, type(theirs))
     for given, options in inputs:
         assert plain(ours(given, **options)) == pytest.approx(plain(theirs(given, **options)), abs=1e-4)
 
@@ -236,6 +237,11 @@ def test_a_recording_at_another_sampling_rate_is_refused(checkpoint):
     slow = transformers.Wav2Vec2FeatureExtractor(sampling_rate=8000)
     with pytest.raises(ConfigError, match="for 8000 samples per second: the model's own is for 16000"):
         pipeline("audio-classification", folder, feature_extractor=slow, export=True, **shapes_of)
+    run = pipeline("audio-classification", folder, export=True, **shapes_of)
+    assert len(run({"raw": RECORDING, "sampling_rate": 16_000})) == 3
+    if not is_torchaudio_available():
+        with pytest.raises(ConfigError, match="a recording of 44100 samples per second: the model hears 16000"):
+            run({"array": RECORDING, "sampling_rate": 44_100})
 
 
 def test_a_loaded_model_takes_no_late_options_and_no_other_task(checkpoint):
