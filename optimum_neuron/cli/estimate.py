@@ -21,6 +21,7 @@ _SHAPES = ("height", "width", "num_channels", "image_size", "num_choices", "audi
 _OPTIONS = (
     *("instance", "batch_size", "sequence_length", "output_length", "tensor_parallel_size", "data_parallel_size"),
     *("concurrency", "dtype", "auto_cast", "sdk", "stack", "price", "task", *_SHAPES),
+    *("num_inference_steps", "guidance_scale", "data_parallel_mode"),
     *("trust_remote_code", "subfolder", "revision", "cache_dir"),
 )
 _UNITS = {
@@ -50,7 +51,11 @@ class EstimateCommand(Command):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         """Declare the model, the request, the machine, and what to compare."""
-        parser.add_argument("model", metavar="MODEL_OR_DIR", help="folder, id on the Hub, exported folder or NEFF file")
+        parser.add_argument(
+            "model",
+            metavar="MODEL_OR_DIR",
+            help="folder, id on the Hub, pipeline of diffusers, exported folder or NEFF file",
+        )
         request = parser.add_argument_group("request")
         request.add_argument(
             "--batch",
@@ -78,6 +83,21 @@ class EstimateCommand(Command):
         request.add_argument("--task", help="what the model is for (default: from its config)")
         for name in _SHAPES:
             request.add_argument(f"--{name}", type=positive_int, metavar="N", help="as in export neuron")
+        pictures = parser.add_argument_group("diffusion pipelines")
+        pictures.add_argument(
+            "--num_inference_steps", type=positive_int, metavar="N", help="denoising steps (default: the pipeline's)"
+        )
+        pictures.add_argument(
+            "--guidance_scale",
+            type=float,
+            metavar="X",
+            help="weight of the prompt; 1 or less: steps run once (default: the pipeline's)",
+        )
+        pictures.add_argument(
+            "--data_parallel_mode",
+            choices=("unet", "transformer", "none"),
+            help="what runs the halves of guidance on two cores; none: in one batch (default: two where there are)",
+        )
         machine = parser.add_argument_group("machine")
         machine.add_argument("--instance", metavar="NAME", help="instance or family, for example inf2.48xlarge")
         machine.add_argument(
@@ -157,6 +177,12 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
         for name, value in data["hbm_bytes"].items()
     ]
     out.table(memory, ("category", "size", "of the core"), title="HBM of one core, simulated")
+    out.text()
+    engines = [
+        {"graph": graph, **{engine: cell(time) for engine, time in parts.items()}}
+        for graph, parts in data["parts_ms"].items()
+    ]
+    out.table(engines, tuple(engines[0]), title="time of each engine in one run, ms, simulated")
     out.text()
     for graph, least in data["bounds_ms"].items():
         out.text(f"bound, not an estimate: {graph} takes at least {least:.4g} ms by documented peaks")

@@ -15,7 +15,7 @@ from ..errors import ModelError, nearest, refusal
 from .tasks import TASKS, task_of, tasks_of
 
 _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.neuron"]
-_CONFIGURATION = ["*config*.json", "modules.json", "*.py"]
+_CONFIGURATION = ["*config*.json", "model_index.json", "modules.json", "*.py"]
 """What decides a program: configurations of model, processors and generation, and code."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..compiler.ir import Program
     from ..configuration import CompileConfig
     from ..exporters.source import ModelSource
+    from .diffusion.source import Pipeline
 
 DEFAULT_AUTO_CAST: AutoCast = "matmul"
 """Of models of one forward in float32: published measurements use it."""
@@ -58,7 +59,8 @@ def estimate(
     """Estimate time, memory and money of a model on an instance. Every number is simulated.
 
     Args:
-        model: folder or id of a model, exported folder, NEFF file, transformers configuration, or torch module.
+        model: folder or id of a model or of a diffusion pipeline, exported folder, NEFF file, transformers
+            configuration, or torch module.
         instance: instance or family; None as elsewhere in this package.
         batch_size: rows of a run, or of a decode step.
         sequence_length: tokens of a row; of a decoder prompt and answer together.
@@ -72,7 +74,8 @@ def estimate(
         stack: serving stack, see `stacks.STACKS`; None for the usual one.
         price: US dollars for an hour of the instance; None for the published on-demand price.
         example_inputs: arguments of a torch module's forward; real or on the meta device.
-        **options: shapes of `main_export` such as `height`, and where to find the model.
+        **options: shapes of `main_export` such as `height`, those of pictures (`num_inference_steps`,
+            `guidance_scale`, `data_parallel_mode`), and where to find the model.
 
     Returns:
         Quantities with 80 % intervals, memory, bounds, assumptions.
@@ -107,10 +110,17 @@ def estimate(
         stack=stack,
     )
     if hasattr(model, "forward") and hasattr(model, "parameters"):
+        _require_no_options(options, "a torch module")
         return _module_estimate(model, example_inputs, request, machine)
     if isinstance(model, (str, Path)) and _is_compiled(Path(model)):
+        _require_no_options(options, "a compiled model")
         program, config, name = _read_compiled(Path(model))
         return program_estimate(program, config, request, machine, name=name)
+    if isinstance(model, (str, Path)) and (pipeline := _pipeline_of(model, options)) is not None:
+        from .diffusion.estimate import diffusion_estimate
+
+        asked = {key: value for key, value in options.items() if key not in SOURCE_OPTIONS}
+        return diffusion_estimate(pipeline, request, machine, asked)
     source = source_of(model, options)
     where = {key: options.pop(key) for key in SOURCE_OPTIONS if key in options}
     return _config_estimate(source, request, machine, options, trust_remote_code=where.get("trust_remote_code", False))
@@ -344,11 +354,43 @@ def _module_estimate(
     )
 
 
+def _require_no_options(options: Mapping[str, Any], what: str) -> None:
+    """Refuse keywords that nobody would read.
+
+    Raises:
+        ConfigError: at least one was given; all are named.
+    """
+    if unread := [f"{name}={value!r}" for name, value in options.items() if name not in SOURCE_OPTIONS]:
+        raise ConfigError(
+            refusal(
+                asked=", ".join(unread),
+                found=what,
+                why="its shapes are its own, and an option that nobody reads would be ignored in silence",
+                do="leave them out",
+            )
+        )
+
+
+def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | None:
+    """The diffusion pipeline that a name stands for; None where it is anything else."""
+    from ..exporters.source import find_folder
+    from .diffusion.source import is_pipeline, read_pipeline, require_no_component
+
+    where = {key: options[key] for key in SOURCE_OPTIONS if key in options and key != "trust_remote_code"}
+    folder = find_folder(model, with_weights=False, **where)
+    if is_pipeline(folder):
+        return read_pipeline(folder, name=str(model))
+    require_no_component(folder)
+    return None
+
+
 def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
+    """Where a model's configuration is; weights are not downloaded."""
     from ..exporters.source import ModelSource, load_source
 
     if isinstance(model, (str, Path)):
-        return load_source(model, **{key: options[key] for key in SOURCE_OPTIONS if key in options})
+        where = {key: options[key] for key in SOURCE_OPTIONS if key in options}
+        return load_source(model, with_weights=False, **where)
     if not hasattr(model, "get_text_config"):
         raise ConfigError(
             refusal(

@@ -47,8 +47,9 @@ SURFACE = {
     "estimate": [
         *OUTPUT,
         *("--audio_sequence_length", "--auto_cast", "--batch", "--batch_size", "--cache_dir", "--compare"),
-        *("--concurrency", "--data_parallel_size", "--dtype", "--height", "--image_size", "--instance"),
-        *("--nb_max_frames", "--num_channels", "--num_choices", "--optimize", "--output_length", "--price"),
+        *("--concurrency", "--data_parallel_mode", "--data_parallel_size", "--dtype", "--guidance_scale", "--height"),
+        *("--image_size", "--instance", "--nb_max_frames", "--num_channels", "--num_choices", "--num_inference_steps"),
+        *("--optimize", "--output_length", "--price"),
         *("--revision", "--sdk", "--sequence_length", "--stack", "--subfolder", "--task"),
         *("--tensor_parallel_size", "--trust-remote-code", "--width", "MODEL_OR_DIR"),
     ],

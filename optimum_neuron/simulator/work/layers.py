@@ -40,6 +40,8 @@ class Layers:
     """Of the whole model."""
     local_parameters: int = 0
     """Those that one core keeps."""
+    largest_bytes: int = 0
+    """Bytes of the largest value between layers."""
     steps: list[Step] = dataclasses.field(default_factory=list)
     """What was counted so far."""
 
@@ -159,4 +161,5 @@ class Layers:
 
     def _spilled(self, elements: int) -> int:
         size_bytes = elements * self.element_bytes
+        self.largest_bytes = max(self.largest_bytes, size_bytes)
         return 2 * size_bytes if size_bytes > SBUF_BYTES else 0

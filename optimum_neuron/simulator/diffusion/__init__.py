@@ -1,0 +1,8 @@
+"""Estimates of diffusion pipelines, from the configurations in a pipeline's folder.
+
+    source.py     model_index.json and the components' configurations; which pipelines and components are counted
+    plan.py       a request for pictures: which component runs how often, with what work
+    estimate.py   time, memory and money of a plan
+
+diffusers is not needed, and no weight is read. Work is counted in `simulator.work.diffusion`.
+"""

@@ -1,0 +1,206 @@
+"""Estimate of a diffusion pipeline: a picture is its text encoders, every denoising step, and the decoder.
+
+diffusion_estimate(pipeline, request, machine, {"num_inference_steps": 20})
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ...core import Choice
+from ...errors import DeviceMemoryError, refusal
+from ...hardware import legal_core_counts
+from ..bands import band_of
+from ..constants import Constants, CoreConstants
+from ..decoders import DecoderRequest
+from ..device_time import CoreRates, DeviceTime, device_time
+from ..machine import Machine, choose_copies
+from ..quantity import Estimate, Quantity
+from .plan import PicturePlan, PictureRequest, plan_pictures, written_out
+from .request import choose_layout, picture_request, plan_memory
+from .source import Pipeline
+
+LOOP_HOST = "vllm"
+"""Serving stack whose host time for each token a denoising step is taken to have: one call from a Python loop."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PictureTimes:
+    """Simulated times of a plan."""
+
+    total_s: float
+    """Of a request."""
+    device: Mapping[str, DeviceTime] = dataclasses.field(hash=False)
+    """One run of each component on the device."""
+
+
+def picture_times(
+    plan: PicturePlan, rates: CoreRates, fitted: CoreConstants, constants: Constants, *, num_chips: int = 1
+) -> PictureTimes:
+    """Time a plan.
+
+    Args:
+        plan: what runs.
+        rates: documented rates of a core.
+        fitted: constants of its generation.
+        constants: those of the host.
+        num_chips: chips whose cores share a transformer.
+    """
+    device, total = {}, 0.0
+    for run in plan.runs:
+        work = written_out(run.graph.total)
+        time = device_time(work, rates, fitted, decoder=False, tiled=True, num_chips=num_chips)
+        host_s = work.host_bytes / constants.copy_bytes_per_s
+        if run.name == plan.denoiser:
+            host_s += constants.hosts[LOOP_HOST].token_ms * 1e-3
+        device[run.name] = time
+        total += run.count * (time.total_s + host_s)
+    return PictureTimes(total_s=total, device=device)
+
+
+def diffusion_estimate(
+    pipeline: Pipeline, request: DecoderRequest, machine: Machine, options: Mapping[str, Any]
+) -> Estimate:
+    """Estimate a pipeline.
+
+    Args:
+        pipeline: from its folder.
+        request: batch, cores and dtype; what only decoders have is refused.
+        machine: where.
+        options: of `request.OPTIONS`.
+
+    Raises:
+        ConfigError: an option is unknown, none of pipelines, or out of range.
+        DeviceMemoryError: it does not fit; the message has the table.
+    """
+    pictures = picture_request(pipeline, request, options)
+    cores, apart = choose_layout(pipeline, pictures, request, machine, options.get("data_parallel_mode"))
+    plan = plan_pictures(pipeline, pictures, num_cores=cores.value if not apart else 1, halves_apart=apart)
+    memory = plan_memory(plan, machine)
+    if sum(memory.values()) > machine.hbm_bytes_per_core:
+        raise _does_not_fit(pipeline, machine, cores.value, memory, pictures)
+    times = picture_times(
+        plan, machine.rates, machine.fitted, machine.constants, num_chips=machine.num_chips(cores.value)
+    )
+    copies = choose_copies(machine, cores.value, request.data_parallel_size)
+    return _estimate(pipeline, pictures, plan, times, machine, cores, copies, memory)
+
+
+def _does_not_fit(
+    pipeline: Pipeline, machine: Machine, num_cores: int, memory: dict[str, int], pictures: PictureRequest
+) -> DeviceMemoryError:
+    instance, total = machine.instance.value, sum(memory.values())
+    table = "\n".join(f"  {what:<14} {size / 2**30:9.3f} GiB" for what, size in {**memory, "total": total}.items())
+    if pictures.dtype == "float32":
+        change = "pass dtype='bfloat16'"
+    elif pipeline.denoiser_name == "transformer" and num_cores < legal_core_counts(instance).counts[-1]:
+        change = "leave tensor_parallel_size out: more cores share the transformer"
+    else:
+        change = "pass a smaller batch_size, height or width, or take a larger instance"
+    return DeviceMemoryError(
+        refusal(
+            asked=f"{pipeline.name} on {num_cores} cores of {instance.name}",
+            found=f"a core needs {total / 2**30:.2f} of {machine.hbm_bytes_per_core / 2**30:.0f} GiB\n{table}\n",
+            why="every component stays on the device between requests",
+            do=change,
+        ),
+        details={"hbm_bytes": memory, "available": machine.hbm_bytes_per_core},
+    )
+
+
+def _estimate(
+    pipeline: Pipeline,
+    pictures: PictureRequest,
+    plan: PicturePlan,
+    times: PictureTimes,
+    machine: Machine,
+    cores: Choice[int],
+    copies: Choice[int],
+    memory: dict[str, int],
+) -> Estimate:
+    kind = "diffusion" if pipeline.denoiser_name == "unet" else "diffusion-transformer"
+    rates, step = machine.rates, plan.step.graph.total
+    device = times.device[plan.denoiser]
+    per_s = copies.value * pictures.batch_size / times.total_s
+
+    def of(metric: str, value: float, limit: str = device.limited_by) -> Quantity:
+        return Quantity.of(value, band_of(kind, metric, machine.target, machine.constants), limit)
+
+    quantities = {
+        "latency_ms": of("latency_ms", times.total_s * 1e3),
+        "throughput_per_s": of("throughput_per_s", per_s),
+        "hbm_bytes_per_core": of(
+            "hbm_bytes_per_core", sum(memory.values()), max(memory, key=lambda part: memory[part])
+        ),
+        "hbm_bytes_per_step": of("hbm_bytes_per_step", step.hbm_bytes, "weights"),
+        "mfu": of("mfu", step.product_flops / device.total_s / rates.peak_flops_per_s),
+        "mbu": of("mbu", step.hbm_bytes / device.total_s / rates.hbm_bytes_per_s),
+    }
+    notes = list(_notes(pipeline, machine))
+    if machine.price_usd_per_h is not None:
+        band = band_of(kind, "throughput_per_s", machine.target, machine.constants)
+        quantities["usd_per_1m"] = Quantity.inverse(
+            machine.price_usd_per_h / 3600 / per_s * 1e6, band, device.limited_by
+        )
+    else:
+        notes.append(machine.price_source)
+    return Estimate(
+        model=pipeline.name,
+        kind=kind,
+        instance=Choice(value=machine.instance.value.name, reason=machine.instance.reason),
+        target=machine.target.name,
+        num_cores=cores,
+        num_copies=copies,
+        quantities=quantities,
+        memory=memory,
+        available_bytes=machine.hbm_bytes_per_core,
+        bounds={
+            run.name: 1e3
+            * max(
+                run.graph.total.product_flops / rates.peak_flops_per_s,
+                run.graph.total.hbm_bytes / rates.hbm_bytes_per_s,
+            )
+            for run in plan.runs
+        },
+        parts_ms={
+            name: {engine: 1e3 * seconds for engine, seconds in time.parts_s.items()}
+            for name, time in times.device.items()
+        },
+        assumptions=_assumptions(pipeline, pictures, plan, times, machine),
+        notes=tuple(notes),
+    )
+
+
+def _assumptions(
+    pipeline: Pipeline, pictures: PictureRequest, plan: PicturePlan, times: PictureTimes, machine: Machine
+) -> tuple[str, ...]:
+    runs = ", ".join(f"{run.name} {run.count} x {times.device[run.name].total_s * 1e3:.4g} ms" for run in plan.runs)
+    guidance = "no guidance"
+    if pictures.guided:
+        guidance = "with guidance: each step runs with the prompt and without"
+    elif not pipeline.kind.doubles:
+        guidance = "guidance is an input of the model"
+    return (
+        f"pictures of {pictures.height} x {pictures.width} pixels, {pictures.batch_size} together, "
+        f"{pictures.num_inference_steps} steps, {guidance}",
+        f"on the device, one after the other: {runs}",
+        f"attention is not fused; weights in {pictures.dtype}, auto_cast {pictures.auto_cast}",
+        f"counted from the configurations of a {pipeline.class_name}; no weights were read",
+        machine.price_source,
+        f"constants version {machine.constants.version}, {machine.constants.fitted_on}",
+    )
+
+
+def _notes(pipeline: Pipeline, machine: Machine) -> tuple[str, ...]:
+    notes = []
+    if pipeline.denoiser_name == "transformer":
+        notes.append("diffusion transformers: nothing is published that was compared; the intervals are wide")
+    else:
+        notes.append("diffusion: few published pipelines, left out of the fit")
+    if machine.target.core.generation == 3:
+        notes.append("Trainium2: no published value of diffusion; the intervals are wide")
+    if machine.target.core.generation >= 4:
+        notes.append("Trainium3: no published value; an extrapolation by documented rates that nothing validates")
+    return tuple(notes)

@@ -1,0 +1,170 @@
+"""A request for pictures, complete and checked, and the cores that a copy of the pipeline takes.
+
+pictures = picture_request(pipeline, request, {"num_inference_steps": 20})
+cores, halves_apart = choose_layout(pipeline, pictures, request, machine, mode=None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...compiler.memory import MICROCODE_BYTES
+from ...configuration import check_known
+from ...core import Choice
+from ...errors import ConfigError, nearest, refusal
+from ..decoders import DTYPES, DecoderRequest
+from ..machine import Machine, choose_cores, positive
+from ..work.diffusion.vae import scale_of
+from .plan import CLIP_TOKENS, ELEMENT_BYTES, PicturePlan, PictureRequest, plan_pictures
+from .source import Pipeline
+
+OPTIONS = ("height", "width", "num_inference_steps", "guidance_scale", "data_parallel_mode")
+"""Keywords of an estimate that diffusion pipelines have."""
+DEFAULT_SAMPLE = 128
+"""Latents along an axis, where a configuration does not say: 1024 pixels."""
+MAX_STEPS = 1000
+"""Steps of training; more are taken for a slip."""
+MAX_PIXELS = 4096
+"""Along an axis."""
+
+
+def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mapping[str, Any]) -> PictureRequest:
+    """Fill in what the pipeline's class does by default, and check every size.
+
+    Raises:
+        ConfigError: an option is unknown, none of pipelines, or out of range; all that are none of pipelines are named.
+    """
+    check_known(dict(options), list(OPTIONS), what="the estimate of a diffusion pipeline")
+    options = {name: value for name, value in options.items() if value is not None}
+    of_others = {
+        name: value
+        for name in ("output_length", "concurrency", "sdk", "stack")
+        if (value := getattr(request, name)) is not None
+    }
+    if of_others:
+        raise ConfigError(
+            refusal(
+                asked=", ".join(f"{name}={value!r}" for name, value in of_others.items()),
+                found=f"a {pipeline.class_name}",
+                why="it makes pictures: these options are of decoders",
+                do=f"leave them out; it has {', '.join(OPTIONS)}",
+            )
+        )
+    if request.sequence_length is not None and not pipeline.has_t5:
+        raise ConfigError(
+            refusal(
+                asked=f"sequence_length={request.sequence_length}",
+                found=f"a {pipeline.class_name} whose prompts only CLIP reads",
+                why=f"CLIP always reads {CLIP_TOKENS} tokens",
+                do="leave it out",
+            )
+        )
+    scale = scale_of(pipeline.components["vae"].config)
+    sample = pipeline.denoiser.config.get("sample_size") or DEFAULT_SAMPLE
+    usual = (sample, sample) if isinstance(sample, int) else sample
+    height, width = (
+        _pixels(name, options.get(name, scale * usual[axis]), 8 * scale)
+        for axis, name in enumerate(("height", "width"))
+    )
+    steps = options.get("num_inference_steps", pipeline.kind.num_inference_steps)
+    if positive("num_inference_steps", steps) > MAX_STEPS:
+        raise ConfigError(
+            refusal(
+                asked=f"num_inference_steps={steps}",
+                found=f"more than {MAX_STEPS}",
+                why="diffusion models are trained with that many steps",
+                do="pass fewer",
+            )
+        )
+    guidance = float(options.get("guidance_scale", pipeline.kind.guidance_scale))
+    embedded = bool(pipeline.denoiser.config.get("time_cond_proj_dim"))
+    unet = pipeline.denoiser_name == "unet"
+    dtype = DTYPES.get(request.dtype or "", request.dtype) or ("float32" if unet else "bfloat16")
+    if dtype not in ELEMENT_BYTES:
+        raise ConfigError(
+            refusal(
+                asked=f"dtype={request.dtype!r}",
+                found=f"no dtype of diffusion models that is estimated{nearest(dtype, ELEMENT_BYTES)}",
+                why=f"known are {', '.join(ELEMENT_BYTES)}",
+                do="use one of them",
+            )
+        )
+    return PictureRequest(
+        batch_size=positive("batch_size", request.batch_size),
+        height=height,
+        width=width,
+        num_inference_steps=steps,
+        guided=guidance > 1 and pipeline.kind.doubles and not embedded,
+        text_tokens=positive("sequence_length", request.sequence_length or pipeline.kind.text_tokens),
+        dtype=dtype,
+        auto_cast=request.auto_cast or ("matmul" if dtype == "float32" else "none"),
+    )
+
+
+def _pixels(name: str, pixels: int, multiple: int) -> int:
+    if positive(name, pixels) % multiple == 0 and pixels <= MAX_PIXELS:
+        return pixels
+    raise ConfigError(
+        refusal(
+            asked=f"{name}={pixels}",
+            found="no size of a picture of this pipeline",
+            why=f"the model halves it several times: it has to be a multiple of {multiple}, and at most {MAX_PIXELS}",
+            do=f"pass {min(max(multiple, round(pixels / multiple) * multiple), MAX_PIXELS)}",
+        )
+    )
+
+
+def choose_layout(
+    pipeline: Pipeline, pictures: PictureRequest, request: DecoderRequest, machine: Machine, mode: str | None
+) -> tuple[Choice[int], bool]:
+    """Cores of a copy, and whether the halves of guidance run on two of them."""
+    denoiser, asked = pipeline.denoiser_name, request.tensor_parallel_size
+    if mode not in (None, "none", denoiser):
+        raise ConfigError(
+            refusal(
+                asked=f"data_parallel_mode={mode!r}",
+                found=f"a pipeline whose steps run its {denoiser}",
+                why="data parallelism runs the two halves of guidance on a core each",
+                do=f"pass {denoiser!r}, or 'none' for both halves in one batch",
+            )
+        )
+    if denoiser == "unet" and asked not in (None, 1):
+        raise ConfigError(
+            refusal(
+                asked=f"tensor_parallel_size={asked}",
+                found="a U-Net",
+                why="its convolutions are not split; only diffusion transformers are",
+                do="leave it out; data_parallel_mode='unet' uses two cores, data_parallel_size more copies",
+            )
+        )
+
+    def fits(num_cores: int) -> bool:
+        plan = plan_pictures(pipeline, pictures, num_cores=num_cores, halves_apart=False)
+        return sum(plan_memory(plan, machine).values()) <= machine.hbm_bytes_per_core
+
+    apart = pictures.guided and mode != "none" and machine.num_logical_cores >= 2 and asked in (None, 1)
+    if mode == denoiser and not apart:
+        raise ConfigError(
+            refusal(
+                asked=f"data_parallel_mode={mode!r}",
+                found="steps without guidance" if not pictures.guided else f"{machine.num_logical_cores} cores",
+                why="there are two halves only with guidance, and they need two cores",
+                do="leave it out",
+            )
+        )
+    if apart and (denoiser == "unet" or fits(1)):
+        reason = "the two halves of guidance on a core each, as in published measurements"
+        return Choice(value=2, reason=reason if mode is None else f"data_parallel_mode={mode!r}"), True
+    if denoiser == "unet":
+        return Choice(value=1, reason="a U-Net runs on one core"), False
+    return choose_cores(machine, asked, fits), False
+
+
+def plan_memory(plan: PicturePlan, machine: Machine) -> dict[str, int]:
+    """HBM of the fullest core, which has every component or its share of it; one component runs at a time."""
+    return {
+        **{run.name: run.weight_bytes for run in plan.runs},
+        "scratch": max(run.scratch_bytes for run in plan.runs),
+        "code": MICROCODE_BYTES * machine.rates.num_physical,
+    }

@@ -1,0 +1,219 @@
+"""A diffusion pipeline as its folder describes it: the class in model_index.json, and config.json of each component.
+
+What is counted is in `PIPELINES` and `COMPONENTS`; everything else is refused by name. It reads no weights.
+
+    pipeline = read_pipeline(folder, name="stable-diffusion-1.5")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import ModelError, nearest, refusal
+from ..work.diffusion.unet import uncounted
+
+INDEX = "model_index.json"
+"""What makes a folder a pipeline."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PipelineKind:
+    """What a pipeline does unless it is told otherwise: the defaults of its class in diffusers."""
+
+    num_inference_steps: int
+    """Denoising steps."""
+    guidance_scale: float
+    """Weight of the prompt; above one, a step runs with the prompt and without."""
+    text_tokens: int = 77
+    """Tokens of a prompt for T5; CLIP always has 77."""
+    doubles: bool = True
+    """Whether guidance doubles the rows; where not, its weight is an input of the model."""
+    encodes: bool = False
+    """Whether it begins with a picture."""
+
+
+_SD = PipelineKind(num_inference_steps=50, guidance_scale=7.5)
+_SDXL = PipelineKind(num_inference_steps=50, guidance_scale=5.0)
+
+PIPELINES: Mapping[str, PipelineKind] = {
+    "StableDiffusionPipeline": _SD,
+    "StableDiffusionImg2ImgPipeline": dataclasses.replace(_SD, encodes=True),
+    "StableDiffusionInpaintPipeline": dataclasses.replace(_SD, encodes=True),
+    "LatentConsistencyModelPipeline": PipelineKind(num_inference_steps=4, guidance_scale=8.5),
+    "StableDiffusionXLPipeline": _SDXL,
+    "StableDiffusionXLImg2ImgPipeline": dataclasses.replace(_SDXL, encodes=True),
+    "StableDiffusionXLInpaintPipeline": dataclasses.replace(_SDXL, guidance_scale=7.5, encodes=True),
+    "PixArtAlphaPipeline": PipelineKind(num_inference_steps=20, guidance_scale=4.5, text_tokens=120),
+    "PixArtSigmaPipeline": PipelineKind(num_inference_steps=20, guidance_scale=4.5, text_tokens=300),
+    "StableDiffusion3Pipeline": PipelineKind(num_inference_steps=28, guidance_scale=7.0, text_tokens=256),
+    "FluxPipeline": PipelineKind(num_inference_steps=28, guidance_scale=3.5, text_tokens=512, doubles=False),
+}
+"""Pipelines that are counted, by the name of their class."""
+
+DENOISERS = {
+    "UNet2DConditionModel": "unet",
+    "PixArtTransformer2DModel": "transformer",
+    "Transformer2DModel": "transformer",
+    "SD3Transformer2DModel": "transformer",
+    "FluxTransformer2DModel": "transformer",
+}
+"""Classes of models that denoise, with the name of the component in a pipeline."""
+
+COMPONENTS = (*DENOISERS, "AutoencoderKL", "CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")
+"""Classes of components that are counted."""
+
+_ROLES = ("unet", "transformer", "vae", "text_encoder", "text_encoder_2", "text_encoder_3")
+"""Components that the device runs; schedulers, tokenizers and checkers are the host's."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Component:
+    """One model of a pipeline."""
+
+    class_name: str
+    """Its class in diffusers or transformers."""
+    config: Mapping[str, Any] = dataclasses.field(hash=False)
+    """Its config.json."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A pipeline with every component that the device runs."""
+
+    name: str
+    """What the user wrote."""
+    class_name: str
+    """Its class in diffusers."""
+    kind: PipelineKind
+    """What that class does by default."""
+    components: Mapping[str, Component] = dataclasses.field(hash=False)
+    """By the names in model_index.json."""
+
+    @property
+    def denoiser_name(self) -> str:
+        """The component that runs in every step: unet or transformer."""
+        return "unet" if "unet" in self.components else "transformer"
+
+    @property
+    def denoiser(self) -> Component:
+        """That component."""
+        return self.components[self.denoiser_name]
+
+    @property
+    def has_t5(self) -> bool:
+        """Whether T5 reads prompts, whose number of tokens can be chosen."""
+        return any(one.class_name == "T5EncoderModel" for one in self.encoders.values())
+
+    @property
+    def encoders(self) -> dict[str, Component]:
+        """Text encoders, in order."""
+        return {name: one for name, one in self.components.items() if name.startswith("text_encoder")}
+
+
+def is_pipeline(folder: Path) -> bool:
+    """Whether a folder is one of a diffusion pipeline."""
+    return (folder / INDEX).is_file()
+
+
+def require_no_component(folder: Path) -> None:
+    """Refuse the folder of one component, which says neither how often it runs nor with what.
+
+    Raises:
+        ModelError: the folder has a model of diffusers.
+    """
+    path = folder / "config.json"
+    if path.is_file() and isinstance(data := _read(path), dict) and "_class_name" in data and "model_type" not in data:
+        raise ModelError(
+            refusal(
+                asked=f"estimating {folder}",
+                found=f"a {data['_class_name']}, one component of a diffusion pipeline",
+                why="a picture is made by all of them",
+                do=f"pass the folder of the pipeline, which has a {INDEX}",
+            )
+        )
+
+
+def read_pipeline(folder: Path, *, name: str) -> Pipeline:
+    """Read a pipeline's folder.
+
+    Args:
+        folder: with a model_index.json.
+        name: what the user wrote.
+
+    Raises:
+        ModelError: the pipeline, one of its components, or a field of one is not counted; all are named.
+    """
+    index = _read(folder / INDEX)
+    class_name = str(index.get("_class_name")) if isinstance(index, dict) else ""
+    kind = PIPELINES.get(class_name)
+    if kind is None:
+        raise ModelError(
+            refusal(
+                asked=f"estimating the pipeline {name}",
+                found=f"a {class_name}{nearest(class_name, PIPELINES)}",
+                why=f"pipelines that are counted are {', '.join(PIPELINES)}",
+                do="pass one of them, or its models one by one: estimate(module, example_inputs=...)",
+            )
+        )
+    components, problems = {}, []
+    for role in _ROLES:
+        if not (listed := index.get(role)) or not listed[1]:
+            continue
+        component = Component(class_name=listed[1], config=_component_config(folder / role))
+        components[role] = component
+        problems += [f"{role}: {problem}" for problem in _problems(component)]
+    missing = [] if {"unet", "transformer"} & components.keys() else ["unet or transformer"]
+    missing += [role for role in ("vae", "text_encoder") if role not in components]
+    problems += [f"no {role}" for role in missing]
+    if problems:
+        raise ModelError(
+            refusal(
+                asked=f"estimating the pipeline {name}",
+                found="; ".join(problems),
+                why=f"components that are counted are {', '.join(COMPONENTS)}",
+                do="pass such a pipeline, or its models one by one: estimate(module, example_inputs=...)",
+            ),
+            details={"problems": problems},
+        )
+    return Pipeline(name=name, class_name=class_name, kind=kind, components=components)
+
+
+def _problems(component: Component) -> list[str]:
+    if component.class_name not in COMPONENTS:
+        return [f"{component.class_name}{nearest(component.class_name, COMPONENTS)}"]
+    if component.class_name == "UNet2DConditionModel":
+        return uncounted(component.config)
+    if component.class_name == "Transformer2DModel" and component.config.get("norm_type") != "ada_norm_single":
+        return [f"norm_type={component.config.get('norm_type')!r}"]
+    return []
+
+
+def _component_config(folder: Path) -> Mapping[str, Any]:
+    if not (path := folder / "config.json").is_file():
+        raise ModelError(
+            refusal(
+                asked=f"configuration {path}",
+                found="no such file",
+                why="model_index.json lists the component, and its sizes are in its config.json",
+                do="pass a folder that save_pretrained() of the pipeline wrote",
+            )
+        )
+    return _read(path)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ModelError(
+            refusal(
+                asked=f"configuration {path}",
+                found=f"{type(error).__name__}: {error}",
+                why="it is not JSON",
+                do="check the file",
+            )
+        ) from error

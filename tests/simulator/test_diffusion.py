@@ -1,0 +1,130 @@
+"""Estimates of diffusion pipelines, from folders of configurations."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
+from optimum_neuron.simulator import compare, estimate
+from tests.simulator.pipelines import PIPELINES, write_pipeline
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    def write(name: str, **changes):
+        return write_pipeline(tmp_path / name, name, **changes)
+
+    return write
+
+
+@pytest.mark.parametrize("name", [name for name in PIPELINES if name != "flux"])
+def test_every_pipeline_has_time_memory_and_money(pipeline, name):
+    told = estimate(pipeline(name), instance="inf2.xlarge")
+    assert told.simulated and told.num_cores.value == 2 and told.num_copies.value == 1
+    assert told.kind == ("diffusion" if "unet" in PIPELINES[name] else "diffusion-transformer")
+    assert told.throughput_per_s.value == pytest.approx(1e3 / told.latency_ms.value)
+    assert told.usd_per_1m.value > 0 and 0 < told.mfu.value < 1 and 0 < told.mbu.value < 1
+    assert {"vae_decoder", "scratch", "code"} < told.memory.keys() and "text_encoder" in told.parts_ms
+    assert told.tpot_ms is None and told.ttft_ms is None
+    assert told.latency_ms.high / told.latency_ms.low > 1.5 and told.notes
+
+
+def test_the_steps_are_most_of_it(pipeline):
+    folder = pipeline("sd-1.5")
+    ten, twenty = (estimate(folder, instance="inf2.xlarge", num_inference_steps=n).latency_ms.value for n in (10, 20))
+    rest = 2 * ten - twenty
+    assert 0 < rest < ten / 2
+    assert twenty - ten > 10 * estimate(folder, instance="inf2.xlarge").bounds["unet"]
+
+
+def test_guidance_takes_a_second_core_or_twice_the_time(pipeline):
+    folder = pipeline("sd-1.5")
+    apart, together, without = (
+        estimate(folder, instance="inf2.xlarge", **options)
+        for options in ({}, {"data_parallel_mode": "none"}, {"guidance_scale": 1.0})
+    )
+    assert (apart.num_cores.value, together.num_cores.value, without.num_cores.value) == (2, 1, 1)
+    assert together.latency_ms.value == pytest.approx(2 * apart.latency_ms.value, rel=0.1)
+    assert without.latency_ms.value == pytest.approx(apart.latency_ms.value, rel=0.01)
+    assert without.throughput_per_s.value == pytest.approx(2 * apart.throughput_per_s.value, rel=0.01)
+
+
+def test_larger_pictures_and_batches_take_longer(pipeline):
+    folder = pipeline("sd-1.5")
+    small, large, four = (
+        estimate(folder, instance="inf2.xlarge", **options).latency_ms.value
+        for options in ({}, {"height": 768, "width": 768}, {"batch_size": 4})
+    )
+    assert large > 2.25 * small  # attention grows with the square of the pixels
+    assert 3 * small < four < 4.5 * small
+
+
+def test_a_picture_to_begin_with_is_encoded(pipeline):
+    told = estimate(pipeline("sd-1.5", _class_name="StableDiffusionInpaintPipeline"), instance="inf2.xlarge")
+    assert "vae_encoder" in told.parts_ms and told.memory["vae_encoder"] > 0
+
+
+def test_a_transformer_that_does_not_fit_one_core_is_shared(pipeline):
+    told = estimate(pipeline("flux"), instance="trn1.32xlarge")
+    assert told.num_cores.value == 8 and told.num_copies.value == 4
+    assert told.parts_ms["transformer"]["link"] > 0 and "input of the model" in told.assumptions[0]
+    with pytest.raises(DeviceMemoryError, match="leave tensor_parallel_size out"):
+        estimate(pipeline("flux"), instance="trn1.32xlarge", tensor_parallel_size=1)
+    with pytest.raises(ConfigError, match="1, 2, 8, 16, 32"):
+        estimate(pipeline("flux"), instance="trn1.32xlarge", tensor_parallel_size=3)
+
+
+def test_all_instances_are_compared(pipeline):
+    found = compare(pipeline("sd-1.5"), instance="inf2", optimize="cost")
+    assert {one.instance.value for one in found.ranked} >= {"inf2.xlarge", "inf2.48xlarge"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("sd-1.5", {"height": 500}, "pass 512"),
+        ("sd-1.5", {"num_inference_steps": 0}, "num_inference_steps=0"),
+        ("sd-1.5", {"num_inference_steps": 5000}, "pass fewer"),
+        ("sd-1.5", {"batch_size": -1}, "batch_size=-1"),
+        ("sd-1.5", {"output_length": 5, "stack": "vllm"}, "output_length=5, stack='vllm'"),
+        ("sd-1.5", {"sequence_length": 64}, "CLIP always reads 77"),
+        ("sd-1.5", {"tensor_parallel_size": 2}, "data_parallel_mode='unet'"),
+        ("sd-1.5", {"data_parallel_mode": "transformer"}, "pass 'unet'"),
+        ("sd-1.5", {"data_parallel_mode": "unet", "guidance_scale": 1.0}, "without guidance"),
+        ("sd-1.5", {"dtype": "int8"}, "bfloat16"),
+        ("sd-1.5", {"num_steps": 5}, "num_inference_steps"),
+    ],
+)
+def test_bad_input_is_refused_with_what_works(pipeline, name, options, told):
+    with pytest.raises(ConfigError, match=told):
+        estimate(pipeline(name), **{"instance": "inf2.xlarge", **options})
+
+
+def test_what_is_not_counted_is_named(pipeline, tmp_path):
+    with pytest.raises(ModelError, match="did you mean 'StableDiffusionPipeline'"):
+        estimate(pipeline("sd-1.5", _class_name="StableDiffusionPipelin"), instance="inf2.xlarge")
+    other = {"unet": ("diffusers", "UNet2DModel", {}), "vae": None}
+    with pytest.raises(ModelError, match=r"unet: UNet2DModel.*; no vae"):
+        estimate(write_pipeline(tmp_path / "other", "sd-1.5", **other), instance="inf2.xlarge")
+    with pytest.raises(ModelError, match="model_index.json"):
+        estimate(pipeline("sdxl") / "unet", instance="inf2.xlarge")
+    (pipeline("sd3") / "vae" / "config.json").unlink()
+    with pytest.raises(ModelError, match="no such file"):
+        estimate(tmp_path / "sd3", instance="inf2.xlarge")
+
+
+def test_what_does_not_fit_says_what_would(pipeline):
+    with pytest.raises(DeviceMemoryError, match="bfloat16") as refused:
+        estimate(pipeline("sdxl"), instance="inf2.xlarge", batch_size=4)
+    assert refused.value.details["hbm_bytes"]["unet"] > 9 * 2**30
+
+
+def test_the_command(cli, pipeline):
+    folder = str(pipeline("sdxl"))
+    ran = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--num_inference_steps", "20")
+    assert ran.code == 0 and "20 steps" in ran.stdout and "time of each engine" in ran.stdout
+    told = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--guidance_scale", "0", "--json").json
+    assert told["latency_ms"].keys() == {"value", "low", "high", "limited_by"} and told["num_cores"]["value"] == 1
+    assert json.dumps(told).count("simulated")
