@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
-from pathlib import Path
 
 import pytest
 
-from optimum_neuron import env
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime.cores import claim_cores
 from optimum_neuron.runtime.hbm import ledger
@@ -20,13 +17,6 @@ from tests.waiting import soon
 
 SMALL = INSTANCES["inf2.xlarge"]
 MICROCODE = 96 * 2**20
-
-
-@pytest.fixture(autouse=True)
-def own_home(monkeypatch, tmp_path):
-    for name in env.VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
 
 
 def listed(capsys, *words):
@@ -101,8 +91,3 @@ def test_bad_lines_are_refused(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--jsn-output"])
     assert stopped.value.code == 2 and "--json-output" in capsys.readouterr().err
-
-
-def test_the_sdk_installs_it():
-    scripts = tomllib.loads((Path(__file__).parents[2] / "sdk" / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"neuron-ls": "optimum_neuron.tools.ls:main"}

@@ -1,0 +1,135 @@
+"""The groups of `neuron-monitor` over time: each compares what it finds with what it found when it was reported last.
+
+from optimum_neuron.tools.monitor_config import Metric
+from optimum_neuron.tools.monitor_groups import SystemGroup, take_sample
+
+group = SystemGroup(Metric(type="memory_info", period_s=5.0), now_s=0.0)
+print(group.collect(take_sample(None, now_s=5.0))["memory_used_bytes"])
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import psutil
+
+from ..hardware import InstanceSpec
+from ..runtime.cores import claims_folder
+from ..runtime.status import Status, watch
+from . import report
+from .host import ProcessUse, cpu_times, process_use
+from .monitor_config import Metric
+from .processes import NeuronProcess, choose_instance, neuron_processes
+from .report import Group
+from .usage import Tracker, Usage, usage_between
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What can be read at one moment."""
+
+    at_s: float
+    """When, by `time.monotonic`."""
+    instance: InstanceSpec
+    """The simulated instance."""
+    processes: Mapping[int, NeuronProcess]
+    """Those that hold cores, by id; one whose record cannot be read is left out."""
+    hosts: Mapping[int, ProcessUse]
+    """What they used of the host."""
+
+    @property
+    def statuses(self) -> list[Status]:
+        """What the processes told that told something."""
+        return [process.status for process in self.processes.values() if process.status is not None]
+
+
+def take_sample(instance: str | None, now_s: float) -> Sample:
+    """Read everything, and ask the processes for simulated times.
+
+    Args:
+        instance: simulated instance; None for that whose cores are held.
+        now_s: the time now, by `time.monotonic`.
+
+    Raises:
+        ConfigError: there is no such instance, or the folder of the claims cannot be used.
+    """
+    chosen = choose_instance(instance).value
+    watch(claims_folder(chosen))
+    processes = {process.pid: process for process in neuron_processes(chosen) if process.pid is not None}
+    hosts = {pid: process_use(pid) for pid in processes}
+    return Sample(at_s=now_s, instance=chosen, processes=processes, hosts=hosts)
+
+
+class TimedGroup:
+    """A group and when it is due."""
+
+    def __init__(self, metric: Metric, now_s: float) -> None:
+        self.type = metric.type
+        self.due_s = now_s + metric.period_s
+        self._period_s = metric.period_s
+        self._last_s = now_s
+
+    def _restart(self, now_s: float) -> float:
+        """Begin the next period; the length of the one that ends."""
+        elapsed_s, self._last_s = now_s - self._last_s, now_s
+        self.due_s += self._period_s
+        if self.due_s <= now_s:  # late by more than a period: what was missed is not made up for
+            self.due_s = now_s + self._period_s
+        return elapsed_s
+
+
+class RuntimeGroup(TimedGroup):
+    """A group of metrics of processes."""
+
+    def __init__(self, metric: Metric, now_s: float) -> None:
+        super().__init__(metric, now_s)
+        self._tracker = Tracker()
+        self._hosts: Mapping[int, ProcessUse] = {}
+
+    def observe(self, sample: Sample) -> dict[int, Usage]:
+        """Look at the processes: the next look tells what they did since this one."""
+        self._hosts = sample.hosts
+        return self._tracker.update(sample.statuses, sample.at_s)
+
+    def collect(self, sample: Sample) -> dict[int, Group]:
+        """The group of each process that told its status."""
+        hosts, usages = self._hosts, self.observe(sample)
+        period_s = self._restart(sample.at_s)
+        found = {}
+        for status in sample.statuses:
+            # One that was not there before has done nothing that could be told.
+            usage = usages.get(status.pid) or usage_between(status, status)
+            host = sample.hosts[status.pid]
+            if self.type == "neuroncore_counters":
+                found[status.pid] = report.neuroncore_counters(period_s, usage, sample.instance)
+            elif self.type == "execution_stats":
+                found[status.pid] = report.execution_stats(period_s, usage)
+            elif self.type == "memory_used":
+                found[status.pid] = report.memory_used(period_s, status, host, sample.instance, usage)
+            else:
+                before = hosts.get(status.pid, host)
+                found[status.pid] = report.neuron_runtime_vcpu_usage(period_s, before, host, psutil.cpu_count() or 1)
+        return found
+
+
+class SystemGroup(TimedGroup):
+    """A group of metrics of the instance and its host."""
+
+    def __init__(self, metric: Metric, now_s: float) -> None:
+        super().__init__(metric, now_s)
+        self._cpu, self._num_switches = cpu_times(), psutil.cpu_stats().ctx_switches
+
+    def collect(self, sample: Sample) -> Group:
+        """The group."""
+        period_s = self._restart(sample.at_s)
+        if self.type == "neuron_hw_counters":
+            return report.neuron_hw_counters(period_s, sample.instance)
+        if self.type == "memory_info":
+            memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+            return report.memory_info(
+                period_s, total=memory.total, used=memory.used, swap_total=swap.total, swap_used=swap.used
+            )
+        before = self._cpu, self._num_switches
+        self._cpu, self._num_switches = cpu_times(), psutil.cpu_stats().ctx_switches
+        return report.vcpu_usage(period_s, before[0], self._cpu, self._num_switches - before[1])

@@ -1,0 +1,416 @@
+"""`neuron-monitor`: the documented schema, periods, filters; a process that runs, one that is killed, refusals."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from optimum_neuron.hardware import INSTANCES
+from optimum_neuron.runtime.cores import claim_cores, claims_folder
+from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status, status_path, write_status
+from optimum_neuron.tools.monitor import main, reports
+from optimum_neuron.tools.monitor_config import RUNTIME_METRICS, SYSTEM_METRICS, parse_config
+from tests.runtime.conftest import start  # noqa: F401  a fixture: another process that claims cores
+from tests.tools.conftest import ROOT
+from tests.waiting import soon
+
+SMALL = INSTANCES["inf2.xlarge"]
+MICROCODE = 96 * 2**20
+EVERYTHING = {
+    "period": "1s",
+    "neuron_runtimes": [{"tag_filter": ".*", "metrics": [{"type": name} for name in RUNTIME_METRICS]}],
+    "system_metrics": [{"type": name} for name in SYSTEM_METRICS],
+}
+
+PERCENTILES = dict.fromkeys(("p0", "p1", "p25", "p50", "p75", "p99", "p100"), float)
+HOST_MEMORY = dict.fromkeys(("application_memory", "constants", "dma_buffers", "tensors"), int)
+CPU = dict.fromkeys(("user", "nice", "system", "idle", "io_wait", "irq", "soft_irq"), float)
+MODEL_MEMORY = dict.fromkeys(("constants", "model_code", "runtime_memory", "tensors"), int)
+SCHEMA = {
+    "neuron_runtime_data": [
+        {
+            "pid": int,
+            "address": str,
+            "neuron_runtime_tag": str,
+            "error": str,
+            "report": {
+                "neuroncore_counters": {
+                    "period": float,
+                    "neuroncores_in_use": {"0": {"neuroncore_utilization": float, "flops": int}},
+                    "error": str,
+                },
+                "execution_stats": {
+                    "period": float,
+                    "error_summary": dict.fromkeys(
+                        ("generic", "numerical", "transient", "model", "runtime", "hardware"), int
+                    ),
+                    "execution_summary": dict.fromkeys(
+                        (
+                            "completed", "completed_with_err", "completed_with_num_err", "timed_out",
+                            "incorrect_input", "failed_to_queue",
+                        ),
+                        int,
+                    ),
+                    "latency_stats": {"total_latency": PERCENTILES, "device_latency": PERCENTILES},
+                    "error": str,
+                },
+                "memory_used": {
+                    "period": float,
+                    "neuron_runtime_used_bytes": {
+                        "host": int,
+                        "neuron_device": int,
+                        "usage_breakdown": {
+                            "host": HOST_MEMORY,
+                            "neuroncore_memory_usage": {"0": MODEL_MEMORY | {"model_shared_scratchpad": int}},
+                        },
+                    },
+                    "loaded_models": [
+                        {
+                            "name": str,
+                            "uuid": str,
+                            "model_id": int,
+                            "is_running": bool,
+                            "subgraphs": {
+                                "sg_00": {
+                                    "memory_used_bytes": {
+                                        "host": int,
+                                        "neuron_device": int,
+                                        "usage_breakdown": {"host": HOST_MEMORY, "neuron_device": MODEL_MEMORY},
+                                    },
+                                    "neuroncore_index": int,
+                                    "neuron_device_index": int,
+                                }
+                            },
+                        }
+                    ],
+                    "error": str,
+                },
+                "neuron_runtime_vcpu_usage": {
+                    "period": float,
+                    "vcpu_usage": {"user": float, "system": float},
+                    "error": str,
+                },
+            },
+        }
+    ],
+    "system_data": {
+        "neuron_hw_counters": {
+            "period": float,
+            "neuron_devices": [
+                dict.fromkeys(
+                    (
+                        "neuron_device_index", "mem_ecc_corrected", "mem_ecc_uncorrected", "sram_ecc_uncorrected",
+                        "sram_ecc_corrected",
+                    ),
+                    int,
+                )
+            ],
+            "error": str,
+        },
+        "vcpu_usage": {
+            "period": float,
+            "average_usage": CPU,
+            "usage_data": {str(cpu): CPU for cpu in range(os.cpu_count() or 1)},
+            "context_switch_count": int,
+            "error": str,
+        },
+        "memory_info": {
+            "period": float,
+            "memory_total_bytes": int,
+            "memory_used_bytes": int,
+            "swap_total_bytes": int,
+            "swap_used_bytes": int,
+            "error": str,
+        },
+    },
+    "instance_info": dict.fromkeys(
+        (
+            "instance_name", "instance_id", "instance_type", "instance_availability_zone",
+            "instance_availability_zone_id", "instance_region", "ami_id", "subnet_id", "error",
+        ),
+        str,
+    ),
+    "neuron_hardware_info": {
+        "neuron_device_type": str,
+        "neuron_device_version": str,
+        "neuroncore_version": str,
+        "neuron_device_count": int,
+        "neuron_device_memory_size": int,
+        "neuroncore_per_device_count": int,
+        "logical_neuroncore_config": int,
+        "error": str,
+    },
+    "simulated": bool,
+}  # fmt: skip
+"""The documented keys, with the kinds of their values, and `simulated`: no key more and none less."""
+
+
+def shape(value):
+    """Keys and kinds of plain data."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shape(item) for item in value]
+    return type(value)
+
+
+class Clock:
+    """Time that passes where somebody sleeps."""
+
+    def __init__(self):
+        self.now_s = 1000.0
+
+    def __call__(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+
+def simulated_reports(found, count, *, instance=None, say=lambda level, text: None, between=lambda clock: None):
+    """The first reports of a configuration, and when they were made, on a clock of its own."""
+    clock, told = Clock(), []
+
+    def sleep(seconds):
+        clock.sleep(seconds)
+        between(clock)
+
+    for line in itertools.islice(reports(parse_config(found, ""), instance, clock=clock, sleep=sleep, say=say), count):
+        told.append((clock.now_s - 1000.0, line))
+    return told
+
+
+def tell(clock, num_calls, *, instance=SMALL, cores=(0,), **fields):
+    """Write a status of this process, as of the clock's time, in place of what it would tell itself."""
+    graph = GraphStatus(name="g", num_calls=num_calls, host_us=0.0, device_us=250_000.0, launch_us=50_000.0, flops=1e9)
+    hbm = {"bert": {"weights": 5, "kv_cache": 6, "scratch": 7, "code": 8}, "microcode": {"code": MICROCODE}}
+    status = Status(
+        **{
+            "pid": os.getpid(),
+            "tag": "chat",
+            "at_s": clock(),
+            "cores": tuple(CoreStatus(core_id=core, capacity_bytes=2**34, hbm_bytes=hbm) for core in cores),
+            "models": (ModelStatus(model_id=4, name="bert", core_ids=cores, graphs=(graph,)),),
+            "errors": {},
+            **fields,
+        }
+    )
+    write_status(claims_folder(instance), status)
+
+
+@pytest.fixture
+def claimed(monkeypatch):
+    """A core that this process holds without telling what it does there."""
+    monkeypatch.setattr("optimum_neuron.runtime.publisher.Publisher._write", lambda *_: None)
+    with claim_cores(SMALL, model="bert") as claim:
+        yield claim
+
+
+def first_line(process):
+    """The first line of a monitor that shows a call with its simulated time."""
+    for line in process.stdout:
+        told = json.loads(line)
+        stats = told["neuron_runtime_data"][0]["report"]["execution_stats"] if told["neuron_runtime_data"] else None
+        if stats and stats["latency_stats"]["total_latency"]:
+            return told
+    raise AssertionError("it ended")
+
+
+def test_a_process_that_runs_is_reported_in_the_documented_schema(running, tmp_path):
+    (tmp_path / "m.json").write_text(json.dumps(EVERYTHING))
+    command = [sys.executable, "-m", "optimum_neuron.tools.monitor", "-c", str(tmp_path / "m.json")]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, env=environ) as process:
+        told = first_line(process)
+        process.kill()
+    assert shape(told) == SCHEMA
+    (runtime,) = told["neuron_runtime_data"]
+    assert (runtime["pid"], runtime["neuron_runtime_tag"], runtime["error"]) == (running.pid, "my_app", "")
+    found = runtime["report"]
+    assert {group["error"] for group in (*found.values(), *told["system_data"].values())} == {""}
+    assert 0 < found["neuroncore_counters"]["neuroncores_in_use"]["0"]["neuroncore_utilization"] < 100
+    assert found["neuroncore_counters"]["neuroncores_in_use"]["0"]["flops"] > 0
+    assert found["execution_stats"]["execution_summary"]["completed"] > 0
+    latency = found["execution_stats"]["latency_stats"]
+    assert latency["total_latency"]["p0"] == latency["total_latency"]["p100"] > latency["device_latency"]["p50"] > 0
+    (model,) = found["memory_used"]["loaded_models"]
+    assert model["name"] == "Linear" and model["is_running"] is True
+    used = found["memory_used"]["neuron_runtime_used_bytes"]
+    assert used["usage_breakdown"]["neuroncore_memory_usage"]["0"]["constants"] == 64 * 65 * 4
+    assert used["neuron_device"] > MICROCODE and used["host"] > 2**20
+    assert told["instance_info"]["instance_type"] == "inf2.xlarge" and told["simulated"] is True
+    assert told["neuron_hardware_info"]["neuron_device_type"] == "inferentia2"
+
+
+def test_what_an_exporter_reads_is_there_without_any_process():
+    ((at_s, told),) = simulated_reports(EVERYTHING, 1, instance="trn2.48xlarge")
+    assert at_s == 1.0 and told["neuron_runtime_data"] == []
+    assert shape(told["system_data"]["vcpu_usage"]) == SCHEMA["system_data"]["vcpu_usage"]
+    assert len(told["system_data"]["neuron_hw_counters"]["neuron_devices"]) == 16
+    assert told["neuron_hardware_info"] == {
+        "neuron_device_type": "trainium2", "neuron_device_version": "v4", "neuroncore_version": "v3d",
+        "neuron_device_count": 16, "neuron_device_memory_size": 103079215104, "neuroncore_per_device_count": 4,
+        "logical_neuroncore_config": 2, "error": "",
+    }  # fmt: skip
+
+
+def test_counts_are_those_of_the_period_and_in_one_line_each(claimed):
+    config = {"period": "1s", "neuron_runtimes": [{"metrics": [{"type": "execution_stats", "period": "2s"}]}]}
+    config["system_metrics"] = [{"type": "memory_info"}]
+    tell(Clock(), 10)
+    calls = itertools.count(11)
+    told = simulated_reports(config, 4, between=lambda clock: tell(clock, next(calls), errors={"incorrect_input": 2}))
+    assert [at_s for at_s, _ in told] == [1.0, 2.0, 3.0, 4.0]
+    stats = [line["neuron_runtime_data"][0]["report"].get("execution_stats") for _, line in told]
+    assert stats[0] is None and stats[2] is None  # the process stays in the line: it did not end
+    assert [stats[place]["execution_summary"]["completed"] for place in (1, 3)] == [2, 2]
+    assert [stats[place]["execution_summary"]["incorrect_input"] for place in (1, 3)] == [2, 0]
+    assert stats[1]["period"] == 2.0 and stats[1]["latency_stats"]["total_latency"]["p50"] == 0.25
+    assert stats[1]["latency_stats"]["device_latency"]["p99"] == pytest.approx(0.2)
+    assert all("memory_info" in line["system_data"] for _, line in told)
+
+
+def test_utilization_and_memory_by_the_tools_names(claimed):
+    config = {
+        "period": "1s",
+        "neuron_runtimes": [{"metrics": [{"type": "neuroncore_counters"}, {"type": "memory_used"}]}],
+    }
+    tell(Clock(), 0)
+    ((_, told),) = simulated_reports(config, 1, between=lambda clock: tell(clock, 4))
+    found = told["neuron_runtime_data"][0]["report"]
+    # Four calls of 0.25 s that the host simulated in no time, beside 1 s of other things.
+    core = {"neuroncore_utilization": pytest.approx(50.0), "flops": 2 * 10**9}
+    assert found["neuroncore_counters"]["neuroncores_in_use"] == {"0": core}
+    memory = found["memory_used"]["neuron_runtime_used_bytes"]
+    assert memory["usage_breakdown"]["neuroncore_memory_usage"]["0"] == {
+        "constants": 5, "model_code": 8 + MICROCODE, "model_shared_scratchpad": 7, "runtime_memory": 0, "tensors": 6,
+    }  # fmt: skip
+    assert memory["neuron_device"] == 26 + MICROCODE
+    (model,) = found["memory_used"]["loaded_models"]
+    assert (model["name"], model["model_id"], len(model["uuid"])) == ("bert", 4, 32)
+    assert model["subgraphs"]["sg_00"]["memory_used_bytes"]["neuron_device"] == 26
+
+
+def test_physical_cores_of_a_logical_one_are_told(monkeypatch):
+    monkeypatch.setattr("optimum_neuron.runtime.publisher.Publisher._write", lambda *_: None)
+    instance = INSTANCES["trn2.48xlarge"]
+    config = {"period": "1s", "neuron_runtimes": [{"metrics": [{"type": "neuroncore_counters"}]}]}
+    with claim_cores(instance, model="bert", start=5):
+        tell(Clock(), 0, instance=instance, cores=(5,))
+        ((_, told),) = simulated_reports(config, 1, between=lambda clock: tell(clock, 4, instance=instance, cores=(5,)))
+    (core,) = told["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"].values()
+    half = {"neuroncore_utilization": pytest.approx(50.0)}
+    assert core["v3d"] == {"nc_v3.10": half, "nc_v3.11": half}
+
+
+def test_a_process_is_reported_by_the_first_filter_that_matches_its_tag(claimed):
+    def groups(*filters):
+        runtimes = [{"tag_filter": text, "metrics": [{"type": name}]} for text, name in filters]
+        tell(Clock(), 0)
+        ((_, told),) = simulated_reports({"neuron_runtimes": runtimes}, 1)
+        return [list(runtime["report"]) for runtime in told["neuron_runtime_data"]]
+
+    assert groups(("^ch", "memory_used"), (".*", "execution_stats")) == [["memory_used"]]
+    assert groups(("^x", "memory_used"), ("at$", "execution_stats")) == [["execution_stats"]]
+    assert groups(("^x", "memory_used")) == []
+
+
+def test_times_that_are_not_known_yet_are_an_error_of_the_group(claimed):
+    graph = GraphStatus(name="g", num_calls=3, host_us=1.0, device_us=None, launch_us=None, flops=None)
+    models = (ModelStatus(model_id=4, name="bert", core_ids=(0,), graphs=(graph,)),)
+    tell(Clock(), 0, models=())
+    ((_, told),) = simulated_reports(EVERYTHING, 1, between=lambda clock: tell(clock, 0, models=models))
+    found = told["neuron_runtime_data"][0]["report"]
+    assert (
+        "being counted" in found["neuroncore_counters"]["error"]
+        and "being counted" in found["execution_stats"]["error"]
+    )
+    assert found["execution_stats"]["execution_summary"]["completed"] == 3 and found["memory_used"]["error"] == ""
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b'{"version": 1, "pid": 1}'])
+def test_a_process_whose_status_cannot_be_read_is_an_error_of_the_process(claimed, content):
+    if content is not None:
+        status_path(claims_folder(SMALL), os.getpid()).write_bytes(content)
+    said = []
+    ((_, told),) = simulated_reports(EVERYTHING, 1, say=lambda level, text: said.append((level, text)))
+    (runtime,) = told["neuron_runtime_data"]
+    assert "told nothing that can be read" in runtime["error"] and runtime["report"] == {}
+    assert (1, runtime["error"]) in said
+
+
+def test_a_killed_process_vanishes(start):  # noqa: F811
+    worker = start()
+    worker.ask("claim", "bert")
+    assert soon(status_path(claims_folder(SMALL), worker.pid).exists)
+
+    def kill(clock):
+        if clock() == 1003.0:
+            worker.kill()
+
+    told = [line["neuron_runtime_data"] for _, line in simulated_reports(EVERYTHING, 4, between=kill)]
+    assert [[runtime["pid"] for runtime in runtimes] for runtimes in told] == [[worker.pid], [worker.pid], [], []]
+    assert status_path(claims_folder(SMALL), worker.pid).exists()  # it could not remove it
+
+
+def test_a_process_that_cannot_be_looked_at_has_errors_in_the_groups_of_the_host(claimed, monkeypatch):
+    def denied(pid):
+        raise psutil.AccessDenied(pid)
+
+    monkeypatch.setattr("psutil.Process", denied)
+    tell(Clock(), 0)
+    ((_, told),) = simulated_reports(EVERYTHING, 1)
+    found = told["neuron_runtime_data"][0]["report"]
+    assert found["neuron_runtime_vcpu_usage"]["error"] and found["memory_used"]["error"]
+    assert found["neuron_runtime_vcpu_usage"]["vcpu_usage"] == {"user": 0.0, "system": 0.0}
+    assert found["neuroncore_counters"]["error"] == ""
+
+
+def test_a_late_reader_does_not_make_up_for_what_it_missed():
+    clock = Clock()
+    lines = reports(parse_config(EVERYTHING, ""), None, clock=clock, sleep=clock.sleep)
+    next(lines)
+    clock.now_s += 10.5
+    line = next(lines)
+    assert line["system_data"]["memory_info"]["period"] == 10.5
+    next(lines)
+    assert clock.now_s == 1012.5
+
+
+def test_bad_lines_and_files_are_refused(capsys, tmp_path):
+    (tmp_path / "m.json").write_text('{"perod": "1s", "system_metrics": [{"type": "memory"}]}')
+    assert main(["-c", str(tmp_path / "m.json")]) == 1
+    told = capsys.readouterr().err
+    assert "did you mean 'period'" in told and "did you mean 'memory_info'" in told
+    assert main(["--instance", "inf2.xlage"]) == 1
+    assert "did you mean 'inf2.xlarge'" in capsys.readouterr().err
+    for words in (["--verbose", "5"], ["--config-fle", "x"], ["extra"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert stopped.value.code == 2
+    assert "--config-file" in capsys.readouterr().err
+
+
+def test_a_home_that_cannot_be_used_is_told(capsys, tmp_path):
+    (tmp_path / "cores").mkdir()
+    (tmp_path / "cores" / "inf2.xlarge").write_text("")  # where a folder would be
+    assert main([]) == 1
+    assert "OPTIMUM_NEURON_HOME" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(tmp_path):
+    (tmp_path / "m.json").write_text('{"period": "0.1s", "system_metrics": [{"type": "memory_info"}]}')
+    command = [sys.executable, "-m", "optimum_neuron.tools.monitor", "-c", str(tmp_path / "m.json"), "--verbose", "2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes) as process:
+        assert json.loads(process.stdout.readline())["system_data"]["memory_info"]["memory_total_bytes"] > 0
+        process.stdout.close()
+        told = process.stderr.read()
+    assert process.returncode == 141
+    assert "reported: memory_info" in told and "Traceback" not in told and "BrokenPipe" not in told

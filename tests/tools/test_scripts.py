@@ -1,0 +1,27 @@
+"""The tools under the names of the real ones."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+
+import pytest
+
+from tests.tools.conftest import ROOT
+
+SCRIPTS = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"]["scripts"]
+
+
+def test_the_sdk_installs_them():
+    assert SCRIPTS == {
+        "neuron-ls": "optimum_neuron.tools.ls:main",
+        "neuron-monitor": "optimum_neuron.tools.monitor:main",
+    }
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_each_has_a_page_of_help_under_its_name(name, capsys):
+    module, _, function = SCRIPTS[name].partition(":")
+    with pytest.raises(SystemExit) as stopped:
+        getattr(importlib.import_module(module), function)(["--help"])
+    assert stopped.value.code == 0 and f"usage: {name} " in capsys.readouterr().out
