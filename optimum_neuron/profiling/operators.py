@@ -1,7 +1,7 @@
 """The time of one call of a graph, divided among its operators.
 
-An estimate times a graph as a whole: `launch + max(tensor engine, DMA) + vector engine + links + separate reads`. An
-operator by itself takes the longer of its products and its transfers; in a graph, transfers of one hide behind the
+An estimate times a graph as a whole, see `simulator.device_time`: the longer of what computes and what is transferred, and
+beside it what overlaps with nothing. An operator by itself takes the longer of the two; in a graph, transfers of one hide behind the
 products of another, so that all of them together take less. Each operator's time is therefore what it would take alone
 times one factor for the whole graph, `overlap`, and what overlaps with nothing is its own. The sum over all operators
 and the launch is the graph's time, exactly.
@@ -85,20 +85,16 @@ def operators_of(work: GraphWork, time_of: TimeOf) -> tuple[OperatorTime, ...]:
 
 
 def overlap_of(times: Sequence[DeviceTime]) -> float:
-    """Time of products and transfers of a graph over what its operators would take for them one after the other."""
-    tensor_s = sum(time.parts_s["tensor"] for time in times)
-    dma_s = sum(_moving_s(time) for time in times)
-    alone_s = sum(max(time.parts_s["tensor"], _moving_s(time)) for time in times)
-    return max(tensor_s, dma_s) / alone_s if alone_s else 1.0
-
-
-def _moving_s(time: DeviceTime) -> float:
-    return time.parts_s["dma"] - time.reads_s
+    """Time of what overlaps in a graph over what its operators would take for it one after the other."""
+    compute_s = sum(time.compute_s for time in times)
+    transfer_s = sum(time.transfer_s for time in times)
+    apart_s = sum(max(time.compute_s, time.transfer_s) for time in times)
+    return max(compute_s, transfer_s) / apart_s if apart_s else 1.0
 
 
 def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
     parts = time.parts_s
-    overlapped_s = overlap * max(parts["tensor"], _moving_s(time))
+    overlapped_s = overlap * max(time.compute_s, time.transfer_s)
     unknown = bool(step.work.num_unknown)
     longest: Engine = max(_BOUND, key=lambda engine: parts[engine])
     work = step.work
@@ -113,7 +109,7 @@ def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
         source_line=step.source_line,
         engine=next((engine for engine, amount in computes.items() if amount), "dma"),
         bound="unknown" if unknown and not any(parts[engine] for engine in _BOUND) else _BOUND[longest],
-        time_us=1e6 * (overlapped_s + time.reads_s + parts["vector"] + parts["link"]),
+        time_us=1e6 * (overlapped_s + time.alone_s - parts["launch"]),
         tensor_us=1e6 * parts["tensor"],
         vector_us=1e6 * parts["vector"],
         dma_us=1e6 * parts["dma"],

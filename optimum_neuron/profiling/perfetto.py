@@ -1,0 +1,209 @@
+"""A profile as a trace for ui.perfetto.dev or chrome://tracing: host and cores on one clock.
+
+One process for each core, with a thread for its calls and one for each engine, and counters of HBM and utilization;
+one process for the host, with a thread for each of its own. Arrows lead from the host to the calls. Source of the form:
+Trace Event Format (Google, "Trace Event Format", complete, metadata, counter and flow events).
+
+    json.dumps(trace_events(profile))
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .operators import ENGINES, Engine, OperatorTime
+from .profile import CallProfile, CoreProfile, GraphProfile, Profile
+from .schedule import Lane, Span, engine_lanes, windows
+
+MAX_OPERATOR_EVENTS = 100_000
+"""Of a trace: calls beyond that show no operators, which are the same in each call of a graph."""
+
+_HOST_PID = 1
+_FIRST_CORE_PID = 100
+_CALLS_TID = 1
+_ENGINE_TIDS = {engine: tid for tid, engine in enumerate(ENGINES, start=_CALLS_TID + 1)}
+
+Event = dict[str, Any]
+
+
+def trace_events(profile: Profile) -> dict[str, Any]:
+    """The trace as plain data: `traceEvents`, times in microseconds."""
+    detail = {id(graph): _Detail(graph) for graph in profile.graphs}
+    pids = {(core.instance, core.core_id): _FIRST_CORE_PID + i for i, core in enumerate(profile.cores)}
+    events = list(_names(profile, pids))
+    budget, num_without = MAX_OPERATOR_EVENTS, 0
+    events += _between_calls(profile.calls)
+    for number, call in enumerate(profile.calls):
+        graph = profile.graphs[call.graph]
+        shown = detail[id(graph)]
+        budget -= len(call.core_ids) * shown.num_events
+        num_without += budget < 0
+        events += _host(number, call, graph)
+        for core_id in call.core_ids:
+            pid = pids[graph.instance, core_id]
+            events += _call(number, call, graph, pid)
+            if budget >= 0:
+                events += shown.events(call, pid)
+    for core in profile.cores:
+        events += _memory(core, pids[core.instance, core.core_id])
+    notes = [*profile.notes]
+    if num_without:
+        notes.append(
+            f"{num_without} of {len(profile.calls)} calls are shown without their operators: the trace is full"
+        )
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "simulated": True,
+            "name": profile.name,
+            "instances": [f"{machine.instance} ({machine.target})" for machine in profile.machines],
+            "assumptions": list(profile.assumptions),
+            "notes": notes,
+        },
+    }
+
+
+class _Detail:
+    """Operators of one graph as events, from the begin of a call on: the same for each call of it."""
+
+    def __init__(self, graph: GraphProfile) -> None:
+        self.operators = graph.operators
+        self.lanes = list(_in_ns(engine_lanes(graph.operators, begin_us=graph.launch_us)))
+        self.counters = list(_counters(graph.operators, windows(graph.operators, begin_us=graph.launch_us)))
+        self.num_events = len(self.lanes) + len(self.counters)
+
+    def events(self, call: CallProfile, pid: int) -> Iterator[Event]:
+        call_ns = round(1e3 * call.started_us)
+        for engine, index, begin_ns, end_ns in self.lanes:
+            yield _operator_event(
+                self.operators[index], pid, _ENGINE_TIDS[engine], call_ns + begin_ns, call_ns + end_ns
+            )
+        for at_us, name, values in self.counters:
+            yield {"ph": "C", "name": name, "pid": pid, "ts": call.started_us + at_us, "args": values}
+        for name in ("HBM reads", "utilization"):
+            yield {"ph": "C", "name": name, "pid": pid, "ts": call.ended_us, "args": _ZERO[name]}
+
+
+_ZERO = {"HBM reads": {"GB/s": 0}, "utilization": {"tensor %": 0, "dma %": 0, "vector %": 0}}
+
+
+def _names(profile: Profile, pids: dict[tuple[str, int], int]) -> Iterator[Event]:
+    def named(kind: str, pid: int, tid: int, key: str, value: Any) -> Event:
+        return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {key: value}}
+
+    yield named("process_name", _HOST_PID, 0, "name", "host: measured on this machine between calls")
+    yield named("process_sort_index", _HOST_PID, 0, "sort_index", 0)
+    for thread in sorted({call.thread for call in profile.calls}):
+        yield named("thread_name", _HOST_PID, thread, "name", f"thread {thread}")
+    for place, (core, pid) in enumerate(zip(profile.cores, pids.values(), strict=True), start=1):
+        name = f"NeuronCore {core.core_id} of {core.instance}, simulated: {', '.join(core.models)}"
+        yield named("process_name", pid, 0, "name", name)
+        yield named("process_sort_index", pid, 0, "sort_index", place)
+        for tid, title in ((_CALLS_TID, "calls"), *((_ENGINE_TIDS[engine], name) for engine, name in ENGINES.items())):
+            yield named("thread_name", pid, tid, "name", title)
+            yield named("thread_sort_index", pid, tid, "sort_index", tid)
+
+
+def _between_calls(calls: Sequence[CallProfile]) -> Iterator[Event]:
+    """What each thread of the host does between its calls."""
+    ended: dict[int, float] = {}
+    for call in calls:
+        before = ended.get(call.thread)
+        if before is not None and call.started_us > before:
+            common = {"pid": _HOST_PID, "tid": call.thread, "cat": "host"}
+            yield common | {"ph": "X", "name": "between calls", **_during(before, call.started_us)}
+        ended[call.thread] = max(call.ended_us, ended.get(call.thread, 0.0))
+
+
+def _host(number: int, call: CallProfile, graph: GraphProfile) -> Iterator[Event]:
+    """The host waits for a call, and an arrow leads from there to the core."""
+    common = {"pid": _HOST_PID, "tid": call.thread, "cat": "host"}
+    yield common | {
+        "ph": "X",
+        "name": f"waits for {graph.graph}",
+        **_during(call.started_us, call.ended_us),
+        "args": {"model": graph.model, "simulated in, us of this host": call.host_us},
+    }
+    yield common | {"ph": "s", "name": "call", "id": number, "ts": call.started_us}
+
+
+def _call(number: int, call: CallProfile, graph: GraphProfile, pid: int) -> Iterator[Event]:
+    common = {"pid": pid, "tid": _CALLS_TID, "cat": "call"}
+    yield common | {
+        "ph": "X",
+        "name": graph.graph,
+        **_during(call.started_us, call.ended_us),
+        "args": {"model": graph.model, "limited by": graph.limited_by, "simulated": True},
+    }
+    if pid == _FIRST_CORE_PID or len(call.core_ids) == 1:
+        yield common | {"ph": "f", "bp": "e", "name": "call", "id": number, "ts": call.started_us, "cat": "host"}
+    yield common | {"ph": "X", "name": "launch", **_during(call.started_us, call.started_us + graph.launch_us)}
+
+
+def _in_ns(lanes: Sequence[Lane]) -> Iterator[tuple[Engine, int, int, int]]:
+    """Engine, operator, begin and end in whole nanoseconds, so that no rounding makes neighbors overlap.
+
+    What is shorter than one, as in models for tests, is left out.
+    """
+    free_at: dict[Engine, int] = {}
+    for lane in lanes:
+        begin_ns = max(round(1e3 * lane.started_us), free_at.get(lane.engine, 0))
+        end_ns = max(round(1e3 * (lane.started_us + lane.time_us)), begin_ns)
+        free_at[lane.engine] = end_ns
+        if end_ns > begin_ns:
+            yield lane.engine, lane.index, begin_ns, end_ns
+
+
+def _operator_event(one: OperatorTime, pid: int, tid: int, begin_ns: int, end_ns: int) -> Event:
+    return {
+        "ph": "X",
+        "name": _short(one),
+        "cat": one.bound,
+        "pid": pid,
+        "tid": tid,
+        "ts": begin_ns / 1e3,
+        "dur": (end_ns - begin_ns) / 1e3,
+        "args": {"operator": one.operator, "module": one.module_path, "line": one.source_line, "bound by": one.bound},
+    }
+
+
+def _during(begin_us: float, end_us: float) -> dict[str, float]:
+    """Begin and length in whole nanoseconds, so that what follows each other does not overlap by a rounding."""
+    begin_ns, end_ns = round(1e3 * begin_us), round(1e3 * end_us)
+    return {"ts": begin_ns / 1e3, "dur": (end_ns - begin_ns) / 1e3}
+
+
+def _short(one: OperatorTime) -> str:
+    """An operator with the end of its place."""
+    name = one.operator.rpartition(".")[2]
+    place = one.module_path.rpartition(".")[2]
+    return f"{name} in {place}" if place else name
+
+
+def _counters(
+    operators: Sequence[OperatorTime], spans: Sequence[Span]
+) -> Iterator[tuple[float, str, dict[str, float]]]:
+    """Rate of HBM reads and load of the engines while each operator runs, where they change."""
+    before: dict[str, dict[str, float]] = collections.defaultdict(dict)
+    for one, span in zip(operators, spans, strict=True):
+        if not one.time_us:
+            continue
+        loads = {f"{engine} %": _percent(getattr(one, f"{engine}_us"), one) for engine in ("tensor", "dma", "vector")}
+        reads = {"GB/s": round(one.hbm_bytes / one.time_us / 1e3, 1)}
+        for name, values in (("HBM reads", reads), ("utilization", loads)):
+            if values != before[name]:
+                before[name] = values
+                yield span.started_us, name, values
+
+
+def _percent(busy_us: float, one: OperatorTime) -> float:
+    # A transfer that hides behind earlier operators may be longer than its own operator.
+    return round(min(100.0, 100 * busy_us / one.time_us), 1)
+
+
+def _memory(core: CoreProfile, pid: int) -> Iterator[Event]:
+    sizes = {f"{category} MiB": round(size / 2**20, 3) for category, size in core.hbm_bytes.items()}
+    yield {"ph": "C", "name": "HBM", "pid": pid, "ts": 0.0, "args": sizes}
