@@ -9,7 +9,8 @@ from ..lazy import lazy_names
 if TYPE_CHECKING:
     from .causal_lm import NeuronModelForCausalLM
     from .image_text import NeuronModelForImageTextToText
-    from .sentences import NeuronModelForTextReranking, NeuronSentenceTransformer
+    from .reranking import NeuronModelForTextReranking
+    from .sentences import NeuronSentenceTransformer
     from .seq2seq import NeuronModelForSeq2SeqLM
     from .speech import NeuronModelForSpeechSeq2Seq, NeuronWhisperForConditionalGeneration
     from .tasks import (
@@ -62,7 +63,7 @@ _MODULES = {
     "NeuronModelForImageTextToText": "image_text",
     "NeuronModelForSeq2SeqLM": "seq2seq",
     "NeuronModelForSpeechSeq2Seq": "speech",
-    "NeuronModelForTextReranking": "sentences",
+    "NeuronModelForTextReranking": "reranking",
     "NeuronSentenceTransformer": "sentences",
     "NeuronTracedModel": "traced",
     "NeuronWhisperForConditionalGeneration": "speech",

@@ -39,6 +39,8 @@ class Recipe:
     """Tokens of a sentence."""
     do_lower_case: bool = False
     """Texts are put into lower case."""
+    include_prompt: bool = True
+    """Tokens of a prompt are part of the vector."""
     prompts: dict[str, str] = dataclasses.field(default_factory=dict)
     """Texts that can be put before a sentence, by name."""
     default_prompt_name: str | None = None
@@ -66,8 +68,9 @@ def read_recipe(folder: Path) -> Recipe:
                 do="compile the transformer with NeuronModelForFeatureExtraction and apply the rest yourself",
             )
         )
+    pooling = _read(folder / kinds["Pooling"] / "config.json", {}) if "Pooling" in kinds else {}
     if "Pooling" in kinds:
-        choice = _pooling(_read(folder / kinds["Pooling"] / "config.json", {}), kinds["Pooling"])
+        choice = _pooling(pooling, kinds["Pooling"])
     else:
         choice = Choice(value="mean", reason="the folder has no pooling module: mean of the tokens")
     limits = _read(folder / "sentence_bert_config.json", {})
@@ -77,6 +80,7 @@ def read_recipe(folder: Path) -> Recipe:
         normalize="Normalize" in kinds,
         max_seq_length=limits.get("max_seq_length"),
         do_lower_case=bool(limits.get("do_lower_case")),
+        include_prompt=pooling.get("include_prompt", True),
         prompts=facts.get("prompts") or {},
         default_prompt_name=facts.get("default_prompt_name"),
         similarity=facts.get("similarity_fn_name") or "cosine",

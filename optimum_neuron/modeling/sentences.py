@@ -1,10 +1,10 @@
-"""Sentences as vectors, and documents ranked for a query: compiled models with the interface of sentence-transformers.
+"""Sentences as vectors: a compiled model with the interface of sentence-transformers.
 
     model = NeuronSentenceTransformer.from_pretrained("sentence-transformers/all-MiniLM-L6-v2", export=True)
     vectors = model.encode(["a cat", "a dog"])
 
 The transformer is compiled; pooling and normalization are a few operations on its result. The package
-sentence-transformers is not needed, its folders are read (`pooling.py`).
+sentence-transformers is not needed, its folders are read (`pooling.py`). `reranking.py` has cross-encoders.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
+from ..configuration import count_refusal, is_count
 from ..errors import ConfigError, ModelError, refusal
 from ..exporters.prepare import Prepared
 from .pooling import normalized, pooled, read_recipe
-from .tasks import NeuronModelForFeatureExtraction, NeuronModelForSequenceClassification
+from .tasks import NeuronModelForFeatureExtraction
 from .traced import NeuronTracedModel
 
 
@@ -32,7 +33,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
     @functools.cached_property
     def tokenizer(self) -> Any:
         """The model's own tokenizer."""
-        return _tokenizer(self)
+        return own_tokenizer(self)
 
     @functools.cached_property
     def max_seq_length(self) -> int:
@@ -45,6 +46,21 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         """Numbers of a vector."""
         return self.config.hidden_size * len(self.recipe.pooling)
 
+    @property
+    def prompts(self) -> dict[str, str]:
+        """Texts that can be put before a sentence, by name."""
+        return self.recipe.prompts
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        """The prompt that is put before a sentence where nothing is said."""
+        return self.recipe.default_prompt_name
+
+    @property
+    def similarity_fn_name(self) -> str:
+        """Measure of `similarity`: cosine, dot, euclidean or manhattan."""
+        return self.recipe.similarity
+
     def encode(
         self,
         sentences: str | Sequence[str],
@@ -55,7 +71,9 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
         normalize_embeddings: bool = False,
-        show_progress_bar: bool = False,
+        truncate_dim: int | None = None,
+        show_progress_bar: bool | None = False,
+        device: str | torch.device | None = None,
     ) -> Any:
         """Return a vector for each sentence, in the order of the sentences.
 
@@ -67,11 +85,18 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
             convert_to_numpy: return an array; False returns a list of tensors.
             convert_to_tensor: return one tensor.
             normalize_embeddings: scale vectors to length 1, where the model does not itself.
+            truncate_dim: numbers of a vector to keep, before it is scaled by `normalize_embeddings`.
             show_progress_bar: show progress on stderr.
+            device: accepted for the CPU, where inputs are.
 
         Raises:
-            ConfigError: there are no sentences, or no such prompt.
+            ConfigError: there are no sentences, or no such prompt; a number is none of at least 1; another device.
         """
+        if device is not None:
+            self.to(device)
+        numbers = {"batch_size": batch_size, **({} if truncate_dim is None else {"truncate_dim": truncate_dim})}
+        if wrong := [count_refusal(name, number) for name, number in numbers.items() if not is_count(number)]:
+            raise ConfigError("\n".join(wrong))
         given = [sentences] if isinstance(sentences, str) else list(() if sentences is None else sentences)
         if not given or not all(isinstance(text, str) for text in given):
             raise ConfigError(
@@ -85,8 +110,8 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         texts = [self._prompt(prompt_name, prompt) + text for text in given]
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
         vectors: list[torch.Tensor | None] = [None] * len(texts)
-        for indices in _progress(_chunks(order, batch_size), len(order) / batch_size, show_progress_bar):
-            found = self(self.tokenize([texts[index] for index in indices]))["sentence_embedding"]
+        for indices in _progress(chunks(order, batch_size), len(order) / batch_size, bool(show_progress_bar)):
+            found = self(self.tokenize([texts[index] for index in indices]))["sentence_embedding"][:, :truncate_dim]
             found = normalized(found) if normalize_embeddings else found
             for index, vector in zip(indices, found, strict=True):
                 vectors[index] = vector
@@ -95,6 +120,19 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         if convert_to_tensor:
             return stacked
         return stacked.numpy() if convert_to_numpy else list(stacked)
+
+    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
+        """`encode` with the folder's prompt named "query", where it has one and no other is asked for."""
+        return self.encode(sentences, **self._with_prompt(("query",), options))
+
+    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
+        """`encode` with the folder's prompt named "document", "passage" or "corpus", likewise."""
+        return self.encode(sentences, **self._with_prompt(("document", "passage", "corpus"), options))
+
+    def _with_prompt(self, names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+        name = next((name for name in names if name in self.recipe.prompts), None)
+        is_named = options.get("prompt") is not None or options.get("prompt_name") is not None
+        return options if is_named or name is None else {**options, "prompt_name": name}
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
         """Features of texts: padded token ids and their mask."""
@@ -124,9 +162,31 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
             left_AD, right_BD = normalized(left_AD), normalized(right_BD)
         return left_AD @ right_BD.T
 
+    def similarity_pairwise(self, left: Any, right: Any) -> torch.Tensor:
+        """Similarity of each vector on the left with the one at its place on the right."""
+        left_AD, right_AD = (torch.atleast_2d(torch.as_tensor(vectors)) for vectors in (left, right))
+        rows = zip(left_AD, right_AD, strict=True)
+        return torch.cat([self.similarity(one, other)[0] for one, other in rows])
+
     def _prompt(self, name: str | None, prompt: str | None) -> str:
-        if prompt is not None:
-            return prompt
+        """The text to put before each sentence.
+
+        Raises:
+            ConfigError: the folder has no prompt of that name, or leaves the tokens of prompts out of its vectors.
+        """
+        text = self._prompt_named(name) if prompt is None else prompt
+        if text and not self.recipe.include_prompt:
+            raise ConfigError(
+                refusal(
+                    asked=f"a sentence after the prompt {text!r}",
+                    found="a folder with include_prompt=false",
+                    why="pooling would have to leave the prompt's tokens out, which is not implemented",
+                    do="pass prompt='', or use the original model",
+                )
+            )
+        return text
+
+    def _prompt_named(self, name: str | None) -> str:
         name = self.recipe.default_prompt_name if name is None else name
         if name is not None and name not in self.recipe.prompts:
             raise ConfigError(
@@ -140,84 +200,24 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         return "" if name is None else self.recipe.prompts[name]
 
 
-class NeuronModelForTextReranking(NeuronModelForSequenceClassification):
-    """A compiled cross-encoder: how well each document answers a query."""
-
-    @functools.cached_property
-    def tokenizer(self) -> Any:
-        """The model's own tokenizer."""
-        return _tokenizer(self)
-
-    def predict(self, pairs: Sequence[Sequence[str]], *, batch_size: int = 32) -> torch.Tensor:
-        """Return a score for each pair of texts: of one label its probability, of several their logits.
-
-        Raises:
-            ConfigError: there are no pairs.
-        """
-        if not len(pairs) or any(isinstance(pair, str) or len(pair) != 2 for pair in pairs):
-            raise ConfigError(
-                refusal(
-                    asked=f"predict of {len(pairs)} pairs",
-                    found="not one or more pairs of texts",
-                    why="a cross-encoder reads two texts together",
-                    do="pass [(query, document), ...]",
-                )
-            )
-        order = sorted(range(len(pairs)), key=lambda index: -sum(map(len, pairs[index])))
-        length = min(self.neuron_config.buckets("sequence_length")[-1], self.tokenizer.model_max_length)
-        known = {spec.name for spec in self.signature.inputs}
-        scores: list[torch.Tensor | None] = [None] * len(pairs)
-        for indices in _chunks(order, batch_size):
-            left, right = zip(*(pairs[index] for index in indices), strict=True)
-            features = self.tokenizer(
-                list(left), list(right), padding=True, truncation=True, max_length=length, return_tensors="pt"
-            )
-            logits = self(**{name: tensor for name, tensor in features.items() if name in known}).logits
-            for index, row in zip(indices, logits, strict=True):
-                scores[index] = row[0].sigmoid() if len(row) == 1 else row
-        return torch.stack([score for score in scores if score is not None])
-
-    def rank(
-        self,
-        query: str,
-        documents: Sequence[str],
-        *,
-        top_k: int | None = None,
-        return_documents: bool = False,
-        batch_size: int = 32,
-    ) -> list[dict[str, Any]]:
-        """Return `{"corpus_id", "score"}` of the best documents, best first; `"text"` with `return_documents`.
-
-        Raises:
-            ConfigError: there are no documents, or the model has several labels.
-        """
-        if self.config.num_labels != 1:
-            raise ConfigError(
-                refusal(
-                    asked="rank",
-                    found=f"a model of {self.config.num_labels} labels",
-                    why="documents are ranked by one score",
-                    do="use predict, or a cross-encoder with one label",
-                )
-            )
-        scores = self.predict([(query, document) for document in documents], batch_size=batch_size)
-        best = scores.argsort(descending=True)[:top_k].tolist()
-        found = [{"corpus_id": index, "score": float(scores[index])} for index in best]
-        return [{**row, "text": documents[row["corpus_id"]]} for row in found] if return_documents else found
-
-
-def _chunks(order: list[int], size: int) -> Iterator[list[int]]:
+def chunks(order: list[int], size: int) -> Iterator[list[int]]:
+    """Parts of a list, of at most so many elements."""
     for begin in range(0, len(order), size):
         yield order[begin : begin + size]
 
 
-def _progress(chunks: Iterator[list[int]], total: float, show: bool) -> Iterator[list[int]]:
+def _progress(parts: Iterator[list[int]], total: float, show: bool) -> Iterator[list[int]]:
     from tqdm import tqdm
 
-    return iter(tqdm(chunks, total=-int(-total // 1), desc="Batches", disable=not show))
+    return iter(tqdm(parts, total=-int(-total // 1), desc="Batches", disable=not show))
 
 
-def _tokenizer(model: NeuronTracedModel) -> Any:
+def own_tokenizer(model: NeuronTracedModel) -> Any:
+    """The tokenizer in a model's folder.
+
+    Raises:
+        ModelError: there is none.
+    """
     from transformers import AutoTokenizer
 
     try:

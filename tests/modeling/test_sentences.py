@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,44 @@ def test_prompts_go_before_the_sentence(model):
         model.encode("cat", prompt_name="passage")
 
 
+def test_queries_and_documents_get_the_prompts_of_their_names(model):
+    assert np.array_equal(model.encode_query(["cat"]), model.encode(["q cat"]))
+    assert np.array_equal(model.encode_query("cat", prompt="z "), model.encode("z cat"))
+    assert np.array_equal(model.encode_document(["cat"]), model.encode(["cat"])), "the folder has no such prompt"
+    assert (model.prompts, model.default_prompt_name, model.similarity_fn_name) == ({"query": "q "}, None, "cosine")
+
+
+def test_prompts_that_vectors_leave_out_are_refused(checkpoint, tmp_path):
+    folder = shutil.copytree(checkpoint, tmp_path / "copy")
+    write(folder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True, "include_prompt": False})
+    model = NeuronSentenceTransformer.from_pretrained(folder, export=True, **SHAPES)
+    assert model.encode("a cat").shape == (32,)
+    with pytest.raises(ConfigError, match="include_prompt=false"):
+        model.encode_query("a cat")
+
+
+def test_short_vectors_and_pairs(model):
+    vectors = model.encode(SENTENCES, convert_to_tensor=True)
+    short = model.encode(SENTENCES, convert_to_tensor=True, truncate_dim=8, normalize_embeddings=True)
+    assert torch.allclose(short, torch.nn.functional.normalize(vectors[:, :8], dim=-1), atol=1e-6)
+    pairs = model.similarity_pairwise(vectors, vectors.flip(0))
+    assert torch.allclose(pairs, model.similarity(vectors, vectors.flip(0)).diag(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"truncate_dim": 0}, "truncate_dim=0"),
+        ({"device": "cuda"}, "neither moved nor cast"),
+    ],
+    ids=str,
+)
+def test_options_of_encode_that_are_none(model, options, message):
+    with pytest.raises(ConfigError, match=message):
+        model.encode(["a"], **options)
+
+
 def test_similarity_and_features(model):
     vectors = model.encode(SENTENCES)
     found = model.similarity(vectors, vectors)
@@ -170,7 +209,31 @@ def test_documents_are_ranked_by_the_original_score(ranker):
     assert len(ranker.rank("pet", documents, top_k=2)) == 2
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}},
+        {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"},
+        {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}},
+        {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Tanh"}},
+    ],
+    ids=str,
+)
+def test_scores_are_what_the_configuration_says(ranker, tmp_path, says):
+    folder = shutil.copytree(ranker.source_folder, tmp_path / "copy")
+    write(folder / "config.json", json.loads((folder / "config.json").read_text()) | says)
+    other = NeuronModelForTextReranking.from_pretrained(folder, export=True, **SHAPES)
+    if "Tanh" in str(says):
+        with pytest.raises(ModelError, match="names the activation torch.nn.modules.activation.Tanh"):
+            other.predict([("a", "b")])
+        return
+    score, probability = other.predict([("a", "b")]), ranker.predict([("a", "b")])
+    assert torch.allclose(score.sigmoid() if "Identity" in str(says) else score, probability)
+
+
 def test_ranking_refusals(ranker, tmp_path):
+    with pytest.raises(ConfigError, match="batch_size=0"):
+        ranker.predict([("a", "b")], batch_size=0)
     with pytest.raises(ConfigError, match="not one or more pairs"):
         ranker.rank("pet", [])
     with pytest.raises(ConfigError, match="not one or more pairs"):
