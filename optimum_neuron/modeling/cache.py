@@ -3,6 +3,8 @@
 transformers counts columns of a padded batch; the device keeps each row's real tokens at the slots that equal
 their positions. `columns` and `mask` hold what relates the two. Rows beyond the compiled batch size live in
 further sets of state.
+
+Shape legend: R rows, S hidden states of a source, D hidden.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ class NeuronCache(Cache):
         self.states: list[State] = []
         self.columns = 0
         self.num_rows = 0
+        self._sources_R: torch.Tensor | None = None  # a number for each row, the same where the source is
         self._spoilt: list[bool] = []
         weakref.finalize(self, _give_back, loaded, self.states, self._spoilt)
 
     def __len__(self) -> int:
-        return len(self._loaded.program.states) // 2
+        return len({name.rpartition(".")[2] for name in self._loaded.program.states})
 
     @property
     def is_croppable(self) -> bool:
@@ -73,6 +76,13 @@ class NeuronCache(Cache):
         while len(self.states) * self._batch_size < num_rows:
             self.states.append(self._loaded.take_state())
 
+    def read_sources(self, hidden_RSD: torch.Tensor, mask_RS: torch.Tensor | None) -> None:
+        """Note which rows read the same source, as beams do: they need not exchange its keys and values."""
+        is_new = (hidden_RSD[1:] != hidden_RSD[:-1]).flatten(1).any(1)
+        if mask_RS is not None:
+            is_new |= (mask_RS[1:] != mask_RS[:-1]).any(1)
+        self._sources_R = torch.nn.functional.pad(is_new.long().cumsum(0), (1, 0))
+
     def row_groups(self, num_rows: int) -> Iterator[tuple[slice, State]]:
         """The rows that share a set of state, and the state."""
         for begin, state in zip(range(0, num_rows, self._batch_size), self.states, strict=False):
@@ -105,12 +115,19 @@ class NeuronCache(Cache):
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Let row i continue from what row `beam_idx[i]` was."""
-        rows = beam_idx.tolist()
+        rows, sources_R = beam_idx.tolist(), self._sources_R
+        keeps_sources = False
+        if sources_R is not None:
+            self._sources_R = sources_R[beam_idx]
+            keeps_sources = torch.equal(self._sources_R, sources_R)
         if rows == list(range(len(rows))):
             return
-        sources = [divmod(row, self._batch_size) for row in rows]
-        for tensors in zip(*self.states, strict=True):
-            picked = torch.stack([tensors[group][row] for group, row in sources])
+        places = [divmod(row, self._batch_size) for row in rows]
+        for index, name in enumerate(self._loaded.program.states):
+            if keeps_sources and name.startswith("cross_"):
+                continue
+            tensors = [state[index] for state in self.states]
+            picked = torch.stack([tensors[group][row] for group, row in places])
             for group, tensor in enumerate(tensors):
                 part = picked[group * self._batch_size : (group + 1) * self._batch_size]
                 tensor[: part.shape[0]] = part

@@ -74,6 +74,8 @@ class NeuronEncoderDecoder(NeuronModel, CompiledGenerationMixin):
         num_rows = ids_RT.shape[0]
         _check_rows(num_rows, hidden_RSD, mask_RS)
         cache.reserve(num_rows, self.loaded)
+        if cache.columns == 0:
+            cache.read_sources(hidden_RSD, mask_RS)
         groups = [
             self._run(
                 ids_RT[rows],

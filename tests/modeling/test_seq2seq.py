@@ -167,6 +167,33 @@ def test_weights_are_replaced_without_compiling(checkpoint, tmp_path):
     assert not torch.equal(before, found)
 
 
+def test_beams_do_not_exchange_what_they_read(model):
+    """Keys and values of a source stay where they are between its beams, and move with rows of other sources."""
+    inputs = sources(2, 9)
+    hidden = model.encoder(**inputs).last_hidden_state.repeat_interleave(2, 0)
+    mask = inputs["attention_mask"].repeat_interleave(2, 0)
+
+    def filled() -> tuple[Any, dict[str, torch.Tensor]]:
+        """The cache after a token of four rows, the first two of one source; row 1 is marked."""
+        target = torch.tensor([[5], [6], [7], [8]])
+        called = model(encoder_outputs=(hidden,), attention_mask=mask, decoder_input_ids=target)
+        cache = called.past_key_values
+        rows = dict(zip(model.loaded.program.states, cache.states[0], strict=True))
+        for state in rows.values():
+            state[1] = 7.0
+        return cache, rows
+
+    cache, rows = filled()
+    assert len(cache) == len(model.loaded.program.states) // 4
+    cache.reorder_cache(torch.tensor([1, 0, 2, 3]))
+    assert (rows["self_key.0"][0] == 7).all() and (rows["cross_key.0"][1] == 7).all()
+    assert not (rows["self_key.0"][1] == 7).any() and not (rows["cross_key.0"][0] == 7).all()
+    cache, rows = filled()
+    cache.reorder_cache(torch.tensor([1, 0, 3, 1]))
+    assert (rows["cross_key.0"][0] == 7).all() and not (rows["cross_key.0"][1] == 7).any()
+    assert (cache.states[1][list(rows).index("cross_key.0")][1] == 7).all()
+
+
 def test_a_target_ends_where_the_cache_ends_and_says_so(model, caplog):
     with caplog.at_level(logging.WARNING):
         found = model.generate(**sources(1, 5), do_sample=False, max_new_tokens=30, eos_token_id=None)
