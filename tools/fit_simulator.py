@@ -22,8 +22,10 @@ from fit import build
 from report import bands, grouped, score, summary
 from training import training_mfu
 
+from optimum_neuron.simulator.constants import FORMAT
+
 FILE = Path(__file__).parents[1] / "optimum_neuron/simulator/data/constants.json"
-VERSION = 1
+VERSION = 2
 FITTED_ON = "tools/fidelity/published.csv: values that AWS and Hugging Face published up to March 2026"
 DIGITS = 4
 
@@ -42,7 +44,7 @@ def main() -> int:
         print(f"{name:28} {len(group):4} " + " ".join(f"{key} {value:.3f}" for key, value in found.items()))
     constants = build(values)
     data = dataclasses.asdict(constants) | {
-        "format": 1,
+        "format": FORMAT,
         "version": VERSION,
         "fitted_on": FITTED_ON,
         "training_mfu": training_mfu(rows),

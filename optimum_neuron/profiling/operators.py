@@ -1,10 +1,10 @@
 """The time of one call of a graph, divided among its operators.
 
-An estimate times a graph as a whole, see `simulator.device_time`: the longer of what computes and what is transferred, and
-beside it what overlaps with nothing. An operator by itself takes the longer of the two; in a graph, transfers of one hide behind the
-products of another, so that all of them together take less. Each operator's time is therefore what it would take alone
-times one factor for the whole graph, `overlap`, and what overlaps with nothing is its own. The sum over all operators
-and the launch is the graph's time, exactly.
+An estimate times a graph as a whole, see `simulator.device_time`: the longer of what computes and what is transferred,
+and beside it what overlaps with nothing. An operator by itself takes the longer of the two; in a graph, transfers of
+one hide behind the products of another, so that all of them together take less. Each operator's time is therefore what
+it would take alone times one factor for the whole graph, `overlap`, and what overlaps with nothing is its own. The sum
+over all operators and the launch is the graph's time, exactly.
 
     operators = operators_of(work, time_of)
     sum(one.time_us for one in operators)  # the time of the graph without its launch

@@ -4,7 +4,7 @@
 rates are not in it: they are in `optimum_neuron.hardware`. It knows no formula.
 
     >>> constants().version
-    1
+    2
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 """Of the file."""
 
 
@@ -24,8 +24,6 @@ FORMAT = 1
 class CoreConstants:
     """What one generation of cores does with its documented rates. All fitted, none for one model."""
 
-    dma_efficiency: float
-    """Part of the documented DMA rate that large reads reach."""
     row_overhead_bytes: float
     """What each contiguous piece of a weight costs beside its bytes."""
     tensor_factor: float
@@ -34,18 +32,12 @@ class CoreConstants:
     """Time of vector passes in a decoder over elements by lanes and clocks."""
     graph_vector_factor: float
     """The same for every other graph, whose elementwise operators the compiler fuses."""
-    softmax_factor: float
-    """The same for the three passes of a softmax."""
     all_reduce_us: float
     """Fixed time of one all-reduce."""
     all_reduce_chip_us: float
     """What each chip beyond the first adds to it."""
-    all_reduce_bytes_per_s: float
-    """Rate of an all-reduce."""
-    attention_read_us: float
-    """Time of one separate read of keys and values; documents give 1.3 us for the start of a transfer, twice."""
-    spill_factor: float
-    """Part of what does not fit SBUF that really goes through HBM: tiles of it are used before they are written."""
+    all_reduce_share: float
+    """Rate of an all-reduce as part of the DMA rate of a core: DMA engines read and write every piece several times."""
     launch_us: float
     """Fixed time of a run of a graph."""
     flash_factor: float

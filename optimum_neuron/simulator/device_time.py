@@ -63,6 +63,11 @@ class DeviceTime:
         """The engine that takes longest."""
         return max(self.parts_s, key=lambda name: self.parts_s[name])
 
+    @property
+    def alone_s(self) -> float:
+        """Time of what overlaps with nothing, the launch included."""
+        return self.total_s - max(self.compute_s, self.transfer_s)
+
     def slower(self, factor: float) -> DeviceTime:
         """The same run, every part of it `factor` times as long."""
         return DeviceTime(

@@ -125,6 +125,8 @@ def serving_times(
 
     encode = None if plan.encode is None else run(plan.encode)
     prefill, decode = run(plan.prefill), run(plan.decode)
+    if not stack.flash and plan.prefill.total.tensor_cycles > LARGE_GRAPH_CYCLES:
+        prefill = prefill.slower(LARGE_GRAPH_FACTOR)
     begin_s = (0.0 if encode is None else encode.total_s) + plan.num_prefills * prefill.total_s
     return ServingTimes(
         ttft_s=begin_s + prompt_host_s(host, family),

@@ -20,6 +20,8 @@ DEFAULT_SDK = "2.27"
 """SDK that an estimate assumes."""
 FIRST_NXD_SDK = (2, 20)
 """From here on decoders are served by libraries on NeuronX Distributed, with the fused attention kernel."""
+FIRST_FUSED_SDK = (2, 19)
+"""From here on Transformers NeuronX has the fused attention kernel (its release notes, 0.11.351, 3 July 2024)."""
 KNOWN_SDKS = ((2, 5), (2, 40))
 """Releases for neuronx-cc that a version can name."""
 FIRST_BUCKET = 128
@@ -39,7 +41,7 @@ class Stack:
     tiled: bool
     """Weights are laid out in tiles ahead of time."""
     flash: bool
-    """Prompts use the fused attention kernel."""
+    """Prompts use the fused attention kernel; without it, large graphs of prompts are compiled at -O1."""
     replicate_kv_heads: bool
     """Each core keeps one key-value head where there are more cores than heads."""
     one_by_one: bool
@@ -49,10 +51,15 @@ class Stack:
     pads_cache: bool
     """A step attends to the compiled sequence length, else to the next power of two."""
 
+    @property
+    def description(self) -> str:
+        """In words, with its attention."""
+        return f"{self.what}; " + ("fused attention" if self.flash else "attention not fused, large prompts at -O1")
+
 
 _NXD = Stack(
     name="nxd-inference",
-    what="NxD Inference: buckets are powers of two, prompts in one batch, fused attention",
+    what="NxD Inference: buckets are powers of two, prompts in one batch",
     host="nxd-inference",
     tiled=False,
     flash=True,
@@ -122,10 +129,21 @@ def choose_stack(sdk: str | None, stack: str | None = None) -> Choice[Stack]:
                     do="use one of them or leave it out",
                 )
             )
-        return Choice(value=STACKS[stack], reason=f"stack={stack!r}: {STACKS[stack].what}")
-    name = "vllm" if release >= FIRST_NXD_SDK else "transformers-neuronx"
+        found = stack_at(stack, release)
+        return Choice(value=found, reason=f"stack={stack!r}: {found.description}")
+    found = stack_at("vllm" if release >= FIRST_NXD_SDK else "transformers-neuronx", release)
     asked = f"usual with SDK {sdk}" if sdk else f"usual with SDK {DEFAULT_SDK}, the default"
-    return Choice(value=STACKS[name], reason=f"{asked}: {STACKS[name].what}")
+    return Choice(value=found, reason=f"{asked}: {found.description}")
+
+
+def stack_at(name: str, release: tuple[int, int]) -> Stack:
+    """A stack as it was at a release of the SDK.
+
+    >>> stack_at("tgi", (2, 18)).flash, stack_at("tgi", (2, 19)).flash
+    (False, True)
+    """
+    stack = STACKS[name]
+    return dataclasses.replace(stack, flash=stack.flash or release >= FIRST_FUSED_SDK)
 
 
 def parse_sdk(sdk: str) -> tuple[int, int]:

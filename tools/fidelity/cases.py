@@ -19,7 +19,7 @@ from optimum_neuron.hardware import INSTANCES, TARGETS
 from optimum_neuron.simulator.constants import Constants
 from optimum_neuron.simulator.device_time import core_rates, device_time
 from optimum_neuron.simulator.serving import plan_serving, serving_times
-from optimum_neuron.simulator.stacks import STACKS
+from optimum_neuron.simulator.stacks import FIRST_FUSED_SDK, Stack, parse_sdk, stack_at
 from optimum_neuron.simulator.work.decoder import Layout, decode_work, prefill_work
 from optimum_neuron.simulator.work.sizes import DecoderSizes, decoder_sizes
 
@@ -49,6 +49,9 @@ FAMILIES = {
     "stable-diffusion-2.1": "stable-diffusion-2",
 }
 """Families that are left out together; every other model is a family of its own."""
+FUSED_SINCE = "2024-07-22"
+"""Day from which rows that say only their date have SDK 2.19 or later: github.com/huggingface/optimum-neuron, pull
+request 661."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,19 +145,25 @@ def _hardware(row: Row) -> tuple[Any, Any, int]:
     return instance, target, chips
 
 
+def _stack(row: Row) -> Stack:
+    """The serving stack as it was then."""
+    dated = FIRST_FUSED_SDK if row.date >= FUSED_SINCE else (2, 18)
+    return stack_at(row.stack, parse_sdk(row.sdk) if row.sdk else dated)
+
+
 def _layout(row: Row) -> Layout:
     assert row.weight_bytes is not None
     return Layout(
         num_cores=row.cores or 1,
         weight_bytes=row.weight_bytes,
         cache_bytes=2,
-        replicate_kv_heads=STACKS[row.stack].replicate_kv_heads,
+        replicate_kv_heads=_stack(row).replicate_kv_heads,
     )
 
 
 def _decoder(row: Row) -> Callable[[Constants], float]:
     instance, target, chips = _hardware(row)
-    stack = STACKS[row.stack]
+    stack = _stack(row)
     assert row.batch and row.sequence_length and row.input_length and row.output_length
     plan = plan_serving(
         sizes_of(row.model),

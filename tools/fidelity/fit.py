@@ -35,17 +35,13 @@ class Prior:
 
 
 PRIORS: Mapping[str, Prior] = {
-    "dma_efficiency": Prior(0.95, 0.07, "large DMA transfers saturate (NKI, DMA bandwidth guide)"),
     "row_overhead_bytes": Prior(328, 0.35, "DMA needs 2 to 4 KiB in one piece (NKI, DMA bandwidth guide)"),
     "tensor_factor": Prior(1.5, 0.3, "published utilization of large products, 60 to 70 %"),
     "vector_factor": Prior(3.0, 0.7, "judgment, after first fits"),
     "graph_vector_factor": Prior(1.5, 0.7, "judgment, after first fits"),
-    "softmax_factor": Prior(0.5, 0.7, "judgment, after first fits"),
     "all_reduce_us": Prior(10.0, 0.5, "judgment, after first fits"),
     "all_reduce_chip_us": Prior(0.5, 0.7, "1 to 2 us for each hop (collective communication guide)"),
-    "all_reduce_bytes_per_s": Prior(40e9, 0.6, "judgment, after first fits"),
-    "attention_read_us": Prior(2.6, 0.35, "start of two transfers of 1.3 us (NKI, DMA bandwidth guide)"),
-    "spill_factor": Prior(0.2, 0.7, "judgment, after first fits"),
+    "all_reduce_share": Prior(0.15, 0.6, "judgment, after first fits"),
     "launch_us": Prior(200.0, 0.5, "judgment, after first fits"),
     "flash_factor": Prior(0.4, 0.7, "judgment, after first fits"),
     "v3_all_reduce_chip_us": Prior(4.5, 0.5, "one published configuration over 16 chips"),

@@ -1,15 +1,16 @@
-"""How far predictions are from what was published: in sample, with each family left out, and as intervals."""
+"""How far predictions are from what was published: in sample, with a part left out, and as intervals and orders."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-from cases import Case
+from cases import Case, Row
 from fit import build, fit
 
+from optimum_neuron.simulator.bands import EXACT
 from optimum_neuron.simulator.constants import Band
 
 FITTED = ("tpot_ms", "ttft_ms", "decode_ms", "prefill_ms", "latency_ms")
@@ -21,13 +22,23 @@ FEW = {
     "trn2.tpot_ms": (0.6, 1.7, "three published steps on Trainium2"),
     "vit.latency_ms": (0.7, 1.4, "one vision transformer"),
     "vit.throughput_per_s": (0.7, 1.4, "one vision transformer"),
+    "cnn.latency_ms": (0.75, 1.35, "ResNets only; other convolutional networks may be further off"),
+    "cnn.throughput_per_s": (0.75, 1.35, "ResNets only; other convolutional networks may be further off"),
+    "profile.decode_hbm_bytes": (EXACT.low, EXACT.high, EXACT.basis),
 }
-"""Classes with too few rows for quantiles: an interval by judgment, and what there is."""
+"""Classes with too few rows or families for quantiles: an interval by judgment, and what there is."""
+FEW_FAMILIES = 4
+"""Below this many families, intervals of all but one of them say nothing of that one."""
+TAIL = 0.07
+"""Part of the blind ratios beyond each end of an interval. Less than the tenth of an 80 % interval: ratios of a family
+are alike, and with a tenth the intervals of all other families held only 72 % of it."""
+FAR = 1.1
+"""Ratio of two published values from which their order is asked for."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scored:
-    """A case, predicted with all families and without its own."""
+    """A case, predicted with everything and with its own part left out."""
 
     case: Case
     predicted: float
@@ -40,7 +51,7 @@ class Scored:
 
     @property
     def blind_error(self) -> float:
-        """Relative, with the family left out."""
+        """Relative, with its part left out."""
         return self.blind / self.case.row.value - 1
 
     @property
@@ -59,15 +70,25 @@ def is_fitted(case: Case) -> bool:
     return row.metric in FITTED and not few
 
 
-def score(cases: Sequence[Case]) -> tuple[dict[str, float], list[Scored]]:
-    """Fit on everything, then once more without each family, and predict."""
+def family_of(row: Row) -> str:
+    """The family of a row's model."""
+    return row.family
+
+
+def score(cases: Sequence[Case], part_of: Callable[[Row], str] = family_of) -> tuple[dict[str, float], list[Scored]]:
+    """Fit on everything, then once more without each part, and predict.
+
+    Args:
+        cases: what was published.
+        part_of: what is left out together; families of models, unless asked otherwise.
+    """
     used = [case for case in cases if is_fitted(case)]
     values = fit(used)
     constants = build(values)
     blind: dict[int, float] = {}
-    for family in sorted({case.row.family for case in used}):
-        others = build(fit([case for case in used if case.row.family != family], values))
-        blind |= {id(case): case.predict(others) for case in cases if case.row.family == family}
+    for part in sorted({part_of(case.row) for case in used}):
+        others = build(fit([case for case in used if part_of(case.row) != part], values))
+        blind |= {id(case): case.predict(others) for case in cases if part_of(case.row) == part}
     scored = [
         Scored(case=case, predicted=(told := case.predict(constants)), blind=blind.get(id(case), told))
         for case in cases
@@ -85,16 +106,39 @@ def bands(scored: Iterable[Scored]) -> dict[str, Band]:
     """80 % intervals from what is left with each family left out; a wide one where there are few rows."""
     made = {}
     for name, group in grouped(scored).items():
-        if name in FEW:
-            low, high, basis = FEW[name]
-            made[name] = Band(low=low, high=high, num_rows=len(group), basis=basis)
-            continue
-        ratios = [s.case.row.value / s.blind for s in group]
-        # Of a few rows the outer ones, so that small classes do not promise more than they hold.
-        low, high = np.quantile(ratios, 0.1, method="lower"), np.quantile(ratios, 0.9, method="higher")
-        basis = f"{len(group)} published values, each predicted without its family"
-        made[name] = Band(low=float(min(low, 0.99)), high=float(max(high, 1.01)), num_rows=len(group), basis=basis)
+        low, high, basis = FEW.get(name) or (
+            *interval(group),
+            f"{len(group)} published values, each predicted without its family",
+        )
+        made[name] = Band(low=low, high=high, num_rows=len(group), basis=basis)
     return made
+
+
+def interval(group: Iterable[Scored]) -> tuple[float, float]:
+    """Ends of an interval as factors on the value, without the outer ratios: at least one at each end."""
+    ratios = sorted(s.case.row.value / s.blind for s in group)
+    outer = max(1, int(TAIL * len(ratios)))
+    return min(ratios[outer], 1.0), max(ratios[-1 - outer], 1.0)
+
+
+def coverage(group: Iterable[Scored], low: float, high: float) -> float:
+    """Share of published values inside the interval around blind predictions."""
+    return float(np.mean([low <= s.case.row.value / s.blind <= high for s in group]))
+
+
+def family_coverage(group: Sequence[Scored]) -> float | None:
+    """The same where each family meets the interval of all the others: what a new family can expect.
+
+    None for an interval by judgment, and where there are too few families.
+    """
+    families = {s.case.row.family for s in group}
+    if group[0].group in FEW or len(families) < FEW_FAMILIES:
+        return None
+    shares = []
+    for family in families:
+        own = [s for s in group if s.case.row.family == family]
+        shares.append(len(own) * coverage(own, *interval([s for s in group if s.case.row.family != family])))
+    return sum(shares) / len(group)
 
 
 def summary(group: Sequence[Scored]) -> Mapping[str, float]:
@@ -110,13 +154,29 @@ def summary(group: Sequence[Scored]) -> Mapping[str, float]:
     }
 
 
-def pair_order(group: Sequence[Scored]) -> tuple[float, int]:
-    """Share of pairs whose published values differ by over 10 % that predictions order alike, and their number."""
+def by_configuration(group: Iterable[Scored]) -> list[tuple[float, float]]:
+    """Published and blind value of each configuration: the medians of its rows, which differ by release and day."""
+    found: dict[tuple[object, ...], list[Scored]] = {}
+    for s in group:
+        row = s.case.row
+        shape = (row.batch, row.sequence_length, row.input_length, row.concurrency, row.weight_bytes)
+        found.setdefault((row.model, row.instance, row.stack, row.cores, *shape), []).append(s)
+    return [
+        (float(np.median([s.case.row.value for s in rows])), float(np.median([s.blind for s in rows])))
+        for rows in found.values()
+    ]
+
+
+def pair_order(values: Iterable[tuple[float, float]]) -> tuple[int, int]:
+    """Pairs whose published values differ by over 10 %: those that predictions order alike, and all.
+
+    Args:
+        values: published and predicted.
+    """
     alike = total = 0
-    for left, right in itertools.combinations(group, 2):
-        published = left.case.row.value / right.case.row.value
-        if 1 / 1.1 < published < 1.1:
+    for (left, first), (right, second) in itertools.combinations(values, 2):
+        if 1 / FAR < left / right < FAR:
             continue
         total += 1
-        alike += (left.blind > right.blind) == (published > 1)
-    return (alike / total if total else 1.0), total
+        alike += (first > second) == (left > right)
+    return alike, total
