@@ -17,6 +17,7 @@ from .fetch import FetchCommand
 from .inspect import InspectCommand
 from .models import ModelsCommand
 from .parser import CommandGroup
+from .profile import ProfileCommand
 
 
 class NeuronCommand(CommandGroup):
@@ -38,5 +39,6 @@ class NeuronCommand(CommandGroup):
             FetchCommand,
             InspectCommand,
             ModelsCommand,
+            ProfileCommand,
         )
     )

@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import ConfigError, refusal
 from .operators import Bound, OperatorTime
 
 LAUNCH = "launch"
@@ -311,6 +312,19 @@ class Profile:
             hbm_bytes=0,
         )
         found[key] = _joined(found[key], row) if key in found else row
+
+
+def nothing_ran(name: str) -> ConfigError:
+    """Why a run without calls of compiled programs has no profile."""
+    return ConfigError(
+        refusal(
+            asked=f"a profile of {name}",
+            found="no call of a compiled program",
+            why="programs that this package compiles and loads are profiled, such as NeuronModelForX and traced "
+            "modules; not operators on tensors of the torch device, graphs of torch.compile, or other processes",
+            do="run a compiled model in it; for torch.compile, print(torch.neuron.compile_report())",
+        )
+    )
 
 
 def in_every_layer(module_path: str) -> str:

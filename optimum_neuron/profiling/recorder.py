@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..compiler.memory import memory_need
-from ..errors import ConfigError, refusal
 from ..runtime.timeline import Recording, Track, recording
 from ..simulator.bands import band_of
 from ..simulator.clock import call_time, work_of_call
@@ -22,7 +21,7 @@ from ..simulator.machine import Machine, choose_machine
 from ..simulator.serving import prompt_host_s, token_host_s
 from ..simulator.work.record import GraphWork
 from .operators import operators_of
-from .profile import CallProfile, CoreProfile, GraphProfile, MachineRates, Profile
+from .profile import CallProfile, CoreProfile, GraphProfile, MachineRates, Profile, nothing_ran
 from .schedule import RecordedCall, on_one_clock
 
 CLOCK = (
@@ -37,6 +36,11 @@ class Recorder:
     def __init__(self, name: str, executions: Recording, task: str | None) -> None:
         self._name, self._executions, self._task = name, executions, task
 
+    @property
+    def num_calls(self) -> int:
+        """Calls that were recorded so far."""
+        return len(self._executions)
+
     def profile(self, *, notes: Sequence[str] = (), assumptions: Sequence[str] = ()) -> Profile:
         """Time what was recorded so far.
 
@@ -48,15 +52,7 @@ class Recorder:
             ConfigError: no compiled program ran.
         """
         if not self._executions:
-            raise ConfigError(
-                refusal(
-                    asked=f"a profile of {self._name}",
-                    found="no call of a compiled program",
-                    why="programs that this package compiles and loads are profiled: models of NeuronModelForX, traced "
-                    "modules; not operators on tensors of the torch device, nor graphs of torch.compile",
-                    do="run a compiled model in it, or see torch.neuron.compile_report() for graphs of torch.compile",
-                )
-            )
+            raise nothing_ran(self._name)
         return _profile(self._name, list(self._executions), self._task, notes, assumptions)
 
 

@@ -1,0 +1,237 @@
+"""`optimum-cli neuron profile DIR|SCRIPT`: runs a model and shows where its time would go on the chip, simulated.
+
+The work is `optimum_neuron.profiling`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from optimum.commands.base import CommandInfo
+
+from ..errors import ConfigError, refusal
+from .arguments import given, positive_int, whole_number
+from .output import Out, cell, size
+from .parser import Command
+
+if TYPE_CHECKING:
+    from ..profiling import Profile
+
+DEFAULT_TOP = 20
+"""Rows of the table that people read."""
+_LENGTHS = ("prompt_length", "num_steps")
+
+
+class ProfileCommand(Command):
+    """Runs an exported folder or a script, shows the bottleneck table, writes a trace and a page."""
+
+    COMMAND = CommandInfo(name="profile", help="Run a model and show where its time would go, simulated.")
+    DESCRIPTION = """Run an exported folder or a Python script and show where its time would go on the chip. Simulated.
+
+  optimum-cli neuron profile DIR --perfetto trace.json --html report.html
+  optimum-cli neuron profile -- SCRIPT.py --an-option-of-the-script
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare what runs, how far, and what is written."""
+        parser.add_argument("target", metavar="DIR_OR_SCRIPT", help="exported folder, or Python file")
+        parser.add_argument("arguments", metavar="ARGUMENT", nargs="*", help="arguments of the script")
+        run = parser.add_argument_group("run of an exported folder")
+        run.add_argument(
+            "--prompt_length",
+            type=positive_int,
+            metavar="N",
+            help="tokens of each prompt of a decoder (default: half of the longest sequence)",
+        )
+        run.add_argument("--num_steps", type=whole_number, metavar="N", help="steps after the prompt (default: 8)")
+        shown = parser.add_argument_group("what is shown and written")
+        shown.add_argument("--top", type=positive_int, metavar="N", help="rows of the table (default: 20)")
+        shown.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
+        shown.add_argument("--html", metavar="FILE", help="write a page with timeline, roofline and tables")
+
+    def execute(self, out: Out) -> int:
+        """Run, show, write."""
+        files = {name: Path(path) for name, path in given(self.args, ("perfetto", "html")).items()}
+        _require_new(files)
+        target = Path(self.args.target)
+        if target.is_dir():
+            profile = self._folder(target)
+        else:
+            self._require_script(target)
+            from ..profiling import profile_script
+
+            # Where this command answers in one document, the script must not print into it.
+            run = profile_script(target, self.args.arguments, stdout=None if out.mode == "human" else sys.stderr)
+            if run.profile is None:
+                out.warning(f"no profile: {target} ended with exit code {run.exit_code}")
+                return run.exit_code
+            profile = run.profile
+        self._answer(out, profile, files)
+        return 0
+
+    def _folder(self, folder: Path) -> Profile:
+        from ..profiling import profile_folder
+
+        if self.args.arguments:
+            raise ConfigError(
+                refusal(
+                    asked=f"arguments {shlex.join(self.args.arguments)} for {folder}",
+                    found="a folder",
+                    why="only a script has arguments",
+                    do="leave them out",
+                )
+            )
+        return profile_folder(folder, **given(self.args, _LENGTHS))
+
+    def _require_script(self, target: Path) -> None:
+        lengths = given(self.args, _LENGTHS)
+        if lengths:
+            raise ConfigError(
+                refusal(
+                    asked=f"{', '.join(f'--{name}' for name in lengths)} for {target}",
+                    found="no exported folder",
+                    why="a script decides itself what it runs",
+                    do="leave them out, or name an exported folder",
+                )
+            )
+        if not target.is_file() or target.suffix in (".neuron", ".neff"):
+            raise ConfigError(
+                refusal(
+                    asked=f"a profile of {target}",
+                    found="a NEFF without its weights" if target.is_file() else "nothing there",
+                    why="what is profiled has to run",
+                    do="name an exported folder or a Python file",
+                )
+            )
+
+    def _answer(self, out: Out, profile: Profile, files: Mapping[str, Path]) -> None:
+        from ..profiling import page, trace_events
+
+        made: dict[str, Callable[[], str]] = {
+            "perfetto": lambda: json.dumps(trace_events(profile), allow_nan=False, separators=(",", ":")),
+            "html": lambda: page(profile),
+        }
+        for name, path in files.items():
+            _write(path, made[name]())
+        top = self.args.top or (DEFAULT_TOP if out.mode == "human" else None)
+        data = {**profile.to_dict(top), "files": {name: str(path) for name, path in files.items()}}
+        out.result(data, human=show_profile, brief=f"{profile.device_us / 1e3:.4g} ms (simulated)")
+        if not files:
+            words = shlex.join([self.args.target, *self.args.arguments])
+            out.hint(f"optimum-cli neuron profile --html report.html --perfetto trace.json -- {words}")
+
+
+def show_profile(out: Out, data: Mapping[str, Any]) -> None:
+    """Render a profile for a person."""
+    where = ", ".join(f"{machine['instance']} ({machine['target']})" for machine in data["machines"])
+    out.text(f"profile of {data['name']} on {where}: simulated")
+    out.text()
+    out.table([_graph_row(graph) for graph in data["graphs"]], _GRAPH_COLUMNS, title="graphs, times of one call in ms")
+    out.text()
+    shown, rows = data["operators"], data["num_rows"]
+    title = "operators, all calls" if len(shown) == rows else f"operators, all calls: the first {len(shown)} of {rows}"
+    out.table([_operator_row(row) for row in shown], _OPERATOR_COLUMNS, title=title)
+    out.text()
+    total = data["total_us"]
+    ms = {name: cell(value / 1e3) for name, value in {**total, "device": data["device_us"]}.items()}
+    out.text(
+        f"device: {ms['device']} ms in {data['num_calls']} calls; with the host path of an estimate "
+        f"{ms['value']} ms, 80 % interval {ms['low']} to {ms['high']} ms; all simulated"
+    )
+    out.text(f"between calls: {cell(data['host_between_us'] / 1e3)} ms of this host, measured")
+    for core in data["cores"]:
+        used = size(sum(core["hbm_bytes"].values()))
+        out.text(f"core {core['core_id']} of {core['instance']}: busy {cell(core['busy_us'] / 1e3)} ms, {used} of HBM")
+    for name, one in data["unknown_operators"].items():
+        share = f"{one['share_of_calls']:.1%} of all calls of operators"
+        out.text(f"not counted: {name}, {one['num_calls']} calls ({share}): its sizes depend on values")
+    for line in data["assumptions"]:
+        out.text(f"assumed: {line}")
+    for line in data["notes"]:
+        out.text(f"note: {line}")
+    for name, path in data["files"].items():
+        out.text(f"wrote {path}" + (": open it at https://ui.perfetto.dev" if name == "perfetto" else ""))
+
+
+_GRAPH_COLUMNS = ("graph", "model", "calls", "device", "host path", "total", "80 % interval", "limited by", "busy")
+_OPERATOR_COLUMNS = ("operator", "module", "source", "graph", "engine", "calls", "ms", "share", "bound by")
+
+
+def _graph_row(graph: Mapping[str, Any]) -> dict[str, Any]:
+    total = graph["total_us"] / 1e3
+    busy = [(name, graph["parts_us"][name] / graph["device_us"]) for name in ("tensor", "vector", "dma", "link")]
+    return {
+        "graph": graph["graph"],
+        "model": graph["model"],
+        "calls": graph["num_calls"],
+        "device": graph["device_us"] / 1e3,
+        "host path": graph["path_us"] / 1e3,
+        "total": total,
+        "80 % interval": f"{cell(graph['low'] * total)} to {cell(graph['high'] * total)}",
+        "limited by": graph["limited_by"],
+        "busy": ", ".join(f"{name} {share:.0%}" for name, share in busy if share),
+    }
+
+
+def _operator_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    from ..profiling.report import short_line
+
+    return {
+        "operator": row["operator"],
+        "module": row["module_path"],
+        "source": short_line(row["source_line"]),
+        "graph": row["graph"],
+        "engine": row["engine"],
+        "calls": row["num_calls"],
+        "ms": row["time_us"] / 1e3,
+        "share": f"{row['share']:.1%}",
+        "bound by": row["bound"],
+    }
+
+
+def _require_new(files: Mapping[str, Path]) -> None:
+    """Refuse files that cannot be written, all of them at once and before anything runs.
+
+    Raises:
+        ConfigError: one exists, two are the same, or a folder is missing.
+    """
+    problems = []
+    for name, path in files.items():
+        if path.exists():
+            problems.append(f"--{name} {path} exists")
+        elif not path.absolute().parent.is_dir():
+            problems.append(f"--{name} {path}: there is no folder {path.absolute().parent}")
+    if len({path.absolute() for path in files.values()}) < len(files):
+        problems.append("both files have the same name")
+    if problems:
+        raise ConfigError(
+            refusal(
+                asked="files of a profile",
+                found="; ".join(problems),
+                why="nothing is overwritten, and no folder is made",
+                do="name new files in folders that exist",
+            )
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    from ..compiler.atomic import write_bytes
+
+    try:
+        write_bytes(path, text.encode(), error=ConfigError)
+    except OSError as error:
+        raise ConfigError(
+            refusal(
+                asked=f"write {path}",
+                found=str(error),
+                why="the profile goes there",
+                do="name a file in a folder that may be written",
+            )
+        ) from error

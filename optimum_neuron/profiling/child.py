@@ -1,0 +1,59 @@
+"""The child process of `script.py`: runs a script as `python SCRIPT` would, and leaves its profile in a file.
+
+python -m optimum_neuron.profiling.child RESULT SCRIPT [ARGUMENT ...]
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from .recorder import record
+
+
+def main(result: str, script: str, arguments: Sequence[str]) -> int:
+    """Run a script and return its exit code; the profile is written where it is 0 and a compiled program ran."""
+    with record(Path(script).name) as recorder:
+        code = run(script, arguments)
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()  # as the interpreter does before it ends
+    if code == 0 and recorder.num_calls:
+        Path(result).write_text(recorder.profile().to_json(), encoding="utf-8")
+    return code
+
+
+def run(script: str, arguments: Sequence[str]) -> int:
+    """Run a script as the main module; what it raises is shown with its own frames alone."""
+    sys.argv = [script, *arguments]
+    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BaseException as error:
+        error = error.with_traceback(_frames_of(script, error.__traceback__))
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _frames_of(script: str, frames: TracebackType | None) -> TracebackType | None:
+    """Frames from the first one in the script on; none where it could not even be compiled."""
+    while frames is not None and frames.tb_frame.f_code.co_filename != script:
+        frames = frames.tb_next
+    return frames
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -1,0 +1,71 @@
+"""Profile a Python script: it runs in a child process that records what compiled programs do, as `python SCRIPT` would.
+
+What the script prints, its traceback and its exit code are its own. Only the child itself is recorded, not processes
+that it starts.
+
+    run = profile_script("generate.py", ["--max_new_tokens", "8"])
+    print(run.exit_code, run.profile)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from ..errors import ConfigError, refusal
+from .profile import Profile, nothing_ran
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScriptRun:
+    """How a script ended, and its profile."""
+
+    exit_code: int
+    """Of the script; 128 and the number of the signal where one ended it."""
+    profile: Profile | None
+    """None where the script failed."""
+
+
+def profile_script(
+    script: str | Path, arguments: Sequence[str] = (), *, stdout: IO[str] | int | None = None
+) -> ScriptRun:
+    """Run a script in a child process and profile every compiled program that it loads and calls.
+
+    Args:
+        script: Python file.
+        arguments: its command line.
+        stdout: where it prints; None for the output of this process.
+
+    Raises:
+        ConfigError: there is no such file, or the script called no compiled program.
+
+    Example:
+        ```python no-run
+        run = profile_script("generate.py")
+        assert run.exit_code == 0 and run.profile is not None
+        ```
+    """
+    script = Path(script)
+    if not script.is_file():
+        raise ConfigError(
+            refusal(
+                asked=f"a profile of {script}",
+                found="a folder" if script.is_dir() else "no such file",
+                why="a script is a Python file",
+                do="name one, or an exported folder",
+            )
+        )
+    with tempfile.TemporaryDirectory(prefix="neuron_profile_") as folder:
+        result = Path(folder) / "profile.json"
+        command = [sys.executable, "-m", f"{__package__}.child", str(result), str(script), *arguments]
+        code = subprocess.run(command, stdout=stdout, check=False).returncode
+        if code:
+            return ScriptRun(exit_code=128 - code if code < 0 else code, profile=None)
+        if not result.exists():
+            raise nothing_ran(str(script))
+        return ScriptRun(exit_code=0, profile=Profile.from_json(result.read_text(encoding="utf-8")))

@@ -1,0 +1,89 @@
+"""A script runs in a child as `python SCRIPT` would; what it loads is profiled, what it says is its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.profiling import profile_folder, profile_script
+
+GENERATE = """
+import sys, torch
+from optimum_neuron import NeuronModelForCausalLM
+model = NeuronModelForCausalLM.from_pretrained({folder!r})
+prompt = torch.ones(2, 20, dtype=torch.long)
+model.generate(prompt, attention_mask=torch.ones_like(prompt), min_new_tokens=4, max_new_tokens=4, do_sample=False)
+print("printed", __name__, sys.argv[1:], __file__)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_programs_that_a_script_calls_are_profiled(script, exported, capfd):
+    path = script(GENERATE.format(folder=str(exported)))
+    ran = profile_script(path, ["--one", "2"])
+    assert ran.exit_code == 0
+    assert capfd.readouterr().out == f"printed __main__ ['--one', '2'] {path}\n"
+    told = {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in ran.profile.graphs}
+    folder = profile_folder(exported, prompt_length=20, num_steps=3)
+    assert told == {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in folder.graphs}
+    assert ran.profile.name == "script.py" and ran.profile.host_between_us > 0
+    assert any("torch.compile" in note for note in ran.profile.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("import sys; sys.exit(3)", 3),
+        ("import sys; sys.exit('a word')", 1),
+        ("1 / 0", 1),
+        ("x = = 1", 1),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
+        ("raise KeyboardInterrupt", 130),
+    ],
+)
+def test_a_script_that_fails_keeps_its_exit_code(script, text, code):
+    ran = profile_script(script(text))
+    assert (ran.exit_code, ran.profile) == (code, None)
+
+
+@pytest.mark.parametrize("text", ["def f():\n    1 / 0\n\n\nf()\n", "x = = 1\n", "import sys\nsys.exit('a word')\n"])
+def test_what_a_failing_script_says_is_what_python_says(script, text, capfd):
+    path = script(text)
+    subprocess.run([sys.executable, str(path)], check=False)
+    wanted = capfd.readouterr().err
+    profile_script(path)
+    assert capfd.readouterr().err == wanted and wanted
+
+
+def test_a_script_imports_what_is_beside_it(script, tmp_path):
+    (tmp_path / "beside_it.py").write_text("CODE = 5\n")
+    assert profile_script(script("import beside_it, sys; sys.exit(beside_it.CODE)")).exit_code == 5
+
+
+def test_a_script_without_compiled_programs_is_refused(script):
+    with pytest.raises(ConfigError, match="no call of a compiled program"):
+        profile_script(script("print('nothing')"))
+
+
+def test_threads_of_a_script_are_waited_for(script, exported):
+    text = GENERATE.format(folder=str(exported)).replace("model.generate", "later = lambda: model.generate")
+    text += "\nimport threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), later())).start()\n"
+    assert profile_script(script(text)).profile.calls
+
+
+@pytest.mark.parametrize("name", ["missing.py", "."])
+def test_what_is_no_file_is_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match="A script is a Python file"):
+        profile_script(tmp_path / name)
