@@ -1,8 +1,13 @@
-"""Tools that the SDK installs beside its libraries, for the simulated cores of this machine: `neuron-ls`.
+"""Tools that the SDK installs beside its libraries, for the simulated cores of this machine.
 
-They read what processes tell each other through the claims on cores (`runtime/core_files.py`), start nothing and change
-nothing. The sdk distribution installs them as console scripts.
+They read what processes tell each other: claims on cores (`runtime/core_files.py`) and statuses (`runtime/status.py`).
+They start nothing and change nothing. The sdk distribution installs them as console scripts.
 
-devices.py   devices of the simulated instance, and who holds their cores
-ls.py        neuron-ls
+ls.py        neuron-ls: `devices` of the simulated instance, and who holds their cores
+monitor.py   neuron-monitor: `monitor_config` says what, `monitor_groups` when, `report` in which schema
+top.py       neuron-top: `frame` is what it shows, `screen` how, `keys` what is pressed
+
+processes.py who holds cores, and what each process told
+sample.py    the same with what they use of the host (`host.py`)
+usage.py     from two statuses to utilization and latencies
 """

@@ -23,9 +23,10 @@ from ..runtime.cores import claims_folder
 from ..runtime.status import watch
 from . import report
 from .monitor_config import DEFAULT_CONFIG, MonitorConfig, read_config
-from .monitor_groups import RuntimeGroup, Sample, SystemGroup, TimedGroup, take_sample
+from .monitor_groups import RuntimeGroup, SystemGroup, TimedGroup
 from .processes import choose_instance, others_in_use
 from .report import Group
+from .sample import Sample, take_sample
 
 _WATCH_S = 1.0
 """How often processes are asked for simulated times."""

@@ -9,56 +9,16 @@ print(group.collect(take_sample(None, now_s=5.0))["memory_used_bytes"])
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 import psutil
 
-from ..hardware import InstanceSpec
-from ..runtime.cores import claims_folder
-from ..runtime.status import Status, watch
 from . import report
-from .host import ProcessUse, cpu_times, process_use
+from .host import ProcessUse, cpu_times
 from .monitor_config import Metric
-from .processes import NeuronProcess, choose_instance, neuron_processes
 from .report import Group
+from .sample import Sample
 from .usage import Tracker, Usage, usage_between
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sample:
-    """What can be read at one moment."""
-
-    at_s: float
-    """When, by `time.monotonic`."""
-    instance: InstanceSpec
-    """The simulated instance."""
-    processes: Mapping[int, NeuronProcess]
-    """Those that hold cores, by id; one whose record cannot be read is left out."""
-    hosts: Mapping[int, ProcessUse]
-    """What they used of the host."""
-
-    @property
-    def statuses(self) -> list[Status]:
-        """What the processes told that told something."""
-        return [process.status for process in self.processes.values() if process.status is not None]
-
-
-def take_sample(instance: str | None, now_s: float) -> Sample:
-    """Read everything, and ask the processes for simulated times.
-
-    Args:
-        instance: simulated instance; None for that whose cores are held.
-        now_s: the time now, by `time.monotonic`.
-
-    Raises:
-        ConfigError: there is no such instance, or the folder of the claims cannot be used.
-    """
-    chosen = choose_instance(instance).value
-    watch(claims_folder(chosen))
-    processes = {process.pid: process for process in neuron_processes(chosen) if process.pid is not None}
-    hosts = {pid: process_use(pid) for pid in processes}
-    return Sample(at_s=now_s, instance=chosen, processes=processes, hosts=hosts)
 
 
 class TimedGroup:

@@ -59,6 +59,8 @@ class Calls:
 class Usage:
     """What one process did in a while."""
 
+    elapsed_s: float
+    """Time between the statuses."""
     cores: Mapping[int, CoreUse]
     """By core."""
     calls: tuple[Calls, ...]
@@ -103,11 +105,12 @@ def usage_between(before: Status, after: Status) -> Usage:
                         flops=graph.flops,
                     )
                 )
-    elapsed_us = 1e6 * max(after.at_s - before.at_s, 0.0)
+    elapsed_s = max(after.at_s - before.at_s, 0.0)
     failed = {name: count - before.errors.get(name, 0) for name, count in after.errors.items()}
     return Usage(
+        elapsed_s=elapsed_s,
         cores={
-            core.core_id: _core_use([calls for calls in found if core.core_id in calls.core_ids], elapsed_us)
+            core.core_id: _core_use([calls for calls in found if core.core_id in calls.core_ids], 1e6 * elapsed_s)
             for core in after.cores
         },
         calls=tuple(found),
@@ -119,11 +122,14 @@ def usage_between(before: Status, after: Status) -> Usage:
 class Tracker:
     """Follows the statuses of processes, for one reader.
 
-    Processes write a status about once a second. A reader that comes more often sees the same rates again, and no calls
-    that it has been told before.
+    Processes write a status about once a second. A reader that comes more often sees the same rates again.
+
+    Args:
+        repeat: tell it the same calls again too, for a display; what adds up counts must not see them twice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, repeat: bool = False) -> None:
+        self._repeat = repeat
         self._last: dict[int, tuple[Status, Usage | None]] = {}
 
     def update(self, statuses: Sequence[Status], now_s: float) -> dict[int, Usage]:
@@ -139,9 +145,11 @@ class Tracker:
             if status.at_s > before.at_s:
                 usage = usage_between(before, status)
             elif usage is not None:
-                silent = now_s - status.at_s > _SILENT_S
                 idle = usage_between(status, status)
-                usage = idle if silent else dataclasses.replace(idle, cores=usage.cores)
+                if now_s - status.at_s > _SILENT_S:
+                    usage = idle
+                elif not self._repeat:
+                    usage = dataclasses.replace(idle, cores=usage.cores)
             followed[status.pid] = status, usage
         self._last = followed
         return {pid: usage for pid, (_, usage) in followed.items() if usage is not None}

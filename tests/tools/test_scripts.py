@@ -16,6 +16,7 @@ def test_the_sdk_installs_them():
     assert SCRIPTS == {
         "neuron-ls": "optimum_neuron.tools.ls:main",
         "neuron-monitor": "optimum_neuron.tools.monitor:main",
+        "neuron-top": "optimum_neuron.tools.top:main",
     }
 
 

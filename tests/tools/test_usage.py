@@ -105,6 +105,16 @@ def test_a_reader_that_comes_too_often_sees_rates_again_and_calls_once():
     assert again.calls == () and again.cores == found.cores and again.latencies_s(launch=True) is None
 
 
+def test_a_display_sees_the_calls_again():
+    tracker = Tracker(repeat=True)
+    tracker.update([status(10.0)], 10.0)
+    busy = status(11.0, graph(100, 500_000))
+    (first,) = tracker.update([busy], 11.0).values()
+    assert tracker.update([busy], 11.5) == {7: first} and first.elapsed_s == 1.0
+    (silent,) = tracker.update([busy], 17.0).values()
+    assert silent.calls == () and silent.cores[0].utilization_percent == 0.0
+
+
 def test_a_process_that_is_silent_is_idle_and_one_that_is_gone_is_forgotten():
     tracker = Tracker()
     tracker.update([status(10.0)], 10.0)

@@ -1,0 +1,179 @@
+"""What neuron-top draws: sections, tabs, keys, large instances, and what is not known."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from rich.console import Console
+
+from optimum_neuron.hardware import INSTANCES
+from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status
+from optimum_neuron.tools.frame import Frame, ProcessFrame
+from optimum_neuron.tools.host import ProcessUse
+from optimum_neuron.tools.processes import NeuronProcess
+from optimum_neuron.tools.screen import View, render
+from optimum_neuron.tools.usage import usage_between
+
+MIB = 2**20
+
+
+def status(pid, core, at_s, num_calls, *, device_us=2000.0):
+    known = device_us is not None
+    graph = GraphStatus(
+        name="g",
+        num_calls=num_calls,
+        host_us=0.0,
+        device_us=device_us,
+        launch_us=100.0 if known else None,
+        flops=1e12 if known else None,
+    )
+    hbm = {
+        "bert": {"weights": 7 * MIB, "kv_cache": 0, "scratch": 3 * MIB, "code": 0},
+        "microcode": {"weights": 0, "kv_cache": 0, "scratch": 0, "code": 96 * MIB},
+    }
+    return Status(
+        pid=pid,
+        tag=f"app{pid}",
+        at_s=at_s,
+        cores=(CoreStatus(core_id=core, capacity_bytes=16 * 1024 * MIB, hbm_bytes=hbm),),
+        models=(ModelStatus(model_id=pid, name="bert", core_ids=(core,), graphs=(graph,)),),
+        errors={},
+    )
+
+
+def process(pid, core, *, told=True, **options):
+    after = status(pid, core, 11.0, 500, **options)
+    uses = ({"core_id": core, "pid": pid, "model": "bert", "since": None, "command": "python chat.py"},)
+    return ProcessFrame(
+        process=NeuronProcess(pid=pid, command="python chat.py", uses=uses, status=after if told else None),
+        usage=usage_between(status(pid, core, 10.0, 0), after) if told else None,
+        host=ProcessUse(memory_bytes=200 * MIB),
+        user_percent=12.5,
+        system_percent=2.5,
+    )
+
+
+def frame(*processes, instance="inf2.xlarge", others=()):
+    return Frame(
+        instance=INSTANCES[instance],
+        processes=processes,
+        user_percent=40.0,
+        system_percent=10.0,
+        memory_total_bytes=8 * 1024 * MIB,
+        memory_used_bytes=4 * 1024 * MIB,
+        others=others,
+    )
+
+
+TWO = frame(process(1, 0), process(2, 1))
+
+
+def drawn(what, view=None, *, width=120, **options):
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(render(what, view or View(), **options))
+    return capture.get()
+
+
+def test_all_processes_together():
+    shown = drawn(TWO)
+    assert "instance-type: inf2.xlarge" in shown and "(simulated)" in shown and ">all<" in shown
+    assert "NeuronCore v2 Utilization, simulated" in shown
+    assert shown.count("50.0%") == 2  # 500 calls of 2 ms each in a second of other things
+    assert "Runtime vCPU usage  user  25.0%  system   5.0%" in shown
+    (device,) = [line for line in shown.splitlines() if line.startswith("Device Used Memory")]
+    assert device.split()[3:] == ["212.000MB", "0B", "14.000MB", "192.000MB", "6.000MB"]
+    assert "4.000GB of 8.000GB of the host in use" in shown
+    assert "500.0" in shown and "2.000 ms" in shown and "bert (1)" in shown and "bert (2)" in shown
+    assert "106.000MB of 16.000GB" in shown and "--instance" not in shown
+
+
+def test_one_process_of_them():
+    shown = drawn(TWO, View(tab=2))
+    assert ">app2<" in shown and "bert (2)" in shown and "bert (1)" not in shown
+    assert shown.count("50.0%") == 1 and "free" in shown
+    assert "Runtime vCPU usage  user  12.5%" in shown
+
+
+def test_a_tab_whose_process_ended_shows_all():
+    assert ">all<" in drawn(frame(process(1, 0)), View(tab=2))
+
+
+def test_operations_instead_of_utilization_and_no_details():
+    shown = drawn(TWO, View(flops=True, expanded=False))
+    assert "NeuronCore v2 TFLOPS, simulated" in shown and "250.000" in shown and "50.0%" not in shown
+    assert "bert (1)" not in shown and "app1" in shown
+
+
+def test_nobody_there():
+    shown = drawn(frame())
+    assert "no process holds a core" in shown and shown.count("free") == 2 and "..." not in shown
+
+
+def test_what_is_not_told_is_not_zero():
+    silent, untimed = process(1, 0, told=False), process(2, 1, device_us=None)
+    shown = drawn(frame(silent, untimed))
+    assert "not told" in shown and shown.count("...") == 2 and "0.0%" not in shown.split("VCPU")[0]
+    assert "500.0" in shown and " ms" not in shown
+    assert not frame(silent).complete and not frame(untimed).complete and frame().complete and TWO.complete
+
+
+def test_a_large_instance_shows_the_devices_that_are_used():
+    shown = drawn(
+        frame(process(1, 130), instance="u-trn2.48xlarge" if "u-trn2.48xlarge" in INSTANCES else LARGE), width=160
+    )
+    assert "more devices, all idle" in shown and "ND 32" in shown and "ND 31" not in shown
+
+
+LARGE = max(INSTANCES, key=lambda name: INSTANCES[name].num_chips)
+
+
+def test_logical_cores_are_named():
+    shown = drawn(frame(process(1, 4), instance="trn2.48xlarge"))
+    assert "NeuronCore v3d" in shown and "logical-neuroncore-config: 2" in shown and "ND 15" in shown
+
+
+def test_other_instances_and_keys_are_named():
+    assert "processes hold cores of trn1.2xlarge too" in drawn(frame(others=("trn1.2xlarge",)))
+    assert "q quit" in drawn(frame(), keys=True)
+
+
+def test_a_long_command_leaves_the_figures_where_they_are():
+    long = process(1, 0)
+    long = dataclasses.replace(long, process=dataclasses.replace(long.process, command="python -c " + "x" * 500))
+    shown = drawn(frame(long), width=100)
+    assert "500.0" in shown and "2.000 ms" in shown and "200.000MB" in shown and "106.000MB of 16.000GB" in shown
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_it_fits_the_terminal(width):
+    assert max(map(len, drawn(TWO, width=width).splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("2", View(tab=1)),
+        ("9", View()),
+        ("0", View()),
+        ("dd", View(tab=2)),
+        ("ddd", View(tab=2)),
+        ("da", View()),
+        ("a", View()),
+        ("F", View(flops=True)),
+        ("ff", View()),
+        ("x", View(expanded=False)),
+        ("\x1b[?", View()),
+        ("\ufffd", View()),
+    ],
+)
+def test_keys(keys, expected):
+    view = View()
+    for key in keys:
+        view = view.pressed(key, TWO)
+    assert view == expected
+
+
+def test_views_are_values():
+    assert dataclasses.replace(View(), tab=1) == View().pressed("2", TWO)

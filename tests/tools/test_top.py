@@ -1,0 +1,171 @@
+"""`neuron-top`: one frame into a pipe, a live view in a terminal, refusals."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+from optimum_neuron.hardware import INSTANCES
+from optimum_neuron.runtime.cores import claim_cores
+from optimum_neuron.tools.keys import Keys
+from optimum_neuron.tools.top import main
+from tests.tools.conftest import ROOT
+from tests.waiting import PATIENCE_S, soon
+
+COMMAND = [sys.executable, "-m", "optimum_neuron.tools.top"]
+
+
+def environ():
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+
+
+def test_one_frame_of_a_process_that_runs(running, capsys):
+    assert main(["--once"]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    (core,) = [line for line in shown.splitlines() if line.startswith("ND 0")]
+    assert 0 < float(re.search(r"NC 0 .*?([\d.]+)%", core).group(1)) < 100
+    (model,) = [line for line in shown.splitlines() if line.strip().startswith("Linear (")]
+    calls_per_s, latency_ms = re.search(r"([\d.]+) +([\d.]+) ms", model).groups()
+    assert float(calls_per_s) > 0 and float(latency_ms) > 0
+    assert "my_app" in shown and "model constants" in shown and "16.250KB" in shown
+
+
+def test_nobody_there_is_told_at_once(capsys):
+    assert main([]) == 0  # the output of a test is no terminal
+    assert "no process holds a core" in capsys.readouterr().out
+
+
+def test_an_instance_that_was_named(capsys):
+    with claim_cores(INSTANCES["inf2.xlarge"], model="bert"):
+        assert main(["--once", "--instance", "trn1.2xlarge"]) == 0
+    shown = capsys.readouterr().out
+    assert "instance-type: trn1.2xlarge" in shown and "no process holds a core" in shown
+    assert "processes hold cores of inf2.xlarge too" in shown
+
+
+class Terminal:
+    """A terminal in which neuron-top runs."""
+
+    def __init__(self, *words):
+        self.shown = ""
+        self.main, self.other = pty.openpty()
+        self.before = termios.tcgetattr(self.other)
+        pipes = {"stdin": self.other, "stdout": self.other, "stderr": self.other}
+        self.process = subprocess.Popen([*COMMAND, *words], env=environ(), **pipes)
+
+    def until(self, text):
+        """Read what is shown until a text appears in it; what was read before does not count."""
+        start, deadline = len(self.shown), time.monotonic() + PATIENCE_S
+        while text not in self.shown[start:]:
+            assert time.monotonic() < deadline, self.shown[start:]
+            if select.select([self.main], [], [], 0.1)[0]:
+                self.shown += os.read(self.main, 65536).decode("utf-8", errors="replace")
+
+    def press(self, key):
+        os.write(self.main, key.encode())
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.main)
+        os.close(self.other)
+
+
+@pytest.fixture
+def terminal():
+    opened = []
+
+    def open_terminal(*words):
+        opened.append(Terminal(*words))
+        return opened[-1]
+
+    yield open_terminal
+    for one in opened:
+        one.close()
+
+
+def test_a_live_view_follows_a_process_and_keys_and_leaves_the_terminal_as_it_was(running, terminal):
+    live = terminal("--interval", "0.5")
+    live.until("my_app")
+    assert "\x1b[?1049h" in live.shown  # the other screen
+    live.until("Linear (")
+    live.press("2")
+    live.until(">my_app<")
+    live.press("f")
+    live.until("TFLOPS, simulated")
+    live.press("q")
+    live.until("\x1b[?1049l")
+    assert live.process.wait(PATIENCE_S) == 0
+    assert termios.tcgetattr(live.other) == live.before
+
+
+def test_ctrl_c_leaves_the_terminal_as_it_was(terminal):
+    live = terminal()
+    live.until("no process holds a core")
+    live.process.send_signal(signal.SIGINT)
+    live.until("stopped by Ctrl-C")
+    assert live.process.wait(PATIENCE_S) == 130
+    assert termios.tcgetattr(live.other) == live.before
+
+
+def test_a_process_that_ends_vanishes_from_the_view(terminal):
+    with claim_cores(INSTANCES["inf2.xlarge"], model="bert"):
+        live = terminal("-i", "0.2")
+        live.until(f" {os.getpid()} ")
+    live.until("no process holds a core")
+
+
+def test_without_a_terminal_there_are_no_keys(tmp_path):
+    with open(tmp_path / "empty", "w+") as file, Keys(file) as keys:
+        assert keys.wait(0.0) is None
+
+
+def test_keys_wait_for_one_key():
+    main_end, other = pty.openpty()
+    with os.fdopen(other, "r") as stdin, Keys(stdin) as keys:
+        assert keys.wait(0.0) is None
+        os.write(main_end, b"fx")
+        assert soon(lambda: keys.wait(0.1)) == "f"
+        assert keys.wait(0.1) == "x"
+    os.close(main_end)
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    with subprocess.Popen(
+        [*COMMAND, "--once"], env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.close()
+        assert "Traceback" not in process.stderr.read()
+    assert process.returncode in (0, 141)
+
+
+def test_bad_lines_are_refused(capsys):
+    assert main(["--instance", "inf2.xlage"]) == 1
+    assert "did you mean 'inf2.xlarge'" in capsys.readouterr().err
+    for words, told in (
+        (["--interval", "0"], "no number of seconds"),
+        (["--interval", "fast"], "no number of seconds"),
+        (["--interval", "nan"], "no number of seconds"),
+        (["--onec"], "did you mean '--once'"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert stopped.value.code == 2 and told in capsys.readouterr().err
+
+
+def test_a_home_that_cannot_be_used_is_told(capsys, tmp_path):
+    (tmp_path / "cores").mkdir()
+    (tmp_path / "cores" / "inf2.xlarge").write_text("")  # where a folder would be
+    assert main(["--once"]) == 1
+    assert "OPTIMUM_NEURON_HOME" in capsys.readouterr().err
