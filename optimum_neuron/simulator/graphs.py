@@ -20,14 +20,21 @@ TASKS_OF_IMAGES = ("image", "depth", "object-detection", "semantic")
 
 
 def kind_of_graph(work: GraphWork, task: str | None) -> str:
-    """Class of a model of one forward, which decides its intervals."""
+    """Class of a model of one forward, which decides its intervals.
+
+    What was compared with published values are networks of convolutions without attention (ResNet), and encoders whose
+    tokens attend to each other (BERT, ViT). Everything else is "graph", such as attention to other tokens (perceivers)
+    and convolutions over time (models of sounds).
+    """
     total = work.total.product_flops
     convolved = sum(s.count * s.work.product_flops for s in work.steps if s.name in CONVOLUTIONS)
-    if total and convolved > MOSTLY * total:
+    attends = {step.attends for step in work.steps if step.attends}
+    if total and convolved > MOSTLY * total and not attends:
         return "cnn"
-    if task is None or task.startswith("zero-shot") or "audio" in task:
+    names = {step.name for step in work.steps}
+    if task is None or task.startswith("zero-shot") or "audio" in task or attends != {"self"} or "aten.conv1d" in names:
         return "graph"
-    return "vit" if any(part in task for part in TASKS_OF_IMAGES) else "encoder"
+    return "vit" if "aten.conv2d" in names or any(part in task for part in TASKS_OF_IMAGES) else "encoder"
 
 
 def graph_estimate(
@@ -114,7 +121,8 @@ def _notes(kind: str, machine: Machine, work: GraphWork) -> tuple[str, ...]:
     notes = []
     if kind == "graph":
         notes.append(
-            "no published value of this class of model: real graphs were up to 2.5 times slower than such sums"
+            "no published value of this class of model was compared: real graphs of others were up to 2.5 times slower "
+            "than such sums, so the intervals are wide"
         )
     if machine.target.core.generation == 3:
         notes.append("Trainium2: no published value of models of one forward; the intervals are wide")

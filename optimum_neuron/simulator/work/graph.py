@@ -142,9 +142,21 @@ def _count_body(body: GraphModule, roles: Sequence[Role], auto_cast: AutoCast) -
         work = _resources(call, own, auto_cast) + _traffic(node, call, role_of, read, auto_cast)
         if work == Work():
             continue
-        step = Step(name=call.name, work=work, source_line=call.source_line or node.meta.get("source_line", ""))
+        line = call.source_line or node.meta.get("source_line", "")
+        step = Step(name=call.name, work=work, source_line=line, attends=_attends(call, own))
         counted.append(_Counted(step=step, inner_path=call.module_path or node.meta.get("module_path", "")))
     return counted
+
+
+def _attends(call: OpCall, own: CallWork) -> Literal["self", "cross"] | None:
+    """What attention is between, fused or written out: then its scores have rows, heads, queries and keys."""
+    if own.attention_cycles:
+        queries, keys = call.inputs[0].shape[-2], call.inputs[1].shape[-2]
+    elif own.softmax_elements and len(call.outputs[0].shape) >= 4:
+        queries, keys = call.outputs[0].shape[-2:]
+    else:
+        return None
+    return "self" if queries == keys else "cross"
 
 
 def _resources(call: OpCall, own: CallWork, auto_cast: AutoCast) -> Work:

@@ -84,6 +84,8 @@ class Step:
     """Where in the user's model, for example "model.layers.3.mlp"."""
     source_line: str = ""
     """file:line of the user's code, where known."""
+    attends: Literal["self", "cross"] | None = None
+    """Of attention: whether as many tokens are attended to as attend, or others."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,62 @@
+"""Classes of models of one forward: narrow intervals only where published values were compared."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import AutoConfig
+
+from optimum_neuron.simulator import estimate
+from optimum_neuron.simulator.graphs import kind_of_graph
+from optimum_neuron.simulator.work import GraphWork, Step, Work
+from tests.encoders import TINY
+
+PRODUCT = Step(name="aten.linear", work=Work(product_flops=100))
+CONVOLUTION = Step(name="aten.conv2d", work=Work(product_flops=10))
+SOUND = Step(name="aten.conv1d", work=Work(product_flops=1))
+ITSELF, OTHERS = (Step(name="attention", work=Work(product_flops=1), attends=what) for what in ("self", "cross"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "task", "kind"),
+    [
+        ((CONVOLUTION,), "image-classification", "cnn"),
+        ((CONVOLUTION,), None, "cnn"),
+        ((CONVOLUTION, ITSELF), "depth-estimation", "vit"),
+        ((CONVOLUTION, PRODUCT), "image-classification", "graph"),
+        ((CONVOLUTION, PRODUCT, ITSELF), "feature-extraction", "vit"),
+        ((PRODUCT, ITSELF), "feature-extraction", "encoder"),
+        ((PRODUCT, ITSELF, OTHERS), "fill-mask", "graph"),
+        ((PRODUCT,), "fill-mask", "graph"),
+        ((PRODUCT, ITSELF), "audio-classification", "graph"),
+        ((PRODUCT, ITSELF, SOUND), "feature-extraction", "graph"),
+        ((PRODUCT, ITSELF), None, "graph"),
+    ],
+)
+def test_what_was_not_compared_is_a_graph(steps, task, kind):
+    assert kind_of_graph(GraphWork(name="forward", steps=steps), task) == kind
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind"),
+    [
+        ("ViTForImageClassification", "vit"),
+        ("ViTModel", "vit"),
+        ("SegformerForImageClassification", "graph"),  # attends to fewer tokens than there are
+    ],
+)
+def test_a_graph_has_wide_intervals_and_says_so(architecture, kind):
+    model_type = "vit" if architecture.startswith("ViT") else "segformer"
+    config = AutoConfig.for_model(model_type, **TINY[model_type])
+    config.architectures = [architecture]
+    told = estimate(config, instance="inf2.xlarge")
+    assert told.kind == kind
+    wide = told.latency_ms.high / told.latency_ms.low > 5
+    assert wide == (kind == "graph") == any("wide" in note for note in told.notes)
+
+
+def test_a_perceiver_is_a_graph():
+    sizes = {"num_latents": 8, "d_latents": 16, "d_model": 16, "num_blocks": 1, "num_self_attends_per_block": 1}
+    heads = {"num_self_attention_heads": 2, "num_cross_attention_heads": 2, "vocab_size": 50}
+    config = AutoConfig.for_model("perceiver", **sizes, **heads, max_position_embeddings=32)
+    config.architectures = ["PerceiverForSequenceClassification"]
+    assert estimate(config, instance="inf2.xlarge", sequence_length=32).kind == "graph"
