@@ -21,7 +21,7 @@ _SHAPES = ("height", "width", "num_channels", "image_size", "num_choices", "audi
 _OPTIONS = (
     *("instance", "batch_size", "sequence_length", "output_length", "tensor_parallel_size", "data_parallel_size"),
     *("concurrency", "dtype", "auto_cast", "sdk", "stack", "price", "task", *_SHAPES),
-    *("num_inference_steps", "guidance_scale", "data_parallel_mode"),
+    *("requests_per_s", "num_inference_steps", "guidance_scale", "data_parallel_mode"),
     *("trust_remote_code", "subfolder", "revision", "cache_dir"),
 )
 _UNITS = {
@@ -79,6 +79,12 @@ class EstimateCommand(Command):
         )
         request.add_argument(
             "--concurrency", type=positive_int, metavar="N", help="requests that arrive together (default: the batch)"
+        )
+        request.add_argument(
+            "--requests_per_s",
+            type=float,
+            metavar="X",
+            help="requests that arrive at random each second, for waiting times and the copies that they need",
         )
         request.add_argument("--task", help="what the model is for (default: from its config)")
         for name in _SHAPES:
@@ -182,6 +188,8 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
         {"graph": graph, **{engine: cell(time) for engine, time in parts.items()}}
         for graph, parts in data["parts_ms"].items()
     ]
+    if data["load"] is not None:
+        _show_load(out, data["load"])
     out.table(engines, tuple(engines[0]), title="time of each engine in one run, ms, simulated")
     out.text()
     for graph, least in data["bounds_ms"].items():
@@ -190,6 +198,24 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
         out.text(f"assumed: {line}")
     for line in data["notes"]:
         out.text(f"note: {line}")
+
+
+def _show_load(out: Out, load: Mapping[str, Any]) -> None:
+    titles = {"utilization": "utilization", "wait_mean_ms": "mean wait, ms", "wait_p95_ms": "95th percentile, ms"}
+    rows = [
+        {"quantity": title, **{end: _bounded(load[name][end]) for end in ("value", "low", "high")}}
+        for name, title in titles.items()
+    ]
+    title = f"{load['requests_per_s']:g} requests arrive each second, simulated"
+    out.table(rows, ("quantity", "value", "low", "high"), title=title)
+    price = "" if load["usd_per_h"] is None else f", ${load['usd_per_h']:.4g} an hour"
+    out.text(f"to keep up: {load['num_copies']} copies on {load['num_instances']} instances{price}")
+    out.text(f"assumed: {load['note']}")
+    out.text()
+
+
+def _bounded(value: float | None) -> str:
+    return "no end" if value is None else cell(value)
 
 
 def show_comparison(out: Out, data: Mapping[str, Any]) -> None:

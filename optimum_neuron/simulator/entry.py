@@ -21,6 +21,7 @@ from .decoders import DecoderRequest, decoder_estimate, serving_estimate
 from .graphs import graph_estimate
 from .machine import Machine, choose_copies, choose_machine, positive
 from .quantity import Estimate
+from .queueing import under_load
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +54,7 @@ def estimate(
     sdk: str | None = None,
     stack: str | None = None,
     price: float | None = None,
+    requests_per_s: float | None = None,
     example_inputs: Sequence[torch.Tensor] | None = None,
     **options: Any,
 ) -> Estimate:
@@ -73,6 +75,7 @@ def estimate(
         sdk: release of the Neuron SDK, which decides the serving stack; None for the current one.
         stack: serving stack, see `stacks.STACKS`; None for the usual one.
         price: US dollars for an hour of the instance; None for the published on-demand price.
+        requests_per_s: requests that arrive at random, for waiting times; None for none.
         example_inputs: arguments of a torch module's forward; real or on the meta device.
         **options: shapes of `main_export` such as `height`, those of pictures (`num_inference_steps`,
             `guidance_scale`, `data_parallel_mode`), and where to find the model.
@@ -109,6 +112,20 @@ def estimate(
         sdk=sdk,
         stack=stack,
     )
+    told = _estimate(model, example_inputs, request, machine, options)
+    if requests_per_s is None:
+        return told
+    room = machine.num_logical_cores // told.num_cores.value
+    return under_load(told, requests_per_s, room=room, price_usd_per_h=machine.price_usd_per_h)
+
+
+def _estimate(
+    model: Any,
+    example_inputs: Sequence[torch.Tensor] | None,
+    request: DecoderRequest,
+    machine: Machine,
+    options: dict[str, Any],
+) -> Estimate:
     if hasattr(model, "forward") and hasattr(model, "parameters"):
         _require_no_options(options, "a torch module")
         return _module_estimate(model, example_inputs, request, machine)

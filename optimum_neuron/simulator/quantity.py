@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
 from .constants import Band
+
+if TYPE_CHECKING:
+    from .queueing import Load
 
 QUANTITIES = {
     "ttft_ms": "until every request of a batch has its first token",
@@ -92,6 +95,8 @@ class Estimate:
     """What makes the estimate weaker than others, or incomplete."""
     unknown: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
     """Operators whose work is not known, with their share of the calls."""
+    load: Load | None = None
+    """Waiting under requests that arrive at random, where a rate was given."""
     simulated: bool = True
     """Always."""
 
@@ -118,4 +123,5 @@ class Estimate:
             "assumptions": list(self.assumptions),
             "notes": list(self.notes),
             "unknown_operators": dict(self.unknown),
+            "load": self.load.to_dict() if self.load is not None else None,
         }

@@ -138,6 +138,9 @@ def _on_instance(
 
 
 def _deciding(one: Estimate, goal: Goal) -> Quantity | None:
+    if goal == "cost" and one.load is not None:
+        usd = one.load.usd_per_h
+        return None if usd is None else Quantity.exact(usd, "load")
     name = {"latency": "latency_ms", "throughput": "throughput_per_s", "cost": "usd_per_1m"}[goal]
     return one.quantities.get(name)
 
@@ -155,6 +158,8 @@ def _label(one: Estimate) -> str:
 
 def _best(ranked: tuple[Estimate, ...], goal: Goal) -> Choice[str]:
     unit = {"latency": "ms for a request", "throughput": "requests a second", "cost": "dollars for a million"}[goal]
+    if goal == "cost" and ranked[0].load is not None:
+        unit = "dollars an hour for instances that keep up with the load"
     first, *others = ranked
     quantity = _deciding(first, goal)
     if quantity is None:

@@ -1,0 +1,209 @@
+"""Waiting: what requests that arrive at random add to the time that each of them takes.
+
+Requests arrive independently of each other (a Poisson process) and are served in order; a server takes what waits, up
+to its batch, for a time that is always the same. No formula covers all of that, so the queue is simulated, always with
+the same random numbers. Where there is a formula it agrees: Pollaczek and Khinchine's for one server, Allen and
+Cunneen's for several (Allen, Probability, Statistics and Queueing Theory, 2nd edition, 1990, sections 5.3.1 and 5.3.4).
+
+    told = under_load(told, 3.0, room=2, price_usd_per_h=0.76)
+    told.load.wait_p95_ms
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+import random
+from typing import Any
+
+from ..errors import ConfigError, refusal
+from .quantity import Estimate, Quantity
+
+NUM_REQUESTS = 50_000
+"""Requests that are simulated."""
+WARM_UP = 0.1
+"""Share of them, the first, that find an emptier queue than later ones and are not counted."""
+CROWDED = 0.95
+"""Utilization from which waits depend on how long the load lasts."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Waits:
+    """How long requests wait until their service begins."""
+
+    mean_s: float
+    """On average."""
+    p95_s: float
+    """Longer than this one in twenty."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Load:
+    """Requests that arrive at random, on one instance. Every number is simulated.
+
+    An end of an interval is infinite where the instance cannot keep up at that end of the estimate: the queue then
+    grows as long as the load lasts.
+    """
+
+    requests_per_s: float
+    """Arrivals."""
+    utilization: Quantity
+    """Arrivals over what the instance can take; from one on the queue grows without end."""
+    wait_mean_ms: Quantity
+    """Until service begins, on average."""
+    wait_p95_ms: Quantity
+    """The same, exceeded by one request in twenty."""
+    num_copies: int
+    """Fewest copies that keep up at the slow end of the estimate, on as many instances as they take."""
+    num_instances: int
+    """Those instances."""
+    usd_per_h: float | None
+    """Their price; None where nobody published one."""
+    note: str
+    """How it was found."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; what is infinite is None."""
+        data = dataclasses.asdict(self)
+        for name in ("utilization", "wait_mean_ms", "wait_p95_ms"):
+            data[name] = {key: None if value == math.inf else value for key, value in data[name].items()}
+        return data
+
+
+def simulate_waits(
+    *,
+    requests_per_s: float,
+    service_s: float,
+    num_servers: int,
+    batch_size: int = 1,
+    num_requests: int = NUM_REQUESTS,
+) -> Waits:
+    """Simulate a queue, arrival by arrival.
+
+    Args:
+        requests_per_s: arrivals.
+        service_s: time that a server takes for a batch, whether it is full or not.
+        num_servers: servers.
+        batch_size: requests that a server takes at once, if as many wait.
+        num_requests: arrivals to simulate.
+
+    Example:
+        ```python
+        from optimum_neuron.simulator.queueing import simulate_waits
+
+        waits = simulate_waits(requests_per_s=50, service_s=0.01, num_servers=1)
+        assert 0.0045 < waits.mean_s < 0.0055  # 0.5 x 0.01 / (2 x (1 - 0.5)), Pollaczek and Khinchine
+        ```
+    """
+    chance = random.Random(0)
+    arrivals, now = [], 0.0
+    for _ in range(num_requests):
+        now += chance.expovariate(requests_per_s)
+        arrivals.append(now)
+    free_at = [0.0] * num_servers
+    waits: list[float] = []
+    while len(waits) < num_requests:
+        first = len(waits)
+        start = max(heapq.heappop(free_at), arrivals[first])
+        taken = first
+        while taken < min(first + batch_size, num_requests) and arrivals[taken] <= start:
+            waits.append(start - arrivals[taken])
+            taken += 1
+        heapq.heappush(free_at, start + service_s)
+    counted = sorted(waits[int(WARM_UP * num_requests) :])
+    return Waits(mean_s=sum(counted) / len(counted), p95_s=counted[int(0.95 * len(counted))])
+
+
+def under_load(told: Estimate, requests_per_s: float, *, room: int, price_usd_per_h: float | None) -> Estimate:
+    """Add to an estimate what requests that arrive at random make of it.
+
+    A decoder serves each request in a row of its own, and the time of one is that with every row in use; other models
+    take what waits, up to their batch, in one run.
+
+    Args:
+        told: without a load.
+        requests_per_s: arrivals.
+        room: copies that an instance holds.
+        price_usd_per_h: of the instance.
+
+    Raises:
+        ConfigError: the rate is none.
+    """
+    service = told.quantities["latency_ms"]
+    copies = told.num_copies.value
+    rows = max(round(told.quantities["throughput_per_s"].value * service.value * 1e-3 / copies), 1)
+    generates = "tpot_ms" in told.quantities
+    load = load_on(
+        requests_per_s=requests_per_s,
+        service_ms=service,
+        num_servers=copies * rows if generates else copies,
+        batch_size=1 if generates else rows,
+        num_copies=copies,
+        room=room,
+        price_usd_per_h=price_usd_per_h,
+    )
+    return dataclasses.replace(told, load=load)
+
+
+def load_on(
+    *,
+    requests_per_s: float,
+    service_ms: Quantity,
+    num_servers: int,
+    batch_size: int,
+    num_copies: int,
+    room: int,
+    price_usd_per_h: float | None,
+) -> Load:
+    """Put a load on an instance.
+
+    Args:
+        requests_per_s: arrivals.
+        service_ms: time of a batch, with its interval.
+        num_servers: what serves side by side: copies, or rows of all copies where each row is a request's own.
+        batch_size: requests that a server takes at once.
+        num_copies: copies on the instance.
+        room: copies that an instance holds.
+        price_usd_per_h: of the instance.
+
+    Raises:
+        ConfigError: the rate is none.
+    """
+    if not 0 < requests_per_s < 1e9:
+        raise ConfigError(
+            refusal(
+                asked=f"requests_per_s={requests_per_s}",
+                found="no rate of arrivals",
+                why="it is the average number of requests that arrive in a second",
+                do="pass a number above 0, such as 2.5",
+            )
+        )
+    ends = {end: getattr(service_ms, end) * 1e-3 for end in ("value", "low", "high")}
+    busy = {end: requests_per_s * seconds / (num_servers * batch_size) for end, seconds in ends.items()}
+    waits = {
+        end: simulate_waits(
+            requests_per_s=requests_per_s, service_s=ends[end], num_servers=num_servers, batch_size=batch_size
+        )
+        if share < 1
+        else Waits(mean_s=math.inf, p95_s=math.inf)
+        for end, share in busy.items()
+    }
+    limit = service_ms.limited_by
+    copies = math.floor(busy["high"] * num_copies) + 1
+    instances = math.ceil(copies / room)
+    note = "Poisson arrivals, served in order, each for the same time; simulated request by request"
+    if busy["value"] >= 1:
+        note += "; the instance cannot keep up: the queue grows as long as the load lasts"
+    elif busy["value"] >= CROWDED:
+        note += f"; from {CROWDED:.0%} on, waits depend on how long the load lasts"
+    return Load(
+        requests_per_s=requests_per_s,
+        utilization=Quantity(**busy, limited_by=limit),
+        wait_mean_ms=Quantity(**{end: 1e3 * found.mean_s for end, found in waits.items()}, limited_by=limit),
+        wait_p95_ms=Quantity(**{end: 1e3 * found.p95_s for end, found in waits.items()}, limited_by=limit),
+        num_copies=copies,
+        num_instances=instances,
+        usd_per_h=None if price_usd_per_h is None else instances * price_usd_per_h,
+        note=note,
+    )

@@ -1,0 +1,119 @@
+"""Queues: against the formulas that exist, and where there is none against what must hold."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from transformers import AutoConfig
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.simulator import compare, estimate
+from optimum_neuron.simulator.quantity import Quantity
+from optimum_neuron.simulator.queueing import load_on, simulate_waits
+
+
+def mean_wait(**queue) -> float:
+    return simulate_waits(num_requests=200_000, **queue).mean_s
+
+
+@pytest.mark.parametrize("busy", [0.3, 0.6, 0.8])
+def test_one_server_waits_as_pollaczek_and_khinchine_say(busy):
+    expected = busy / (2 * (1 - busy))  # services of one second
+    assert mean_wait(requests_per_s=busy, service_s=1.0, num_servers=1) == pytest.approx(expected, rel=0.04)
+
+
+def test_one_server_has_the_percentile_of_erlang():
+    # Erlang 1909: P(wait <= t) of M/D/1 = (1 - a) * sum over k of (a (k - t))^k / k! * exp(-a (k - t)), k <= t.
+    def below(t: float, a: float) -> float:
+        parts = [(-a * (t - k)) ** k / math.factorial(k) * math.exp(a * (t - k)) for k in range(int(t) + 1)]
+        return (1 - a) * sum(parts)
+
+    found = simulate_waits(requests_per_s=0.6, service_s=1.0, num_servers=1, num_requests=200_000).p95_s
+    assert below(found, 0.6) == pytest.approx(0.95, abs=0.005)
+
+
+@pytest.mark.parametrize(("servers", "busy"), [(2, 0.6), (4, 0.8), (12, 0.9)])
+def test_several_servers_wait_as_allen_and_cunneen_say(servers, busy):
+    offered = servers * busy
+    last = offered**servers / math.factorial(servers) / (1 - busy)
+    all_busy = last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)  # Erlang's C
+    expected = all_busy / (servers * (1 - busy)) / 2
+    found = mean_wait(requests_per_s=offered, service_s=1.0, num_servers=servers)
+    assert found == pytest.approx(expected, rel=0.12)  # an approximation for more than one server
+
+
+def test_a_batch_serves_what_waits():
+    queue = {"service_s": 1.0, "num_servers": 1}
+    one, eight = (mean_wait(requests_per_s=0.5, batch_size=size, **queue) for size in (1, 8))
+    assert 0.2 < eight < one  # a request that finds the server at work waits for half a service
+    full = mean_wait(requests_per_s=7.6, batch_size=8, **queue)
+    assert eight < full < 10
+    assert mean_wait(requests_per_s=4.0, batch_size=8, **queue) < 1.5
+
+
+def test_the_same_load_has_the_same_waits():
+    queue = {"requests_per_s": 3.0, "service_s": 0.2, "num_servers": 1, "num_requests": 1000}
+    assert simulate_waits(**queue) == simulate_waits(**queue)
+
+
+def load(rate: float, **changes):
+    service = Quantity(value=100.0, low=80.0, high=125.0, limited_by="dma")
+    given = {"num_servers": 2, "batch_size": 1, "num_copies": 2, "room": 2, "price_usd_per_h": 0.76}
+    return load_on(requests_per_s=rate, service_ms=service, **{**given, **changes})
+
+
+def test_a_load_says_how_busy_and_how_long():
+    told = load(10.0)
+    assert told.utilization.value == pytest.approx(0.5) and told.utilization.high == pytest.approx(0.625)
+    assert 0 < told.wait_mean_ms.low < told.wait_mean_ms.value < told.wait_mean_ms.high
+    assert told.wait_mean_ms.value < told.wait_p95_ms.value
+    assert (told.num_copies, told.num_instances, told.usd_per_h) == (2, 1, 0.76)
+
+
+def test_a_load_that_is_too_much_says_what_would_take_it():
+    told = load(18.0)
+    assert told.wait_mean_ms.value < math.inf == told.wait_mean_ms.high
+    assert told.to_dict()["wait_mean_ms"]["high"] is None
+    assert told.num_copies == 3 and told.num_instances == 2
+    more = load(45.0)
+    assert more.wait_mean_ms.value == math.inf and "cannot keep up" in more.note
+    assert more.num_copies == 6 and more.usd_per_h == pytest.approx(3 * 0.76)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
+def test_a_rate_is_a_number_above_zero(rate):
+    with pytest.raises(ConfigError, match="requests_per_s"):
+        load(rate)
+
+
+def test_rows_of_a_decoder_serve_and_batches_of_an_encoder_do():
+    llama = AutoConfig.for_model("llama", hidden_size=512, num_hidden_layers=2, num_attention_heads=8, vocab_size=1000)
+    one, four = (
+        estimate(llama, instance="inf2.xlarge", sequence_length=512, batch_size=rows, requests_per_s=2.0)
+        for rows in (1, 4)
+    )
+    assert four.load.utilization.value == pytest.approx(2.0 / four.throughput_per_s.value)
+    assert four.load.wait_p95_ms.value < one.load.wait_p95_ms.value
+    bert = AutoConfig.for_model("bert", num_hidden_layers=1, hidden_size=64, num_attention_heads=2)
+    bert.architectures = ["BertModel"]
+    told = estimate(bert, instance="inf2.xlarge", sequence_length=32, batch_size=4, requests_per_s=100.0)
+    assert told.load.utilization.value == pytest.approx(100.0 / told.throughput_per_s.value)
+    assert told.to_dict()["load"]["num_copies"] == 1 and estimate(bert, sequence_length=32).load is None
+
+
+def test_a_load_decides_what_is_cheapest():
+    llama = AutoConfig.for_model("llama", hidden_size=512, num_hidden_layers=2, num_attention_heads=8, vocab_size=1000)
+    options = {"instance": "inf2", "sequence_length": 512, "optimize": "cost"}
+    found = compare(llama, requests_per_s=1.0, **options)
+    prices = [one.load.usd_per_h for one in found.ranked]
+    assert prices == sorted(prices) and "an hour" in found.best.reason
+
+
+def test_the_command_says_what_keeps_up(cli, checkpoint):
+    command = ("neuron", "estimate", str(checkpoint), "--instance", "inf2.xlarge", "--sequence_length", "64")
+    ran = cli(*command, "--requests_per_s", "3")
+    assert ran.code == 0 and "3 requests arrive each second" in ran.stdout and "to keep up: 1 copies" in ran.stdout
+    assert cli(*command, "--requests_per_s", "1e6", "--json").json["load"]["wait_mean_ms"]["value"] is None
+    refused = cli(*command, "--requests_per_s", "0")
+    assert refused.code == 1 and "requests_per_s=0.0" in refused.stderr
