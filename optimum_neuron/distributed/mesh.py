@@ -92,10 +92,11 @@ def require_processes(layout: TrainingNeuronConfig, world_size: int) -> MeshSize
     sizes = MeshSizes.of(
         world_size=world_size, tensor=layout.tensor_parallel_size, pipeline=layout.pipeline_parallel_size
     )
-    if layout.pipeline_parallel_use_zero1_optimizer and sizes.data == 1:
+    splits = {"zero_1": layout.pipeline_parallel_use_zero1_optimizer, "fsdp": layout.fsdp and layout.spreads_model}
+    for name in (name for name, asked in splits.items() if asked and sizes.data == 1):
         raise ConfigError(
             refusal(
-                asked=f"zero_1=True with {world_size} process{'es' * (world_size > 1)}",
+                asked=f"{name}=True with {world_size} process{'es' * (world_size > 1)}",
                 found="one copy of the model",
                 why="optimizer states are split over the processes that have different batches",
                 do=f"start {2 * world_size} processes (torchrun --nproc_per_node {2 * world_size}), or leave it out",

@@ -150,6 +150,11 @@ class Pipeline:
         self._device = torch.device("neuron", torch.neuron.current_device())
         self._last = dist.get_global_rank(mesh.get_group(), mesh.size() - 1)
 
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The processes of the stages, in order."""
+        return self._mesh.get_group()
+
     def train(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> torch.Tensor:
         """Forward and backward of a batch; the loss, on every stage."""
         _, loss = self._run("step", inputs, num_items)
@@ -159,45 +164,28 @@ class Pipeline:
         """Logits and loss of a batch, on every stage."""
         logits, loss = self._run("eval", inputs, num_items)
         shape = torch.zeros(3, dtype=torch.int64) if logits is None else torch.tensor(logits.shape)
-        dist.broadcast(shape, src=self._last, group=self._mesh.get_group())
+        dist.broadcast(shape, src=self._last, group=self.group)
         if logits is None:
             logits = torch.empty(shape.tolist(), dtype=self.stage.model.dtype, device=self._device)
-        dist.broadcast(logits.contiguous(), src=self._last, group=self._mesh.get_group())
+        dist.broadcast(logits.contiguous(), src=self._last, group=self.group)
         return logits, loss
 
     def clip(self, max_norm: float) -> torch.Tensor:
         """Clip gradients by their norm over all stages, and return it."""
-        trained = [parameter for parameter in self.stage.parameters() if parameter.grad is not None]
-        # Operators on lists take DTensors or tensors, not both.
-        kinds = [[p for p in trained if isinstance(p.grad, DTensor) is split] for split in (True, False)]
-        norms = [nn.utils.get_total_norm([p.grad for p in parameters]) for parameters in kinds if parameters]
+        # Operators on lists take tensors of one mesh.
+        kinds: dict[Any, list[nn.Parameter]] = {}
+        for parameter in self.stage.parameters():
+            if parameter.grad is not None:
+                kinds.setdefault(getattr(parameter.grad, "device_mesh", None), []).append(parameter)
+        norms = [nn.utils.get_total_norm([p.grad for p in parameters]) for parameters in kinds.values()]
         whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
         square = torch.stack(whole).square().sum()
-        dist.all_reduce(square, group=self._mesh.get_group())
+        dist.all_reduce(square, group=self.group)
         norm = square.sqrt()
         if max_norm != float("inf"):
-            for parameters in kinds:
+            for parameters in kinds.values():
                 nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
         return norm
-
-    def full_state_dict(self, names: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Weights of all stages on the host; every process calls it.
-
-        Args:
-            names: of the whole model, with tensors of the right shapes and dtypes (on meta).
-        """
-        own = self.stage.model.state_dict()
-        group, found = self._mesh.get_group(), {}
-        owners: list[Any] = [None] * self._mesh.size()
-        dist.all_gather_object(owners, sorted(own), group=group)
-        for name, like in names.items():
-            (owner,) = [rank for rank, theirs in enumerate(owners) if name in theirs][:1]
-            tensor = own.get(name)
-            tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-            whole = torch.empty(like.shape, dtype=like.dtype) if tensor is None else tensor.detach().cpu().contiguous()
-            dist.broadcast(whole, src=dist.get_global_rank(group, owner), group=group)
-            found[name] = whole
-        return found
 
     def _run(self, what: str, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[Any, torch.Tensor]:
         inputs = dict(inputs)
@@ -208,7 +196,7 @@ class Pipeline:
         target = {"target": labels, "losses": losses} if self.stage.is_last else {}
         logits = getattr(schedule, what)(*first, **target, **inputs)
         loss = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
-        dist.broadcast(loss, src=self._last, group=self._mesh.get_group())
+        dist.broadcast(loss, src=self._last, group=self.group)
         return logits, loss
 
     def _schedule(self, shape: tuple[int, ...], trains: bool) -> Schedule1F1B:
@@ -217,7 +205,7 @@ class Pipeline:
         parts = num_microbatches(self._asked, batch_size=shape[0], num_stages=num_stages).value
         key = (*shape, int(trains)), parts
         if key not in self._schedules:
-            stage = PipelineStage(self.stage, index, num_stages, self._device, group=self._mesh.get_group())
+            stage = PipelineStage(self.stage, index, num_stages, self._device, group=self.group)
             self._schedules[key] = Schedule1F1B(stage, parts, loss_fn=self._part_loss, scale_grads=False)
         return self._schedules[key]
 

@@ -1,12 +1,13 @@
 """Which parameters tensor parallelism splits, as data: names of modules, with `*` for layer numbers, to styles.
 
 A style is one of transformers' (`transformers.distributed.tensor_parallel`), which are DTensor placements: "colwise"
-splits a linear layer's outputs, "rowwise" its inputs and sums the results. Families that transformers has a plan for
-take it; those below have none there. It knows nothing of processes.
+splits a linear layer's outputs, "rowwise" its inputs and sums the results; or one of `styles.py`. Families that
+transformers has a plan for take it; those below have none there. It knows nothing of processes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,41 +29,161 @@ FAMILY_PLANS: Mapping[str, Mapping[str, str]] = {
 }
 """By `model_type`; names are those of the base model."""
 
+_DECODER_TOKENS = {
+    "layers.*.input_layernorm": "sequence_parallel",
+    "layers.*.self_attn": "join_tokens",
+    "layers.*.self_attn.o_proj": "rowwise_split_tokens",
+    "layers.*.post_attention_layernorm": "sequence_parallel",
+    "layers.*.mlp": "join_tokens",
+    "layers.*.mlp.down_proj": "rowwise_split_tokens",
+}
+_GEMMA_TOKENS = {
+    **_DECODER_TOKENS,
+    "layers.*.pre_feedforward_layernorm": "sequence_parallel",
+    "layers.*.post_feedforward_layernorm": "sequence_parallel",
+}
+_BERT_TOKENS = {
+    "encoder.layer.*.attention.self": "join_tokens",
+    "encoder.layer.*.attention.output.dense": "rowwise_split_tokens",
+    "encoder.layer.*.attention.output.LayerNorm": "sequence_parallel",
+    "encoder.layer.*.intermediate": "join_tokens",
+    "encoder.layer.*.output.dense": "rowwise_split_tokens",
+    "encoder.layer.*.output.LayerNorm": "sequence_parallel",
+}
 
-def tensor_plan(model: Any, *, size: int) -> Choice[Mapping[str, str]]:
+SEQUENCE_PLANS: Mapping[str, Mapping[str, str]] = {
+    "bert": _BERT_TOKENS,
+    "gemma": _DECODER_TOKENS,
+    "gemma2": _GEMMA_TOKENS,
+    "granite": _DECODER_TOKENS,
+    "llama": _DECODER_TOKENS,
+    "mistral": _DECODER_TOKENS,
+    "qwen2": _DECODER_TOKENS,
+    "qwen3": _DECODER_TOKENS,
+    "roberta": _BERT_TOKENS,
+    "smollm3": _DECODER_TOKENS,
+}
+"""What `sequence_parallel` changes in a family's plan, from the first layer's input to the last one's result."""
+
+ADAPTER_STYLES: Mapping[str, Mapping[str, str]] = {
+    "colwise": {"lora_B": "colwise"},
+    "rowwise": {"lora_A": "rowwise"},
+    "rowwise_split_tokens": {"lora_A": "rowwise_split_tokens", "lora_B": "sequence_parallel"},
+    "colwise_gather_output": {},
+    "embedding_rowwise": {},
+}
+"""Styles of LoRA's two matrices (`y = W x + B A x`) by that of W; what is not named is whole on each core."""
+
+
+def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Choice[Mapping[str, str]]:
     """Choose what tensor parallelism splits in a model.
 
     Args:
         model: one of transformers.
         size: `tensor_parallel_size`.
+        splits_tokens: `sequence_parallel`.
 
     Raises:
         ConfigError: no plan is known for the model, or its heads cannot be split so; with the sizes that can.
     """
-    config = model.config.get_text_config()
-    family = FAMILY_PLANS.get(model.config.model_type)
+    config, family = model.config.get_text_config(), model.config.model_type
+    prefix = model.base_model_prefix + "." if model.base_model is not model else ""
     theirs = getattr(model, "tp_plan", None) or {}
     plan: Choice[Mapping[str, str]]
-    if family is not None:
-        prefix = model.base_model_prefix + "." if model.base_model is not model else ""
-        plan = Choice(
-            value={prefix + name: style for name, style in family.items()},
-            reason=f"plan of the family {model.config.model_type}",
-        )
+    if family in FAMILY_PLANS:
+        plan = Choice(value=_named(FAMILY_PLANS[family], prefix), reason=f"plan of the family {family}")
     elif theirs:
         plan = Choice(value=theirs, reason=f"transformers' tp_plan of {type(model).__name__}")
     else:
         raise ConfigError(
             refusal(
                 asked=f"tensor_parallel_size={size} of {type(model).__name__}",
-                found=f"no plan for the architecture '{model.config.model_type}', here or in transformers",
+                found=f"no plan for the architecture '{family}', here or in transformers",
                 why="a plan says which layers are split by columns and which by rows",
                 do=f"leave tensor_parallel_size out (zero_1=True splits optimizer states of any model), or take one "
                 f"of {', '.join(sorted(FAMILY_PLANS))} or a family with a tp_plan in transformers",
             )
         )
     _require_divisible_heads(config, type(model).__name__, size)
+    if splits_tokens:
+        tokens = _named(_sequence_plan(model, size), prefix)
+        plan = Choice(value={**plan.value, **tokens}, reason=f"{plan.reason}, with sequence_parallel")
     return plan
+
+
+def expand(model: Any, plan: Mapping[str, str]) -> dict[str, str]:
+    """A plan for the modules and parameters that a model has, adapters included, in the order to apply it.
+
+    Args:
+        model: one of transformers, in which adapters may be.
+        plan: of `tensor_plan`.
+
+    Raises:
+        ConfigError: adapters that cannot be split; all of them are named.
+    """
+    found: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for path, module in model.named_modules():
+        if hasattr(module, "base_layer"):
+            style = plan.get(_generic(path))
+            problem = _adapter_problem(module, style) if style is not None else None
+            if problem is not None:
+                refused.setdefault(problem, path)
+        elif not hasattr(module, "original_module"):
+            style = _style(path, plan)
+            names = [f"{path}.{name}" if path else name for name, _ in module.named_parameters(recurse=False)]
+            own = {name: plan.get(_generic(name), style) for name in names}
+            found.update({name: style for name, style in (*own.items(), (path, style)) if style is not None})
+    if refused:
+        raise ConfigError("\n".join(_refused_adapter(problem, path) for problem, path in refused.items()))
+    return found
+
+
+def _generic(path: str) -> str:
+    return re.sub(r"\.\d+(?=\.|$)", ".*", path)
+
+
+def _style(path: str, plan: Mapping[str, str]) -> str | None:
+    """The style of a module, or of what it adapts or stands in for."""
+    matrix = re.fullmatch(r"(.+)\.(lora_[AB])\.[^.]+", path)
+    if matrix is not None:
+        return ADAPTER_STYLES.get(plan.get(_generic(matrix[1]), ""), {}).get(matrix[2])
+    return plan.get(_generic(re.sub(r"\.(base_layer|original_module|modules_to_save\.[^.]+)$", "", path)))
+
+
+def _adapter_problem(module: Any, style: str) -> str | None:
+    if getattr(module, "lora_magnitude_vector", None):
+        return "use_dora=True, whose norms are of whole weights"
+    if not hasattr(module, "lora_A"):
+        return f"{type(module).__module__}.{type(module).__name__}"
+    return None if style in ADAPTER_STYLES else f"LoRA beside a layer of style '{style}'"
+
+
+def _refused_adapter(found: str, path: str) -> str:
+    return refusal(
+        asked=f"tensor_parallel_size with an adapter, first of {path}",
+        found=found,
+        why="of adapters, LoRA's two matrices can be split, beside layers of the styles " + ", ".join(ADAPTER_STYLES),
+        do="pass LoraConfig without use_dora and with other target_modules, or use zero_1 or fsdp",
+    )
+
+
+def _named(plan: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {prefix + name: style for name, style in plan.items()}
+
+
+def _sequence_plan(model: Any, size: int) -> Mapping[str, str]:
+    family = model.config.model_type
+    if family in SEQUENCE_PLANS:
+        return SEQUENCE_PLANS[family]
+    raise ConfigError(
+        refusal(
+            asked=f"sequence_parallel of {type(model).__name__} with tensor_parallel_size={size}",
+            found=f"no plan for the architecture '{family}'",
+            why="a plan says which modules work on a part of the tokens, and which on all of them",
+            do=f"leave sequence_parallel out, or take one of {', '.join(sorted(SEQUENCE_PLANS))}",
+        )
+    )
 
 
 def _require_divisible_heads(config: Any, name: str, size: int) -> None:

@@ -5,56 +5,144 @@ Every process starts with the whole model on the host and keeps its part on its 
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
+from ..errors import ConfigError, refusal
+from ..trainer.optimizer import NARROW
 from .mesh import MeshSizes
-from .pipeline import Stage, cut
-from .plans import tensor_plan
+from .pipeline import Absent, Stage, cut
+from .plans import expand, tensor_plan
+from .styles import JoinedResult, SplitTokens
 
 
-def shard(model: Any, sizes: MeshSizes, mesh: DeviceMesh, *, zero_1: bool) -> Stage | None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sharding:
+    """How a model is spread."""
+
+    sizes: MeshSizes
+    """Of the mesh."""
+    splits_tokens: bool = False
+    """Whether cores that share layers divide the tokens between them (`sequence_parallel`)."""
+    splits_states: bool = False
+    """Whether data-parallel processes split optimizer states and gradients (`zero_1`, `fsdp`), or are copies."""
+    frees_weights: bool = False
+    """Whether they split the weights too, and gather those of a layer for each pass (`fsdp`)."""
+    master_weights: bool = True
+    """Whether the optimizer has 16-bit parameters in float32."""
+    float32_gradients: bool = True
+    """Whether gradients of 16-bit parameters are accumulated and summed over processes in float32."""
+
+
+def shard(model: Any, sharding: Sharding, mesh: DeviceMesh) -> Stage | None:
     """Distribute a model in place; return the stage of its pipeline, where there is one.
 
     Args:
-        model: one of transformers, whole, on the host; weights are those of rank 0 afterwards.
-        sizes: of the mesh.
+        model: one of transformers, whole, on the host, in which there may be adapters; weights are those of rank 0
+            afterwards.
+        sharding: how.
         mesh: of `MeshSizes.device_mesh`.
-        zero_1: whether data-parallel processes split optimizer states, and with them gradients.
 
     Raises:
-        ConfigError: tensor parallelism of a model without a plan, or whose heads cannot be split so.
+        ConfigError: tensor parallelism of a model without a plan, or whose heads or adapters cannot be split so;
+            parameters of several dtypes.
     """
-    device = torch.device("neuron", torch.neuron.current_device())
-    plan = tensor_plan(model, size=sizes.tensor).value if sizes.tensor > 1 else {}
+    sizes = sharding.sizes
+    plan: Mapping[str, str] = {}
+    if sizes.tensor > 1:
+        plan = tensor_plan(model, size=sizes.tensor, splits_tokens=sharding.splits_tokens).value
+        expand(model, plan)
+    policy = mixed_precision(model, sharding)
     take_weights_of_rank_0(model)
-    if plan:
-        model.tp_plan = dict(plan)
-        _untie(model)
-        apply_tensor_parallelism(model, mesh["tensor"], model._expand_parallel_plan(model.tp_plan))
-        model.tie_weights()
     stage = None
     if sizes.pipeline > 1:
         stage = cut(model, index=mesh["pipeline"].get_local_rank(), num_stages=sizes.pipeline)
-    model.to(device)
-    if sizes.data > 1:
-        if sizes.tensor > 1:
-            # Norms of gradients are summed over both at once; the mesh remembers the joint group.
-            mesh["shard", "tensor"]._flatten()
-        for layer in layers_of(model):
-            # Gathered for the forward pass, and kept for the backward pass: ZeRO-1 splits states, not computation.
-            fully_shard(layer, mesh=mesh["replicate", "shard"], reshard_after_forward=False)
-        fully_shard(stage or model, mesh=mesh["replicate", "shard"], reshard_after_forward=False)
-        # Lets `Trainer` reduce gradients once for several batches; a schedule does so for the parts of one.
-        model._is_fsdp_managed_module = stage is None
-    _tell_transformers(model, sizes, mesh, zero_1=zero_1)
+    if plan:
+        _split_layers(model, plan, mesh["tensor"], splits_tokens=sharding.splits_tokens)
+    model.to(torch.device("neuron", torch.neuron.current_device()))
+    if sizes.data > 1 or policy is not None:
+        _split_data(model, stage, sharding, mesh, policy)
+    _tell_transformers(model, sharding, mesh)
     return stage
+
+
+def mixed_precision(model: torch.nn.Module, sharding: Sharding) -> MixedPrecisionPolicy | None:
+    """How FSDP2 is to hold and reduce 16-bit parameters; None where there are none to train.
+
+    With master weights the parameters become float32, and layers are given them in 16 bits: what FSDP2 splits is what
+    the optimizer steps on (torch docs, `MixedPrecisionPolicy`).
+
+    Args:
+        model: its trainable parameters become float32, where the optimizer is to have them so.
+        sharding: what is asked for.
+
+    Raises:
+        ConfigError: trainable parameters of several dtypes.
+    """
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    dtypes = {parameter.dtype for parameter in trained}
+    wide = sharding.master_weights, sharding.float32_gradients
+    if not dtypes.intersection(NARROW) or not any(wide):
+        return None
+    if len(dtypes) > 1:
+        raise ConfigError(
+            refusal(
+                asked="training on several processes",
+                found="trainable parameters of " + " and ".join(sorted(str(dtype) for dtype in dtypes)),
+                why="a layer's gradients are summed in one piece, which has one dtype",
+                do="load the model in one dtype, or in float32 and pass bf16=True",
+            )
+        )
+    (dtype,) = dtypes
+    if sharding.master_weights:
+        for parameter in trained:
+            parameter.data = parameter.data.float()
+    return MixedPrecisionPolicy(
+        param_dtype=dtype if sharding.master_weights else None,
+        reduce_dtype=torch.float32 if sharding.float32_gradients else dtype,
+        cast_forward_inputs=False,
+    )
+
+
+def _split_layers(model: Any, plan: Mapping[str, str], mesh: DeviceMesh, *, splits_tokens: bool) -> None:
+    _untie(model)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    absent = {name for name, module in model.named_modules() if isinstance(module, Absent)}
+    own = {name: style for name, style in expand(model, plan).items() if name not in absent}
+    apply_tensor_parallelism(model, mesh, own)
+    for name, parameter in model.named_parameters():
+        # Upstream's style of norms makes new parameters, which would all be trained.
+        parameter.requires_grad_(name in trained)
+    model.tie_weights()
+    if splits_tokens:
+        layers = layers_of(model)
+        SplitTokens().install_forward(layers[0], mesh)
+        JoinedResult().install_forward(layers[-1], mesh)
+
+
+def _split_data(
+    model: Any, stage: Stage | None, sharding: Sharding, mesh: DeviceMesh, policy: MixedPrecisionPolicy | None
+) -> None:
+    if sharding.sizes.tensor > 1:
+        # Norms of gradients are summed over both at once; the mesh remembers the joint group.
+        mesh["shard", "tensor"]._flatten()
+    # Gathered for the forward pass, and kept for the backward pass: ZeRO-1 splits states, not computation.
+    options: dict[str, Any] = {"mesh": mesh["replicate", "shard"], "reshard_after_forward": sharding.frees_weights}
+    if policy is not None:
+        options["mp_policy"] = policy
+    for layer in layers_of(model):
+        fully_shard(layer, **options)
+    fully_shard(stage or model, **options)
+    # Lets `Trainer` reduce gradients once for several batches; a schedule does so for the parts of one.
+    model._is_fsdp_managed_module = stage is None
 
 
 def layers_of(model: Any) -> list[torch.nn.Module]:
@@ -74,16 +162,18 @@ def take_weights_of_rank_0(model: torch.nn.Module) -> None:
 def _untie(model: Any) -> None:
     """Give a tied head a parameter of its own while a plan, which names both, is applied."""
     head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
-    if head is not None and head.weight is embeddings.weight:
-        head.weight = torch.nn.Parameter(head.weight.detach())
+    head = getattr(head, "base_layer", head)
+    if getattr(head, "weight", None) is getattr(embeddings, "weight", head):
+        head.weight = torch.nn.Parameter(head.weight.detach(), requires_grad=head.weight.requires_grad)
 
 
-def _tell_transformers(model: Any, sizes: MeshSizes, mesh: DeviceMesh, *, zero_1: bool) -> None:
+def _tell_transformers(model: Any, sharding: Sharding, mesh: DeviceMesh) -> None:
     """Say what `from_pretrained(distributed_config=...)` would have: who wraps, scales and saves reads it."""
     # Stages see the same batch, as cores do that share layers: the only such cores that transformers knows.
-    same_batch = sizes.processes_per_batch
-    data = {"fsdp_size": sizes.data} if zero_1 else {"dp_replicate_size": sizes.data}
+    same_batch, num_batches = sharding.sizes.processes_per_batch, sharding.sizes.data
+    splits = sharding.splits_states
+    data = {"fsdp_size": num_batches} if splits else {"dp_replicate_size": num_batches}
     model.config.distributed_config = DistributedConfig(tp_size=same_batch, **data)
     model._is_distributed_loading_by_transformers = True
     model._device_mesh = mesh
-    model._tp_size, model._fsdp_size = same_batch, sizes.data if zero_1 else 1
+    model._tp_size, model._fsdp_size = same_batch, num_batches if splits else 1

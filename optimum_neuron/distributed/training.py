@@ -6,7 +6,6 @@ stage of a pipeline; upstream knows the first, since it loads such models itself
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ from transformers.trainer import SCHEDULER_NAME
 
 from .. import env
 from ..errors import ConfigError, refusal
+from ..trainer.layout import fsdp_problems
+from ..trainer.optimizer import NARROW, MasterWeights, narrow
 from . import checkpoint
 from .mesh import require_agreement, require_processes
 
@@ -34,20 +35,36 @@ class DistributedTraining(_Base):
         ConfigError: layouts that this model, or this number of processes, cannot have.
     """
 
-    _is_spread = False
-    """Whether parameters are in parts, and this package's to save and load."""
+    _whole: checkpoint.WholeModel | None = None
+    """What the model had before this package took it apart; None where it did not."""
+    _narrow: frozenset[str] = frozenset()
+    """Names of its trainable parameters that had 16 bits."""
+    _masters: MasterWeights | None = None
+    """Of a model that is whole."""
     _pipeline: Pipeline | None = None
+    model: Any
 
     def __init__(self, *positional: Any, **keywords: Any) -> None:
         # Where arguments stand differs between trainers; the model is always first.
-        model = keywords.get("model", positional[0] if positional else None)
-        args = next((value for value in (keywords.get("args"), *positional) if is_spread(value)), None)
-        if args is None:
+        model: Any = keywords.get("model", positional[0] if positional else None)
+        args = next((value for value in (keywords.get("args"), *positional) if hasattr(value, "trn_config")), None)
+        if args is None or not _spreads(model, args):
             super().__init__(*positional, **keywords)
             return
-        self._is_spread = True
-        self._whole = _require_whole_model(model, args)
-        stage = _lay_out(model, args, self._whole)
+        if keywords.get("peft_config") is not None:
+            # An adapter is taken apart with its model, so it has to be there.
+            model = _with_adapter(model, keywords.pop("peft_config"))
+            positional, keywords = _with_model(model, positional, keywords)
+        core = _require_whole_model(model, args)
+        self._whole = checkpoint.WholeModel.of(model)
+        self._narrow = frozenset(
+            name
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad and parameter.dtype in NARROW
+        )
+        stage = _lay_out(core, args, self._whole)
+        # Accelerate is not to split it once more.
+        args.fsdp_plugin_args = None
         # Upstream refuses to save such models with their optimizer, because it cannot; `checkpoint.py` can.
         only_model, args.save_only_model = args.save_only_model, True
         try:
@@ -125,24 +142,34 @@ class DistributedTraining(_Base):
 
     # Checkpoints
 
+    def _named_masters(self) -> dict[str, torch.Tensor]:
+        """Float32 weights of 16-bit parameters: beside a whole model; of one in parts, its parameters."""
+        if self._whole is None:
+            return {} if self._masters is None else self._masters.named(self.model)
+        return {
+            name: parameter
+            for name, parameter in self.model.named_parameters()
+            if name in self._narrow and parameter.dtype not in NARROW
+        }
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        if self._pipeline is None:
+        if self._whole is None:
             super()._save(output_dir, state_dict)
             return
-        whole = self._pipeline.full_state_dict(self._whole) if state_dict is None else state_dict
-        # What is whole already must not be gathered by `save_pretrained`.
-        config = self.model.config
-        distributed, config.distributed_config = config.distributed_config, None
+        group = None if self._pipeline is None else self._pipeline.group
+        whole = self._whole.gather(self.model, group) if state_dict is None else state_dict
+        # Of what is in parts, names, dtypes and modules differ.
+        parts, self.model = self.model, self._whole.empty
         try:
             super()._save(output_dir, whole)
         finally:
-            config.distributed_config = distributed
+            self.model = parts
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if not self._is_spread:
+        if self._whole is None:
             super()._save_optimizer_and_scheduler(output_dir)
             return
-        checkpoint.save_optimizer(self.model, self.optimizer, output_dir)
+        checkpoint.save_optimizer(self.model, self.optimizer, output_dir, self._named_masters())
         if self.args.should_save:
             torch.save(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
 
@@ -150,44 +177,71 @@ class DistributedTraining(_Base):
         if checkpoint_folder is None or not checkpoint.has_sharded_optimizer(checkpoint_folder):
             super()._load_optimizer_and_scheduler(checkpoint_folder)
             return
-        checkpoint.load_optimizer(self.model, self.optimizer, checkpoint_folder)
-        self.lr_scheduler.load_state_dict(torch.load(Path(checkpoint_folder, SCHEDULER_NAME), weights_only=True))
+        checkpoint.load_optimizer(self.model, self.optimizer, checkpoint_folder, self._named_masters())
+        checkpoint.load_scheduler(self.lr_scheduler, Path(checkpoint_folder, SCHEDULER_NAME))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        if not self._is_spread:
+        if self._whole is None:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
             return
-        checkpoint.require_weights_of(self._whole, resume_from_checkpoint, type(self.model).__name__)
-        checkpoint.load_weights(self.model, resume_from_checkpoint)
+        checkpoint.load_weights(self.model, self._whole, resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
-        if self._is_spread:
-            self._load_from_checkpoint(self.state.best_model_checkpoint)
-        else:
+        if self._whole is None:
             super()._load_best_model()
+        else:
+            self._load_from_checkpoint(self.state.best_model_checkpoint)
 
 
-def is_spread(arguments: Any) -> bool:
-    """Whether this package distributes the parameters of a run, and not upstream."""
-    layout = getattr(arguments, "trn_config", None)
-    return layout is not None and layout.spreads_model
+def _spreads(model: Any, arguments: Any) -> bool:
+    """Whether this package distributes the parameters of a run, and not upstream.
+
+    DistributedDataParallel and accelerate reduce gradients in the dtype of their parameters, so 16-bit parameters of
+    data-parallel runs are taken apart here too, where they are to have float32 gradients or master weights.
+    """
+    if arguments.trn_config.spreads_model:
+        return True
+    wide = arguments.optimizer_use_fp32_grad_acc or arguments.optimizer_use_master_weights
+    return bool(arguments.world_size > 1 and wide and isinstance(model, torch.nn.Module) and narrow(model.parameters()))
 
 
-def _require_whole_model(model: Any, arguments: Any) -> dict[str, torch.Tensor]:
-    """Names and shapes of a model's parameters before they are split.
+def _with_model(model: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    if "model" in keywords:
+        return positional, {**keywords, "model": model}
+    return (model, *positional[1:]), keywords
+
+
+def _with_adapter(model: Any, config: Any) -> Any:
+    from peft import get_peft_model
+
+    return get_peft_model(model, config) if isinstance(model, PreTrainedModel) else model
+
+
+def _require_whole_model(model: Any, arguments: Any) -> Any:
+    """The model of transformers that is to be taken apart, without the adapter around it.
 
     Raises:
-        ConfigError: no model of transformers, or one that is in parts already.
+        ConfigError: no model of transformers, one that is in parts already, or an adapter that adds tokens.
     """
-    if isinstance(model, PreTrainedModel) and not model.is_distributed_loading_by_transformers:
-        return {name: torch.empty_like(tensor, device="meta") for name, tensor in model.state_dict().items()}
+    adapter: Any = getattr(model, "active_peft_config", None)
+    core = model if adapter is None else model.get_base_model()
+    if not isinstance(core, PreTrainedModel):
+        found, do = (
+            f"a {type(model).__name__}",
+            "load the whole model and pass it, in place of its name or of model_init",
+        )
+    elif core.is_distributed_loading_by_transformers:
+        found, do = "a model in parts already", "load it without distributed_config"
+    elif getattr(adapter, "is_prompt_learning", False):
+        found, do = f"an adapter {adapter.peft_type.value}, which is no part of the model", "pass LoraConfig"
+    else:
+        return core
     raise ConfigError(
         refusal(
             asked=f"{_words(arguments)} of {type(model).__name__}",
-            found="a model in parts already" if isinstance(model, PreTrainedModel) else "no model of transformers",
-            why="parameters are split by their names before training begins",
-            do="load the whole model and pass it; adapters and model_init work with data parallelism alone (leave "
-            "the layout out)",
+            found=found,
+            why="parameters of a whole model are split by their names before training begins",
+            do=do,
         )
     )
 
@@ -198,26 +252,32 @@ def _words(arguments: Any) -> str:
         "tensor_parallel_size": layout.tensor_parallel_size,
         "pipeline_parallel_size": layout.pipeline_parallel_size,
         "zero_1": layout.pipeline_parallel_use_zero1_optimizer,
+        "fsdp": layout.fsdp,
     }
-    return ", ".join(f"{name}={value}" for name, value in asked.items() if value is True or value > 1)
+    told = ", ".join(f"{name}={value}" for name, value in asked.items() if value is True or value > 1)
+    return told or f"{arguments.world_size} processes with 16-bit parameters"
 
 
-def _lay_out(model: Any, arguments: Any, whole: Mapping[str, torch.Tensor]) -> Any:
+def _lay_out(model: Any, arguments: Any, whole: checkpoint.WholeModel) -> Any:
     """Distribute a model in place; the stage and the mesh of its pipeline, where there is one."""
     from . import pipeline
-    from .shard import shard
+    from .shard import Sharding, shard
 
     layout = arguments.trn_config
     sizes = require_processes(layout, arguments.world_size)
+    fsdp = arguments.fsdp_config if layout.fsdp else {}
+    problems = fsdp_problems(fsdp)
+    if problems:
+        raise ConfigError("\n".join(problems))
     require_agreement(
         {
             "layout": str(layout),
             "per_device_train_batch_size": arguments.per_device_train_batch_size,
-            "model": f"{sum(tensor.numel() for tensor in whole.values()):,} parameters in {len(whole)} tensors",
+            "model": f"{sum(tensor.numel() for tensor in whole.tensors.values()):,} parameters in "
+            f"{len(whole.tensors)} tensors",
             "processes of the machine": env.local_world_size(),
         }
     )
-    zero_1 = layout.pipeline_parallel_use_zero1_optimizer
     if sizes.pipeline > 1:
         pipeline.require_stages(model, sizes.pipeline)
         pipeline.num_microbatches(
@@ -225,6 +285,14 @@ def _lay_out(model: Any, arguments: Any, whole: Mapping[str, torch.Tensor]) -> A
             batch_size=arguments.per_device_train_batch_size,
             num_stages=sizes.pipeline,
         )
-    mesh = sizes.device_mesh(arguments.device.type, shard=zero_1)
-    stage = shard(model, sizes, mesh, zero_1=zero_1)
+    sharding = Sharding(
+        sizes=sizes,
+        splits_tokens=layout.sequence_parallel_enabled,
+        splits_states=layout.pipeline_parallel_use_zero1_optimizer or layout.fsdp,
+        frees_weights=layout.fsdp and fsdp.get("reshard_after_forward", True),
+        master_weights=arguments.optimizer_use_master_weights,
+        float32_gradients=arguments.optimizer_use_fp32_grad_acc,
+    )
+    mesh = sizes.device_mesh(arguments.device.type, shard=sharding.splits_states)
+    stage = shard(model, sharding, mesh)
     return None if stage is None else (stage, mesh["pipeline"])

@@ -79,6 +79,7 @@ class NeuronArgumentsMixin:
     @property
     def trn_config(self) -> TrainingNeuronConfig:
         """The layout over cores."""
+        given: Any = self
         return TrainingNeuronConfig(
             tensor_parallel_size=self.tensor_parallel_size,
             sequence_parallel_enabled=self.sequence_parallel,
@@ -86,7 +87,8 @@ class NeuronArgumentsMixin:
             pipeline_parallel_num_microbatches=self.pipeline_parallel_num_microbatches,
             pipeline_parallel_use_zero1_optimizer=self.zero_1,
             context_parallel_size=self.context_parallel_size,
-            gradient_checkpointing=bool(self.activation_checkpointing or self.gradient_checkpointing),  # type: ignore[attr-defined]
+            fsdp=bool(given.fsdp),
+            gradient_checkpointing=bool(given.activation_checkpointing or given.gradient_checkpointing),
         )
 
     def _problems(self) -> list[str]:

@@ -10,6 +10,7 @@ It knows nothing of processes or tensors. Layouts that this version cannot run a
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import refusal
@@ -31,6 +32,8 @@ class TrainingNeuronConfig:
     """Whether optimizer states are split over data-parallel processes (ZeRO-1)."""
     context_parallel_size: int = 1
     """Cores that share each sequence."""
+    fsdp: bool = False
+    """Whether data-parallel processes split weights, gradients and optimizer states (FSDP2)."""
     gradient_checkpointing: bool = False
     """Whether activations are computed again in the backward pass."""
 
@@ -49,6 +52,15 @@ class TrainingNeuronConfig:
             )
             for field, value in asked.items()
         ]
+        if self.sequence_parallel_enabled and self.tensor_parallel_size == 1:
+            problems.append(
+                refusal(
+                    asked="sequence_parallel=True",
+                    found="tensor_parallel_size=1",
+                    why="tokens are divided between the cores that share layers",
+                    do="pass tensor_parallel_size, or leave it out",
+                )
+            )
         if self.pipeline_parallel_num_microbatches != -1 and self.pipeline_parallel_size == 1:
             problems.append(
                 refusal(
@@ -77,11 +89,10 @@ def combination_problems(layout: TrainingNeuronConfig, arguments: Any) -> list[s
     if not layout.spreads_model:
         return []
     reasons = {
-        "fsdp": "fsdp splits the same parameters by upstream's settings; zero_1 combines with the other layouts",
         "torch_compile": "graphs of parameters in parts are not compiled in this version",
         "use_cpu": "parts live on simulated cores",
     }
-    return [
+    problems = [
         refusal(
             asked=f"{name} with tensor_parallel_size, pipeline_parallel_size or zero_1",
             found="two that exclude each other",
@@ -91,10 +102,43 @@ def combination_problems(layout: TrainingNeuronConfig, arguments: Any) -> list[s
         for name, why in reasons.items()
         if getattr(arguments, name)
     ]
+    if layout.fsdp and layout.pipeline_parallel_use_zero1_optimizer:
+        problems.append(
+            refusal(
+                asked="fsdp=True with zero_1=True",
+                found="two ways to split optimizer states",
+                why="fsdp splits them, gradients and weights; zero_1 keeps the weights whole",
+                do="leave one of them out",
+            )
+        )
+    return problems
+
+
+def fsdp_problems(settings: Mapping[str, Any]) -> list[str]:
+    """Refusals of `fsdp_config` where this package splits the parameters, and not accelerate.
+
+    Args:
+        settings: as `TrainingArguments` has normalized them.
+    """
+    as_usual = {"state_dict_type": "FULL_STATE_DICT", "auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "version": 2}
+    unread = [
+        f"{name}={value}"
+        for name, value in settings.items()
+        if value and name != "reshard_after_forward" and as_usual.get(name) != value
+    ]
+    if not unread:
+        return []
+    return [
+        refusal(
+            asked=f"fsdp_config with {', '.join(unread)}",
+            found="fsdp beside another layout, or of a model in 16 bits",
+            why="these settings are accelerate's, which splits models in float32 that are data parallel alone",
+            do="leave them out (gradient_checkpointing=True saves activations); reshard_after_forward is read",
+        )
+    ]
 
 
 _NOT_BUILT = {
-    "sequence_parallel_enabled": "sequence_parallel",
     "context_parallel_size": "context_parallel_size",
 }
 """Fields of layouts that are refused, with the names that `NeuronTrainingArguments` gives them."""

@@ -24,7 +24,7 @@ from .estimates import StepRequest, log_entries, require_whole_model
 from .guard import gradient_error, loss_error
 from .inputs import Limits, require_usable
 from .memory import require_fit
-from .optimizer import accumulate_in_float32, keep_master_weights, narrow, round_gradients
+from .optimizer import MasterWeights, accumulate_in_float32, keep_master_weights, narrow, round_gradients
 from .recompiles import RecompileWatch
 from .rounding import StochasticRounding
 from .saving import WholeCheckpoints
@@ -58,7 +58,7 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
         self.add_callback(self._throughput)
         self._rounding = StochasticRounding()
         if arguments.stochastic_rounding_enabled:
-            _require_narrow(self.model, arguments)
+            _require_narrow(self.model if self._whole is None else self._whole.empty, arguments)
             self.add_callback(self._rounding)
         if arguments.enable_mfu_metrics:
             require_whole_model(self.model)
@@ -130,14 +130,21 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
         plain = getattr(optimizer, "optimizer", optimizer)
         if plain is not self._widened:
             self._widened = plain
-            if self.args.optimizer_use_fp32_grad_acc:
-                _require_one_process(own, self.args)
-                accumulate_in_float32(own.parameters())
-            if self.args.optimizer_use_master_weights:
-                keep_master_weights(plain)
-            elif self.args.optimizer_use_fp32_grad_acc:
-                round_gradients(plain)
+            self._masters = self._widen(own, plain)
         return optimizer
+
+    def _widen(self, model: Any, optimizer: torch.optim.Optimizer) -> MasterWeights | None:
+        """Float32 gradients and master weights of 16-bit parameters; of a model in parts, its sharding has them."""
+        if self._whole is not None:
+            return None
+        if self.args.optimizer_use_fp32_grad_acc:
+            _require_one_process(model, self.args)
+            accumulate_in_float32(model.parameters())
+        if self.args.optimizer_use_master_weights:
+            return keep_master_weights(optimizer)
+        if self.args.optimizer_use_fp32_grad_acc:
+            round_gradients(optimizer)
+        return None
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
@@ -255,7 +262,7 @@ def _require_one_process(model: torch.nn.Module, arguments: Any) -> None:
             asked=f"optimizer_use_fp32_grad_acc with {arguments.world_size} processes and 16-bit parameters",
             found="gradients that are reduced in the dtype of their parameters",
             why="DistributedDataParallel would leave float32 gradients unreduced",
-            do="load the model in float32 and pass bf16=True, or optimizer_use_fp32_grad_acc=False",
+            do="pass the loaded model in place of its name or of model_init, or optimizer_use_fp32_grad_acc=False",
         )
     )
 

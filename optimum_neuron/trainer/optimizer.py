@@ -16,8 +16,6 @@ from typing import Any
 
 import torch
 
-from ..errors import ConfigError, refusal
-
 STATE_KEY = "master_weights"
 """Entry of `optimizer.state_dict()` with the float32 weights, by torch's number of the parameter."""
 
@@ -58,9 +56,6 @@ def round_gradients(optimizer: torch.optim.Optimizer) -> None:
 def keep_master_weights(optimizer: torch.optim.Optimizer) -> MasterWeights | None:
     """Let an optimizer step in float32 where parameters have 16 bits; None where none has.
 
-    Raises:
-        ConfigError: parameters are sharded, and their owner keeps the float32 weights.
-
     Example:
         ```python
         import torch
@@ -78,16 +73,6 @@ def keep_master_weights(optimizer: torch.optim.Optimizer) -> MasterWeights | Non
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if not narrow(parameters):
         return None
-    sharded = [parameter for parameter in narrow(parameters) if type(parameter.data) is not torch.Tensor]
-    if sharded:
-        raise ConfigError(
-            refusal(
-                asked="optimizer_use_master_weights with sharded 16-bit parameters",
-                found=f"{len(sharded)} parameters of {type(sharded[0].data).__name__}",
-                why="sharded parameters keep their own float32 weights",
-                do="load the model in float32 and pass bf16=True, or optimizer_use_master_weights=False",
-            )
-        )
     return MasterWeights(optimizer)
 
 
@@ -119,13 +104,20 @@ class MasterWeights:
         """Bytes of the copies."""
         return sum(master.nbytes for master in self._masters.values())
 
+    def named(self, model: torch.nn.Module) -> dict[str, torch.Tensor]:
+        """The copies, by the names that their parameters have in a model."""
+        return {
+            name: self._masters[parameter] for name, parameter in model.named_parameters() if parameter in self._masters
+        }
+
     @torch.no_grad()
     def _take_gradients(self) -> None:
         for parameter, master in self._masters.items():
             if parameter._version != self._versions[parameter]:
                 # Somebody else wrote the weights: a checkpoint was loaded.
                 master.copy_(parameter)
-            master.grad = None if parameter.grad is None else parameter.grad.float()
+            if parameter.grad is not None:
+                master.grad = parameter.grad.float()
 
     @torch.no_grad()
     def _round(self) -> None:

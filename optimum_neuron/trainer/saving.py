@@ -27,6 +27,8 @@ else:
 class WholeCheckpoints(_Base):
     """Whatever kills the process, a checkpoint is complete or not there."""
 
+    _whole: Any
+    """Of `DistributedTraining`: not None where parameters are in parts."""
     _is_staging = False
     """Whether upstream is writing a checkpoint, beside its place."""
 
@@ -123,5 +125,6 @@ class WholeCheckpoints(_Base):
             "pipeline_parallel_size": layout.pipeline_parallel_size,
             "context_parallel_size": layout.context_parallel_size,
             "zero_1": layout.pipeline_parallel_use_zero1_optimizer,
-            "fsdp": bool(self.args.fsdp),
+            "fsdp": self.is_fsdp_enabled,
+            "parameters_in_parts": self._whole is not None,
         }

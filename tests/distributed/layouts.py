@@ -1,7 +1,7 @@
 """What each process of a distributed test runs: `torchrun -m tests.distributed.layouts FOLDER STEPS CASE ...`.
 
 A case is a layout. Its losses are written by rank 0 to FOLDER/losses.json; with WORLD_SIZE unset it is transformers'
-Trainer on the CPU.
+Trainer on the CPU, or NeuronTrainer on one core where weights have 16 bits.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ CASES: dict[str, dict[str, Any]] = {
     "tp": {"tensor_parallel_size": 2},
     "sp": {"tensor_parallel_size": 2, "sequence_parallel": True},
     "tp_pp": {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "pipeline_parallel_num_microbatches": 2},
+    "sp_zero_1": {"tensor_parallel_size": 2, "sequence_parallel": True, "zero_1": True},
+    "sp_pp": {"tensor_parallel_size": 2, "sequence_parallel": True, "pipeline_parallel_size": 2},
+    "tp_fsdp": {"tensor_parallel_size": 2, "fsdp": True},
+    "pp_fsdp": {"pipeline_parallel_size": 2, "fsdp": True},
+    "pp_zero_1": {"pipeline_parallel_size": 2, "zero_1": True},
     "tp_zero_1": {"tensor_parallel_size": 2, "zero_1": True},
     "pp": {"pipeline_parallel_size": 2, "pipeline_parallel_num_microbatches": 2},
 }
@@ -47,8 +52,33 @@ def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
     ]
 
 
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "lora": dict(r=4, target_modules="all-linear"),
+    "saved": dict(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"]),
+    "dora": dict(r=4, target_modules=["q_proj", "down_proj"], use_dora=True),
+}
+"""Settings of LoRA, by the first part of a case's name."""
+
+
+def model_of(case: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
+    """What a case trains, and its examples: an adapter begins with differences from its model."""
+    model, rows = model_and_rows(case)
+    kind = case.partition("-")[0]
+    if kind == "bfloat16":
+        model.to(torch.bfloat16)
+    if kind in ADAPTERS:
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(model, LoraConfig(**ADAPTERS[kind], task_type="CAUSAL_LM"))
+        torch.manual_seed(1)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.1)
+    return model, rows
+
+
 def trainer_of(case: str, folder: Path, num_steps: int, **changes: Any) -> Any:
-    """A trainer of one case: a layout, after the name of a model and a dash where it is not a Llama."""
+    """A trainer of one case: a layout, after what is trained and a dash where that is not a Llama in float32."""
     from accelerate.state import AcceleratorState
     from transformers import Trainer, TrainingArguments
 
@@ -60,7 +90,7 @@ def trainer_of(case: str, folder: Path, num_steps: int, **changes: Any) -> Any:
     world_size = int(os.environ.get("WORLD_SIZE", "0"))
     layout = dict(CASES[case.rpartition("-")[2]]) if world_size else {}
     together = layout.get("tensor_parallel_size", 1) * layout.get("pipeline_parallel_size", 1)
-    model, rows = model_and_rows(case)
+    model, rows = model_of(case)
     options: dict[str, Any] = dict(
         output_dir=str(folder / case),
         max_steps=num_steps,
@@ -72,16 +102,18 @@ def trainer_of(case: str, folder: Path, num_steps: int, **changes: Any) -> Any:
         report_to=[],
         seed=7,
     )
+    if not world_size and case.startswith("bfloat16"):
+        return NeuronTrainer(model, NeuronTrainingArguments(**{**options, **changes}), train_dataset=rows)
     if not world_size:
         return Trainer(model, TrainingArguments(**options, use_cpu=True, **changes), train_dataset=rows)
     return NeuronTrainer(model, NeuronTrainingArguments(**{**options, **layout, **changes}), train_dataset=rows)
 
 
 def trained(case: str, folder: Path, num_steps: int) -> list[float]:
-    """The losses of a run."""
+    """The losses of a run's steps, then the norms of their gradients: Adam forgives a wrong factor, norms do not."""
     trainer = trainer_of(case, folder, num_steps)
     trainer.train()
-    return losses(trainer)
+    return losses(trainer) + [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
 
 
 def resumed(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
@@ -94,6 +126,17 @@ def resumed(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
     again.train(resume_from_checkpoint=str(checkpoint))
     evaluation = again.evaluate(model_and_rows(case)[1][:16])["eval_loss"]
     return {"whole": losses(trainer), "resumed": losses(again), "checkpoint": str(checkpoint), "evaluation": evaluation}
+
+
+def moved(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
+    """Losses of a run, and of one with another layout (behind ">") that goes on from what it saved."""
+    case, _, other = case.partition(">")
+    kind = case.rpartition("-")[0]
+    first = trainer_of(case, folder, num_steps, save_strategy="steps", save_steps=num_steps - 1)
+    first.train()
+    second = trainer_of(f"{kind}-{other}" if kind else other, folder, num_steps)
+    second.train(resume_from_checkpoint=str(folder / case / f"checkpoint-{num_steps - 1}"))
+    return {"whole": losses(first), "moved": losses(second)}
 
 
 def disagreeing(case: str, folder: Path, num_steps: int) -> str:
@@ -121,7 +164,7 @@ def dying(case: str, folder: Path, num_steps: int) -> None:
     trainer.train()
 
 
-KINDS: dict[str, Any] = {"resumed": resumed, "disagreeing": disagreeing, "dying": dying}
+KINDS: dict[str, Any] = {"resumed": resumed, "moved": moved, "disagreeing": disagreeing, "dying": dying}
 """What is done with a layout other than training it, by the first part of a case's name."""
 
 

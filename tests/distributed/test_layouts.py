@@ -13,17 +13,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_STEPS = 3
 TOLERANCE = 1e-4
 
-TWO = ("dp", "zero_1", "fsdp", "tp", "tied-tp", "bert-tp", "pp")
+NARROW_TOLERANCE = 2e-3
+"""For weights of 16 bits, whose products are rounded in other places."""
+
+TWO = (
+    *("dp", "zero_1", "fsdp", "tp", "tied-tp", "bert-tp", "pp", "sp", "bert-sp"),
+    *("lora-tp", "lora-sp", "lora-pp", "lora-zero_1", "lora-fsdp", "saved-tp", "dora-zero_1", "dora-pp"),
+    *("bfloat16-dp", "bfloat16-zero_1", "bfloat16-fsdp", "bfloat16-tp", "bfloat16-pp"),
+)
 """Cases of two processes."""
+FOUR = (
+    *("tp", "pp", "tp_pp", "tp_zero_1", "tp_fsdp", "pp_zero_1", "pp_fsdp", "sp_zero_1", "sp_pp"),
+    *("lora-tp_pp", "bfloat16-tp_pp", "bfloat16-sp_zero_1"),
+)
+"""Of four: two that share layers or are stages, twice."""
+REFERENCES = ("tp", "tied-tp", "bert-tp", "lora-tp", "saved-tp", "dora-tp", "bfloat16-tp")
+"""On one core, by the kind of model; the layout is left out."""
 SAVED = ("tp", "zero_1", "pp")
-"""Those whose checkpoints are looked at."""
-FOUR = ("tp",)
-"""Of four: two that share layers, twice."""
+"""Cases whose checkpoints are looked at."""
+RESUMED = (*SAVED, "tied-tp", "lora-pp", "bfloat16-tp", "bfloat16-dp")
+"""Cases that go on from their checkpoints."""
+MOVED = ("tp>pp", "sp>zero_1", "lora-pp>tp", "bfloat16-tp>zero_1", "bfloat16-fsdp>pp")
+"""Cases that go on from checkpoints of another layout."""
 
 
 def launch(folder: Path, num_processes: int, *arguments: str, module: str = "tests.distributed.layouts") -> Any:
@@ -50,26 +67,48 @@ def run_cases(folder: Path, num_processes: int, num_steps: int, cases: tuple[str
 
 @pytest.fixture(scope="module")
 def reference(built, tmp_path_factory):
-    return run_cases(tmp_path_factory.mktemp("one"), 0, NUM_STEPS, ("tp", "tied-tp", "bert-tp"))
+    return run_cases(tmp_path_factory.mktemp("one"), 0, NUM_STEPS, REFERENCES)
 
 
 @pytest.fixture(scope="module")
 def two(built, tmp_path_factory):
-    more = (*(f"resumed-{case}" for case in SAVED), "disagreeing-zero_1")
+    more = (*(f"resumed-{case}" for case in RESUMED), *(f"moved-{case}" for case in MOVED), "disagreeing-zero_1")
     return run_cases(tmp_path_factory.mktemp("two"), 2, NUM_STEPS, (*TWO, *more))
+
+
+@pytest.fixture(scope="module")
+def four(built, tmp_path_factory):
+    return run_cases(tmp_path_factory.mktemp("four"), 4, NUM_STEPS, FOUR)
+
+
+def expected(reference, case):
+    """Losses and norms of one core, and how far others may be from them."""
+    kind = case.rpartition("-")[0]
+    found = reference[f"{kind}-tp" if kind else "tp"]
+    assert len(found) == 2 * NUM_STEPS
+    return pytest.approx(found, abs=NARROW_TOLERANCE if kind == "bfloat16" else TOLERANCE)
 
 
 @pytest.mark.parametrize("case", TWO)
 def test_two_processes(two, reference, case):
-    expected = reference[case if case in reference else "tp"]
-    assert len(expected) == NUM_STEPS
-    assert two[case] == pytest.approx(expected, abs=TOLERANCE)
+    assert two[case] == expected(reference, case)
 
 
 @pytest.mark.parametrize("case", FOUR)
-def test_four_processes(built, reference, tmp_path, case):
-    found = run_cases(tmp_path, 4, NUM_STEPS, FOUR)
-    assert found[case] == pytest.approx(reference["tp"], abs=TOLERANCE)
+def test_four_processes(four, reference, case):
+    assert four[case] == expected(reference, case)
+
+
+@pytest.mark.parametrize("case", RESUMED)
+def test_a_resumed_run_is_the_uninterrupted_one(two, case):
+    found = two[f"resumed-{case}"]
+    assert found["resumed"] == found["whole"] and len(found["whole"]) == NUM_STEPS
+
+
+@pytest.mark.parametrize("case", MOVED)
+def test_another_layout_goes_on_from_a_checkpoint(two, case):
+    found = two[f"moved-{case}"]
+    assert found["moved"] == pytest.approx(found["whole"], abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("case", SAVED)
@@ -77,7 +116,6 @@ def test_a_checkpoint_is_a_plain_folder_that_a_run_goes_on_from(two, case):
     from transformers import AutoModelForCausalLM
 
     found = two[f"resumed-{case}"]
-    assert found["resumed"] == found["whole"] and len(found["whole"]) == NUM_STEPS
     config = json.loads(Path(found["checkpoint"], "config.json").read_text())
     assert not {name for name in config if "distributed" in name or "tp_" in name}
     model, report = AutoModelForCausalLM.from_pretrained(found["checkpoint"], output_loading_info=True)
@@ -85,6 +123,24 @@ def test_a_checkpoint_is_a_plain_folder_that_a_run_goes_on_from(two, case):
     assert not Path(found["checkpoint"], "optimizer.pt").exists()
     assert Path(found["checkpoint"], "optimizer", ".metadata").is_file()
     assert model.dtype.is_floating_point
+
+
+def test_an_adapter_of_stages_is_loaded_by_plain_peft(two):
+    from peft import PeftModel
+
+    from tests.distributed.layouts import model_and_rows
+
+    folder = Path(two["resumed-lora-pp"]["checkpoint"])
+    model = PeftModel.from_pretrained(model_and_rows("tp")[0], folder.with_name(f"checkpoint-{NUM_STEPS}"))
+    assert two["resumed-lora-pp"]["evaluation"] == pytest.approx(loss_of(model, 8), abs=1e-4)
+
+
+def test_weights_of_16_bits_are_saved_as_they_were(two):
+    from transformers import AutoModelForCausalLM
+
+    folder = two["resumed-bfloat16-tp"]["checkpoint"]
+    assert AutoModelForCausalLM.from_pretrained(folder).dtype == torch.bfloat16
+    assert Path(folder, "master_weights", ".metadata").is_file()
 
 
 @pytest.mark.parametrize("case", SAVED)
@@ -102,8 +158,6 @@ def test_evaluation(two, case):
 
 def loss_of(model: Any, batch_size: int) -> float:
     """Of the rows that `layouts.resumed` evaluates, as a mean of batches; those of several processes are one."""
-    import torch
-
     from tests.distributed.layouts import model_and_rows
 
     rows = model_and_rows("tp")[1][:16]
@@ -113,13 +167,13 @@ def loss_of(model: Any, batch_size: int) -> float:
         return sum(float(model(**batch).loss) for batch in batches) / len(batches)
 
 
-@pytest.mark.parametrize("case", SAVED)
+@pytest.mark.parametrize("case", [*SAVED, "lora-pp", "bfloat16-tp"])
 def test_one_core_goes_on_from_shards(two, train, case):
-    from tests.distributed.layouts import model_and_rows
+    from tests.distributed.layouts import model_of
     from tests.trainer.conftest import losses
 
     found = two[f"resumed-{case}"]
-    model, rows = model_and_rows("tp")
+    model, rows = model_of(case)
     options = dict(max_steps=NUM_STEPS, learning_rate=1e-3, seed=7, max_grad_norm=0.5)
     options |= {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8 if case == "zero_1" else 4}
     trainer = train(model, rows, resume=found["checkpoint"], **options)
