@@ -1,46 +1,34 @@
-"""What every compiled model has: `from_pretrained`, `save_pretrained`, `push_to_hub`, `replace_weights`.
+"""What every compiled model has: `from_pretrained` and `from_model`.
 
-A checkpoint is exported, an exported folder is loaded; which of the two a path is decides itself.
+A checkpoint is exported, an exported folder is loaded; which of the two a path is decides itself. What a model can do
+once it is there is in `model.py`.
 """
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-import torch
 import transformers
 
 from ..configuration import check_known
 from ..errors import ConfigError, ModelError, refusal
-from ..exporters.export import describe
 from ..exporters.folder import is_broken_export, is_export, read_folder
 from ..exporters.prepare import Prepared, WorkFolder, open_cache, prepare
 from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config
-from ..exporters.save import save_folder
 from ..exporters.source import ModelSource, find_folder, load_source
 from ..exporters.tasks import find_task, kinds_of_task
-from ..runtime.copies import Copies
-from ..runtime.executor import Executor
-from ..runtime.loaded import LoadedProgram
-from ..weights import bind_weights
 from .exported import load_exported
 from .in_memory import source_in_memory
-from .weights import Weights, open_weights
-
-if TYPE_CHECKING:
-    from ..simulator import Estimate
+from .model import CompiledModel
 
 logger = logging.getLogger(__name__)
-
-_ESTIMATE_OPTIONS = ["output_length", "sequence_length", "concurrency", "data_parallel_size"]
-"""Keywords of an estimate that do not contradict what was compiled."""
 
 EXPORT_OPTIONS = ("disable_validation", "atol", "disable_neuron_cache", "cache_url")
 
 
-class NeuronModel:
+class NeuronModel(CompiledModel):
     """A compiled program with the interface that transformers expects of a model."""
 
     task = ""
@@ -50,14 +38,8 @@ class NeuronModel:
     load_options: tuple[str, ...] = ()
     """Keywords of `from_pretrained` that say how a model is loaded, beside those of every model."""
 
-    def __init__(self, prepared: Prepared) -> None:
-        assert prepared.loaded is not None, "a model needs weights"
-        self.prepared = prepared
-        self.config = prepared.source.config
-        self.neuron_config = prepared.config
-        self.loaded: LoadedProgram = prepared.loaded
-        self.copies = Copies([prepared.loaded])
-        self._config_folder: WorkFolder | None = None  # of a model that was in memory, as long as this one lives
+    _config_folder: WorkFolder | None = None
+    """Of a model that was in memory, as long as this one lives."""
 
     @classmethod
     def from_pretrained(
@@ -84,48 +66,24 @@ class NeuronModel:
         how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
         finding = {key: value for key, value in where.items() if key != "trust_remote_code"}
         folder = find_folder(model_id, **finding)
+        _require_form(folder, str(model_id), export, how)
+        trust_remote_code = where.get("trust_remote_code", False)
         if is_export(folder):
-            if export:
-                raise ConfigError(
-                    refusal(
-                        asked=f"export=True for {model_id}",
-                        found="it has already been exported",
-                        why="there is nothing to export",
-                        do="leave export out, or pass the checkpoint",
-                    )
-                )
             prepared = load_exported(
                 folder,
                 asked,
                 name=str(model_id),
                 revision=where.get("revision"),
                 config=config,
-                trust_remote_code=where.get("trust_remote_code", False),
+                trust_remote_code=trust_remote_code,
             )
             cls._check_task(prepared)
             return cls._wrap(prepared)
-        if is_broken_export(folder) and not export:
-            read_folder(folder)  # says what is missing
-        if export is False:
-            raise ConfigError(
-                refusal(
-                    asked=f"export=False for {model_id}",
-                    found="a plain checkpoint",
-                    why="it must be exported before it can run",
-                    do="pass export=True",
-                )
-            )
-        if export is None:
-            logger.warning(
-                "%s is a plain checkpoint: it is exported now. Pass export=True to say so, and "
-                "save_pretrained() to keep the result.",
-                model_id,
-            )
-        source = load_source(folder, trust_remote_code=where.get("trust_remote_code", False))
+        source = load_source(folder, trust_remote_code=trust_remote_code)
         source = ModelSource(
             name=str(model_id), folder=folder, config=config or source.config, revision=where.get("revision")
         )
-        return cls._export(source, asked, trust_remote_code=where.get("trust_remote_code", False), **how)
+        return cls._export(source, asked, trust_remote_code=trust_remote_code, **how)
 
     @classmethod
     def from_model(cls, module: transformers.PreTrainedModel, **options: Any) -> Self:
@@ -233,131 +191,40 @@ class NeuronModel:
             )
         )
 
-    def save_pretrained(self, save_directory: str | Path, push_to_hub: bool = False, **kwargs: Any) -> None:
-        """Write an exported folder, which `from_pretrained` and the command line read."""
-        if not push_to_hub:
-            check_known(kwargs, ["save_directory", "push_to_hub"], what="save_pretrained")
-        save_folder(self.prepared, Path(save_directory))
-        if push_to_hub:
-            self.push_to_hub(save_directory, **kwargs)
 
-    def push_to_hub(
-        self,
-        save_directory: str | Path,
-        repository_id: str,
-        private: bool | None = None,
-        revision: str | None = None,
-        token: str | bool | None = None,
-        commit_message: str = "Upload exported model",
-    ) -> str:
-        """Upload an exported folder to the Hub; return the commit's address."""
-        from huggingface_hub import HfApi
+def _require_form(folder: Path, name: str, export: bool | None, how: dict[str, Any]) -> None:
+    """Refuse to export what has been exported, and to load what has not; say so where nobody asked for an export.
 
-        folder = Path(save_directory)
-        if not is_export(folder):
-            save_folder(self.prepared, folder)
-        api = HfApi(token=token)
-        api.create_repo(repository_id, private=private, exist_ok=True)
-        return api.upload_folder(
-            repo_id=repository_id, folder_path=folder, revision=revision, commit_message=commit_message
-        )
-
-    def replace_weights(self, weights: Weights) -> None:
-        """Bind other weights of the same architecture to every copy, without compiling.
-
-        Args:
-            weights: folder with safetensors, id on the Hub, state dict, or transformers model; names are those of the
-                original checkpoint. Later changes of tensors in memory do not reach the compiled model.
-
-        Raises:
-            WeightsError: tensors are missing or have another shape, all of which are named, or the configuration is
-                another one; nothing is replaced then.
-
-        Example:
-            ```python no-run
-            model.replace_weights("fine_tuned")  # or fine_tuned_model.state_dict()
-            ```
-        """
-        opened = open_weights(weights, self.prepared)
-        bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, opened.tensors.value)
-        host = self.prepared.host
-        assert host is not None
-        executor = Executor(self.loaded.program, host.functions, host.preparations.apply(bound.tensors))
-        for loaded in self.copies.loaded:
-            loaded.executor = executor
-        self.prepared.weights, self.prepared.tensors = bound, opened.tensors
-        self.prepared.validation = []  # that was of the weights before
-        self.prepared.source = opened.source
-
-    def describe(self) -> dict[str, Any]:
-        """Every automatic choice with its reason, memory, validation and timings, as plain data."""
-        return describe(self.prepared)
-
-    def estimate(self, *, instance: str | None = None, price: float | None = None, **request: Any) -> Estimate:
-        """What the compiled program would take on an instance; every number is simulated.
-
-        Args:
-            instance: instance or family; None for the one that it was compiled for.
-            price: US dollars for an hour of the instance; None for the published on-demand price.
-            **request: `output_length`, `sequence_length`, `concurrency` and `data_parallel_size` of
-                `optimum_neuron.simulator.estimate`; shapes are those that were compiled.
-
-        Raises:
-            ConfigError: the instance is unknown, or a size is not possible.
-        """
-        from ..simulator.decoders import DecoderRequest
-        from ..simulator.entry import program_estimate
-        from ..simulator.machine import choose_machine
-
-        check_known(request, _ESTIMATE_OPTIONS, what="the estimate of a compiled model")
-        machine = choose_machine(instance or self.neuron_config.instance_type, price=price)
-        name = self.prepared.source.name
-        return program_estimate(
-            self.prepared.program, self.neuron_config, DecoderRequest(**request), machine, name=name
-        )
-
-    @property
-    def source_folder(self) -> Path:
-        """Folder that the weights come from; its tokenizer fits the model."""
-        return self.prepared.source.folder
-
-    @property
-    def device(self) -> torch.device:
-        """Where inputs are expected."""
-        return torch.device("cpu")
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of weights."""
-        return getattr(torch, self.neuron_config.torch_dtype)
-
-    def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Accept the CPU, where inputs are; a compiled program cannot be moved or cast.
-
-        Raises:
-            ConfigError: another device or a dtype was asked for.
-        """
-        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
-        if (device is not None and device.type not in ("cpu", "neuron")) or dtype not in (None, self.dtype):
+    Raises:
+        ConfigError: `export`, or an option of exports in `how`, does not fit what the folder holds.
+        ArtifactError: it holds half an export.
+    """
+    if is_export(folder):
+        asked = {key: value for key, value in {"export": export, **how}.items() if value not in (None, False)}
+        if asked:
             raise ConfigError(
                 refusal(
-                    asked=f"to({', '.join(map(str, (*args, *kwargs.values())))})",
-                    found=f"a program of {self.dtype} on a simulated {self.neuron_config.target} core",
-                    why="a compiled program is neither moved nor cast",
-                    do="export with another torch_dtype, or leave to() out",
+                    asked=f"{', '.join(f'{key}={value}' for key, value in asked.items())} for {name}",
+                    found="it has already been exported",
+                    why="there is nothing to export",
+                    do=f"leave {' and '.join(asked)} out, or pass the checkpoint",
                 )
             )
-        return self
-
-    def eval(self) -> Self:
-        """A compiled program is always in evaluation mode."""
-        return self
-
-    @property
-    def training(self) -> bool:
-        """Never: the graph was captured for inference."""
-        return False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`."""
-        return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
+        return
+    if is_broken_export(folder) and not export:
+        read_folder(folder)  # says what is missing
+    if export is False:
+        raise ConfigError(
+            refusal(
+                asked=f"export=False for {name}",
+                found="a plain checkpoint",
+                why="it must be exported before it can run",
+                do="pass export=True",
+            )
+        )
+    if export is None:
+        logger.warning(
+            "%s is a plain checkpoint: it is exported now. Pass export=True to say so, and "
+            "save_pretrained() to keep the result.",
+            name,
+        )

@@ -1,4 +1,4 @@
-"""`from_pretrained`, `save_pretrained`, `push_to_hub`, `replace_weights`, on checkpoints and on exported folders."""
+"""`from_pretrained` of checkpoints and of exported folders, here and on the Hub."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, TargetMismatchError, WeightsError
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, TargetMismatchError
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny
 
 IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
@@ -67,6 +66,16 @@ def test_an_export_is_loaded_without_a_word(exported, model, caplog):
     assert told["cache"] == {"value": "hit", "reason": "loaded from the exported folder", "rejected": []}
     assert told["model"] == str(exported) and told["validation"] == model.describe()["validation"]
     assert torch.equal(load(exported, export=False)(IDS).logits, model(IDS).logits)
+
+
+def test_options_of_an_export_must_fit_the_folder(checkpoint, exported):
+    with pytest.raises(
+        ConfigError, match=r"export=True, atol=0.1 for .*: it has already been.*leave export and atol out"
+    ):
+        load(exported, export=True, atol=0.1)
+    with pytest.raises(ConfigError, match="disable_validation=True for .*: it has already been exported"):
+        load(exported, disable_validation=True)
+    assert load(exported, disable_validation=False, cache_url=None).batch_size == 2
 
 
 def test_export_true_and_false_must_fit_the_folder(checkpoint, exported):
@@ -226,80 +235,6 @@ def test_weights_inside_the_neff(checkpoint, model, tmp_path, recwarn):
     assert [str(w.message) for w in recwarn if "not writable" in str(w.message)] == []
 
 
-def test_a_loaded_export_can_be_saved_elsewhere_but_not_over_itself(exported, model, tmp_path):
-    loaded = load(exported)
-    loaded.save_pretrained(tmp_path)
-    assert torch.equal(load(tmp_path)(IDS).logits, model(IDS).logits)
-    with pytest.raises(ConfigError, match="the folder of the checkpoint itself"):
-        loaded.save_pretrained(exported)
-
-
-def test_an_unknown_keyword_of_save_pretrained_writes_nothing(model, tmp_path):
-    with pytest.raises(ConfigError, match="unknown: 'push_to_hubb', did you mean 'push_to_hub'"):
-        model.save_pretrained(tmp_path / "out", push_to_hubb=True)
-    assert not (tmp_path / "out").exists()
-
-
-# Other weights for the same program.
-
-
-def test_replaced_weights_give_the_results_of_their_checkpoint(exported, other, model, tmp_path):
-    loaded = load(exported)
-    loaded.replace_weights(other)
-    same(loaded(IDS).logits, reference(other))
-    assert (loaded(IDS).logits - model(IDS).logits).abs().max() > 0.1
-    assert loaded.source_folder == other and loaded.describe()["validation"] == []
-    loaded.save_pretrained(tmp_path)
-    same(load(tmp_path)(IDS).logits, reference(other))
-    same(reference(tmp_path), reference(other))
-
-
-def test_weights_inside_the_neff_can_be_replaced(checkpoint, other, tmp_path):
-    inlined = load(checkpoint, export=True, inline_weights_to_neff=True, **SHAPES)
-    inlined.replace_weights(other)
-    inlined.save_pretrained(tmp_path)
-    same(load(tmp_path)(IDS).logits, reference(other))
-
-
-def test_weights_without_a_configuration_are_taken_by_name_and_shape(exported, other, tmp_path):
-    shutil.copy(other / "model.safetensors", tmp_path)
-    loaded = load(exported)
-    loaded.replace_weights(tmp_path)
-    same(loaded(IDS).logits, reference(other))
-
-
-@pytest.mark.parametrize(
-    ("model_type", "changes", "message"),
-    [
-        ("qwen2", {}, "model_type='qwen2', compiled with 'llama'"),
-        ("llama", {"num_hidden_layers": 2}, "num_hidden_layers=2, compiled with 3"),
-        # Equal names and shapes: nothing but the configuration tells that the numbers mean something else.
-        ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}, "rope_parameters="),
-        ("llama", {"rms_norm_eps": 0.1}, "rms_norm_eps=0.1, compiled with 1e-06"),
-    ],
-)
-def test_weights_of_another_architecture_are_refused_and_the_model_still_works(
-    exported, model, tmp_path, model_type, changes, message
-):
-    wrong = save_tiny(tmp_path, model_type, vocab_size=NUM_BYTE_TOKENS, **changes)
-    loaded = load(exported)
-    with pytest.raises(WeightsError, match=message):
-        loaded.replace_weights(wrong)
-    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
-
-
-def test_incomplete_weights_are_refused_and_the_model_still_works(exported, model, other, tmp_path):
-    folder = shutil.copytree(other, tmp_path / "other")
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-    tensors["model.norm.weight"] = torch.ones(31)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    loaded = load(exported)
-    with pytest.raises(WeightsError, match="layers.1.mlp.up_proj.weight is missing.*model.norm.weight has shape .31."):
-        loaded.replace_weights(folder)
-    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
-
-
 # The Hub.
 
 
@@ -340,41 +275,3 @@ def test_a_revision_that_is_not_there_is_refused(hub_cache, exported):
     hub_cache(exported, "acme/llama-neuron")
     with pytest.raises(ModelError, match="neither a folder here nor to be had from the Hub"):
         load("acme/llama-neuron", revision="v2")
-
-
-@pytest.fixture
-def uploads(monkeypatch):
-    """What is sent to the Hub."""
-    sent = []
-
-    def create_repo(self, repo_id, **options):
-        sent.append(("create", repo_id, options))
-
-    def upload_folder(self, *, folder_path, **options):
-        sent.append(
-            ("upload", sorted(path.name for path in Path(folder_path).iterdir()), {**options, "token": self.token})
-        )
-        return f"https://huggingface.co/{options['repo_id']}/commit/1"
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
-    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
-    return sent
-
-
-def test_an_exported_folder_is_pushed_whole(model, tmp_path, uploads):
-    address = model.push_to_hub(tmp_path / "out", "acme/pushed", private=True, token="secret", revision="dev")
-    assert address == "https://huggingface.co/acme/pushed/commit/1"
-    (create, upload) = uploads
-    assert create == ("create", "acme/pushed", {"private": True, "exist_ok": True})
-    assert upload[1] == sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert {"model.neuron", "neuron_config.json", "model.safetensors", "config.json", "tokenizer.json"} <= set(
-        upload[1]
-    )
-    assert upload[2]["revision"] == "dev" and upload[2]["token"] == "secret"
-    assert not any(name.startswith(".") for name in upload[1]), "nothing half-written goes up"
-
-
-def test_saving_can_push(model, tmp_path, uploads):
-    model.save_pretrained(tmp_path / "out", push_to_hub=True, repository_id="acme/pushed")
-    assert [kind for kind, *_ in uploads] == ["create", "upload"]
-    assert load(tmp_path / "out").batch_size == 2

@@ -1,0 +1,181 @@
+"""`CompiledModel`: a compiled program in the hands of a user: saved, pushed, given other weights, described, estimated.
+
+It knows nothing of how the program came about (`loading.py`), nor what it is called with.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+
+from ..configuration import check_known
+from ..errors import ConfigError, refusal
+from ..exporters.export import describe
+from ..exporters.folder import is_export
+from ..exporters.prepare import Prepared
+from ..exporters.save import save_folder
+from ..runtime.copies import Copies
+from ..runtime.executor import Executor
+from ..runtime.loaded import LoadedProgram
+from ..weights import bind_weights
+from .weights import Weights, open_weights
+
+if TYPE_CHECKING:
+    from ..simulator import Estimate
+
+_ESTIMATE_OPTIONS = ["output_length", "sequence_length", "concurrency", "data_parallel_size"]
+"""Keywords of an estimate that do not contradict what was compiled."""
+
+
+class CompiledModel:
+    """A program with its weights on a simulated core, and what every model has beside `forward`."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        assert prepared.loaded is not None, "a model needs weights"
+        self.prepared = prepared
+        self.config = prepared.source.config
+        self.neuron_config = prepared.config
+        self.loaded: LoadedProgram = prepared.loaded
+        self.copies = Copies([prepared.loaded])
+        self._saved_in = prepared.source.folder.resolve() if is_export(prepared.source.folder) else None
+
+    def save_pretrained(self, save_directory: str | Path, push_to_hub: bool = False, **kwargs: Any) -> None:
+        """Write an exported folder, which `from_pretrained` and the command line read."""
+        if not push_to_hub:
+            check_known(kwargs, ["save_directory", "push_to_hub"], what="save_pretrained")
+        save_folder(self.prepared, Path(save_directory))
+        self._saved_in = Path(save_directory).resolve()
+        if push_to_hub:
+            self.push_to_hub(save_directory, **kwargs)
+
+    def push_to_hub(
+        self,
+        save_directory: str | Path,
+        repository_id: str,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        commit_message: str = "Upload exported model",
+    ) -> str:
+        """Upload the model to the Hub; return the commit's address.
+
+        Args:
+            save_directory: folder to upload; the model is saved there first, unless it was already, as it is now.
+            repository_id: name on the Hub; the repository is made where there is none.
+            private: whether a new repository is.
+            revision: branch to write to.
+            token: token of the Hub; None takes the one of the login.
+            commit_message: message of the commit.
+        """
+        from huggingface_hub import HfApi
+
+        if Path(save_directory).resolve() != self._saved_in:
+            self.save_pretrained(save_directory)
+        api = HfApi(token=token)
+        api.create_repo(repository_id, private=private, exist_ok=True)
+        return api.upload_folder(
+            repo_id=repository_id, folder_path=save_directory, revision=revision, commit_message=commit_message
+        )
+
+    def replace_weights(self, weights: Weights) -> None:
+        """Bind other weights of the same architecture to every copy, without compiling.
+
+        Args:
+            weights: folder with safetensors, id on the Hub, state dict, or transformers model; names are those of the
+                original checkpoint. Later changes of tensors in memory do not reach the compiled model.
+
+        Raises:
+            WeightsError: tensors are missing or have another shape, all of which are named, or the configuration is
+                another one; nothing is replaced then.
+
+        Example:
+            ```python no-run
+            model.replace_weights("fine_tuned")  # or fine_tuned_model.state_dict()
+            ```
+        """
+        opened = open_weights(weights, self.prepared)
+        bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, opened.tensors.value)
+        host = self.prepared.host
+        assert host is not None
+        executor = Executor(self.loaded.program, host.functions, host.preparations.apply(bound.tensors))
+        for loaded in self.copies.loaded:
+            loaded.executor = executor
+        self.prepared.weights, self.prepared.tensors = bound, opened.tensors
+        self.prepared.validation = []  # that was of the weights before
+        self.prepared.source = opened.source
+        self._saved_in = None
+
+    def describe(self) -> dict[str, Any]:
+        """Every automatic choice with its reason, memory, validation and timings, as plain data."""
+        return describe(self.prepared)
+
+    def estimate(self, *, instance: str | None = None, price: float | None = None, **request: Any) -> Estimate:
+        """What the compiled program would take on an instance; every number is simulated.
+
+        Args:
+            instance: instance or family; None for the one that it was compiled for.
+            price: US dollars for an hour of the instance; None for the published on-demand price.
+            **request: `output_length`, `sequence_length`, `concurrency` and `data_parallel_size` of
+                `optimum_neuron.simulator.estimate`; shapes are those that were compiled.
+
+        Raises:
+            ConfigError: the instance is unknown, or a size is not possible.
+        """
+        from ..simulator.decoders import DecoderRequest
+        from ..simulator.entry import program_estimate
+        from ..simulator.machine import choose_machine
+
+        check_known(request, _ESTIMATE_OPTIONS, what="the estimate of a compiled model")
+        machine = choose_machine(instance or self.neuron_config.instance_type, price=price)
+        name = self.prepared.source.name
+        return program_estimate(
+            self.prepared.program, self.neuron_config, DecoderRequest(**request), machine, name=name
+        )
+
+    @property
+    def source_folder(self) -> Path:
+        """Folder that the weights come from; its tokenizer fits the model."""
+        return self.prepared.source.folder
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs are expected."""
+        return torch.device("cpu")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of weights."""
+        return getattr(torch, self.neuron_config.torch_dtype)
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Accept the CPU, where inputs are; a compiled program cannot be moved or cast.
+
+        Raises:
+            ConfigError: another device or a dtype was asked for.
+        """
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        if (device is not None and device.type not in ("cpu", "neuron")) or dtype not in (None, self.dtype):
+            raise ConfigError(
+                refusal(
+                    asked=f"to({', '.join(map(str, (*args, *kwargs.values())))})",
+                    found=f"a program of {self.dtype} on a simulated {self.neuron_config.target} core",
+                    why="a compiled program is neither moved nor cast",
+                    do="export with another torch_dtype, or leave to() out",
+                )
+            )
+        return self
+
+    def eval(self) -> Self:
+        """A compiled program is always in evaluation mode."""
+        return self
+
+    @property
+    def training(self) -> bool:
+        """Never: the graph was captured for inference."""
+        return False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward`."""
+        return self.forward(*args, **kwargs)  # type: ignore[attr-defined]

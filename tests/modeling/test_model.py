@@ -1,0 +1,167 @@
+"""`save_pretrained`, `replace_weights` and `push_to_hub` of a loaded model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.errors import ConfigError, WeightsError
+from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny
+
+IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
+load = NeuronModelForCausalLM.from_pretrained
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory) -> Path:
+    """A checkpoint of the same configuration with other weights."""
+    return save_tiny(tmp_path_factory.mktemp("other"), "llama", seed=7, vocab_size=NUM_BYTE_TOKENS)
+
+
+def reference(folder: Path) -> torch.Tensor:
+    with torch.no_grad():
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(IDS).logits
+
+
+def same(found, wanted):
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+
+
+def edit_json(path: Path, **changes) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_loaded_export_can_be_saved_elsewhere_but_not_over_itself(exported, model, tmp_path):
+    loaded = load(exported)
+    loaded.save_pretrained(tmp_path)
+    assert torch.equal(load(tmp_path)(IDS).logits, model(IDS).logits)
+    with pytest.raises(ConfigError, match="the folder of the checkpoint itself"):
+        loaded.save_pretrained(exported)
+
+
+def test_an_unknown_keyword_of_save_pretrained_writes_nothing(model, tmp_path):
+    with pytest.raises(ConfigError, match="unknown: 'push_to_hubb', did you mean 'push_to_hub'"):
+        model.save_pretrained(tmp_path / "out", push_to_hubb=True)
+    assert not (tmp_path / "out").exists()
+
+
+# Other weights for the same program.
+
+
+def test_replaced_weights_give_the_results_of_their_checkpoint(exported, other, model, tmp_path):
+    loaded = load(exported)
+    loaded.replace_weights(other)
+    same(loaded(IDS).logits, reference(other))
+    assert (loaded(IDS).logits - model(IDS).logits).abs().max() > 0.1
+    assert loaded.source_folder == other and loaded.describe()["validation"] == []
+    loaded.save_pretrained(tmp_path)
+    same(load(tmp_path)(IDS).logits, reference(other))
+    same(reference(tmp_path), reference(other))
+
+
+def test_weights_inside_the_neff_can_be_replaced(checkpoint, other, tmp_path):
+    inlined = load(checkpoint, export=True, inline_weights_to_neff=True, **SHAPES)
+    inlined.replace_weights(other)
+    inlined.save_pretrained(tmp_path)
+    same(load(tmp_path)(IDS).logits, reference(other))
+
+
+def test_weights_without_a_configuration_are_taken_by_name_and_shape(exported, other, tmp_path):
+    shutil.copy(other / "model.safetensors", tmp_path)
+    loaded = load(exported)
+    loaded.replace_weights(tmp_path)
+    same(loaded(IDS).logits, reference(other))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "message"),
+    [
+        ("qwen2", {}, "model_type='qwen2', compiled with 'llama'"),
+        ("llama", {"num_hidden_layers": 2}, "num_hidden_layers=2, compiled with 3"),
+        # Equal names and shapes: nothing but the configuration tells that the numbers mean something else.
+        ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}, "rope_parameters="),
+        ("llama", {"rms_norm_eps": 0.1}, "rms_norm_eps=0.1, compiled with 1e-06"),
+    ],
+)
+def test_weights_of_another_architecture_are_refused_and_the_model_still_works(
+    exported, model, tmp_path, model_type, changes, message
+):
+    wrong = save_tiny(tmp_path, model_type, vocab_size=NUM_BYTE_TOKENS, **changes)
+    loaded = load(exported)
+    with pytest.raises(WeightsError, match=message):
+        loaded.replace_weights(wrong)
+    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+
+
+def test_incomplete_weights_are_refused_and_the_model_still_works(exported, model, other, tmp_path):
+    folder = shutil.copytree(other, tmp_path / "other")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    tensors["model.norm.weight"] = torch.ones(31)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    loaded = load(exported)
+    with pytest.raises(WeightsError, match="layers.1.mlp.up_proj.weight is missing.*model.norm.weight has shape .31."):
+        loaded.replace_weights(folder)
+    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+
+
+# The Hub.
+
+
+@pytest.fixture
+def uploads(monkeypatch):
+    """What is sent to the Hub."""
+    sent = []
+
+    def create_repo(self, repo_id, **options):
+        sent.append(("create", repo_id, options))
+
+    def upload_folder(self, *, folder_path, **options):
+        sent.append(
+            ("upload", sorted(path.name for path in Path(folder_path).iterdir()), {**options, "token": self.token})
+        )
+        return f"https://huggingface.co/{options['repo_id']}/commit/1"
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
+    return sent
+
+
+def test_an_exported_folder_is_pushed_whole(model, tmp_path, uploads):
+    address = model.push_to_hub(tmp_path / "out", "acme/pushed", private=True, token="secret", revision="dev")
+    assert address == "https://huggingface.co/acme/pushed/commit/1"
+    (create, upload) = uploads
+    assert create == ("create", "acme/pushed", {"private": True, "exist_ok": True})
+    assert upload[1] == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert {"model.neuron", "neuron_config.json", "model.safetensors", "config.json", "tokenizer.json"} <= set(
+        upload[1]
+    )
+    assert upload[2]["revision"] == "dev" and upload[2]["token"] == "secret"
+    assert not any(name.startswith(".") for name in upload[1]), "nothing half-written goes up"
+
+
+def test_what_is_pushed_is_the_model_as_it_is(checkpoint, other, tmp_path, uploads):
+    """A folder that holds another model, or this one with the weights before, is written anew."""
+    model = load(checkpoint, export=True, **SHAPES)
+    model.save_pretrained(tmp_path / "out")
+    written = (tmp_path / "out" / "model.neuron").stat().st_mtime_ns
+    model.push_to_hub(tmp_path / "out", "acme/pushed")
+    assert (tmp_path / "out" / "model.neuron").stat().st_mtime_ns == written, "it is there already"
+    model.replace_weights(other)
+    model.push_to_hub(tmp_path / "out", "acme/pushed")
+    same(load(tmp_path / "out")(IDS).logits, reference(other))
+    assert [kind for kind, *_ in uploads] == ["create", "upload"] * 2
+
+
+def test_saving_can_push(model, tmp_path, uploads):
+    model.save_pretrained(tmp_path / "out", push_to_hub=True, repository_id="acme/pushed")
+    assert [kind for kind, *_ in uploads] == ["create", "upload"]
+    assert load(tmp_path / "out").batch_size == 2
