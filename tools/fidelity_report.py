@@ -42,6 +42,8 @@ NAMES = {
     "cnn.throughput_per_s": ("convolutional networks, throughput", None),
     "vit.latency_ms": ("vision transformers, latency", None),
     "vit.throughput_per_s": ("vision transformers, throughput", None),
+    "diffusion.latency_ms": ("diffusion pipelines, latency of a picture (left out of the fit)", None),
+    "diffusion.throughput_per_s": ("diffusion pipelines, pictures per second (left out of the fit)", None),
     "mixture.tpot_ms": ("mixture of experts, time per output token (left out of the fit)", None),
     "trn2.tpot_ms": ("Trainium2 decoders, time per output token", None),
     "trn2.ttft_ms": ("Trainium2 decoders, time to first token (left out of the fit)", None),
@@ -105,8 +107,10 @@ LIMITS = """## What is not predictable, and why
   experts, which is what its times look like.
 - **Trainium2 prompts over many chips.** One published value, off by a factor.
 - **Trainium3.** Nothing is published that could be compared: documented rates with the factors of NeuronCore-v2.
-- **Servers under load.** Queues, HTTP and detokenization are not in the estimate.
-- **Diffusion pipelines.** Not estimated: their configurations are not transformers configurations.
+- **Servers under load.** HTTP and detokenization are not in the estimate, and queues only where a rate is given.
+- **Diffusion.** Three settings of two U-Nets are published in the table, none of a diffusion transformer. Releases of
+  the SDK differ by a fifth. The structure (attention that is not fused, the halves of guidance on two cores, the host's
+  part of a step) was chosen with those three in view.
 - **Training.** A step is one share of the peak, the median of what is published. A model of operators did worse.
 """
 

@@ -17,7 +17,12 @@ from typing import Any
 
 from optimum_neuron.hardware import INSTANCES, TARGETS
 from optimum_neuron.simulator.constants import Constants
+from optimum_neuron.simulator.decoders import DecoderRequest
 from optimum_neuron.simulator.device_time import core_rates, device_time
+from optimum_neuron.simulator.diffusion.estimate import picture_times
+from optimum_neuron.simulator.diffusion.plan import plan_pictures
+from optimum_neuron.simulator.diffusion.request import picture_request
+from optimum_neuron.simulator.diffusion.source import PIPELINES, Component, Pipeline
 from optimum_neuron.simulator.serving import plan_serving, serving_times
 from optimum_neuron.simulator.stacks import FIRST_FUSED_SDK, Stack, parse_sdk, stack_at
 from optimum_neuron.simulator.work.decoder import Layout, decode_work, prefill_work
@@ -135,6 +140,8 @@ def cases(rows: Iterable[Row]) -> list[Case]:
             made.append(Case(row=row, predict=_profile(row)))
         elif row.category in ("encoder", "cnn", "vit"):
             made.append(Case(row=row, predict=_graph(row)))
+        elif row.category == "diffusion":
+            made.append(Case(row=row, predict=_pipeline(row)))
     return made
 
 
@@ -243,5 +250,26 @@ def _graph(row: Row) -> Callable[[Constants], float]:
         run_s = device.total_s + work.host_bytes / constants.copy_bytes_per_s
         latency_ms = run_s * in_flight / busy * 1e3
         return latency_ms if row.metric == "latency_ms" else row.batch * busy / run_s
+
+    return predict
+
+
+def _pipeline(row: Row) -> Callable[[Constants], float]:
+    """A diffusion pipeline with its own number of steps, the halves of guidance on a core each."""
+    instance, target, _ = _hardware(row)
+    values = dict(json.loads((HERE / "pipelines.json").read_text())[row.model])
+    class_name = values.pop("_class_name")
+    components = {name: Component(class_name=of, config=config) for name, (of, config) in values.items()}
+    kind = PIPELINES[class_name]
+    pipeline = Pipeline(name=row.model, class_name=class_name, kind=kind, components=components)
+    height, width = map(int, row.image_size.split("x"))
+    request = picture_request(pipeline, DecoderRequest(batch_size=row.batch or 1), {"height": height, "width": width})
+    plan = plan_pictures(pipeline, request, num_cores=1, halves_apart=True)
+    rates, generation = core_rates(target), target.core.generation
+
+    def predict(constants: Constants) -> float:
+        run_s = picture_times(plan, rates, constants.cores[generation], constants).total_s
+        copies = instance.num_cores // 2
+        return run_s * 1e3 if row.metric == "latency_ms" else request.batch_size * copies / run_s
 
     return predict

@@ -24,6 +24,8 @@ FEW = {
     "vit.throughput_per_s": (0.7, 1.4, "one vision transformer"),
     "cnn.latency_ms": (0.75, 1.35, "ResNets only; other convolutional networks may be further off"),
     "cnn.throughput_per_s": (0.75, 1.35, "ResNets only; other convolutional networks may be further off"),
+    "diffusion.latency_ms": (0.75, 1.45, "two U-Nets, left out of the fit"),
+    "diffusion.throughput_per_s": (0.7, 1.35, "two U-Nets, left out of the fit"),
     "profile.decode_hbm_bytes": (EXACT.low, EXACT.high, EXACT.basis),
 }
 """Classes with too few rows or families for quantiles: an interval by judgment, and what there is."""
@@ -66,7 +68,7 @@ class Scored:
 def is_fitted(case: Case) -> bool:
     """Whether constants are fitted on a case."""
     row = case.row
-    few = row.category == "mixture" or (row.metric == "ttft_ms" and row.instance.startswith("trn2"))
+    few = row.category in ("mixture", "diffusion") or (row.metric == "ttft_ms" and row.instance.startswith("trn2"))
     return row.metric in FITTED and not few
 
 
