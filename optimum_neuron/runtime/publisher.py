@@ -165,8 +165,10 @@ def _graphs(track: Track, costs: dict[str, CallCost]) -> tuple[GraphStatus, ...]
 
 def _remove_dead(folder: Path) -> None:
     """Remove what killed processes have left; readers ignore it anyway."""
-    for path in folder.glob("*.status"):
-        if path.stem.isdecimal() and not _lives(int(path.stem)):
+    # The second kind is of one that was killed while it wrote, see `compiler/atomic.py`.
+    for path in (*folder.glob("*.status"), *folder.glob(".*.status.*.tmp")):
+        pid = path.name.removeprefix(".").partition(".")[0]
+        if pid.isdecimal() and not _lives(int(pid)):
             _remove(path)
 
 

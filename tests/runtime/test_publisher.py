@@ -121,10 +121,12 @@ def test_what_a_killed_process_leaves_goes_when_another_claims(start, folder):
     path = status_path(folder, killed.pid)
     assert soon(path.exists)
     foreign.write_text("not ours")
+    half_written = folder / f".{killed.pid}.status.{killed.pid}-0123abcd.tmp"
+    half_written.write_text("{")
     killed.kill()
     assert path.exists()
     other.ask("claim", "bert")
-    assert not path.exists() and foreign.exists()
+    assert not path.exists() and not half_written.exists() and foreign.exists()
 
 
 def test_a_forked_child_tells_of_its_own_cores_only(start, folder):
