@@ -14,7 +14,7 @@ from .parser import Command
 
 _SIZES = {
     "num_instances": "instances that take part (default: 1)",
-    "sequence_length": "tokens of a sequence (default: 4096)",
+    "sequence_length": "tokens of a sequence (default: the model's own, at most 4096; pictures have their patches)",
     "batch_size": "sequences of a step, of all copies together (default: 256)",
     "micro_batch_size": "sequences of one forward and backward (default: 1)",
     "tensor_parallel_size": "cores that share a layer (default: the smallest layout that fits)",
@@ -27,7 +27,7 @@ class EstimateTrainingCommand(Command):
     """Shows speed, cost, and the memory of a core."""
 
     COMMAND = CommandInfo(name="estimate-training", help="Estimate speed, cost and memory of training (simulated).")
-    DESCRIPTION = """Estimate speed, cost and memory of training a decoder, simulated, and the smallest layout.
+    DESCRIPTION = """Estimate speed, cost and memory of training, and the smallest layout. Simulated.
 
   optimum-cli neuron estimate-training MODEL --instance trn1.32xlarge --num_instances 4
 """

@@ -209,6 +209,14 @@ def _config_estimate(
     return _forward_estimate(source, request, machine, options, task, trust_remote_code=trust_remote_code)
 
 
+def decodes(config: Any) -> bool:
+    """Whether a model is a causal language model, or one with a part that reads images or sounds."""
+    from ..exporters.kinds import kind_of
+
+    task = _task(config, "auto")
+    return task == TEXT_IN_LARGER or kind_of(task, config.model_type).name == "decoder"
+
+
 def _task(config: Any, asked: str) -> str:
     """What a model is for; a configuration that names no architecture is taken for what its type is known for."""
     from ..exporters.source import infer_task

@@ -1,4 +1,4 @@
-"""`estimate_training`: sequences and tokens per second, dollars, and the memory of a core while training a decoder.
+"""`estimate_training`: sequences and tokens per second, dollars, and the memory of a core while training.
 
 The time is one constant share of the peak, the median of what is published: operator-level models of a step were worse
 on other families. Pipeline stages wait for each other as GPipe's do (Huang et al. 2019). Memory is arithmetic.
@@ -17,14 +17,19 @@ from ..compiler.memory import MICROCODE_BYTES
 from ..core import Choice
 from ..errors import ConfigError, DeviceMemoryError, refusal
 from ..hardware import legal_core_counts, require_core_count
+from .bands import WIDE
 from .constants import Band
 from .machine import Machine, choose_machine, positive
 from .quantity import Quantity
-from .work.sizes import DecoderSizes, decoder_sizes
+from .work.trained import TrainedSizes, trained_sizes
 from .work.training import RECOMPUTE, activation_bytes, step_flops
 
-BAND = Band(low=0.68, high=1.32, num_rows=10, basis="published pre-training runs on 1 to 32 nodes, Trainium")
-"""Published share of the peak over the median, tenth to ninetieth percentile."""
+BANDS = {
+    "decoder": Band(low=0.68, high=1.32, num_rows=10, basis="published pre-training runs on 1 to 32 nodes, Trainium"),
+    "encoder": Band(low=0.44, high=1.1, num_rows=6, basis="published runs of BERT-large, releases 2.9 to 2.28"),
+    "vision": WIDE,
+}
+"""Published share of the peak over the median, tenth to ninetieth percentile, by kind of model."""
 GRADIENT_BYTES = {"bf16": 2, "fp32": 4}
 """Bytes of a gradient, by the dtype in which it is accumulated."""
 DEFAULT_BATCH_SIZE = 256
@@ -116,7 +121,7 @@ def estimate_training(
     *,
     instance: str | None = "trn1.32xlarge",
     num_instances: int = 1,
-    sequence_length: int = 4096,
+    sequence_length: int | None = None,
     batch_size: int = DEFAULT_BATCH_SIZE,
     micro_batch_size: int = 1,
     tensor_parallel_size: int | None = None,
@@ -127,13 +132,13 @@ def estimate_training(
     price: float | None = None,
     trust_remote_code: bool = False,
 ) -> TrainingEstimate:
-    """Estimate training a decoder in bfloat16 with Adam. Every number is simulated.
+    """Estimate training a decoder or an encoder in bfloat16 with Adam. Every number is simulated.
 
     Args:
         model: folder or id of a model, or transformers configuration.
         instance: of Trainium.
         num_instances: how many take part.
-        sequence_length: tokens of a sequence.
+        sequence_length: tokens of a sequence; None for the model's own, at most 4096, and for pictures.
         batch_size: sequences of a step, of all copies together.
         micro_batch_size: sequences of one forward and backward.
         tensor_parallel_size: cores that share a layer; None for the smallest layout that fits.
@@ -147,7 +152,7 @@ def estimate_training(
     Raises:
         ConfigError: a size or core count is not possible.
         DeviceMemoryError: no legal layout fits; the message has the table of the largest.
-        ModelError: the model cannot be found or built.
+        ModelError: the model cannot be found or built, or is neither a decoder nor an encoder of equal layers.
 
     Example:
         ```python
@@ -159,11 +164,18 @@ def estimate_training(
         assert told.layout.value == "TP=1 PP=1 DP=32"
         ```
     """
-    from .entry import source_of
+    from .entry import decodes, source_of
 
     machine = choose_machine(instance, price=price)
+    source = source_of(model, {"trust_remote_code": trust_remote_code})
+    sizes = trained_sizes(
+        source.config,
+        decodes=decodes(source.config),
+        sequence_length=None if sequence_length is None else positive("sequence_length", sequence_length),
+        trust_remote_code=trust_remote_code,
+    )
     request = TrainingRequest(
-        sequence_length=positive("sequence_length", sequence_length),
+        sequence_length=sizes.sequence_length,
         batch_size=positive("batch_size", batch_size),
         micro_batch_size=positive("micro_batch_size", micro_batch_size),
         zero_1=zero_1,
@@ -171,13 +183,14 @@ def estimate_training(
         master_weights=optimizer_use_master_weights,
         num_instances=positive("num_instances", num_instances),
     )
-    source = source_of(model, {"trust_remote_code": trust_remote_code})
-    sizes = decoder_sizes(source.config, trust_remote_code=trust_remote_code)
     layout = _choose_layout(sizes, request, machine, tensor_parallel_size, pipeline_parallel_size)
-    return _estimate(sizes, request, machine, layout, source.name)
+    told = _estimate(sizes, request, machine, layout, source.name)
+    if sizes.kind == "decoder" and source.config.get_text_config(decoder=True) is not source.config:
+        return dataclasses.replace(told, notes=(*told.notes, "the text model alone: what reads images is not counted"))
+    return told
 
 
-def training_memory(sizes: DecoderSizes, request: TrainingRequest, layout: TrainingLayout, code: int) -> dict[str, int]:
+def training_memory(sizes: TrainedSizes, request: TrainingRequest, layout: TrainingLayout, code: int) -> dict[str, int]:
     """HBM of one core: a stage keeps activations of as many microbatches as there are stages."""
     weights = math.ceil(sizes.num_parameters / (layout.tensor_parallel * layout.pipeline_parallel))
     copies = layout.data_parallel if request.zero_1 else 1
@@ -189,7 +202,9 @@ def training_memory(sizes: DecoderSizes, request: TrainingRequest, layout: Train
         tensor_parallel=layout.tensor_parallel,
         checkpointing=request.checkpointing,
     )
-    logits = request.micro_batch_size * request.sequence_length * math.ceil(sizes.vocab / layout.tensor_parallel) * 4
+    logits = (
+        request.micro_batch_size * request.sequence_length * math.ceil(sizes.num_logits / layout.tensor_parallel) * 4
+    )
     return {
         "weights": 2 * weights,
         "gradients": GRADIENT_BYTES["fp32"] * weights,
@@ -200,7 +215,7 @@ def training_memory(sizes: DecoderSizes, request: TrainingRequest, layout: Train
 
 
 def _layouts(
-    sizes: DecoderSizes, request: TrainingRequest, machine: Machine, tensor: int | None, pipeline: int | None
+    sizes: TrainedSizes, request: TrainingRequest, machine: Machine, tensor: int | None, pipeline: int | None
 ) -> list[TrainingLayout]:
     """Legal layouts, fewest cores for a copy first."""
     spec = machine.instance.value
@@ -223,7 +238,7 @@ def _layouts(
 
 
 def _choose_layout(
-    sizes: DecoderSizes, request: TrainingRequest, machine: Machine, tensor: int | None, pipeline: int | None
+    sizes: TrainedSizes, request: TrainingRequest, machine: Machine, tensor: int | None, pipeline: int | None
 ) -> Choice[TrainingLayout]:
     layouts = _layouts(sizes, request, machine, tensor, pipeline)
     if not layouts:
@@ -258,12 +273,12 @@ def _choose_layout(
 
 
 def _estimate(
-    sizes: DecoderSizes, request: TrainingRequest, machine: Machine, layout: Choice[TrainingLayout], name: str
+    sizes: TrainedSizes, request: TrainingRequest, machine: Machine, layout: Choice[TrainingLayout], name: str
 ) -> TrainingEstimate:
     chosen, spec = layout.value, machine.instance.value
     tokens = request.batch_size * request.sequence_length
     flops = step_flops(
-        num_parameters=sizes.num_parameters - sizes.hidden * sizes.vocab,
+        num_parameters=sizes.num_multiplied,
         num_layers=sizes.num_layers,
         hidden=sizes.hidden,
         tokens=tokens,
@@ -276,17 +291,17 @@ def _estimate(
     slower = (1 + bubble) / (1 + usual) if chosen.pipeline_parallel > 1 else 1.0
     mfu = machine.constants.training_mfu / slower * (1.0 if request.checkpointing else RECOMPUTE)
     step_s = flops / (peak * min(mfu, 1.0))
-    limited = "link" if bubble > 1 else "tensor"
+    limited, band = "link" if bubble > 1 else "tensor", BANDS[sizes.kind]
     quantities = {
-        "step_ms": Quantity.inverse(step_s * 1e3, BAND, limited),
-        "sequences_per_s": Quantity.of(request.batch_size / step_s, BAND, limited),
-        "tokens_per_s": Quantity.of(tokens / step_s, BAND, limited),
-        "mfu": Quantity.of(mfu, BAND, limited),
+        "step_ms": Quantity.inverse(step_s * 1e3, band, limited),
+        "sequences_per_s": Quantity.of(request.batch_size / step_s, band, limited),
+        "tokens_per_s": Quantity.of(tokens / step_s, band, limited),
+        "mfu": Quantity.of(mfu, band, limited),
     }
-    notes = []
+    notes = [f"{sizes.kind}: {band.basis}"] if sizes.kind != "decoder" else []
     if machine.price_usd_per_h is not None:
         usd = request.num_instances * machine.price_usd_per_h / 3600 / (tokens / step_s) * 1e6
-        quantities["usd_per_1m_tokens"] = Quantity.inverse(usd, BAND, limited)
+        quantities["usd_per_1m_tokens"] = Quantity.inverse(usd, band, limited)
     else:
         notes.append(machine.price_source)
     if spec.family not in ("trn1", "trn1n"):

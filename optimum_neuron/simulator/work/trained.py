@@ -1,0 +1,156 @@
+"""What training a model depends on: its layers, its parameters, and how many tokens an example has.
+
+Decoders are read by `sizes`. Encoders of texts and of pictures in patches are built by transformers on the meta device
+and read off likewise. Other models are refused: one example is not one sequence through equal layers.
+
+    sizes = trained_sizes(AutoConfig.from_pretrained(folder), decodes=True, sequence_length=None)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ...errors import ConfigError, ModelError, refusal
+from .sizes import decoder_sizes
+
+DEFAULT_SEQUENCE_LENGTH = 4096
+"""Tokens of an example, where the model allows more."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainedSizes:
+    """A model as its training sees it."""
+
+    kind: str
+    """decoder, encoder or vision."""
+    num_parameters: int
+    """All of them."""
+    num_multiplied: int
+    """Those that every token is multiplied with: all but tables that are looked up."""
+    num_layers: int
+    """Equal layers."""
+    hidden: int
+    """Size of the residual stream."""
+    num_heads: int
+    """Heads of attention."""
+    num_logits: int
+    """Values that the head makes of each token."""
+    sequence_length: int
+    """Tokens of an example: of a picture, its patches."""
+    is_mixture: bool = False
+    """Whether a layer has experts."""
+
+
+def trained_sizes(
+    config: Any, *, decodes: bool, sequence_length: int | None, trust_remote_code: bool = False
+) -> TrainedSizes:
+    """Read the sizes of a decoder or of an encoder.
+
+    Args:
+        config: transformers configuration.
+        decodes: whether it is, or has inside, a causal language model.
+        sequence_length: tokens of an example; None for the model's own, at most 4096. Pictures have their patches.
+        trust_remote_code: run the model's own code to build it.
+
+    Raises:
+        ConfigError: a length was given for pictures.
+        ModelError: it is neither, or its layers cannot be found.
+    """
+    if decodes:
+        sizes = decoder_sizes(config, trust_remote_code=trust_remote_code)
+        return TrainedSizes(
+            kind="decoder",
+            num_parameters=sizes.num_parameters,
+            num_multiplied=sizes.num_parameters - sizes.hidden * sizes.vocab,
+            num_layers=sizes.num_layers,
+            hidden=sizes.hidden,
+            num_heads=sizes.num_heads,
+            num_logits=sizes.vocab,
+            sequence_length=sequence_length or _usual_length(sizes.max_positions),
+            is_mixture=sizes.is_mixture,
+        )
+    patches = _num_patches(config)
+    if patches is not None and sequence_length is not None:
+        raise ConfigError(
+            refusal(
+                asked=f"sequence_length={sequence_length}",
+                found=f"a model of pictures of {patches} patches",
+                why="an example is a picture",
+                do="leave it out",
+            )
+        )
+    return _encoder_sizes(config, patches, sequence_length, trust_remote_code=trust_remote_code)
+
+
+def _num_patches(config: Any) -> int | None:
+    image, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
+    if not isinstance(image, int) or not isinstance(patch, int):
+        return None
+    return (image // patch) ** 2 + 1
+
+
+def _encoder_sizes(
+    config: Any, patches: int | None, sequence_length: int | None, *, trust_remote_code: bool
+) -> TrainedSizes:
+    from torch import nn
+
+    model = _on_meta(config, trust_remote_code)
+    wanted = [getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
+    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == wanted[0]]
+    reads = model.main_input_name == ("input_ids" if patches is None else "pixel_values")
+    encodes = not getattr(config, "is_encoder_decoder", False) and all(isinstance(size, int) for size in wanted)
+    if not (reads and encodes and lists):
+        raise ModelError(
+            refusal(
+                asked=f"estimating the training of a {config.model_type}",
+                found="neither a decoder nor an encoder of texts or patches with equal layers",
+                why="published trainings are of BERT and of decoders, and the estimate is one share of the peak",
+                do="estimate it for inference: optimum-cli neuron estimate",
+            )
+        )
+    num_layers, hidden, heads = (int(x) for x in wanted if x is not None)
+    tables = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
+    num_parameters = sum(p.numel() for p in model.parameters())
+    masked = any(name.endswith("ForMaskedLM") for name in config.architectures or ())
+    return TrainedSizes(
+        kind="encoder" if patches is None else "vision",
+        num_parameters=num_parameters,
+        num_multiplied=num_parameters - tables + (hidden * config.vocab_size if masked and _is_tied(model) else 0),
+        num_layers=num_layers,
+        hidden=hidden,
+        num_heads=heads,
+        num_logits=config.vocab_size if masked else config.num_labels,
+        sequence_length=patches or sequence_length or _usual_length(getattr(config, "max_position_embeddings", None)),
+    )
+
+
+def _usual_length(max_positions: int | None) -> int:
+    return min(max_positions or DEFAULT_SEQUENCE_LENGTH, DEFAULT_SEQUENCE_LENGTH)
+
+
+def _is_tied(model: Any) -> bool:
+    """Whether the head is the table of the embedding, which then is multiplied with too."""
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    return head is not None and head.weight is table.weight
+
+
+def _on_meta(config: Any, trust_remote_code: bool) -> Any:
+    import torch
+    import transformers
+
+    name = (config.architectures or ("",))[0]
+    try:
+        with torch.device("meta"):
+            if hasattr(transformers, name):
+                return getattr(transformers, name)(config)
+            return transformers.AutoModel.from_config(config, trust_remote_code=trust_remote_code)
+    except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
+        raise ModelError(
+            refusal(
+                asked=f"estimating the training of a {config.model_type}",
+                found=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
+                why="its layers are read off the model that transformers builds from the configuration",
+                do="check config.json",
+            )
+        ) from error
