@@ -192,4 +192,4 @@ def _parsed(text: bytes) -> Row | None:
     kinds: dict[str, Any] = {"pid": int, "core_ids": list, "model": (str, type(None)), "since": str, "command": str}
     if not isinstance(record, dict) or not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
         return None
-    return record
+    return record if record["pid"] > 0 else None

@@ -24,7 +24,7 @@ from ..runtime.hbm import CATEGORIES, size_text
 from ..version import __version__
 from .frame import Frame, ProcessFrame
 from .report import core_version
-from .usage import CoreUse
+from .usage import COUNTING, CoreUse
 
 _FEW_DEVICES = 16
 _BAR_WIDTH = 16
@@ -137,7 +137,7 @@ def _core(name: str, use: CoreUse | None, *, held: bool, flops: bool) -> list[Re
     if not held:
         told = "free"
     elif use is None or percent is None or use.flops_per_s is None:
-        told = "..."  # until a process has told it
+        told = use.unknown if use else COUNTING
     else:
         told = f"{use.flops_per_s / 1e12:.3f}" if flops else f"{percent:.1f}%"
     bar = ProgressBar(total=100, completed=percent or 0.0, width=_BAR_WIDTH, finished_style="bar.complete")

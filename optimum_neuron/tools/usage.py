@@ -16,7 +16,8 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from ..runtime.status import Status
+from ..runtime.hbm import MICROCODE_OWNER
+from ..runtime.status import CoreStatus, Status
 
 PERCENTILES = (0, 1, 25, 50, 75, 99, 100)
 """Those of neuron-monitor."""
@@ -25,14 +26,22 @@ _SILENT_S = 5.0
 """A process that tells nothing for so long is suspended, or as good as that."""
 
 
+COUNTING = "..."
+"""The simulated time of calls is being counted."""
+UNTIMED = "untimed"
+"""Only the torch device uses the core, whose operations have no simulated time."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreUse:
     """What one core did, simulated."""
 
-    utilization_percent: float | None
-    """Share of time that it was busy; None while the time of its calls is not known yet."""
-    flops_per_s: float | None
+    utilization_percent: float | None = None
+    """Share of time that it was busy; None where it is not known."""
+    flops_per_s: float | None = None
     """Operations each second of the simulated clock."""
+    unknown: str = ""
+    """What stands in their place: `COUNTING` or `UNTIMED`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,7 +119,11 @@ def usage_between(before: Status, after: Status) -> Usage:
     return Usage(
         elapsed_s=elapsed_s,
         cores={
-            core.core_id: _core_use([calls for calls in found if core.core_id in calls.core_ids], 1e6 * elapsed_s)
+            core.core_id: (
+                _core_use([calls for calls in found if core.core_id in calls.core_ids], 1e6 * elapsed_s)
+                if _has_programs(core, after)
+                else CoreUse(unknown=UNTIMED)
+            )
             for core in after.cores
         },
         calls=tuple(found),
@@ -175,11 +188,17 @@ def _latency_us(calls: Calls, *, launch: bool) -> float:
     return calls.device_us if launch else calls.device_us - calls.launch_us
 
 
+def _has_programs(core: CoreStatus, status: Status) -> bool:
+    """Whether programs are loaded on a core; one with nothing on it counts as well, as it is idle."""
+    loaded = any(core.core_id in model.core_ids for model in status.models)
+    return loaded or not set(core.hbm_bytes) - {MICROCODE_OWNER}
+
+
 def _core_use(calls: Sequence[Calls], elapsed_us: float) -> CoreUse:
     busy_us = flops = 0.0
     for call in calls:
         if call.device_us is None or call.flops is None:
-            return CoreUse(utilization_percent=None, flops_per_s=None)
+            return CoreUse(unknown=COUNTING)
         busy_us += call.num_calls * call.device_us
         flops += call.num_calls * call.flops
     # Calls of several threads on one core overlap on the host, and a call may have begun before the first status.

@@ -9,7 +9,7 @@ import pytest
 
 from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status
 from optimum_neuron.tools import usage
-from optimum_neuron.tools.usage import Calls, Tracker, Usage, percentile, usage_between
+from optimum_neuron.tools.usage import UNTIMED, Calls, Tracker, Usage, percentile, usage_between
 
 
 def graph(num_calls, host_us, *, name="decode", device_us=2000.0):
@@ -50,6 +50,16 @@ def test_utilization_is_of_the_simulated_clock(num_calls, host_us, percent):
     found = usage_between(status(10.0, graph(5, 1000)), status(11.0, graph(5 + num_calls, 1000 + host_us)))
     assert found.cores[0].utilization_percent == pytest.approx(percent)
     assert found.cores[1].utilization_percent == 0.0
+
+
+def test_a_core_that_only_the_torch_device_uses_has_no_utilization():
+    tensors = {"microcode": {"code": 96}, "torch tensors": {"kv_cache": 5}}
+    after = status(1.0, graph(1, 1e6))
+    cores = tuple(dataclasses.replace(core, hbm_bytes=tensors) for core in after.cores)
+    found = usage_between(status(0.0), dataclasses.replace(after, cores=cores))
+    assert found.cores[0].utilization_percent == 100.0  # tensors beside a loaded program
+    assert (found.cores[1].utilization_percent, found.cores[1].unknown) == (None, UNTIMED)
+    assert found.timed
 
 
 def test_operations_are_of_the_same_clock():
