@@ -221,7 +221,11 @@ def _add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     for name, meaning in _SIZES.items():
         group.add_argument(f"--{name}", type=sizes, metavar="N", help=meaning)
     group.add_argument("--dynamic-batch-size", action="store_true", help="compile for a single row too")
-    group.add_argument("--output_attentions", action="store_true", help="return attention weights too; with Whisper, for times of words")
+    group.add_argument(
+        "--output_attentions",
+        action="store_true",
+        help="return attention weights too; with Whisper, for times of words",
+    )
     group.add_argument("--output_hidden_states", action="store_true", help="return every layer's hidden states too")
 
 

@@ -97,6 +97,8 @@ def _download(name: str, **options: Any) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    from ..checkpoints.catalogue import CHECKPOINTS
+
     try:
         return Path(snapshot_download(name, **options))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
@@ -104,7 +106,8 @@ def _download(name: str, **options: Any) -> Path:
             refusal(
                 asked=f"model {name!r}",
                 found=f"neither a folder here nor to be had from the Hub "
-                f"({type(error).__name__}: {str(error).strip().splitlines()[0]})",
+                f"({type(error).__name__}: {str(error).strip().splitlines()[0]})"
+                + nearest(name, [known for entry in CHECKPOINTS for known in (entry.name, *entry.aliases)]),
                 why="a model is a local folder or an id of the Hub",
                 do="check the name, log in with `hf auth login` for private models, or try `smollm2`, which comes "
                 "from a package index",

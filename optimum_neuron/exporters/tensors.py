@@ -14,7 +14,7 @@ from ..core import Choice
 from ..errors import ModelError, WeightsError, refusal
 from ..weights import Checkpoint, StateDict, TensorSource
 from .kinds import kind_of
-from .source import ModelSource
+from .source import ModelSource, served_task
 from .tasks import find_task
 
 if TYPE_CHECKING:
@@ -134,12 +134,16 @@ def load_original(
             )
         ) from error
     if missing := sorted(name for name in told["missing_keys"] if needed is None or name in needed):
+        served = served_task(source.config)
+        do = "download the checkpoint again, or save it with save_pretrained()"
+        if served is not None and served.value != task:
+            do = f"export it for {served.value}, or pass a checkpoint that was trained for {task}"
         raise WeightsError(
             refusal(
                 asked=f"the original model in {folder}",
                 found=f"{len(missing)} tensors are missing: {', '.join(missing[:12])}",
                 why="transformers would fill them with random numbers",
-                do="download the checkpoint again, or save it with save_pretrained()",
+                do=do,
             ),
             details={"problems": missing},
         )

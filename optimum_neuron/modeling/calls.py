@@ -12,45 +12,22 @@ import dataclasses
 
 import torch
 
+from ..buckets.choose import choose_bucket
 from ..configuration import NeuronConfig
-from ..core import Choice, Rejected
-from ..errors import ShapeError, refusal
+from ..core import Choice
 from ..runtime.loaded import LoadedProgram, State
 from .packing import Packing
 
 
-def choose_bucket(
-    num_tokens: int,
-    buckets: tuple[int, ...],
-    *,
-    what: str = "prompt",
-    do: str = "shorten the prompt or export with larger prefill_buckets or sequence_length",
-) -> Choice[int]:
+def choose_prompt_bucket(num_tokens: int, buckets: tuple[int, ...]) -> Choice[int]:
     """Say which bucket holds a prompt, and why.
-
-    Args:
-        num_tokens: its length.
-        buckets: lengths that were compiled.
-        what: what it is called in messages.
-        do: what helps where it is too long.
 
     Raises:
         ShapeError: it is longer than the largest bucket.
     """
-    for bucket in buckets:
-        if num_tokens <= bucket:
-            rejected = tuple(
-                Rejected(candidate=str(b), reason=f"{num_tokens} tokens do not fit") for b in buckets if b < num_tokens
-            )
-            return Choice(value=bucket, reason=f"smallest bucket that holds {num_tokens} tokens", rejected=rejected)
-    raise ShapeError(
-        refusal(
-            asked=f"a {what} of {num_tokens} tokens",
-            found=f"the largest bucket holds {buckets[-1]}; buckets are " + ", ".join(map(str, buckets)),
-            why=f"{what}s are padded up to a compiled bucket",
-            do=do,
-        )
-    )
+    measure = f"{num_tokens} tokens"
+    do = "shorten the prompt or export with larger prefill_buckets or sequence_length"
+    return choose_bucket(num_tokens, buckets, measure=measure, asked=f"a prompt of {measure}", do=do)
 
 
 def run_rows(
@@ -127,7 +104,7 @@ class DecoderCalls:
         if num_past:
             packed = self._extend(packing.pack(input_ids_RT, longest), packing.first_R, state)
         else:
-            bucket = choose_bucket(longest, self._prefill_buckets).value
+            bucket = choose_prompt_bucket(longest, self._prefill_buckets).value
             positions = torch.arange(bucket).expand(num_rows, -1)
             inputs = [packing.pack(input_ids_RT, bucket), positions]
             if images is not None:

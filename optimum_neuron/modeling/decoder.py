@@ -16,7 +16,7 @@ from ..core import Choice
 from ..errors import ShapeError, refusal
 from ..exporters.prepare import Prepared
 from .cache import NeuronCache, own_cache
-from .calls import DecoderCalls, PromptImages, choose_bucket
+from .calls import DecoderCalls, PromptImages, choose_prompt_bucket
 from .checks import check_length, checked_mask, limit_length
 from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
 from .loading import NeuronModel
@@ -121,7 +121,7 @@ class NeuronDecoderModel(NeuronModel, CompiledGenerationMixin):
         Raises:
             ShapeError: it is longer than the largest bucket.
         """
-        return choose_bucket(num_tokens, self.buckets)
+        return choose_prompt_bucket(num_tokens, self.buckets)
 
     @property
     def buckets(self) -> tuple[int, ...]:

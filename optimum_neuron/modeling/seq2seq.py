@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
+from ..buckets.choose import choose_bucket
 from ..errors import ShapeError, refusal
 from ..exporters.prepare import Prepared
 from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
-from .calls import choose_bucket
 from .checks import checked_mask, refuse_outputs
 from .encoder_decoder import NeuronEncoderDecoder, encode_rows
 from .registration import register
@@ -57,8 +57,13 @@ class NeuronTextEncoder:
         refuse_outputs(output_attentions, output_hidden_states)
         mask = checked_mask(input_ids, attention_mask, num_past=0, vocabulary=self._config.vocab_size)
         length = input_ids.shape[1]
-        do = "shorten the source, or export with a larger sequence_length"
-        bucket = choose_bucket(length, self._neuron_config.source_buckets, what="source", do=do).value
+        bucket = choose_bucket(
+            length,
+            self._neuron_config.source_buckets,
+            measure=f"{length} tokens",
+            asked=f"a source of {length} tokens",
+            do="shorten the source, or export with a larger sequence_length",
+        ).value
         filler = self._config.pad_token_id or 0
         ids = torch.nn.functional.pad(input_ids, (0, bucket - length), value=filler)
         mask = torch.nn.functional.pad(mask.long(), (0, bucket - length))

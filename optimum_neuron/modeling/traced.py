@@ -19,7 +19,7 @@ from transformers.utils import ModelOutput
 from ..compiler.lower.concurrent import concurrent_host
 from ..core import Choice
 from ..errors import ConfigError, ShapeError, nearest, refusal
-from ..exporters.encoders.batches import choose_bucket, run_batch
+from ..exporters.encoders.batches import choose_size, run_batch
 from ..exporters.encoders.entry import unflatten
 from ..exporters.encoders.signature import Signature
 from ..exporters.prepare import Prepared
@@ -207,7 +207,7 @@ class NeuronTracedModel(NeuronModel):
         Raises:
             ShapeError: none does.
         """
-        return choose_bucket(axis, size, self.neuron_config.buckets(axis), self.signature)
+        return choose_size(axis, size, self.neuron_config.buckets(axis), self.signature)
 
     @property
     def input_static_shapes(self) -> dict[str, int | list[int]]:

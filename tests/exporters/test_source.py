@@ -62,6 +62,10 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub(name, refused):
     assert f"model {name!r}: neither a folder here nor to be had from the Hub" in message and "smollm2" in message
 
 
+def test_a_mistyped_name_of_the_catalogue_is_recognized(refused):
+    assert "did you mean 'minilm'?" in refused(find_folder, "minlm")
+
+
 def test_a_folder_without_a_configuration(tmp_path, refused):
     assert "an empty folder" in refused(read_config, tmp_path)
     (tmp_path / "readme").touch()

@@ -113,7 +113,7 @@ def test_shapes_of_the_answer(model):
 def test_the_smallest_bucket_is_chosen_and_the_others_are_explained(model):
     choice = model.choose_bucket(17)
     assert choice.value == 48 and choice.reason == "smallest bucket that holds 17 tokens"
-    assert [(r.candidate, r.reason) for r in choice.rejected] == [("16", "17 tokens do not fit")]
+    assert [(r.candidate, r.reason) for r in choice.rejected] == [("16", "less than 17 tokens")]
     assert model.choose_bucket(16).rejected == ()
     with pytest.raises(ShapeError, match="a prompt of 49 tokens: the largest bucket holds 48; buckets are 16, 48"):
         model.choose_bucket(49)

@@ -219,6 +219,18 @@ def test_what_a_model_in_memory_does_is_what_counts_and_not_its_configuration(or
     torch.testing.assert_close(compiled(ids).logits, 2 * answer(original, input_ids=ids).logits, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("own", "asked"), [("float32", "bfloat16"), ("bfloat16", "float32")])
+def test_a_model_in_memory_is_compiled_in_the_dtype_that_is_asked_for(checkpoint, own, asked):
+    module = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint, dtype=getattr(torch, own))
+    compiled = NeuronModelForSequenceClassification.from_model(
+        module, torch_dtype=asked, disable_validation=True, **SHAPES
+    )
+    assert {spec.dtype for spec in compiled.loaded.program.weights.values()} == {asked}
+    assert module.dtype == getattr(torch, own)
+    wanted = answer(module.to(getattr(torch, asked)), input_ids=tokens(3, 9)).logits.float()
+    torch.testing.assert_close(compiled(tokens(3, 9)).logits, wanted, atol=2e-2, rtol=2e-2)
+
+
 def test_a_saved_model_in_memory_loads(original, tmp_path):
     NeuronModelForSequenceClassification.from_model(original, **SHAPES).save_pretrained(tmp_path)
     ids = tokens(3, 9)
@@ -300,7 +312,7 @@ def test_a_body_without_its_head_is_found_in_a_checkpoint_with_another(checkpoin
 
 
 def test_a_head_that_the_checkpoint_lacks_is_not_made_up(checkpoint):
-    with pytest.raises(WeightsError, match="tensors are missing: cls.*ransformers would fill them with random"):
+    with pytest.raises(WeightsError, match="missing: cls.*fill them with random.*export it for text-classification"):
         NeuronModelForMaskedLM.from_pretrained(checkpoint, export=True, **SHAPES)
 
 

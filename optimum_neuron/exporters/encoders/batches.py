@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from ...core import Choice, Rejected
+from ...buckets.choose import choose_bucket
+from ...core import Choice
 from ...errors import ShapeError, nearest, refusal
 from ...runtime.copies import Copies
 from .configuration import BATCH_AXES, NeuronEncoderConfig, Sizes
@@ -33,37 +34,27 @@ _FIXED = {
 _SHORTEN = {"sequence_length": " (tokenizers and pipelines take truncation=True)"}
 
 
-def choose_bucket(axis: str, size: int, buckets: tuple[int, ...], signature: Signature) -> Choice[int]:
+def choose_size(axis: str, size: int, buckets: tuple[int, ...], signature: Signature) -> Choice[int]:
     """Say which bucket of an axis holds an input, and why.
 
     Raises:
         ShapeError: none does.
     """
-    listed = ", ".join(map(str, buckets))
-    if size in buckets:
-        return Choice(value=size, reason=f"{axis}={size} is a bucket")
-    if axis in signature.exact:
+    if size not in buckets and axis in signature.exact:
         raise ShapeError(
             refusal(
                 asked=f"an input with {axis}={size}",
-                found=f"compiled for {listed}, and not padded",
+                found=f"compiled for {', '.join(map(str, buckets))}, and not padded",
                 why=signature.exact[axis],
                 do=_FIXED.get(axis) or f"resize the input, or export with {axis}={size} too",
             )
         )
-    for bucket in buckets:
-        if size < bucket:
-            rejected = tuple(
-                Rejected(candidate=str(b), reason=f"{axis}={size} does not fit") for b in buckets if b < size
-            )
-            return Choice(value=bucket, reason=f"smallest bucket that holds {axis}={size}", rejected=rejected)
-    raise ShapeError(
-        refusal(
-            asked=f"an input with {axis}={size}",
-            found=f"the largest bucket holds {buckets[-1]}; buckets are {listed}",
-            why="inputs are padded up to a compiled bucket",
-            do=f"shorten the input{_SHORTEN.get(axis, '')}, or export with a larger {axis}",
-        )
+    return choose_bucket(
+        size,
+        buckets,
+        measure=f"{axis}={size}",
+        asked=f"an input with {axis}={size}",
+        do=f"shorten the input{_SHORTEN.get(axis, '')}, or export with a larger {axis}",
     )
 
 
@@ -110,7 +101,7 @@ def _chosen(sizes: Sizes, signature: Signature, config: NeuronEncoderConfig) -> 
     for axis, size in sizes.items():
         if axis not in BATCH_AXES:
             try:
-                found[axis] = choose_bucket(axis, size, config.buckets(axis), signature).value
+                found[axis] = choose_size(axis, size, config.buckets(axis), signature).value
             except ShapeError as error:
                 problems.append(str(error))
     if problems:

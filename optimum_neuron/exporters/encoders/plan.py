@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Mapping
 from typing import Any
-
-import torch
 
 from ...compiler.capture import Captured, capture_error
 from ...compiler.ir import Program
 from ...core import TensorSpec
 from ...errors import ModelError, NeuronError, refusal
-from ...models.registry import cast_weights, persistent_buffers
+from ...models.registry import persistent_buffers
+from ..empty import empty_model
 from ..kinds import Kind, Plan
 from ..source import ModelSource
-from ..tasks import TASKS, architectures_of, tasks_of
+from ..tasks import architectures_of, tasks_of
 from .architectures import Architecture, find_architecture
 from .configuration import AXES, BATCH_AXES, NeuronEncoderConfig, Sizes
-from .entry import MODEL, Forward, call_options, with_attentions
+from .entry import MODEL, Forward, call_options
 from .inputs import default_sizes, frame_rule, largest_sizes, model_inputs
 from .signature import Input, OutputAxis, Signature
 from .validate import validate_encoder
@@ -96,34 +94,16 @@ class EncoderKind(Kind):
 
 
 def build_model(source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool) -> Any:
-    """The model of a task without weights, or the module in memory that is exported.
+    """The model of a task without weights.
 
     Raises:
         ModelError: transformers has no class for the task and architecture.
     """
-    import transformers
-    from accelerate import init_empty_weights
-
-    if source.module is not None:
-        return with_attentions(source.module) if config.output_attentions else source.module
-    require_task(source.config, config.task)
-    options: dict[str, Any] = {"attn_implementation": "eager"} if config.output_attentions else {}
-    auto_class = getattr(transformers, TASKS[config.task].auto_class)
-    try:
-        with init_empty_weights(include_buffers=False):
-            model = auto_class.from_config(copy.deepcopy(source.config), trust_remote_code=trust_remote_code, **options)
-    except (ValueError, TypeError, ImportError, AttributeError, IndexError) as error:
-        raise ModelError(
-            refusal(
-                asked=f"building a {source.config.model_type} model for {config.task}",
-                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",
-                why="transformers cannot build it from this configuration",
-                do="check config.json",
-            )
-        ) from error
-    model.tie_weights()
-    cast_weights(model, getattr(torch, config.torch_dtype))
-    return model.eval()
+    if source.module is None:
+        require_task(source.config, config.task)
+    # Fused attention does not return its weights.
+    attention = "eager" if config.output_attentions else None
+    return empty_model(source, config, attention=attention, trust_remote_code=trust_remote_code)
 
 
 def require_task(config: Any, task: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -15,10 +14,11 @@ from ...compiler.compile import Recapture
 from ...compiler.ir import Program
 from ...core import Choice, TensorSpec
 from ...errors import ModelError, refusal
-from ...models.registry import cast_weights, persistent_buffers
+from ...models.registry import persistent_buffers
+from ..empty import empty_model
 from ..kinds import Kind, Plan
 from ..source import ModelSource
-from ..tasks import architectures_of, find_task, tasks_of
+from ..tasks import architectures_of, tasks_of
 from .configuration import EncoderDecoderConfig, NeuronSeq2SeqConfig
 from .entry import (
     CROSS_ATTENTIONS,
@@ -114,47 +114,15 @@ def require_seq2seq(config: Any, task: str) -> None:
 
 
 def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remote_code: bool) -> Any:
-    """The model without weights, or such a copy of the module in memory that is exported.
+    """The model without weights, with the attention that the masks here are made for.
 
     Raises:
-        ModelError: transformers cannot build it, or not with the attention that the masks here are made for.
+        ModelError: transformers cannot build it like that.
     """
-    import transformers
-    from accelerate import init_empty_weights
-
-    auto_class = getattr(transformers, find_task(config.task, source.config.model_type).auto_class)
-    try:
-        if source.module is not None:
-            model = _without_weights(source.module)
-            model.set_attn_implementation("sdpa")
-        else:
-            with init_empty_weights(include_buffers=False):
-                model = auto_class.from_config(
-                    copy.deepcopy(source.config), attn_implementation="sdpa", trust_remote_code=trust_remote_code
-                )
-            model.tie_weights()
-    except (ValueError, TypeError, ImportError, AttributeError) as error:
-        raise ModelError(
-            refusal(
-                asked=f"building a {source.config.model_type} model for {config.task}",
-                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
-                why="the graphs need transformers' attention over scaled_dot_product_attention",
-                do="check config.json, or use an architecture such as t5 or bart",
-            )
-        ) from error
-    cast_weights(model, getattr(torch, config.torch_dtype))
+    model = empty_model(source, config, attention="sdpa", trust_remote_code=trust_remote_code)
     if config.returns_attentions:
         unfuse_cross_attention(model)
-    return model.eval()
-
-
-def _without_weights(module: Any) -> Any:
-    """A copy of a model in which parameters have no values; tied ones stay tied."""
-    empty = {
-        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
-        for parameter in module.parameters()
-    }
-    return copy.deepcopy(module, empty)
+    return model
 
 
 def state_specs(model: Any, read: Source, config: EncoderDecoderConfig) -> dict[str, TensorSpec]:

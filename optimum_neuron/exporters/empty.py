@@ -1,0 +1,69 @@
+"""A transformers model without weights, to be captured: built from its configuration, or a copy of one in memory."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ModelError, refusal
+from ..models.registry import cast_weights
+from .source import ModelSource
+from .tasks import find_task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def empty_model(source: ModelSource, config: Any, *, attention: str | None, trust_remote_code: bool) -> Any:
+    """The model of a task in the dtype of a configuration; parameters have shapes and no values.
+
+    Args:
+        source: the checkpoint, or a module in memory, which stays as it is.
+        config: complete configuration of the compile.
+        attention: transformers' implementation of attention; None: the model's own.
+        trust_remote_code: run code that comes with a checkpoint.
+
+    Raises:
+        ModelError: transformers cannot build it, or not with that attention.
+    """
+    import torch
+    import transformers
+    from accelerate import init_empty_weights
+
+    options = {} if attention is None else {"attn_implementation": attention}
+    auto_class = getattr(transformers, find_task(config.task, source.config.model_type).auto_class)
+    try:
+        if source.module is not None:
+            model = _without_weights(source.module)
+            if attention is not None:
+                model.set_attn_implementation(attention)
+        else:
+            with init_empty_weights(include_buffers=False):
+                model = auto_class.from_config(
+                    copy.deepcopy(source.config), trust_remote_code=trust_remote_code, **options
+                )
+            model.tie_weights()
+    except (ValueError, TypeError, ImportError, AttributeError, IndexError) as error:
+        way = "" if attention is None else f", with {attention} attention"
+        raise ModelError(
+            refusal(
+                asked=f"building a {source.config.model_type} model for {config.task}",
+                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
+                why=f"transformers cannot build it from this configuration{way}",
+                do="check config.json, or pass another checkpoint",
+            )
+        ) from error
+    cast_weights(model, getattr(torch, config.torch_dtype))
+    return model.eval()
+
+
+def _without_weights(module: nn.Module) -> Any:
+    """A copy of a model in which parameters have no values; tied ones stay tied."""
+    import torch
+    from torch import nn
+
+    empty = {
+        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+        for parameter in module.parameters()
+    }
+    return copy.deepcopy(module, empty)
