@@ -5,26 +5,26 @@ python -m optimum_neuron.profiling.child RESULT SCRIPT [ARGUMENT ...]
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import runpy
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from .recorder import record
+from .recorder import Recorder, record
 
 
 def main(result: str, script: str, arguments: Sequence[str]) -> int:
     """Run a script and return its exit code; the profile is written where it is 0 and a compiled program ran."""
-    with record(Path(script).name) as recorder:
-        code = run(script, arguments)
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()  # as the interpreter does before it ends
-    if code == 0 and recorder.num_calls:
-        Path(result).write_text(recorder.profile().to_json(), encoding="utf-8")
+    stack = contextlib.ExitStack()
+    recorder = stack.enter_context(record(Path(script).name))
+    code = run(script, arguments)
+    if code == 0:
+        # At exit, when threads of the script have ended; before functions that others registered, torch among them.
+        atexit.register(_leave, Path(result), recorder, stack)
     return code
 
 
@@ -53,6 +53,20 @@ def _frames_of(script: str, frames: TracebackType | None) -> TracebackType | Non
     while frames is not None and frames.tb_frame.f_code.co_filename != script:
         frames = frames.tb_next
     return frames
+
+
+def _leave(result: Path, recorder: Recorder, stack: contextlib.ExitStack) -> None:
+    with stack:
+        if not recorder.num_calls:
+            return
+        result.write_text(recorder.profile(notes=_not_recorded()).to_json(), encoding="utf-8")
+
+
+def _not_recorded() -> list[str]:
+    """What the script did with torch beside compiled programs."""
+    report = sys.modules.get("optimum_neuron.device.dynamo.report")
+    graphs = report.compile_report().graphs if report is not None else ()
+    return [f"{len(graphs)} graphs of torch.compile are not in it, see torch.neuron.compile_report()"] if graphs else []
 
 
 if __name__ == "__main__":

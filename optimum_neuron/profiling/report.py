@@ -344,7 +344,7 @@ def short_line(source_line: str) -> str:
         before, found, after = source_line.rpartition(mark)
         if found:
             return after if mark == "/site-packages/" else f"optimum_neuron/{after}"
-    return "/".join(source_line.rsplit("/", 3)[-3:])
+    return "/".join(source_line.rsplit("/", 3)[-3:]) if source_line.startswith("/") else source_line
 
 
 def _time(time_us: float) -> str:

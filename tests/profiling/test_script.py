@@ -87,3 +87,13 @@ def test_threads_of_a_script_are_waited_for(script, exported):
 def test_what_is_no_file_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="A script is a Python file"):
         profile_script(tmp_path / name)
+
+
+def test_pools_of_threads_that_nobody_shuts_down_end_as_ever(script, exported):
+    text = GENERATE.format(folder=str(exported)) + (
+        "import concurrent.futures\n"
+        "pool = concurrent.futures.ThreadPoolExecutor(1)\n"
+        "pool.submit(lambda: model.generate(prompt, max_new_tokens=1)).result()\n"
+    )
+    (prefill,) = [g for g in profile_script(script(text)).profile.graphs if g.graph.startswith("prefill")]
+    assert prefill.num_calls == 2

@@ -1,0 +1,126 @@
+"""The page: whole in itself, escaped, with the numbers of the profile; a browser draws it where there is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from optimum_neuron.profiling import page, profile_folder, report
+from optimum_neuron.profiling.report import short_line
+
+VOID = {"meta", "input", "br", "wbr", "link", "img"}
+
+
+@pytest.fixture(scope="module")
+def profile(exported):
+    return profile_folder(exported, prompt_length=20, num_steps=3)
+
+
+class Checked(html.parser.HTMLParser):
+    """Collects tags, and fails where one is not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.found, self.text = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.text.append(text)
+
+
+def parsed(text):
+    checked = Checked()
+    checked.feed(text)
+    assert checked.open == []
+    return checked
+
+
+def drawn(text):
+    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.S).group(1))
+
+
+def test_nothing_is_fetched(profile):
+    text = page(profile)
+    checked = parsed(text)
+    assert not {"link", "img", "iframe"} & {tag for tag, _ in checked.found}
+    assert not any({"src", "href"} & attributes.keys() for _, attributes in checked.found)
+    assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}
+    assert "@import" not in text and "url(" not in text
+
+
+def test_it_has_the_numbers_of_the_profile(profile):
+    text = page(profile)
+    shown = " ".join(parsed(text).text)
+    data = drawn(text)
+    assert "simulated" in shown and "80 % interval" in shown and profile.machines[0].instance in shown
+    assert all(line in shown for line in (*profile.assumptions, *profile.notes))
+    assert sum(end - begin for _, _, begin, end, _, _ in data["segments"]) == pytest.approx(profile.device_us, abs=0.01)
+    decode = next(one for one in data["inside"] if one["graph"] == "decode_48")
+    graph = next(graph for graph in profile.graphs if graph.graph == "decode_48")
+    assert sum(one[4] for one in decode["operators"]) + graph.launch_us == pytest.approx(graph.device_us, abs=0.05)
+    assert len(data["points"]) == sum(bool(row.flops and row.time_us) for row in profile.rows())
+
+
+def test_names_cannot_break_out(profile):
+    evil = "</script><script>alert(1)</script>&\"'"
+    graphs = tuple(dataclasses.replace(graph, graph=evil, model=evil) for graph in profile.graphs)
+    cores = tuple(dataclasses.replace(core, models=(evil,)) for core in profile.cores)
+    changed = dataclasses.replace(profile, name=evil, graphs=graphs, cores=cores, notes=(evil,))
+    text = page(changed)
+    assert sum(tag == "script" for tag, _ in parsed(text).found) == 2
+    assert "<script>alert" not in text and drawn(text)["graphs"][0] == evil
+
+
+def test_many_calls_are_drawn_together(profile, monkeypatch):
+    monkeypatch.setattr(report, "MAX_CALLS", 2)
+    segments = drawn(page(profile))["segments"]
+    assert [count for *_, count, _ in segments] == [1, 2, 1]
+
+
+def test_a_long_table_says_what_it_leaves_out(profile, monkeypatch):
+    monkeypatch.setattr(report, "MAX_ROWS", 3)
+    assert f"The first 3 of {len(profile.rows())} rows." in page(profile)
+
+
+@pytest.mark.parametrize(
+    ("line", "short"),
+    [
+        ("/home/me/main/optimum_neuron/models/common/layers.py:31", "optimum_neuron/models/common/layers.py:31"),
+        ("/env/lib/site-packages/transformers/models/bert/m.py:1", "transformers/models/bert/m.py:1"),
+        ("/home/me/work/project/train.py:7", "work/project/train.py:7"),
+        ("optimum_neuron/models/common/layers.py:31", "optimum_neuron/models/common/layers.py:31"),
+        ("", ""),
+    ],
+)
+def test_lines_are_shown_without_folders_of_a_machine(line, short):
+    assert short_line(line) == short
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on this machine")
+def test_a_browser_draws_it(profile, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(page(profile))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
+    done = subprocess.run(
+        ["chromium", *flags, f"--user-data-dir={tmp_path / 'browser'}", path.as_uri()],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stdout.count("<svg") == 3 and done.stdout.count("<circle") == len(drawn(path.read_text())["points"])
+    assert done.stdout.count('class="b-') > 100 and "Uncaught" not in done.stderr
