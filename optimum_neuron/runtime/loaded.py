@@ -73,7 +73,7 @@ class LoadedProgram:
         started_ns = self.track.start()
         try:
             results = self.executor.run(graph, inputs, state)
-        except Exception as error:
+        except BaseException as error:
             self.track.fail("incorrect_input" if isinstance(error, ShapeError) else "completed_with_err")
             raise
         self.track.end(graph, started_ns)

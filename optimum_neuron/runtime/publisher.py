@@ -132,6 +132,7 @@ class Publisher:
                     model_id=track.number,
                     name=track.model,
                     core_ids=track.core_ids,
+                    running_us=track.running_us,
                     graphs=_graphs(track, self._costs.get(track, {})),
                 )
                 for track in tracks

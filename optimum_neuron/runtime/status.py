@@ -80,6 +80,8 @@ class ModelStatus:
     """Its name: the owner of its HBM."""
     core_ids: tuple[int, ...]
     """The cores that a call of it takes."""
+    running_us: float
+    """Measured time that calls under way have taken so far."""
     graphs: tuple[GraphStatus, ...]
     """Its entry points."""
 

@@ -80,17 +80,20 @@ class Track:
         """Simulated time of a call, of the graphs that somebody has asked for."""
         self._counts: dict[tuple[int, str], tuple[int, int]] = {}
         self._errors: Counter[tuple[int, str]] = Counter()
+        self._running: dict[int, int] = {}
         self._paused = False
 
     def start(self) -> int:
         """Begin of an execution, for `end`."""
-        return time.perf_counter_ns()
+        started_ns = self._running[threading.get_ident()] = time.perf_counter_ns()
+        return started_ns
 
     def end(self, graph: str, started_ns: int) -> None:
         """Count an execution."""
+        thread = threading.get_ident()
+        self._running.pop(thread, None)
         if self._paused:
             return
-        thread = threading.get_ident()
         done = Execution(graph, thread, started_ns, time.perf_counter_ns())
         # A key for each thread: no two of them add to the same count, so that none has to wait.
         count, host_ns = self._counts.get((thread, graph), (0, 0))
@@ -105,8 +108,10 @@ class Track:
         Args:
             outcome: a key of neuron-monitor's `execution_summary`.
         """
+        thread = threading.get_ident()
+        self._running.pop(thread, None)
         if not self._paused:
-            self._errors[threading.get_ident(), outcome] += 1
+            self._errors[thread, outcome] += 1
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -132,6 +137,12 @@ class Track:
         for (_, graph), (_, host_ns) in list(self._counts.items()):
             times_ns[graph] += host_ns
         return {graph: time_ns / 1e3 for graph, time_ns in times_ns.items()}
+
+    @property
+    def running_us(self) -> float:
+        """Measured time that executions under way have taken so far."""
+        now_ns = time.perf_counter_ns()
+        return sum(now_ns - started_ns for started_ns in list(self._running.values())) / 1e3
 
     @property
     def errors(self) -> dict[str, int]:

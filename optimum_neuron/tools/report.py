@@ -83,7 +83,7 @@ def memory_used(period_s: float, status: Status, host: ProcessUse, instance: Ins
                 "name": model.name,
                 "uuid": uuid.uuid5(uuid.NAMESPACE_OID, f"{status.pid} {model.model_id} {model.name}").hex,
                 "model_id": model.model_id,
-                "is_running": model.model_id in running,
+                "is_running": model.model_id in running or model.running_us > 0,
                 "subgraphs": _subgraphs(model, status, instance),
             }
             for model in status.models

@@ -74,13 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complete(camera: Camera) -> Frame:
-    """A frame with everything that processes tell, as soon as there is one: rates take two statuses."""
-    frame = camera.take(time.monotonic())
+    """A frame with everything that processes tell, as soon as there is one: rates take two looks or more."""
+    camera.take(time.monotonic())
     for _ in range(_LOOKS):
-        if frame.complete:
-            break
         time.sleep(INTERVAL_S)
         frame = camera.take(time.monotonic())
+        if frame.complete:
+            break
     return frame
 
 

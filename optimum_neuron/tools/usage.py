@@ -54,8 +54,6 @@ class Calls:
     """The cores that a call takes."""
     num_calls: int
     """How many ended."""
-    host_us: float
-    """Measured time that the host took to simulate them."""
     device_us: float | None
     """Simulated time of one call."""
     launch_us: float | None
@@ -108,7 +106,6 @@ def usage_between(before: Status, after: Status) -> Usage:
                         model_id=model.model_id,
                         core_ids=model.core_ids,
                         num_calls=num_calls,
-                        host_us=max(graph.host_us - (old.host_us if old else 0.0), 0.0),
                         device_us=graph.device_us,
                         launch_us=graph.launch_us,
                         flops=graph.flops,
@@ -120,7 +117,11 @@ def usage_between(before: Status, after: Status) -> Usage:
         elapsed_s=elapsed_s,
         cores={
             core.core_id: (
-                _core_use([calls for calls in found if core.core_id in calls.core_ids], 1e6 * elapsed_s)
+                _core_use(
+                    [calls for calls in found if core.core_id in calls.core_ids],
+                    elapsed_us=1e6 * elapsed_s,
+                    executing_us=_executing_us(after, core.core_id) - _executing_us(before, core.core_id),
+                )
                 if _has_programs(core, after)
                 else CoreUse(unknown=UNTIMED)
             )
@@ -194,16 +195,22 @@ def _has_programs(core: CoreStatus, status: Status) -> bool:
     return loaded or not set(core.hbm_bytes) - {MICROCODE_OWNER}
 
 
-def _core_use(calls: Sequence[Calls], elapsed_us: float) -> CoreUse:
+def _executing_us(status: Status, core_id: int) -> float:
+    """Time that the host took for calls on a core so far, those under way included."""
+    models = [model for model in status.models if core_id in model.core_ids]
+    return sum(model.running_us + sum(graph.host_us for graph in model.graphs) for model in models)
+
+
+def _core_use(calls: Sequence[Calls], *, elapsed_us: float, executing_us: float) -> CoreUse:
     busy_us = flops = 0.0
     for call in calls:
         if call.device_us is None or call.flops is None:
             return CoreUse(unknown=COUNTING)
         busy_us += call.num_calls * call.device_us
         flops += call.num_calls * call.flops
-    # Calls of several threads on one core overlap on the host, and a call may have begun before the first status.
-    other_us = max(elapsed_us - sum(call.host_us for call in calls), 0.0)
+    # Calls of several threads on one core overlap on the host. A model that was closed took its calls along.
+    other_us = elapsed_us - min(max(executing_us, 0.0), elapsed_us)
     clock_us = other_us + busy_us
-    if not clock_us:
-        return CoreUse(utilization_percent=0.0, flops_per_s=0.0)
+    if not clock_us:  # one call took all the time, and goes on: it is what the core does
+        return CoreUse(utilization_percent=100.0 if elapsed_us else 0.0, flops_per_s=0.0)
     return CoreUse(utilization_percent=100 * busy_us / clock_us, flops_per_s=1e6 * flops / clock_us)

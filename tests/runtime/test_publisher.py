@@ -83,6 +83,17 @@ def test_simulated_times_are_told_where_a_tool_watches(loaded, tmp_path):
     assert graph.flops >= 2 * 8 * 64 * 32
 
 
+def test_a_call_under_way_is_told(loaded, tmp_path, monkeypatch):
+    def wait(*_):
+        assert soon(lambda: told(tmp_path).models[0].running_us > 0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loaded.executor, "run", wait)
+    with pytest.raises(KeyboardInterrupt):
+        loaded.run("graph", [torch.ones(8, 64)])
+    assert soon(lambda: told(tmp_path).models[0].running_us == 0)
+
+
 def test_failed_calls_are_told_by_outcome(loaded, tmp_path, monkeypatch):
     with pytest.raises(ShapeError):
         loaded.run("graph", [torch.ones(8, 63)])

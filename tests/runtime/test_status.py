@@ -32,6 +32,7 @@ STATUS = Status(
             model_id=3,
             name="bert",
             core_ids=(1,),
+            running_us=2.5,
             graphs=(
                 GraphStatus(name="forward", num_calls=2, host_us=7.5, device_us=3.5, launch_us=1.0, flops=64.0),
                 GraphStatus(name="other", num_calls=0, host_us=0.0, device_us=None, launch_us=None, flops=None),

@@ -134,6 +134,23 @@ def test_calls_that_raise_and_the_time_of_the_others_are_kept_apart():
     assert track().number > one.number
 
 
+def test_calls_under_way_are_known_until_they_end_or_fail():
+    one = track()
+    assert one.running_us == 0
+    started_ns = one.start()
+    other = threading.Thread(target=one.start)
+    other.start()
+    other.join()
+    both_us = one.running_us
+    assert both_us > 0
+    one.end("forward", started_ns)
+    assert len(one._running) == 1
+    with one.paused():
+        one.start()
+        one.fail("completed_with_err")
+    assert len(one._running) == 1 and one.errors == {}
+
+
 def test_recordings_keep_everything_while_they_are_open():
     first, second = track("a"), track("b")
     call(first)

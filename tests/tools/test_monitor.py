@@ -196,7 +196,7 @@ def tell(clock, num_calls, *, instance=SMALL, cores=(0,), **fields):
             "tag": "chat",
             "at_s": clock(),
             "cores": tuple(CoreStatus(core_id=core, capacity_bytes=2**34, hbm_bytes=hbm) for core in cores),
-            "models": (ModelStatus(model_id=4, name="bert", core_ids=cores, graphs=(graph,)),),
+            "models": (ModelStatus(model_id=4, name="bert", core_ids=cores, running_us=0.0, graphs=(graph,)),),
             "errors": {},
             **fields,
         }
@@ -323,7 +323,7 @@ def test_a_process_is_reported_by_the_first_filter_that_matches_its_tag(claimed)
 
 def test_times_that_are_not_known_yet_are_an_error_of_the_group(claimed):
     graph = GraphStatus(name="g", num_calls=3, host_us=1.0, device_us=None, launch_us=None, flops=None)
-    models = (ModelStatus(model_id=4, name="bert", core_ids=(0,), graphs=(graph,)),)
+    models = (ModelStatus(model_id=4, name="bert", core_ids=(0,), running_us=0.0, graphs=(graph,)),)
     tell(Clock(), 0, models=())
     ((_, told),) = simulated_reports(EVERYTHING, 1, between=lambda clock: tell(clock, 0, models=models))
     found = told["neuron_runtime_data"][0]["report"]

@@ -37,7 +37,7 @@ def status(pid, core, at_s, num_calls, *, device_us=2000.0):
         tag=f"app{pid}",
         at_s=at_s,
         cores=(CoreStatus(core_id=core, capacity_bytes=16 * 1024 * MIB, hbm_bytes=hbm),),
-        models=(ModelStatus(model_id=pid, name="bert", core_ids=(core,), graphs=(graph,)),),
+        models=(ModelStatus(model_id=pid, name="bert", core_ids=(core,), running_us=0.0, graphs=(graph,)),),
         errors={},
     )
 

@@ -24,13 +24,13 @@ def graph(num_calls, host_us, *, name="decode", device_us=2000.0):
     )
 
 
-def status(at_s, *graphs, model_id=1, errors=None, cores=(0,), pid=7):
+def status(at_s, *graphs, model_id=1, errors=None, cores=(0,), pid=7, running_us=0.0):
     return Status(
         pid=pid,
         tag="chat",
         at_s=at_s,
         cores=tuple(CoreStatus(core_id=core, capacity_bytes=100, hbm_bytes={}) for core in (0, 1)),
-        models=(ModelStatus(model_id=model_id, name="llama", core_ids=cores, graphs=graphs),),
+        models=(ModelStatus(model_id=model_id, name="llama", core_ids=cores, running_us=running_us, graphs=graphs),),
         errors=errors or {},
     )
 
@@ -50,6 +50,21 @@ def test_utilization_is_of_the_simulated_clock(num_calls, host_us, percent):
     found = usage_between(status(10.0, graph(5, 1000)), status(11.0, graph(5 + num_calls, 1000 + host_us)))
     assert found.cores[0].utilization_percent == pytest.approx(percent)
     assert found.cores[1].utilization_percent == 0.0
+
+
+def test_a_call_under_way_is_no_idle_time():
+    # Of 1 s, 0.9 s went into a call that goes on; 10 ms of the chip ended before.
+    first = status(10.0, graph(0, 0))
+    second = status(11.0, graph(5, 50_000), running_us=850_000.0)
+    assert usage_between(first, second).cores[0].utilization_percent == pytest.approx(100 * 0.01 / 0.11)
+    # It ends after another 0.1 s: the time that it had taken before is not taken off twice.
+    third = status(12.0, graph(6, 1_000_000))
+    assert usage_between(second, third).cores[0].utilization_percent == pytest.approx(100 * 0.002 / 0.902)
+
+
+def test_a_call_that_takes_all_the_time_keeps_the_core_busy():
+    found = usage_between(status(10.0, running_us=5e6), status(11.0, running_us=6e6))
+    assert found.cores[0].utilization_percent == 100.0 and found.calls == ()
 
 
 def test_a_core_that_only_the_torch_device_uses_has_no_utilization():
@@ -81,7 +96,8 @@ def test_what_is_not_timed_yet_is_unknown_and_not_zero():
 
 def test_a_model_that_was_loaded_again_counts_from_zero():
     found = usage_between(status(0.0, graph(50, 9e5)), status(1.0, graph(3, 100), model_id=2))
-    assert [(calls.model_id, calls.num_calls, calls.host_us) for calls in found.calls] == [(2, 3, 100.0)]
+    assert [(calls.model_id, calls.num_calls) for calls in found.calls] == [(2, 3)]
+    assert 0 < found.cores[0].utilization_percent < 1  # the host's time for the first load is not taken off
 
 
 def test_latencies_are_percentiles_of_calls_not_of_graphs():
