@@ -119,6 +119,12 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
         self._require_usable(inputs, where="evaluation")
         return super().prediction_step(model, inputs, *positional, **keywords)
 
+    def _move_model_to_device(self, model: Any, device: torch.device) -> None:
+        super()._move_model_to_device(model, device)
+        if device.type == "neuron":
+            # Each parameter was copied and its original freed: that many holes are in the host's heap.
+            torch.accelerator.empty_cache()
+
     def create_optimizer(self, model: Any = None) -> Any:
         """Upstream's optimizer; with master weights and float32 gradients for parameters of 16 bits."""
         own = self.model if model is None else model

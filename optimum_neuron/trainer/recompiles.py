@@ -7,6 +7,7 @@ of them and runs operator by operator; here training stops with the sizes instea
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 from collections.abc import Iterator
 
@@ -53,7 +54,12 @@ class RecompileWatch:
 
         before = len(compile_report().graphs)
         yield
-        again = [graph for graph in compile_report().graphs[before:] if not graph.frame.endswith("/0")]
+        compiled = compile_report().graphs[before:]
+        if compiled:
+            # A compile leaves cycles of objects behind, and tensors of this step may be among them.
+            gc.collect()
+            torch.accelerator.empty_cache()
+        again = [graph for graph in compiled if not graph.frame.endswith("/0")]
         is_first, self._is_first = self._is_first, False
         if is_first or not again:
             return

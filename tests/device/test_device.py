@@ -164,6 +164,16 @@ def test_grouped_matmul():
     assert torch.equal(ours.cpu(), torch._grouped_mm(a, b, offs=offsets))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8, torch.float32])
+def test_histograms_of_integers(dtype):
+    # The CPU's kernel counts floats only.
+    values = torch.tensor([0, 3, 3, 1, 7, 3, 0], dtype=dtype)
+    for bounds in ({"bins": 8, "min": 0, "max": 7}, {"bins": 4, "min": 1, "max": 4}, {"bins": 2}):
+        ours = torch.histc(values.to("neuron"), **bounds)
+        assert ours.dtype == dtype and ours.device.type == "neuron"
+        assert ours.tolist() == torch.histc(values.float(), **bounds).tolist()
+
+
 def test_profilers_see_operators():
     from torch.profiler import ProfilerActivity, profile
 

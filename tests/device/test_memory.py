@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import platform
+from pathlib import Path
 
 import pytest
 import torch
@@ -36,6 +39,20 @@ def test_peaks():
     assert torch.neuron.max_memory_allocated() - before == 4 * MIB
     torch.neuron.reset_peak_memory_stats()
     assert torch.neuron.max_memory_allocated() == torch.neuron.memory_allocated()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other heaps decide by themselves what they keep")
+def test_empty_cache_gives_the_hosts_memory_back():
+    def resident_bytes():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    num_tensors, size_bytes = 1000, 64 * 1024
+    kept = [torch.ones(size_bytes, dtype=torch.uint8, device="neuron") for _ in range(num_tensors)]
+    del kept[::2]  # holes between tensors that stay
+    allocated, before = torch.neuron.memory_allocated(), resident_bytes()
+    torch.neuron.empty_cache()
+    assert torch.neuron.memory_allocated() == allocated
+    assert before - resident_bytes() > num_tensors // 4 * size_bytes
 
 
 def test_what_does_not_fit_is_refused_with_the_table():

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, EarlyStoppingCallback, TrainerCal
 
 from optimum_neuron import NeuronTrainer
 from optimum_neuron.errors import ConfigError
-from tests.trainer.conftest import losses
+from tests.trainer.conftest import SIZES, losses
 
 SAME = [
     {},
@@ -45,6 +45,17 @@ def test_losses_of_a_classifier_are_those_of_the_cpu(train, bert, classes):
             module.p = 0.0
     ours, theirs = (train(bert, classes, upstream=upstream) for upstream in (False, True))
     assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4)
+
+
+def test_losses_of_a_mixture_of_experts_are_those_of_the_cpu(train, sentences):
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    torch.manual_seed(0)
+    model = MixtralForCausalLM(
+        MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4, output_router_logits=True)
+    )
+    ours, theirs = (train(model, sentences, upstream=upstream) for upstream in (False, True))
+    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and losses(ours)[-1] < losses(ours)[0]
 
 
 def test_compiled_losses_are_those_of_the_cpu(train, llama, sentences):

@@ -87,17 +87,28 @@ def _convolution_shape(
 def register_lowerings() -> None:
     """Tell Inductor how to call them from C++."""
     from torch._inductor import lowering, mkldnn_ir
-    from torch._inductor.ir import TensorBox
+    from torch._inductor.ir import ExternKernel, FixedLayout, TensorBox
 
     if LINEAR in lowering.lowerings:
         return
 
     @lowering.register_lowering(LINEAR, type_promotion_kind=None)
     def linear(x: Any, weight: Any, bias: Any) -> Any:
-        size = x.get_size()
-        rows = lowering.view(x, [-1, size[-1]])
-        result = TensorBox.create(mkldnn_ir.LinearUnary.create(rows, weight, bias, "none", [], ""))
-        return lowering.view(result, [*size[:-1], weight.get_size()[0]])
+        # Inductor's own node would copy a weight that lies in columns, as it does for the gradient of an input.
+        *axes, num_contracted = x.get_size()
+        num_rows = weight.get_size()[0]
+        rows = ExternKernel.require_contiguous(ExternKernel.realize_input(lowering.view(x, [-1, num_contracted])))
+        weight = ExternKernel.realize_input(weight)
+        if weight.get_stride()[0] != 1 or weight.get_stride()[1] < num_rows:
+            weight = ExternKernel.require_contiguous(weight)
+        inputs, constants = [rows, weight], ["none", [-1], ""]
+        if bias is None:
+            constants.insert(0, None)
+        else:
+            inputs.append(ExternKernel.require_contiguous(ExternKernel.realize_input(bias)))
+        layout = FixedLayout(x.get_device(), x.get_dtype(), [rows.get_size()[0], num_rows])
+        result = TensorBox.create(mkldnn_ir.LinearUnary(layout, inputs, constants))
+        return lowering.view(result, [*axes, num_rows])
 
     @lowering.register_lowering(CONVOLUTION, type_promotion_kind=None)
     def convolution(

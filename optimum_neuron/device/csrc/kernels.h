@@ -147,6 +147,16 @@ inline std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, 
   return {mask.mul(input).mul_(kept == 0 ? 0.0 : 1.0 / kept), mask};
 }
 
+// The CPU counts floats only. Routers of experts count integers, as they may on other devices.
+inline Tensor histc(const Tensor& self, int64_t num_bins, const at::Scalar& min, const at::Scalar& max) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::histc", "");
+  bool integers = c10::isIntegralType(self.scalar_type(), /*includeBool=*/false);
+  torch::jit::Stack stack{integers ? self.to(at::kDouble) : self, num_bins, min, max};
+  fallback(op, &stack);
+  Tensor counts = stack[0].toTensor();
+  return integers ? counts.to(self.scalar_type()) : counts;
+}
+
 // `module.to("neuron")` may keep its Parameter objects: a device tensor can take the place of a host tensor.
 inline bool has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
   auto plain = [](const Tensor& tensor) {
@@ -171,6 +181,7 @@ inline void register_kernels(torch::Library& aten) {
   aten.impl("set_.source_Tensor", &set_tensor);
   aten.impl("record_stream", &record_stream);
   aten.impl("native_dropout", &native_dropout);
+  aten.impl("histc", &histc);
   aten.impl("_efficientzerotensor", &efficientzerotensor);
   aten.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
   auto& dispatcher = c10::Dispatcher::singleton();

@@ -6,6 +6,9 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Storage.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <array>
 #include <cstring>
 #include "queue.h"
@@ -116,7 +119,12 @@ struct NeuronAllocator final : c10::DeviceAllocator {
     std::memcpy(to, from, size_bytes);
   }
   bool initialized() override { return true; }
-  void emptyCache(c10::MempoolId_t = {0, 0}) override {} // nothing is cached
+  // Nothing is cached here, but the host's heap keeps what lay between blocks that are still in use.
+  void emptyCache(c10::MempoolId_t = {0, 0}) override {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+  }
   void recordStream(const c10::DataPtr&, c10::Stream) override {} // work is done when a call returns
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override {

@@ -97,3 +97,17 @@ def test_rounded_operands_stay_rounded():
     found = run(a.to("neuron"), b.to("neuron")).cpu().double()
     wanted = a.bfloat16().double() @ b.bfloat16().double()
     assert (found - wanted).norm() / wanted.norm() < 3e-7
+
+
+@needs_compiler
+def test_weights_in_columns_are_not_copied():
+    # The gradient of an input is a product with the weight as it lies, transposed.
+    from torch._inductor.utils import run_and_get_code
+
+    onednn.register_lowerings()
+    gradient, weight = random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)
+    compiled = torch.compile(lambda g, w: onednn.LINEAR(g, w.t(), None))
+    result, (code,) = run_and_get_code(compiled, gradient, weight)
+    assert torch.equal(result, onednn.LINEAR(gradient, weight.t(), None))
+    body = code[code.index("def call(") : code.index("def benchmark")]
+    assert "reinterpret_tensor" in body and "empty_strided" not in body
