@@ -51,6 +51,8 @@ class OperatorTime:
     """What takes longest of it."""
     time_us: float
     """Its part of the graph's time."""
+    alone_us: float
+    """What it would take alone, when nothing of it hides behind others."""
     tensor_us: float
     """Time on the tensor engine."""
     vector_us: float
@@ -94,7 +96,8 @@ def overlap_of(times: Sequence[DeviceTime]) -> float:
 
 def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
     parts = time.parts_s
-    overlapped_s = overlap * max(time.compute_s, time.transfer_s)
+    overlapping_s = max(time.compute_s, time.transfer_s)
+    own_s = time.alone_s - parts["launch"]
     unknown = bool(step.work.num_unknown)
     longest: Engine = max(_BOUND, key=lambda engine: parts[engine])
     work = step.work
@@ -109,7 +112,8 @@ def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
         source_line=step.source_line,
         engine=next((engine for engine, amount in computes.items() if amount), "dma"),
         bound="unknown" if unknown and not any(parts[engine] for engine in _BOUND) else _BOUND[longest],
-        time_us=1e6 * (overlapped_s + time.alone_s - parts["launch"]),
+        time_us=1e6 * (overlap * overlapping_s + own_s),
+        alone_us=1e6 * (overlapping_s + own_s),
         tensor_us=1e6 * parts["tensor"],
         vector_us=1e6 * parts["vector"],
         dma_us=1e6 * parts["dma"],

@@ -45,7 +45,7 @@ class MachineRates:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphProfile:
-    """One entry point of one load of a program; times and amounts are of one call."""
+    """One entry point of a program, on however many cores; times and amounts are of one call."""
 
     model: str
     """What was loaded."""
@@ -143,6 +143,8 @@ class Row:
     """How often it ran."""
     time_us: float
     """Simulated time of all of them."""
+    alone_us: float
+    """What they would take if nothing of them hid behind other operators."""
     share: float
     """Of the device time of the profile."""
     bound: Bound | str
@@ -288,6 +290,7 @@ class Profile:
             graph=graph.graph,
             num_calls=graph.num_calls,
             time_us=graph.num_calls * one.time_us,
+            alone_us=graph.num_calls * one.alone_us,
             share=graph.num_calls * one.time_us / self.device_us,
             bound=one.bound,
             flops=graph.num_calls * one.flops,
@@ -306,6 +309,7 @@ class Profile:
             graph=graph.graph,
             num_calls=graph.num_calls,
             time_us=time_us,
+            alone_us=time_us,
             share=time_us / self.device_us,
             bound=LAUNCH,
             flops=0,
@@ -343,4 +347,4 @@ def _joined(one: Row, other: Row) -> Row:
     return dataclasses.replace(longer, **sums)
 
 
-_SUMS = ("num_calls", "time_us", "share", "flops", "hbm_bytes")
+_SUMS = ("num_calls", "time_us", "alone_us", "share", "flops", "hbm_bytes")

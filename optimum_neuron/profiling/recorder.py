@@ -84,24 +84,22 @@ def record(name: str = "this process", *, task: str | None = None) -> Iterator[R
 def _profile(
     name: str, executions: Recording, task: str | None, notes: Sequence[str], assumptions: Sequence[str]
 ) -> Profile:
-    counts: dict[tuple[int, str], int] = {}
-    tracks: dict[int, Track] = {}
+    calls: dict[_Key, int] = {}
+    tracks: dict[_Key, Track] = {}
     for track, done in executions:
-        tracks[track.number] = track
-        counts[track.number, done.graph] = counts.get((track.number, done.graph), 0) + 1
+        key = _key(track, done.graph)
+        tracks.setdefault(key, track)
+        calls[key] = calls.get(key, 0) + 1
     machines = {track.instance.name: choose_machine(track.instance.name) for track in tracks.values()}
-    keys = list(counts)
-    graphs = [
-        _graph(tracks[number], graph, counts[number, graph], machines[tracks[number].instance.name], task)
-        for number, graph in keys
-    ]
-    calls = _calls(executions, keys, graphs)
+    graphs = [_graph(track, key[-1], calls[key], machines[track.instance.name], task) for key, track in tracks.items()]
+    places = {key: place for place, key in enumerate(tracks)}
+    spans = _calls(executions, [places[_key(track, done.graph)] for track, done in executions], graphs)
     return Profile(
         name=name,
         machines=tuple(_rates(machine) for machine in machines.values()),
         graphs=tuple(graphs),
-        calls=tuple(sorted(calls, key=lambda call: call.started_us)),
-        cores=tuple(_cores(tracks, calls, keys, machines)),
+        calls=tuple(sorted(spans, key=lambda call: call.started_us)),
+        cores=tuple(_cores(executions, spans, machines)),
         assumptions=(
             *assumptions,
             "work of the compiled graphs, timed as an estimate times it; each core runs one call at a time",
@@ -110,6 +108,14 @@ def _profile(
         ),
         notes=(*notes, UNCOUNTED),
     )
+
+
+_Key = tuple[int, str, str, str]
+"""What one graph of a profile is: copies of a program on several cores are one."""
+
+
+def _key(track: Track, graph: str) -> _Key:
+    return id(track.program), track.model, track.instance.name, graph
 
 
 def _graph(track: Track, graph: str, num_calls: int, machine: Machine, task: str | None) -> GraphProfile:
@@ -161,9 +167,8 @@ def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> floa
     return token_host_s(host, max(spec.shape[0] for spec in specs if spec.shape))
 
 
-def _calls(executions: Recording, keys: Sequence[tuple[int, str]], graphs: Sequence[GraphProfile]) -> list[CallProfile]:
-    index = {key: place for place, key in enumerate(keys)}
-    places = [index[track.number, done.graph] for track, done in executions]
+def _calls(executions: Recording, places: Sequence[int], graphs: Sequence[GraphProfile]) -> list[CallProfile]:
+    """Every execution on the one clock, in their order; `places` are their graphs."""
     seen = [
         RecordedCall(
             core_ids=tuple((track.instance.name, core) for core in track.core_ids),
@@ -188,15 +193,12 @@ def _calls(executions: Recording, keys: Sequence[tuple[int, str]], graphs: Seque
 
 
 def _cores(
-    tracks: Mapping[int, Track],
-    calls: Sequence[CallProfile],
-    keys: Sequence[tuple[int, str]],
-    machines: Mapping[str, Machine],
+    executions: Recording, calls: Sequence[CallProfile], machines: Mapping[str, Machine]
 ) -> Iterator[CoreProfile]:
-    for instance, core_id in sorted({(t.instance.name, core) for t in tracks.values() for core in t.core_ids}):
-        here = [t for t in tracks.values() if t.instance.name == instance and core_id in t.core_ids]
-        numbers = {track.number for track in here}
-        own = [call for call in calls if keys[call.graph][0] in numbers]
+    tracks = {track.number: track for track, _ in executions}.values()
+    for instance, core_id in sorted({(t.instance.name, core) for t in tracks for core in t.core_ids}):
+        here = [track for track in tracks if track.instance.name == instance and core_id in track.core_ids]
+        own = [call for (track, _), call in zip(executions, calls, strict=True) if track in here]
         needs = [memory_need(track.program, lnc=machines[instance].rates.num_physical) for track in here]
         yield CoreProfile(
             instance=instance,

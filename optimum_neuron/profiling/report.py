@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any
 
 from .operators import ENGINES
-from .profile import CallProfile, GraphProfile, Profile, Row
+from .profile import LAUNCH, CallProfile, GraphProfile, Profile, Row
 from .schedule import engine_lanes, windows
 
 MAX_ROWS = 200
@@ -108,8 +108,9 @@ _INSIDE = (
     "transfers come early where they hide behind earlier products. Drag to zoom, double-click to see all."
 )
 _ROOFLINE = (
-    "Operations for each byte read from HBM against operations per second, of the rows of the table below; areas show "
-    "shares of the device time. What lies under a slope waits for data, what lies under the flat roof computes."
+    "Operations for each byte read from HBM against operations per second, of the rows of the table below, each as if "
+    "it ran alone; areas show shares of the device time. What lies under a slope waits for data, what lies under the "
+    "flat roof computes."
 )
 _MEMORY = "What the programs that ran need of each core, of its share of the HBM."
 
@@ -132,7 +133,7 @@ def _head(profile: Profile) -> str:
         ("device time", _time(profile.device_us), f"{len(profile.calls)} calls of {len(profile.graphs)} graphs"),
         ("device and host path", _time(profile.total_us), f"80 % interval {_time(low)} to {_time(high)}"),
         ("between calls", _time(profile.host_between_us), "this host, measured"),
-        ("most time", f"{longest.share:.0%}", f"{longest.operator}, bound by {longest.bound}"),
+        ("most time", f"{longest.share:.0%}", _in_words(longest)),
     )
     cards = "".join(
         f'<div class="card"><div class="what">{html.escape(what)}</div><div class="value">{html.escape(value)}</div>'
@@ -144,6 +145,12 @@ def _head(profile: Profile) -> str:
         f"<h1>{html.escape(profile.name)}</h1>"
         f'<div class="cards">{cards}</div>{_bound_bar(rows)}</header>'
     )
+
+
+def _in_words(row: Row) -> str:
+    if row.operator == LAUNCH:
+        return f"launches of {row.graph}"
+    return f"{row.operator} in {row.graph}, bound by {row.bound}"
 
 
 def _bound_bar(rows: Sequence[Row]) -> str:
@@ -326,7 +333,7 @@ def _point(row: Row) -> list[Any]:
         row.module_path,
         row.graph,
         row.flops / row.hbm_bytes if row.hbm_bytes else None,
-        row.flops / row.time_us * 1e6,
+        row.flops / row.alone_us * 1e6,
         row.share,
         BOUNDS.index(row.bound),
     ]

@@ -44,6 +44,7 @@ def operator(tensor, dma, vector, *, overlap, reads=0.0, link=0.0):
         engine="tensor",
         bound="compute",
         time_us=overlap * max(tensor, dma) + reads + vector + link,
+        alone_us=max(tensor, dma) + reads + vector + link,
         tensor_us=tensor,
         vector_us=vector,
         dma_us=dma + reads,
