@@ -2,8 +2,8 @@
 
 Collectives of device tensors reach gloo through the dispatcher (csrc/fallback.h: `register_collectives`), so the
 backend is gloo itself, registered for both kinds of tensors. What is missing is added here: groups of collectives that
-are waited for together (`_coalescing_manager`), options that can be copied, which DeviceMesh does, and a backend for
-host tensors where a group was made for the device alone.
+are waited for together (`_coalescing_manager`), options that can be copied, which DeviceMesh does, results in one flat
+tensor, which accelerate gathers into, and a backend for host tensors where a group was made for the device alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def install() -> None:
     dist.Backend.register_backend("neuron", _make_gloo, devices=["neuron", "cpu"])
     dist.ProcessGroupGloo._Options.__deepcopy__ = _copy_options
     _add_host_backend(dist.distributed_c10d.BackendConfig)
+    _add_flat_results(dist.ProcessGroup)
     _add_coalescing(dist.ProcessGroup)
 
 
@@ -55,6 +56,19 @@ def _copy_options(self: Any, memo: dict[int, Any]) -> Any:
     options = type(self)()
     options._devices, options._threads, options._timeout = self._devices, self._threads, self._timeout
     return options
+
+
+def _add_flat_results(group_type: Any) -> None:
+    """Let tensors be gathered into one of any shape with as many elements, as NCCL does; gloo compares shapes."""
+    gather = group_type.all_gather_single
+
+    @functools.wraps(gather)
+    def all_gather_single(self: Any, output: Any, part: Any, *args: Any, **kwargs: Any) -> Any:
+        if output.device.type == "neuron" and part.ndim and output.shape[1:] != part.shape[1:]:
+            output = output.view(-1, *part.shape[1:])
+        return gather(self, output, part, *args, **kwargs)
+
+    group_type.all_gather_single = all_gather_single
 
 
 def _add_coalescing(group_type: Any) -> None:

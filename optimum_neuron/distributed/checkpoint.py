@@ -1,22 +1,18 @@
-"""Optimizer states in shards (torch.distributed.checkpoint), and whole weights for a model that is in parts.
+"""Optimizer states and master weights in shards (torch.distributed.checkpoint).
 
-Each process writes what it has into `optimizer/` of a checkpoint, under the names of the parameters, so another number
-of cores, or one, reads it back; so are float32 master weights in `master_weights/`. Weights are always saved whole
-beside them (`save_pretrained`).
+Each process writes what it has into `optimizer/` and `master_weights/` of a checkpoint, under the names of the
+parameters, so another number of cores, or one, reads it back. Weights are saved whole beside them (`whole.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
-import dataclasses
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from ..errors import ModelError, refusal
 
@@ -125,114 +121,3 @@ def _as_torch_expects(
         # Loading makes new groups.
         loaded = iter(optimizer.param_groups)
         optimizer.param_groups = [next(loaded) if group["params"] else group for group in groups]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WholeModel:
-    """What a model was before its parameters were split."""
-
-    empty: Any
-    """A copy with parameters on meta: it knows what is written to a checkpoint, and how."""
-    tensors: Mapping[str, torch.Tensor]
-    """What a checkpoint has, by its names: of an adapter, only that."""
-    names: Mapping[str, str]
-    """From names of checkpoints to those of the model's state."""
-
-    @classmethod
-    def of(cls, model: Any) -> WholeModel:
-        """Look at a model, with or without an adapter of PEFT; no memory is taken."""
-        memo: dict[int, Any] = {id(buffer): torch.empty_like(buffer, device="meta") for buffer in model.buffers()}
-        for parameter in model.parameters():
-            like = torch.empty_like(parameter, device="meta")
-            memo[id(parameter)] = torch.nn.Parameter(like, requires_grad=parameter.requires_grad)
-        empty = copy.deepcopy(model, memo)
-        state = empty.state_dict()
-        if not hasattr(empty, "peft_config"):
-            return cls(empty=empty, tensors=state, names={name: name for name in state})
-        from peft import get_peft_model_state_dict
-
-        own = {id(tensor): name for name, tensor in state.items()}
-        saved = get_peft_model_state_dict(empty, state_dict=dict(state))
-        return cls(empty=empty, tensors=saved, names={name: own[id(tensor)] for name, tensor in saved.items()})
-
-    def gather(self, model: Any, group: dist.ProcessGroup | None = None) -> dict[str, torch.Tensor]:
-        """The weights that a checkpoint has, whole, on the host, in their own dtypes; every process calls it.
-
-        Args:
-            model: in parts, under the names that it had.
-            group: the stages of a pipeline, where there is one.
-
-        Returns:
-            Tensors by the names of the model's state.
-        """
-        state = model.state_dict(keep_vars=True)
-        owners: list[Any] = [set(state)]
-        if group is not None:
-            owners = [None] * group.size()
-            dist.all_gather_object(owners, set(state), group=group)
-        found: dict[str, torch.Tensor] = {}
-        tied: dict[int, torch.Tensor] = {}
-        for name, like in self.tensors.items():
-            tensor = state.get(self.names[name])
-            whole = None if tensor is None else tied.get(id(tensor))
-            if whole is None:
-                (owner, *_) = [rank for rank, theirs in enumerate(owners) if self.names[name] in theirs]
-                whole = _gathered(tensor, like, owner, group)
-            tied[id(tensor)] = found[self.names[name]] = whole
-        return found
-
-
-def _gathered(
-    tensor: torch.Tensor | None, like: torch.Tensor, owner: int, group: dist.ProcessGroup | None
-) -> torch.Tensor:
-    from torch.distributed.tensor import DTensor
-
-    tensor = tensor.detach() if tensor is not None else None
-    tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    whole = torch.empty(like.shape, dtype=like.dtype) if tensor is None else tensor.to("cpu", like.dtype).contiguous()
-    if group is not None:
-        dist.broadcast(whole, src=dist.get_global_rank(group, owner), group=group)
-    return whole
-
-
-def load_weights(model: Any, whole: WholeModel, folder: str | Path) -> None:
-    """Give a model of DTensors, or a stage, its part of the weights in a folder; every process calls it.
-
-    Raises:
-        ModelError: they are another model's.
-    """
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-
-    found = read_weights(folder)
-    _require_weights_of(whole, found, folder, type(model).__name__)
-    own = set(model.state_dict())
-    weights = {whole.names[name]: tensor for name, tensor in found.items() if whole.names[name] in own}
-    set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True, strict=False))
-
-
-def _require_weights_of(whole: WholeModel, weights: Mapping[str, torch.Tensor], folder: str | Path, model: str) -> None:
-    found, wanted = {name: tuple(tensor.shape) for name, tensor in weights.items()}, whole.tensors
-    unknown = [name for name in found if name not in wanted]
-    other = [name for name in found if name in wanted and found[name] != tuple(wanted[name].shape)]
-    if found and not unknown and not other:
-        return
-    raise ModelError(
-        refusal(
-            asked=f"weights of {folder}",
-            found=f"those of another model: {len(unknown)} unknown names, {len(other)} of another shape, first "
-            f"{(unknown + other + ['no weights at all'])[0]}",
-            why=f"a {model} of this configuration is trained",
-            do="pass the model that the checkpoint was made of, or a fresh output_dir",
-        )
-    )
-
-
-def read_weights(folder: str | Path) -> Mapping[str, torch.Tensor]:
-    """The tensors of a folder's safetensors files, on the host: of a model, or of an adapter."""
-    from safetensors.torch import load_file
-
-    return {
-        name: tensor
-        for path in sorted([*Path(folder).glob("model*.safetensors"), *Path(folder).glob("adapter_model.safetensors")])
-        for name, tensor in load_file(path).items()
-    }

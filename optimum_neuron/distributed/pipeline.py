@@ -22,6 +22,9 @@ from ..errors import ConfigError, refusal
 _PARTS = {"embed_tokens", "layers", "norm"}
 """Children of a base model that transformers' `base_model_pp_plan` names, for decoders of one stack."""
 
+IGNORED = -100
+"""Label that losses leave out (torch, `CrossEntropyLoss`)."""
+
 Loss = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
 """Of logits, labels and the number of labels of the whole batch."""
 
@@ -140,12 +143,12 @@ class Pipeline:
         stage: of this process.
         mesh: of one dimension, the stages in order.
         loss: computed by the last stage.
-        num_microbatches: `pipeline_parallel_num_microbatches`.
+        num_microbatches: parts of a training batch; those of an evaluation are as many as there are stages.
     """
 
     def __init__(self, stage: Stage, mesh: DeviceMesh, *, loss: Loss, num_microbatches: int) -> None:
-        self.stage, self._mesh, self._loss, self._asked = stage, mesh, loss, num_microbatches
-        self._schedules: dict[tuple[tuple[int, ...], int], Schedule1F1B] = {}
+        self.stage, self._mesh, self._loss, self._num_parts = stage, mesh, loss, num_microbatches
+        self._schedules: dict[tuple[Any, ...], Schedule1F1B] = {}
         self._num_items: Any = None
         self._device = torch.device("neuron", torch.neuron.current_device())
         self._last = dist.get_global_rank(mesh.get_group(), mesh.size() - 1)
@@ -160,15 +163,18 @@ class Pipeline:
         _, loss = self._run("step", inputs, num_items)
         return loss
 
-    def evaluate(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and loss of a batch, on every stage."""
+    def evaluate(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits and loss of a batch, on every stage; no loss where there are no labels."""
         logits, loss = self._run("eval", inputs, num_items)
-        shape = torch.zeros(3, dtype=torch.int64) if logits is None else torch.tensor(logits.shape)
-        dist.broadcast(shape, src=self._last, group=self.group)
+        facts = [None if logits is None else (tuple(logits.shape), logits.dtype)]
+        dist.broadcast_object_list(facts, src=self._last, group=self.group)
         if logits is None:
-            logits = torch.empty(shape.tolist(), dtype=self.stage.model.dtype, device=self._device)
-        dist.broadcast(logits.contiguous(), src=self._last, group=self.group)
-        return logits, loss
+            assert facts[0] is not None
+            shape, dtype = facts[0]
+            logits = torch.empty(shape, dtype=dtype, device=self._device)
+        logits = logits.contiguous()
+        dist.broadcast(logits, src=self._last, group=self.group)
+        return logits[: len(inputs["input_ids"])], loss if "labels" in inputs else None
 
     def clip(self, max_norm: float) -> torch.Tensor:
         """Clip gradients by their norm over all stages, and return it."""
@@ -188,26 +194,49 @@ class Pipeline:
         return norm
 
     def _run(self, what: str, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[Any, torch.Tensor]:
-        inputs = dict(inputs)
-        tokens, labels = inputs.pop("input_ids"), inputs.pop("labels")
-        schedule, self._num_items = self._schedule(tuple(tokens.shape), what == "step"), num_items
+        num_parts = self._num_parts if what == "step" else self._mesh.size()
+        rows = padded(inputs, multiple=num_parts)
+        tokens, labels = rows.pop("input_ids"), rows.pop("labels", None)
+        self._num_items = num_items
         losses: list[torch.Tensor] = []
         first = (tokens,) if self.stage.is_first else ()
-        target = {"target": labels, "losses": losses} if self.stage.is_last else {}
-        logits = getattr(schedule, what)(*first, **target, **inputs)
+        target = {"target": labels, "losses": losses} if self.stage.is_last and labels is not None else {}
+        schedule = self._schedule(what, tuple(tokens.shape), num_parts, has_labels=labels is not None)
+        logits = getattr(schedule, what)(*first, **target, **rows)
         loss = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
         dist.broadcast(loss, src=self._last, group=self.group)
         return logits, loss
 
-    def _schedule(self, shape: tuple[int, ...], trains: bool) -> Schedule1F1B:
+    def _schedule(self, what: str, shape: tuple[int, ...], num_parts: int, *, has_labels: bool) -> Schedule1F1B:
         """The schedule for batches of a shape; what stages send each other has its shape fixed."""
-        index, num_stages = self._mesh.get_local_rank(), self._mesh.size()
-        parts = num_microbatches(self._asked, batch_size=shape[0], num_stages=num_stages).value
-        key = (*shape, int(trains)), parts
+        key = (what, shape, num_parts, has_labels)
         if key not in self._schedules:
+            index, num_stages = self._mesh.get_local_rank(), self._mesh.size()
             stage = PipelineStage(self.stage, index, num_stages, self._device, group=self.group)
-            self._schedules[key] = Schedule1F1B(stage, parts, loss_fn=self._part_loss, scale_grads=False)
+            loss = self._part_loss if has_labels else None
+            self._schedules[key] = Schedule1F1B(stage, num_parts, loss_fn=loss, scale_grads=False)
         return self._schedules[key]
 
     def _part_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return self._loss(logits, labels, self._num_items)
+
+
+def padded(inputs: Mapping[str, Any], *, multiple: int) -> dict[str, Any]:
+    """A batch with its last row repeated up to a multiple of rows; repeated rows have no labels.
+
+    Args:
+        inputs: tensors of as many rows as `input_ids`, and others.
+        multiple: of rows.
+    """
+    num_rows = len(inputs["input_ids"])
+    missing = -num_rows % multiple
+    if not missing:
+        return dict(inputs)
+
+    def longer(name: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.ndim == 0 or len(value) != num_rows:
+            return value
+        more = value[-1:].expand(missing, *value.shape[1:])
+        return torch.cat([value, torch.full_like(more, IGNORED) if name == "labels" else more])
+
+    return {name: longer(name, value) for name, value in inputs.items()}

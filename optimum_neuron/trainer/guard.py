@@ -77,7 +77,18 @@ def find_culprit(model: torch.nn.Module, forward: Callable[[], object]) -> Culpr
     return found[0] if found else None
 
 
-def loss_error(model: torch.nn.Module, forward: Callable[[], object], *, step: int, labels: Any) -> NumericsError:
+def _own(found: Any) -> Any:
+    return found
+
+
+def loss_error(
+    model: torch.nn.Module,
+    forward: Callable[[], object],
+    *,
+    step: int,
+    labels: Any,
+    first: Callable[[Any], Any] = _own,
+) -> NumericsError:
     """The error for a loss that is not finite.
 
     Args:
@@ -85,12 +96,13 @@ def loss_error(model: torch.nn.Module, forward: Callable[[], object], *, step: i
         forward: computes the loss once more.
         step: number of the training step.
         labels: of the batch, if it has some.
+        first: of what each stage of a pipeline found, the first that is something; as it is where there are none.
     """
     if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not bool((labels != -100).any()):
         found, do = "every label of the batch is -100", "leave such examples out: a loss has nothing to average"
     else:
-        weights = [name for name, parameter in model.named_parameters() if not is_finite(parameter)]
-        culprit = find_culprit(model, forward)
+        weights = first([name for name, parameter in model.named_parameters() if not is_finite(parameter)])
+        culprit = first(find_culprit(model, forward))
         found = f"first in {culprit}" if culprit is not None else "only the loss is not, every module's result is"
         do = "lower the learning rate, pass max_grad_norm, or compute in a wider dtype"
         if weights:
@@ -106,15 +118,18 @@ def loss_error(model: torch.nn.Module, forward: Callable[[], object], *, step: i
     )
 
 
-def gradient_error(model: torch.nn.Module, backward: Callable[[], object], *, step: int) -> NumericsError:
+def gradient_error(
+    model: torch.nn.Module, backward: Callable[[], object], *, step: int, first: Callable[[Any], Any] = _own
+) -> NumericsError:
     """The error for gradients that are not finite although the loss was.
 
     Args:
         model: the model, not compiled.
         backward: computes the gradients of the step once more; clipping has spread the first of them over all.
         step: number of the training step.
+        first: as in `loss_error`.
     """
-    names = _first_gradients(model, backward)
+    names = first(_first_gradients(model, backward))
     found = f"first in {names[0]}, then in {len(names) - 1} others" if names else "their norm overflows"
     return NumericsError(
         refusal(

@@ -217,21 +217,22 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
     def _loss_error(self, model: Any, inputs: Any, num_items_in_batch: Any, step: int) -> Exception:
         plain = self._unwrapped(model)
         labels = inputs.get("labels") if isinstance(inputs, Mapping) else None
-        return loss_error(plain, lambda: self._loss(plain, inputs, num_items_in_batch), step=step, labels=labels)
+        return loss_error(
+            plain,
+            lambda: self._once_more(plain, inputs, num_items_in_batch),
+            step=step,
+            labels=labels,
+            first=self._first_of_stages,
+        )
 
     def _gradient_error(self, model: Any, batches: list[tuple[Any, Any]]) -> Exception:
         plain = self._unwrapped(model)
 
         def backward() -> None:
             for inputs, num_items_in_batch in batches:
-                self._loss(plain, inputs, num_items_in_batch).backward()
+                self._once_more(plain, inputs, num_items_in_batch, backward=True)
 
-        return gradient_error(plain, backward, step=self.state.global_step + 1)
-
-    def _loss(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
-        """The loss of a batch once more, for the search of what went wrong."""
-        with self.compute_loss_context_manager():
-            return self.compute_loss(model, self._prepare_inputs(inputs), num_items_in_batch=num_items_in_batch)
+        return gradient_error(plain, backward, step=self.state.global_step + 1, first=self._first_of_stages)
 
     def _unwrapped(self, model: Any) -> Any:
         return self.accelerator.unwrap_model(model, keep_torch_compile=False)

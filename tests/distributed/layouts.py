@@ -34,9 +34,25 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+OTHERS: dict[str, dict[str, Any]] = {
+    "gemma2": dict(head_dim=8, sliding_window=8, attn_implementation="eager"),
+    "phi3": dict(pad_token_id=0),
+    "qwen3": dict(head_dim=8),
+    "qwen3_moe": dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32),
+}
+"""Decoders of other families, by the first part of a case's name, with what their configurations need."""
+
+
 def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
     """A model without dropout, and examples of different lengths."""
-    from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        BertConfig,
+        BertForSequenceClassification,
+        LlamaConfig,
+        LlamaForCausalLM,
+    )
 
     torch.manual_seed(0)
     ids = torch.randint(0, SIZES["vocab_size"], (256, 16))
@@ -45,11 +61,15 @@ def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
         return BertForSequenceClassification(BertConfig(**SIZES, **plain, num_labels=3)), [
             {"input_ids": row, "labels": row[0] % 3} for row in ids
         ]
-    config = LlamaConfig(**SIZES, num_key_value_heads=2, tie_word_embeddings=name.startswith("tied"))
+    family = name.partition("-")[0]
+    common = dict(**SIZES, num_key_value_heads=2, tie_word_embeddings=family == "tied")
+    if family in OTHERS:
+        config = AutoConfig.for_model(family, **common, **OTHERS[family])
+        model = AutoModelForCausalLM.from_config(config)
+    else:
+        model = LlamaForCausalLM(LlamaConfig(**common))
     labels = [row.where(torch.arange(16) > i % 5, -100) for i, row in enumerate(ids)]
-    return LlamaForCausalLM(config), [
-        {"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)
-    ]
+    return model, [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
 
 
 ADAPTERS: dict[str, dict[str, Any]] = {
@@ -77,7 +97,7 @@ def model_of(case: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
     return model, rows
 
 
-def trainer_of(case: str, folder: Path, num_steps: int, **changes: Any) -> Any:
+def trainer_of(case: str, folder: Path, num_steps: int, *, made: Any = None, **changes: Any) -> Any:
     """A trainer of one case: a layout, after what is trained and a dash where that is not a Llama in float32."""
     from accelerate.state import AcceleratorState
     from transformers import Trainer, TrainingArguments
@@ -90,7 +110,7 @@ def trainer_of(case: str, folder: Path, num_steps: int, **changes: Any) -> Any:
     world_size = int(os.environ.get("WORLD_SIZE", "0"))
     layout = dict(CASES[case.rpartition("-")[2]]) if world_size else {}
     together = layout.get("tensor_parallel_size", 1) * layout.get("pipeline_parallel_size", 1)
-    model, rows = model_of(case)
+    model, rows = (made or model_of)(case)
     options: dict[str, Any] = dict(
         output_dir=str(folder / case),
         max_steps=num_steps,
@@ -128,6 +148,32 @@ def resumed(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
     return {"whole": losses(trainer), "resumed": losses(again), "checkpoint": str(checkpoint), "evaluation": evaluation}
 
 
+def measured(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
+    """What evaluate and predict tell of rows that are no multiple of a batch, by metrics of one's own."""
+
+    def metrics(prediction: Any) -> dict[str, float]:
+        right = prediction.predictions.argmax(-1) == prediction.label_ids
+        return {
+            "rows": len(prediction.label_ids),
+            "right": int(right.sum()),
+            "logits": float(prediction.predictions.sum()),
+        }
+
+    trainer = trainer_of(case, folder, num_steps, per_device_eval_batch_size=4)
+    trainer.compute_metrics = metrics
+    rows = model_and_rows(case)[1][:13]
+    prediction = trainer.predict(rows)
+    unlabelled = trainer.predict([{"input_ids": row["input_ids"]} for row in rows])
+    return {
+        "evaluate": trainer.evaluate(rows),
+        "predict": prediction.metrics,
+        "shapes": [
+            list(value.shape) for value in (prediction.predictions, prediction.label_ids, unlabelled.predictions)
+        ],
+        "first": prediction.predictions[:, 0, 0].tolist() if prediction.predictions.ndim == 3 else [],
+    }
+
+
 def moved(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
     """Losses of a run, and of one with another layout (behind ">") that goes on from what it saved."""
     case, _, other = case.partition(">")
@@ -150,6 +196,23 @@ def disagreeing(case: str, folder: Path, num_steps: int) -> str:
     return "nothing"
 
 
+def poisoned(case: str, folder: Path, num_steps: int) -> str:
+    """What each process is told where a weight of the last layer is no number."""
+    from optimum_neuron.errors import NumericsError
+
+    def poison(name: str) -> tuple[Any, Any]:
+        model, rows = model_and_rows(name)
+        model.model.layers[-1].mlp.down_proj.weight.data[0, 0] = float("inf")
+        return model, rows
+
+    trainer = trainer_of(case, folder, num_steps, made=poison)
+    try:
+        trainer.train()
+    except NumericsError as problem:
+        return str(problem)
+    return "nothing"
+
+
 def dying(case: str, folder: Path, num_steps: int) -> None:
     """The last process fails in its second step."""
     from transformers import TrainerCallback
@@ -164,7 +227,14 @@ def dying(case: str, folder: Path, num_steps: int) -> None:
     trainer.train()
 
 
-KINDS: dict[str, Any] = {"resumed": resumed, "moved": moved, "disagreeing": disagreeing, "dying": dying}
+KINDS: dict[str, Any] = {
+    "resumed": resumed,
+    "moved": moved,
+    "measured": measured,
+    "poisoned": poisoned,
+    "disagreeing": disagreeing,
+    "dying": dying,
+}
 """What is done with a layout other than training it, by the first part of a case's name."""
 
 

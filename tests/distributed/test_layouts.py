@@ -25,6 +25,7 @@ NARROW_TOLERANCE = 2e-3
 TWO = (
     *("dp", "zero_1", "fsdp", "tp", "tied-tp", "bert-tp", "pp", "sp", "bert-sp"),
     *("lora-tp", "lora-sp", "lora-pp", "lora-zero_1", "lora-fsdp", "saved-tp", "dora-zero_1", "dora-pp"),
+    *("qwen3-sp", "gemma2-sp", "phi3-tp", "qwen3_moe-tp"),
     *("bfloat16-dp", "bfloat16-zero_1", "bfloat16-fsdp", "bfloat16-tp", "bfloat16-pp"),
 )
 """Cases of two processes."""
@@ -33,14 +34,21 @@ FOUR = (
     *("lora-tp_pp", "bfloat16-tp_pp", "bfloat16-sp_zero_1"),
 )
 """Of four: two that share layers or are stages, twice."""
-REFERENCES = ("tp", "tied-tp", "bert-tp", "lora-tp", "saved-tp", "dora-tp", "bfloat16-tp")
+REFERENCES = (
+    *("tp", "tied-tp", "bert-tp", "lora-tp", "saved-tp", "dora-tp", "bfloat16-tp"),
+    *("qwen3-tp", "gemma2-tp", "phi3-tp", "qwen3_moe-tp"),
+)
 """On one core, by the kind of model; the layout is left out."""
 SAVED = ("tp", "zero_1", "pp")
 """Cases whose checkpoints are looked at."""
-RESUMED = (*SAVED, "tied-tp", "lora-pp", "bfloat16-tp", "bfloat16-dp")
+RESUMED = (*SAVED, "tied-tp", "qwen3_moe-tp", "lora-pp", "bfloat16-tp", "bfloat16-dp")
 """Cases that go on from their checkpoints."""
 MOVED = ("tp>pp", "sp>zero_1", "lora-pp>tp", "bfloat16-tp>zero_1", "bfloat16-fsdp>pp")
 """Cases that go on from checkpoints of another layout."""
+MEASURED = ("dp", "zero_1", "tp", "bert-tp", "sp", "pp")
+"""Cases that evaluate with metrics."""
+POISONED = ("tp", "pp")
+"""Cases that meet a weight that is no number."""
 
 
 def launch(folder: Path, num_processes: int, *arguments: str, module: str = "tests.distributed.layouts") -> Any:
@@ -67,18 +75,20 @@ def run_cases(folder: Path, num_processes: int, num_steps: int, cases: tuple[str
 
 @pytest.fixture(scope="module")
 def reference(built, tmp_path_factory):
-    return run_cases(tmp_path_factory.mktemp("one"), 0, NUM_STEPS, REFERENCES)
+    more = ("measured-tp", "measured-bert-tp")
+    return run_cases(tmp_path_factory.mktemp("one"), 0, NUM_STEPS, (*REFERENCES, *more))
 
 
 @pytest.fixture(scope="module")
 def two(built, tmp_path_factory):
-    more = (*(f"resumed-{case}" for case in RESUMED), *(f"moved-{case}" for case in MOVED), "disagreeing-zero_1")
-    return run_cases(tmp_path_factory.mktemp("two"), 2, NUM_STEPS, (*TWO, *more))
+    kinds = {"resumed": RESUMED, "moved": MOVED, "measured": MEASURED, "poisoned": POISONED}
+    more = [f"{kind}-{case}" for kind, cases in kinds.items() for case in cases]
+    return run_cases(tmp_path_factory.mktemp("two"), 2, NUM_STEPS, (*TWO, *more, "disagreeing-zero_1"))
 
 
 @pytest.fixture(scope="module")
 def four(built, tmp_path_factory):
-    return run_cases(tmp_path_factory.mktemp("four"), 4, NUM_STEPS, FOUR)
+    return run_cases(tmp_path_factory.mktemp("four"), 4, NUM_STEPS, (*FOUR, "measured-tp"))
 
 
 def expected(reference, case):
@@ -123,6 +133,31 @@ def test_a_checkpoint_is_a_plain_folder_that_a_run_goes_on_from(two, case):
     assert not Path(found["checkpoint"], "optimizer.pt").exists()
     assert Path(found["checkpoint"], "optimizer", ".metadata").is_file()
     assert model.dtype.is_floating_point
+
+
+def require_same_results(found, theirs, *, same_loss):
+    """Rows count once, whatever the layout; losses of several batches at once are averaged in another way."""
+    assert found["shapes"] == theirs["shapes"]
+    assert found["first"] == pytest.approx(theirs["first"], abs=1e-5)
+    for name in ("rows", "right", "logits", *(["loss"] if same_loss else [])):
+        assert found["evaluate"][f"eval_{name}"] == pytest.approx(theirs["evaluate"][f"eval_{name}"], abs=1e-4)
+        assert found["predict"][f"test_{name}"] == pytest.approx(theirs["predict"][f"test_{name}"], abs=1e-4)
+
+
+@pytest.mark.parametrize("case", MEASURED)
+def test_metrics_and_predictions(two, reference, case):
+    theirs = reference["measured-bert-tp" if case.startswith("bert") else "measured-tp"]
+    require_same_results(two[f"measured-{case}"], theirs, same_loss=case not in ("dp", "zero_1"))
+
+
+def test_metrics_of_copies_of_layers_in_parts(four, reference):
+    require_same_results(four["measured-tp"], reference["measured-tp"], same_loss=False)
+
+
+@pytest.mark.parametrize("case", POISONED)
+def test_a_number_that_is_not_finite_is_found(two, case):
+    told = two[f"poisoned-{case}"]
+    assert "the loss of training step 1" in told and "first in model.layers.1.mlp.down_proj" in told
 
 
 def test_an_adapter_of_stages_is_loaded_by_plain_peft(two):
