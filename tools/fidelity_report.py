@@ -80,9 +80,9 @@ For version 2 of the constants about a hundred variants of structure and fit wer
 were kept, each for a reason outside of this table: from SDK 2.19 on Transformers NeuronX has a fused attention kernel;
 before it, compilers refused graphs with too many instructions, and `-O1`, the way out, made a model 1.5 times slower;
 and the next weights of a model of one forward are fetched while it computes. The first two lowered the blind error of
-the time to first token from 15.4 to 9.9 % together, and to 14.6 and 11.5 % each alone. No document says from
-what size on a prompt is large; chosen without the family that is predicted, too, it leaves 10.3 %, and 72 instead of
-81 % of the values within 25 %. Four constants that did not pay were dropped. What did not help every class, and was not kept: rates
+the time to first token from 15.4 to 9.9 % together, and to 14.6 and 11.5 % each alone. No document says from what size
+on a prompt is large; chosen without the family that is predicted, too, it leaves 10.3 %, and 72 instead of 81 % of the
+values within 25 %. Four constants that did not pay were dropped. What did not help every class, and was not kept: rates
 of each chip's links in the all-reduce, another rate of compute for Inferentia2, other losses and weights in the fit.
 
 """
