@@ -20,6 +20,7 @@ from ..runtime.copies import Copies
 from ..runtime.executor import Executor
 from ..runtime.loaded import LoadedProgram
 from ..weights import bind_weights
+from .checks import require_host
 from .weights import Weights, open_weights
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ class CompiledModel:
         self.loaded: LoadedProgram = prepared.loaded
         self.copies = Copies([prepared.loaded])
         self._saved_in = prepared.source.folder.resolve() if is_export(prepared.source.folder) else None
+
+    def __repr__(self) -> str:
+        config = self.neuron_config
+        shapes = [f"{axis}={size}" for axis, size in getattr(self, "input_static_shapes", {}).items()]
+        facts = [self.prepared.source.name, config.task, *shapes, f"simulated {config.target}"]
+        return f"{type(self).__name__}({', '.join(facts)})"
 
     def save_pretrained(self, save_directory: str | Path, push_to_hub: bool = False, **kwargs: Any) -> None:
         """Write an exported folder, which `from_pretrained` and the command line read."""
@@ -124,8 +131,8 @@ class CompiledModel:
             ConfigError: the instance is unknown, or a size is not possible.
         """
         from ..simulator.decoders import DecoderRequest
-        from ..simulator.entry import program_estimate
         from ..simulator.machine import choose_machine
+        from ..simulator.programs import program_estimate
 
         check_known(request, _ESTIMATE_OPTIONS, what="the estimate of a compiled model")
         machine = choose_machine(instance or self.neuron_config.instance_type, price=price)
@@ -177,5 +184,10 @@ class CompiledModel:
         return False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`."""
+        """Run `forward`.
+
+        Raises:
+            ShapeError: an input is not on the CPU.
+        """
+        require_host(args, kwargs)
         return self.forward(*args, **kwargs)  # type: ignore[attr-defined]

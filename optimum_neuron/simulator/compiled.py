@@ -10,6 +10,7 @@ import re
 
 from ..compiler.ir import Program
 from ..core import AutoCast, Choice
+from ..errors import ConfigError, refusal
 from .decoders import DecoderRequest
 from .serving import ServingPlan
 from .stacks import STACKS
@@ -34,8 +35,17 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
         step, prompt = buckets["decode"][max(buckets["decode"])], read
     else:
         longest = max(buckets["decode"])
-        length = min(request.sequence_length or longest, longest)
-        output = min(request.output_length or max(length // 2, 1), length - 1)
+        length = request.sequence_length or longest
+        output = request.output_length or max(length // 2, 1)
+        if not output < length <= longest:
+            raise ConfigError(
+                refusal(
+                    asked=f"sequence_length={length}, output_length={output}",
+                    found=f"a model that was compiled for {longest} tokens",
+                    why="prompt and answer share the tokens that it was compiled for",
+                    do=f"pass a sequence_length of at most {longest}, and an output_length below it",
+                )
+            )
         prompt = length - output
         encode, first = None, buckets["prefill"][_smallest(buckets["prefill"], prompt)]
         step = buckets["decode"][_smallest(buckets["decode"], prompt + output // 2 + 1)]

@@ -6,6 +6,7 @@ decoder_estimate(sizes, request, machine, name="llama")
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from ..compiler.memory import MICROCODE_BYTES
 from ..core import AutoCast, Choice
@@ -13,7 +14,7 @@ from ..errors import ConfigError, DeviceMemoryError, refusal
 from ..hardware import legal_core_counts
 from .bands import band_of
 from .constants import Band
-from .machine import Machine, choose_copies, choose_cores, positive
+from .machine import Machine, choose_copies, choose_cores, needed, positive
 from .quantity import Estimate, Quantity
 from .serving import ServingPlan, plan_serving, serving_times
 from .stacks import DEFAULT_SDK, Stack, choose_stack
@@ -136,8 +137,9 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
 
     num_cores = choose_cores(machine, request.tensor_parallel_size, fits)
     if not fits(num_cores.value):
-        counts = [n for n in legal_core_counts(machine.instance.value).counts if fits(n)]
-        raise _does_not_fit(name, machine, num_cores.value, memory_on(num_cores.value), counts)
+        raise _does_not_fit(
+            name, machine, num_cores.value, memory_on(num_cores.value), fits, batch_size=request.batch_size
+        )
     plan = plan_serving(
         sizes,
         stack.value,
@@ -206,8 +208,8 @@ def serving_estimate(
         "tokens_per_s": Quantity.of(tokens, band("tokens_per_s"), limits["decode"]),
         "hbm_bytes_per_core": Quantity.of(sum(memory.values()), band("hbm_bytes_per_core"), _largest(memory)),
         "hbm_bytes_per_step": Quantity.of(decode.hbm_bytes, band("hbm_bytes_per_step"), _read(decode)),
-        "mfu": Quantity.of(begin_flops / begin_s / rates.peak_flops_per_s, band("mfu"), limits["prefill"]),
-        "mbu": Quantity.of(
+        "mfu": Quantity.share(begin_flops / begin_s / rates.peak_flops_per_s, band("mfu"), limits["prefill"]),
+        "mbu": Quantity.share(
             decode.hbm_bytes / times.decode.total_s / rates.hbm_bytes_per_s, band("mbu"), limits["decode"]
         ),
     }
@@ -280,24 +282,46 @@ def _notes(sizes: DecoderSizes, machine: Machine, sequence_length: int) -> tuple
     return tuple(notes)
 
 
+def _rows_that_fit(memory: dict[str, int], machine: Machine, batch_size: int) -> int:
+    """Rows whose cache fits beside everything else."""
+    free = machine.hbm_bytes_per_core - sum(memory.values()) + memory["kv_cache"]
+    return free * batch_size // memory["kv_cache"] if batch_size > 1 and memory["kv_cache"] else 0
+
+
 def _does_not_fit(
-    name: str, machine: Machine, num_cores: int, memory: dict[str, int], counts: list[int]
+    name: str,
+    machine: Machine,
+    num_cores: int,
+    memory: dict[str, int],
+    fits: Callable[[int], bool],
+    *,
+    batch_size: int,
 ) -> DeviceMemoryError:
-    instance, available = machine.instance.value, machine.hbm_bytes_per_core
-    total = sum(memory.values())
-    table = "\n".join(f"  {what:<9} {size / 2**30:9.3f} GiB" for what, size in {**memory, "total": total}.items())
+    """The refusal, with the smallest change: more cores, fewer rows, a larger instance of the same family."""
+    instance = machine.instance.value
+    counts = [n for n in legal_core_counts(instance).counts if fits(n)]
+    larger = [
+        f"{spec.name} with tensor_parallel_size={count}"
+        for spec in sorted(machine.target.instances, key=lambda spec: spec.num_cores)
+        for count in legal_core_counts(spec).counts
+        if spec.num_cores > instance.num_cores and fits(count)
+    ]
     if counts:
         change = f"pass tensor_parallel_size={counts[0]}"
-    elif memory["kv_cache"] > total / 2:
-        change = "pass a smaller batch_size or sequence_length: most of it is cache"
+    elif (rows := _rows_that_fit(memory, machine, batch_size)) > 0:
+        change = f"pass batch_size={rows} or less: the cache of each row takes its part"
+    elif memory["kv_cache"] > sum(memory.values()) / 2:
+        change = "pass a smaller sequence_length: most of it is cache"
+    elif larger:
+        change = f"take a larger instance, such as {larger[0]}"
     else:
-        change = f"take a larger instance: {instance.name} has {machine.num_logical_cores} cores, or dtype='int8'"
+        change = f"pass dtype='int8', or take a family with more memory than {instance.family}"
     return DeviceMemoryError(
         refusal(
             asked=f"{name} on {num_cores} cores of {instance.name}",
-            found=f"each core needs {total / 2**30:.2f} GiB of {available / 2**30:.0f} GiB\n{table}\n",
+            found=f"each core needs {needed(memory, machine)}",
             why="weights are split over the cores of a copy, and a cache is compiled for its whole batch",
             do=change,
         ),
-        details={"hbm_bytes": memory, "available": available, "fitting_core_counts": counts},
+        details={"hbm_bytes": memory, "available": machine.hbm_bytes_per_core, "fitting_core_counts": counts},
     )

@@ -71,7 +71,8 @@ def graph_estimate(
     memory_limit = max(memory, key=lambda part: memory[part])
 
     def of(metric: str, value: float) -> Quantity:
-        return Quantity.of(value, band_of(kind, metric, machine.target, machine.constants), limited_by)
+        make = Quantity.share if metric in ("mfu", "mbu") else Quantity.of
+        return make(value, band_of(kind, metric, machine.target, machine.constants), limited_by)
 
     quantities = {
         "latency_ms": of("latency_ms", run_s * 1e3),

@@ -6,10 +6,10 @@ machine = choose_machine("inf2.48xlarge", num_cores=24)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..core import Choice
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError, DeviceMemoryError, refusal
 from ..hardware import (
     InstanceSpec,
     Target,
@@ -157,3 +157,31 @@ def positive(name: str, value: int) -> int:
             )
         )
     return value
+
+
+def needed(memory: Mapping[str, int], machine: Machine) -> str:
+    """What a core needs and has, with a line for each category, as a message shows it."""
+    sizes = {**memory, "total": sum(memory.values())}
+    width = max(map(len, sizes))
+    lines = [f"  {what:<{width}} {size / 2**30:9.3f} GiB" for what, size in sizes.items()]
+    told = f"{sizes['total'] / 2**30:.2f} of {machine.hbm_bytes_per_core / 2**30:.0f} GiB"
+    return "\n".join((told, *lines, ""))
+
+
+def require_fits(name: str, memory: Mapping[str, int], machine: Machine) -> None:
+    """Refuse a model of one core that is too large for it.
+
+    Raises:
+        DeviceMemoryError: the message has the table.
+    """
+    if sum(memory.values()) <= machine.hbm_bytes_per_core:
+        return
+    raise DeviceMemoryError(
+        refusal(
+            asked=f"{name} on one core of {machine.instance.value.name}",
+            found=f"it needs {needed(memory, machine)}",
+            why="only decoders and diffusion transformers are split over cores",
+            do="pass a smaller batch_size or sequence_length, or dtype='bf16', or take an instance with larger cores",
+        ),
+        details={"hbm_bytes": dict(memory), "available": machine.hbm_bytes_per_core},
+    )

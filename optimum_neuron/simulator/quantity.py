@@ -53,6 +53,11 @@ class Quantity:
         return cls(value=value, low=value * band.low, high=value * band.high, limited_by=limited_by)
 
     @classmethod
+    def share(cls, value: float, band: Band, limited_by: str) -> Quantity:
+        """A part of a peak, which no end of the interval exceeds."""
+        return cls(value=value, low=value * band.low, high=min(value * band.high, 1.0), limited_by=limited_by)
+
+    @classmethod
     def exact(cls, value: float, limited_by: str) -> Quantity:
         """A value that is counted and not estimated."""
         return cls(value=value, low=value, high=value, limited_by=limited_by)

@@ -19,7 +19,7 @@ from ..errors import ConfigError, DeviceMemoryError, refusal
 from ..hardware import legal_core_counts, require_core_count
 from .bands import WIDE
 from .constants import Band
-from .machine import Machine, choose_machine, positive
+from .machine import Machine, choose_machine, needed, positive
 from .quantity import Quantity
 from .work.trained import TrainedSizes, trained_sizes
 from .work.training import RECOMPUTE, activation_bytes, step_flops
@@ -164,7 +164,8 @@ def estimate_training(
         assert told.layout.value == "TP=1 PP=1 DP=32"
         ```
     """
-    from .entry import decodes, source_of
+    from .configured import decodes
+    from .entry import source_of
 
     machine = choose_machine(instance, price=price)
     source = source_of(model, {"trust_remote_code": trust_remote_code})
@@ -259,12 +260,10 @@ def _choose_layout(
             why = "as asked" if asked else "fewest cores for a copy whose memory fits"
             return Choice(value=layout, reason=why)
     largest = training_memory(sizes, request, layouts[-1], code)
-    total = sum(largest.values())
-    table = "\n".join(f"  {what:<11} {size / 2**30:9.2f} GiB" for what, size in {**largest, "total": total}.items())
     raise DeviceMemoryError(
         refusal(
             asked=f"training on {request.num_instances} x {machine.instance.value.name}",
-            found=f"{layouts[-1]} needs {total / 2**30:.1f} of {machine.hbm_bytes_per_core / 2**30:.0f} GiB\n{table}\n",
+            found=f"{layouts[-1]} needs {needed(largest, machine)}",
             why="no legal layout with what was asked fits a core",
             do="take more instances, a shorter sequence_length or micro_batch_size=1, or leave the layout open",
         ),

@@ -16,7 +16,7 @@ from ..bands import band_of
 from ..constants import Constants, CoreConstants
 from ..decoders import DecoderRequest
 from ..device_time import CoreRates, DeviceTime, device_time
-from ..machine import Machine, choose_copies
+from ..machine import Machine, choose_copies, needed
 from ..quantity import Estimate, Quantity
 from .plan import PicturePlan, PictureRequest, plan_pictures, written_out
 from .request import choose_layout, picture_request, plan_memory
@@ -91,8 +91,7 @@ def diffusion_estimate(
 def _does_not_fit(
     pipeline: Pipeline, machine: Machine, num_cores: int, memory: dict[str, int], pictures: PictureRequest
 ) -> DeviceMemoryError:
-    instance, total = machine.instance.value, sum(memory.values())
-    table = "\n".join(f"  {what:<14} {size / 2**30:9.3f} GiB" for what, size in {**memory, "total": total}.items())
+    instance = machine.instance.value
     if pictures.dtype == "float32":
         change = "pass dtype='bfloat16'"
     elif pipeline.denoiser_name == "transformer" and num_cores < legal_core_counts(instance).counts[-1]:
@@ -102,7 +101,7 @@ def _does_not_fit(
     return DeviceMemoryError(
         refusal(
             asked=f"{pipeline.name} on {num_cores} cores of {instance.name}",
-            found=f"a core needs {total / 2**30:.2f} of {machine.hbm_bytes_per_core / 2**30:.0f} GiB\n{table}\n",
+            found=f"a core needs {needed(memory, machine)}",
             why="every component stays on the device between requests",
             do=change,
         ),
@@ -126,7 +125,8 @@ def _estimate(
     per_s = copies.value * pictures.batch_size / times.total_s
 
     def of(metric: str, value: float, limit: str = device.limited_by) -> Quantity:
-        return Quantity.of(value, band_of(kind, metric, machine.target, machine.constants), limit)
+        make = Quantity.share if metric in ("mfu", "mbu") else Quantity.of
+        return make(value, band_of(kind, metric, machine.target, machine.constants), limit)
 
     quantities = {
         "latency_ms": of("latency_ms", times.total_s * 1e3),

@@ -1,0 +1,52 @@
+"""Estimates of what has its graphs already: their shapes are their own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from optimum_neuron.errors import ConfigError, DeviceMemoryError
+from optimum_neuron.simulator import estimate
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"batch_size": 7, "dtype": "bf16"}, "batch_size=7, dtype='bf16'"),
+        ({"tensor_parallel_size": 2, "sdk": "2.18"}, "tensor_parallel_size=2, sdk='2.18'"),
+        ({"height": 32}, "height=32"),
+        ({"output_length": -3}, "output_length=-3"),
+        ({"sequence_length": 10**5}, "at most 48"),
+        ({"sequence_length": 16, "output_length": 16}, "below it"),
+    ],
+)
+def test_a_compiled_model_refuses_what_is_fixed(exported, options, told):
+    with pytest.raises(ConfigError, match=told):
+        estimate(exported, instance="inf2.xlarge", **options)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 4}, {"sequence_length": 4}, {"dtype": "bf16"}, {"width": 4}])
+def test_a_module_refuses_what_its_inputs_say(options):
+    with pytest.raises(ConfigError, match="a torch module"):
+        estimate(torch.nn.Linear(4, 4), instance="inf2.xlarge", example_inputs=(torch.zeros(2, 4),), **options)
+
+
+def test_a_module_that_is_too_large_is_refused_with_the_table():
+    with torch.device("meta"):
+        large = torch.nn.Linear(2**16, 2**17, bias=False)
+    with pytest.raises(DeviceMemoryError, match=r"weights +32.000 GiB"):
+        estimate(large, instance="inf2.xlarge", example_inputs=(torch.empty(1, 2**16, device="meta"),))
+
+
+def test_weights_of_a_module_stay_on_the_device():
+    one, four = (
+        estimate(torch.nn.Linear(2048, n), instance="inf2.xlarge", example_inputs=(torch.zeros(1, 2048),))
+        for n in (2048, 8192)
+    )
+    read_ms = 1e3 * 3 * 2048 * 2048 * 2 / 272e9
+    assert four.latency_ms.value - one.latency_ms.value < 2 * read_ms
+
+
+def test_a_share_of_a_peak_is_at_most_all_of_it():
+    told = estimate(torch.nn.Linear(4096, 4096), instance="inf2.xlarge", example_inputs=(torch.zeros(4096, 4096),))
+    assert told.mfu.value > 0.4 and told.mfu.high == 1.0
