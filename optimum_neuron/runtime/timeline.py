@@ -28,8 +28,6 @@ from ..hardware import InstanceSpec
 if TYPE_CHECKING:
     from ..compiler.ir import Program
 
-RECENT = 256
-"""Executions of a loaded program that are remembered one by one."""
 CLOSED = 16
 """Closed programs whose calls wait for somebody to ask for their time; of older ones the calls alone are kept."""
 
@@ -74,8 +72,6 @@ class Track:
         """What was rounded when it was compiled: the rate of float32 products depends on it."""
         self.number = next(_NUMBERS)
         """Number of the load within the process."""
-        self.recent: deque[Execution] = deque(maxlen=RECENT)
-        """The last executions, oldest first."""
         self.device_us: dict[str, float] = {}
         """Simulated time of a call, of the graphs that somebody has asked for."""
         self._counts: dict[tuple[int, str], tuple[int, int]] = {}
@@ -94,13 +90,12 @@ class Track:
         self._running.pop(thread, None)
         if self._paused:
             return
-        done = Execution(graph, thread, started_ns, time.perf_counter_ns())
+        ended_ns = time.perf_counter_ns()
         # A key for each thread: no two of them add to the same count, so that none has to wait.
         count, host_ns = self._counts.get((thread, graph), (0, 0))
-        self._counts[thread, graph] = count + 1, host_ns + done.ended_ns - started_ns
-        self.recent.append(done)
+        self._counts[thread, graph] = count + 1, host_ns + ended_ns - started_ns
         for recording in _RECORDINGS:
-            recording.append((self, done))
+            recording.append((self, Execution(graph, thread, started_ns, ended_ns)))
 
     def fail(self, outcome: str) -> None:
         """Count an execution that raised.
@@ -154,22 +149,6 @@ class Track:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Latency:
-    """One recent execution."""
-
-    model: str
-    """What ran."""
-    graph: str
-    """Its entry point."""
-    device_us: float
-    """Simulated time on the core."""
-    host_us: float
-    """Measured time that this host took to simulate it."""
-    ended_ns: int
-    """When, by `time.perf_counter_ns`."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreUsage:
     """What one core did since the process began."""
 
@@ -187,8 +166,6 @@ class CoreUsage:
     """The part of each model that is loaded."""
     num_calls_by_model: Mapping[str, int] = dataclasses.field(hash=False)
     """Calls of each model that is loaded."""
-    recent: tuple[Latency, ...]
-    """The last executions of each of these models, oldest first."""
     simulated: bool = True
     """Always."""
 
@@ -256,21 +233,10 @@ class Timeline:
         past = self._past.get((instance, core_id), _Past())
         busy: Counter[str] = Counter()
         calls: Counter[str] = Counter()
-        recent = []
         for track in tracks:
             for graph, count in track.num_calls.items():
                 calls[track.model] += count
                 busy[track.model] += count * _time_of(track, graph, device_us)  # type: ignore[assignment]
-            for done in list(track.recent):
-                recent.append(
-                    Latency(
-                        model=track.model,
-                        graph=done.graph,
-                        device_us=_time_of(track, done.graph, device_us),
-                        host_us=(done.ended_ns - done.started_ns) / 1e3,
-                        ended_ns=done.ended_ns,
-                    )
-                )
         return CoreUsage(
             instance=instance,
             core_id=core_id,
@@ -279,7 +245,6 @@ class Timeline:
             num_untimed_calls=past.num_untimed_calls,
             busy_us_by_model=dict(busy),
             num_calls_by_model=dict(calls),
-            recent=tuple(sorted(recent, key=lambda latency: latency.ended_ns)),
         )
 
     def _fold(self, track: Track, device_us: DeviceTimes | None) -> None:

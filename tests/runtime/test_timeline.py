@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.timeline import CLOSED, RECENT, Timeline, Track, recording
+from optimum_neuron.runtime.timeline import CLOSED, Timeline, Track, recording
 
 INSTANCE = INSTANCES["trn1.2xlarge"]
 
@@ -61,7 +61,7 @@ def test_a_program_that_was_loaded_and_never_called_leaves_an_idle_core(prices):
     timeline = Timeline()
     timeline.open(track())
     (core,) = timeline.usage(prices)
-    assert (core.num_calls, core.busy_us, core.recent, prices.asked) == (0, 0.0, (), [])
+    assert (core.num_calls, core.busy_us, prices.asked) == (0, 0.0, [])
 
 
 def test_closed_programs_stay_in_the_totals(prices):
@@ -73,7 +73,7 @@ def test_closed_programs_stay_in_the_totals(prices):
     for _ in range(2):
         (core,) = timeline.usage(prices)
         assert (core.num_calls, core.busy_us, core.num_untimed_calls) == (2, 20.0, 0)
-        assert core.busy_us_by_model == {} and core.recent == ()
+        assert core.busy_us_by_model == {}
 
 
 def test_of_many_closed_programs_the_oldest_keep_their_calls_alone(prices):
@@ -86,23 +86,11 @@ def test_of_many_closed_programs_the_oldest_keep_their_calls_alone(prices):
     assert (core.num_calls, core.num_untimed_calls, core.busy_us) == (CLOSED + 2, 2, 10.0 * CLOSED)
 
 
-def test_recent_executions_are_kept_in_order_and_bounded(prices):
-    timeline = Timeline()
-    one = timeline.open(track())
-    call(one, times=RECENT)
-    call(one, "decode", 2)
-    (core,) = timeline.usage(prices)
-    assert len(core.recent) == RECENT and core.num_calls == RECENT + 2
-    assert [latency.device_us for latency in core.recent[-3:]] == [10.0, 3.0, 3.0]
-    ends = [latency.ended_ns for latency in core.recent]
-    assert ends == sorted(ends) and all(latency.host_us >= 0 for latency in core.recent)
-
-
 def test_what_checks_a_program_is_not_counted():
     one = track()
     with one.paused():
         call(one)
-    assert one.num_calls == {} and not one.recent
+    assert one.num_calls == {}
     call(one)
     assert one.num_calls == {"forward": 1}
 
@@ -122,13 +110,14 @@ def test_calls_that_raise_and_the_time_of_the_others_are_kept_apart():
     assert timeline.tracks() == []
     timeline.open(one)
     assert timeline.tracks() == [one]
-    call(one, times=2)
-    call(one, "other")
+    with recording() as executions:
+        call(one, times=2)
+        call(one, "other")
     one.fail("incorrect_input")
     with one.paused():
         one.fail("incorrect_input")
     assert one.errors == {"incorrect_input": 1} and one.num_calls == {"forward": 2, "other": 1}
-    taken = [(done.graph, (done.ended_ns - done.started_ns) / 1e3) for done in one.recent]
+    taken = [(done.graph, (done.ended_ns - done.started_ns) / 1e3) for _, done in executions]
     assert one.host_us["forward"] == pytest.approx(sum(us for graph, us in taken if graph == "forward"))
     assert one.host_us["other"] == pytest.approx(taken[-1][1])
     assert track().number > one.number
@@ -155,11 +144,11 @@ def test_recordings_keep_everything_while_they_are_open():
     first, second = track("a"), track("b")
     call(first)
     with recording() as outer:
-        call(first, times=RECENT + 1)
+        call(first, times=300)
         with recording() as inner:
             call(second, "decode")
     call(first)
-    assert len(outer) == RECENT + 2 and [(kept.model, done.graph) for kept, done in inner] == [("b", "decode")]
+    assert len(outer) == 301 and [(kept.model, done.graph) for kept, done in inner] == [("b", "decode")]
     assert all(done.started_ns <= done.ended_ns and done.thread == threading.get_ident() for _, done in outer)
 
 
