@@ -89,6 +89,9 @@ class Rank:
         whole = torch.empty(self.size, device=self.device)
         dist.all_gather_into_tensor(whole, self.full(float(self.rank)))
         assert [part.item() for part in parts] == whole.tolist() == [0.0, 1.0]
+        flat = torch.empty(self.size * 2, device=self.device)
+        dist.all_gather_into_tensor(flat, self.full(float(self.rank)).expand(1, 2).contiguous())
+        assert flat.tolist() == [0.0, 0.0, 1.0, 1.0]
 
     def reduce_scatters(self) -> None:
         for op, value in ((dist.ReduceOp.SUM, 2.0), (dist.ReduceOp.AVG, 1.0)):
