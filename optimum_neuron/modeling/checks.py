@@ -6,7 +6,8 @@ It knows nothing of graphs or cores.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from transformers import GenerationConfig
@@ -92,6 +93,26 @@ def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past
             )
         )
     return mask
+
+
+def require_host(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse tensors that are not on the CPU.
+
+    Raises:
+        ShapeError: some are not; all are named.
+    """
+    named = {**{f"input {place}": value for place, value in enumerate(args)}, **kwargs}
+    tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
+    found = [f"{name} is on {tensor.device}" for name, tensor in tensors.items() if tensor.device.type != "cpu"]
+    if found:
+        raise ShapeError(
+            refusal(
+                asked="a call of a compiled model",
+                found="; ".join(found),
+                why="inputs are given on the CPU, and the runtime brings them to the simulated core",
+                do="pass tensor.cpu(), and leave device= of a pipeline out",
+            )
+        )
 
 
 def check_length(packing: Packing, sequence_length: int) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import transformers
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError, ModelError, refusal
 from ..exporters.kinds import kind_of
 from ..exporters.prepare import WorkFolder
 from ..exporters.source import ModelSource, infer_task
+from ..exporters.tasks import architectures_of, task_of
 
 
 @contextlib.contextmanager
@@ -23,6 +24,7 @@ def source_in_memory(module: transformers.PreTrainedModel, task: str) -> Iterato
 
     Raises:
         ConfigError: it is no transformers model, or has code of its own where that is not captured.
+        ModelError: its class is for another task.
     """
     if not isinstance(module, transformers.PreTrainedModel):
         raise ConfigError(
@@ -33,7 +35,9 @@ def source_in_memory(module: transformers.PreTrainedModel, task: str) -> Iterato
                 do="pass a transformers model, or trace the module with torch_neuronx.trace",
             )
         )
-    kind = kind_of(infer_task(module.config, task).value, module.config.model_type)
+    task = infer_task(module.config, task).value
+    _require_head(module, task)
+    kind = kind_of(task, module.config.model_type)
     if not kind.captures_module and not type(module).__module__.startswith("transformers."):
         raise ConfigError(
             refusal(
@@ -57,3 +61,23 @@ def source_in_memory(module: transformers.PreTrainedModel, task: str) -> Iterato
     finally:
         for part in in_training:
             part.training = True
+
+
+def _require_head(module: transformers.PreTrainedModel, task: str) -> None:
+    """Refuse a class of transformers that is for another task; a class of the user's own may do what it likes.
+
+    Raises:
+        ModelError: the results would be those of the other task.
+    """
+    names = [kind.__name__ for kind in type(module).__mro__]
+    known = {name for names in architectures_of(task).values() for name in names}
+    served = next((served for name in names if (served := task_of(name)) is not None), None)
+    if known.isdisjoint(names) and served is not None:
+        raise ModelError(
+            refusal(
+                asked=f"{task} with a {type(module).__name__}",
+                found=f"a model for {served}",
+                why=f"its results are not those of {task}",
+                do=f"pass a model with a head for {task}, or compile it for {served}",
+            )
+        )

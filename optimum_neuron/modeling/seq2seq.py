@@ -16,7 +16,7 @@ from ..errors import ShapeError, refusal
 from ..exporters.prepare import Prepared
 from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
-from .checks import checked_mask, refuse_outputs
+from .checks import checked_mask, refuse_outputs, require_host
 from .encoder_decoder import NeuronEncoderDecoder, encode_rows
 from .registration import register
 
@@ -30,7 +30,12 @@ class NeuronTextEncoder:
         self._loaded, self._config, self._neuron_config = loaded, config, neuron_config
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`."""
+        """Run `forward`.
+
+        Raises:
+            ShapeError: an input is not on the CPU.
+        """
+        require_host(args, kwargs)
         return self.forward(*args, **kwargs)
 
     def forward(

@@ -25,7 +25,7 @@ from ..exporters.seq2seq.entry import EncodedSource
 from ..exporters.seq2seq.sources import Source
 from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
-from .checks import refuse_outputs
+from .checks import refuse_outputs, require_host
 from .encoder_decoder import NeuronEncoderDecoder, encode_rows
 from .registration import register
 from .sounds import checked_sound
@@ -40,7 +40,12 @@ class NeuronSpeechEncoder:
         self.main_input_name = source.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`."""
+        """Run `forward`.
+
+        Raises:
+            ShapeError: an input is not on the CPU.
+        """
+        require_host(args, kwargs)
         return self.forward(*args, **kwargs)
 
     def forward(

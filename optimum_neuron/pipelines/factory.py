@@ -5,7 +5,9 @@ transformers' own `pipeline(task, model=neuron_model, tokenizer=...)` works as w
 
 from __future__ import annotations
 
+import difflib
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +96,7 @@ def pipeline(
     served = _served(plain_name(name))
     known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS, "data_parallel_mode")
     loading = {key: options.pop(key) for key in known if key in options}
+    _refuse_mistyped(options, known)
     loaded: NeuronModel
     if isinstance(model, NeuronModel):
         loaded = model
@@ -111,6 +114,25 @@ def pipeline(
         "processor": processor,
     }
     return _assembled(name, loaded, _parts(name, loaded, given), options)
+
+
+def _refuse_mistyped(options: dict[str, Any], known: Sequence[str]) -> None:
+    """Refuse what is nearly an option of `from_pretrained`: a pipeline may take any keyword, and ignore it.
+
+    Raises:
+        ConfigError: there are some; the nearest options are named.
+    """
+    near = {key: difflib.get_close_matches(key, known, n=1, cutoff=0.9) for key in options}
+    wrong = [f"{key}, did you mean {found[0]!r}?" for key, found in near.items() if found]
+    if wrong:
+        raise ConfigError(
+            refusal(
+                asked=f"a pipeline with {' '.join(wrong)}",
+                found="no option of from_pretrained",
+                why="transformers' pipelines take it and may ignore it",
+                do="correct the spelling",
+            )
+        )
 
 
 def _parts(name: str, model: NeuronModel, given: dict[str, Any]) -> dict[str, Any]:

@@ -257,6 +257,11 @@ def test_what_does_not_fit_is_refused(model, case):
         model(**arguments)
 
 
+def test_sources_on_the_device_are_refused(model):
+    with pytest.raises(ShapeError, match="input_ids is on neuron:0"):
+        model.generate(torch.full((1, 4), 5).to("neuron"), max_new_tokens=2)
+
+
 def test_a_cache_by_name_is_refused(model):
     with pytest.raises(ConfigError, match="cache_implementation"):
         model.generate(**sources(1, 4), cache_implementation="static", max_new_tokens=4)

@@ -206,6 +206,12 @@ def test_a_model_in_memory_is_compiled_and_not_changed(original):
         NeuronModelForSequenceClassification.from_model(torch.nn.Linear(2, 2))
 
 
+def test_a_model_in_memory_with_another_head_is_refused(checkpoint):
+    body = transformers.AutoModel.from_pretrained(checkpoint)
+    with pytest.raises(ModelError, match="text-classification with a BertModel: a model for feature-extraction"):
+        NeuronModelForSequenceClassification.from_model(body, **SHAPES)
+
+
 def test_what_a_model_in_memory_does_is_what_counts_and_not_its_configuration(original, checkpoint):
     class Scaled(type(original)):
         def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -421,6 +427,16 @@ IDS = tokens(2, 8)
 def test_bad_inputs(model, inputs, error, message):
     with pytest.raises(error, match=message):
         model(**inputs)
+
+
+def test_inputs_on_the_device_are_refused(model):
+    with pytest.raises(ShapeError, match=r"input 0 is on neuron:0; attention_mask is on meta.*pass tensor.cpu\(\)"):
+        model(IDS.to("neuron"), attention_mask=torch.ones_like(IDS, device="meta"))
+
+
+def test_a_model_says_what_it_is(model, checkpoint):
+    shapes = "batch_size=2, sequence_length=[8, 16]"
+    assert repr(model) == f"NeuronModelForSequenceClassification({checkpoint}, {TASK}, {shapes}, simulated inf2)"
 
 
 def test_an_input_is_given_once(model):

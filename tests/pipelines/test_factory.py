@@ -83,6 +83,8 @@ def test_refusals(exported, tmp_path):
         pipeline("text-generaton", exported)
     with pytest.raises(ConfigError, match="batch_size=4, compiled with 2"):
         pipeline("text-generation", exported, batch_size=4)
+    with pytest.raises(ConfigError, match="sequence_lenght, did you mean 'sequence_length'?"):
+        pipeline("text-generation", exported, sequence_lenght=16)
     with pytest.raises(ModelError, match="the tokenizer of .*A text pipeline needs one.*pass tokenizer="):
         pipeline("text-generation", exported, tmp_path)
     with pytest.raises(ModelError, match="no such folder"):
