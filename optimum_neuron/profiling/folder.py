@@ -18,6 +18,8 @@ from .profile import Profile
 from .recorder import record
 
 if TYPE_CHECKING:
+    import torch
+
     from ..compiler.ir import Program
     from ..core import TensorSpec
 
@@ -115,7 +117,7 @@ def _require_absent(prompt_length: int | None, num_steps: int | None) -> None:
         )
 
 
-def _zeros(spec: TensorSpec):  # type: ignore[no-untyped-def]
+def _zeros(spec: TensorSpec) -> torch.Tensor:
     import torch
 
     return torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype))

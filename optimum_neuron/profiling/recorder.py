@@ -16,10 +16,11 @@ from ..simulator.bands import band_of
 from ..simulator.clock import call_time, work_of_call
 from ..simulator.compiled import SERVED_AS, buckets_of, generates
 from ..simulator.constants import constants
+from ..simulator.device_time import DeviceTime
 from ..simulator.graphs import kind_of_graph
 from ..simulator.machine import Machine, choose_machine
 from ..simulator.serving import prompt_host_s, token_host_s
-from ..simulator.work.record import GraphWork
+from ..simulator.work.record import GraphWork, Step
 from .operators import operators_of
 from .profile import CallProfile, CoreProfile, GraphProfile, MachineRates, Profile, nothing_ran
 from .schedule import RecordedCall, on_one_clock
@@ -124,7 +125,7 @@ def _graph(track: Track, graph: str, num_calls: int, machine: Machine, task: str
     kind, metric = _class(track, graph, work, task)
     band = band_of(kind, metric, machine.target, machine.constants)
 
-    def alone(step):  # type: ignore[no-untyped-def]
+    def alone(step: Step) -> DeviceTime:
         return call_time(GraphWork(name=graph, steps=(step,)), machine, track.program)
 
     return GraphProfile(

@@ -208,18 +208,19 @@ def _rows_lead(rows: Sequence[Row]) -> str:
 def _operator_table(rows: Sequence[Row]) -> str:
     titles = ("operator", "module", "source", "graph", "engine", "#calls", "#time", "#share", "bound by")
     filtering = '<input id="filter" type="search" placeholder="filter operators, modules, files" aria-label="filter">'
-    return filtering + _table(titles, (_row_cells(row) for row in rows), identifier="operators")
+    largest = max(row.share for row in rows)
+    return filtering + _table(titles, (_row_cells(row, largest) for row in rows), identifier="operators")
 
 
-def _row_cells(row: Row) -> Iterator[str]:
+def _row_cells(row: Row, largest: float) -> Iterator[str]:
     yield f"<code>{_breakable(row.operator)}</code>"
     yield f"<code>{_breakable(row.module_path)}</code>"
     yield f'<code class="dim">{_breakable(short_line(row.source_line))}</code>'
-    yield f'<code class="dim">{_breakable(row.graph)}</code>'
+    yield f'<code class="dim">{html.escape(row.graph)}</code>'
     yield html.escape(ENGINES.get(row.engine, ""))  # type: ignore[call-overload]
     yield _sorted_by(row.num_calls, str(row.num_calls))
     yield _sorted_by(row.time_us, _time(row.time_us))
-    bar = f'<span class="share"><i class="b-{row.bound}" style="width:{row.share:.2%}"></i></span>'
+    bar = f'<span class="share"><i class="b-{row.bound}" style="width:{row.share / largest:.2%}"></i></span>'
     yield _sorted_by(row.share, f"{bar}<span>{row.share:.1%}</span>")
     yield _chip(row.bound)
 
@@ -244,13 +245,14 @@ def _core_table(profile: Profile) -> str:
                 f'<i class="m-{name}" style="width:{size / of:.3%}" data-tip="{name}: {_size(size)}"></i>'
                 for name, size in core.hbm_bytes.items()
             )
+            told = ", ".join(f"{name} {_size(size)}" for name, size in core.hbm_bytes.items())
             used = sum(core.hbm_bytes.values())
             yield (
                 f"{html.escape(core.instance)} NC {core.core_id}",
                 html.escape(", ".join(core.models)),
                 str(core.num_calls),
                 _time(core.busy_us),
-                f'<span class="memory">{bars}</span>',
+                f'<span class="memory">{bars}</span><span class="dim">{told}</span>',
                 f"{_size(used)} ({used / of:.1%})",
             )
 
