@@ -115,3 +115,16 @@ def write_config(folder: Path, **data: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(data))
     return folder
+
+
+def words_of(options: dict[str, Any]) -> list[str]:
+    """Keywords of `main_export` as words of the command line."""
+    words = []
+    for name, value in options.items():
+        if name == "optlevel":
+            words.append(f"-O{value}")
+        elif value is True:
+            words.append("--" + name.replace("_", "-"))
+        else:
+            words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+    return words
