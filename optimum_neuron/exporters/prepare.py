@@ -164,6 +164,7 @@ def prepare(
                 target=target.value,
                 model_name=source.name,
                 auto_cast=config.auto_cast,
+                task=config.task,
             )
         if validate:
             progress.say("validating")

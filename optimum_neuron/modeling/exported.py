@@ -99,6 +99,7 @@ def load_exported(
         target=target.value,
         model_name=name,
         auto_cast=info.config.auto_cast,
+        task=info.config.task,
     )
     return prepared
 

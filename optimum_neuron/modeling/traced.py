@@ -129,6 +129,7 @@ class NeuronTracedModel(NeuronModel):
                 model_name=name,
                 core=core,
                 auto_cast=prepared.config.auto_cast,
+                task=prepared.config.task,
             )
 
         self.copies = Copies(load_copies(cores, load, model=name))

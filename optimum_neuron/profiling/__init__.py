@@ -3,11 +3,12 @@
     operators.py    the time of one call, divided among its operators
     schedule.py     calls on one clock of host and cores; engines inside a call
     profile.py      what a profile says, as plain data
+    table.py        its bottleneck table
     recorder.py     a recording of the runtime as a profile: `record`
     folder.py       an exported folder, run on dummy inputs
     script.py       a Python script, run in a child; child.py is that child
     perfetto.py     a trace for ui.perfetto.dev
-    report.py       a self-contained page; page.css and page.js are its parts
+    report.py       a self-contained page; drawing.py has what page.js draws in it
 
 It knows nothing of the command line.
 

@@ -42,18 +42,16 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
         ConfigError: a length that was not compiled, or of a model that has none.
         CoreBusyError, DeviceMemoryError: there is no room for it.
     """
-    from ..exporters.folder import read_folder
     from ..modeling.exported import load_exported
 
     folder = Path(folder)
-    task = read_folder(folder).config.task
     prepared = load_exported(folder, {}, name=folder.name)
     loaded = prepared.loaded
     assert loaded is not None
     try:
         graphs = calls_of(loaded.program, prompt_length=prompt_length, num_steps=num_steps)
         state = loaded.take_state() if loaded.program.states else []
-        with record(folder.name, task=task) as recorder:
+        with record(folder.name) as recorder:
             for graph in graphs:
                 loaded.run(graph, [_zeros(spec) for spec in loaded.program.graphs[graph].inputs.values()], state)
         return recorder.profile(assumptions=(_in_words(graphs),))

@@ -14,15 +14,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigError, refusal
-from .operators import Bound, OperatorTime
-
-LAUNCH = "launch"
-"""What starts a call of a graph, in the place of an operator."""
+from .operators import OperatorTime
+from .table import Row, rows_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,36 +123,6 @@ class CoreProfile:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of the bottleneck table: an operator in equal layers, over all calls of its graph."""
-
-    operator: str
-    """For example "aten.linear", or "launch"."""
-    module_path: str
-    """Where in the model; `*` stands for numbers of layers."""
-    source_line: str
-    """file:line of the code that calls it, where known."""
-    engine: str
-    """Where it computes."""
-    graph: str
-    """The entry point."""
-    num_calls: int
-    """How often it ran."""
-    time_us: float
-    """Simulated time of all of them."""
-    alone_us: float
-    """What they would take if nothing of them hid behind other operators."""
-    share: float
-    """Of the device time of the profile."""
-    bound: Bound | str
-    """What takes longest of it: compute, DMA, vector or link."""
-    flops: int
-    """Operations of all of them."""
-    hbm_bytes: int
-    """Bytes read from HBM at least, of all of them."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Profile:
     """A run, with the simulated time of everything in it."""
 
@@ -189,10 +156,8 @@ class Profile:
     @property
     def interval_us(self) -> tuple[float, float]:
         """80 % interval of `total_us`: calls of a class are wrong together."""
-        return (
-            sum(graph.num_calls * graph.total_us * graph.low for graph in self.graphs),
-            sum(graph.num_calls * graph.total_us * graph.high for graph in self.graphs),
-        )
+        totals = [(graph.num_calls * graph.total_us, graph) for graph in self.graphs]
+        return sum(us * graph.low for us, graph in totals), sum(us * graph.high for us, graph in totals)
 
     @property
     def clock_us(self) -> float:
@@ -210,12 +175,7 @@ class Profile:
 
     def rows(self) -> list[Row]:
         """The bottleneck table, longest first: equal operators of equal layers are one row, launches another."""
-        found: dict[tuple[str, ...], Row] = {}
-        for graph in self.graphs:
-            for one in graph.operators:
-                self._add(found, graph, one)
-            self._add_launch(found, graph)
-        return sorted(found.values(), key=lambda row: -row.time_us)
+        return rows_of(self.graphs)
 
     def unknown_operators(self) -> dict[str, dict[str, float]]:
         """Operators whose work is not known: how often they ran, and their share of all operators that did."""
@@ -228,11 +188,7 @@ class Profile:
         return {name: {"num_calls": count, "share_of_calls": count / ran} for name, count in counts.items()}
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain data for people's tools: the table, its graphs and cores; no single calls and operators.
-
-        Args:
-            top: rows of the table; None for all.
-        """
+        """Plain data: the first `top` rows of the table, or all, graphs and cores; no single calls and operators."""
         low, high = self.interval_us
         rows = self.rows()
         return {
@@ -279,44 +235,6 @@ class Profile:
         }
         return cls(**{**data, **parts})
 
-    def _add(self, found: dict[tuple[str, ...], Row], graph: GraphProfile, one: OperatorTime) -> None:
-        path = in_every_layer(one.module_path)
-        key = (graph.model, graph.graph, one.operator, path, one.source_line, one.engine)
-        row = Row(
-            operator=one.operator,
-            module_path=path,
-            source_line=one.source_line,
-            engine=one.engine,
-            graph=graph.graph,
-            num_calls=graph.num_calls,
-            time_us=graph.num_calls * one.time_us,
-            alone_us=graph.num_calls * one.alone_us,
-            share=graph.num_calls * one.time_us / self.device_us,
-            bound=one.bound,
-            flops=graph.num_calls * one.flops,
-            hbm_bytes=graph.num_calls * one.hbm_bytes,
-        )
-        found[key] = _joined(found[key], row) if key in found else row
-
-    def _add_launch(self, found: dict[tuple[str, ...], Row], graph: GraphProfile) -> None:
-        time_us = graph.num_calls * graph.launch_us
-        key = (graph.model, graph.graph, LAUNCH)
-        row = Row(
-            operator=LAUNCH,
-            module_path="",
-            source_line="",
-            engine="",
-            graph=graph.graph,
-            num_calls=graph.num_calls,
-            time_us=time_us,
-            alone_us=time_us,
-            share=time_us / self.device_us,
-            bound=LAUNCH,
-            flops=0,
-            hbm_bytes=0,
-        )
-        found[key] = _joined(found[key], row) if key in found else row
-
 
 def nothing_ran(name: str) -> ConfigError:
     """Why a run without calls of compiled programs has no profile."""
@@ -329,22 +247,3 @@ def nothing_ran(name: str) -> ConfigError:
             do="run a compiled model in it; for torch.compile, print(torch.neuron.compile_report())",
         )
     )
-
-
-def in_every_layer(module_path: str) -> str:
-    """A path with `*` for the numbers of layers.
-
-    >>> in_every_layer("model.layers.12.mlp.down")
-    'model.layers.*.mlp.down'
-    """
-    return re.sub(r"(?<![^.])\d+(?![^.])", "*", module_path)
-
-
-def _joined(one: Row, other: Row) -> Row:
-    """Two rows of one line; what the one that takes longer is bound by counts."""
-    longer = max(one, other, key=lambda row: row.time_us)
-    sums = {name: getattr(one, name) + getattr(other, name) for name in _SUMS}
-    return dataclasses.replace(longer, **sums)
-
-
-_SUMS = ("num_calls", "time_us", "alone_us", "share", "flops", "hbm_bytes")

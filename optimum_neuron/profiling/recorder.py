@@ -34,8 +34,8 @@ UNCOUNTED = "not in it: operators on tensors of the torch device, graphs of torc
 class Recorder:
     """Executions of compiled programs, to be profiled; made by `record`."""
 
-    def __init__(self, name: str, executions: Recording, task: str | None) -> None:
-        self._name, self._executions, self._task = name, executions, task
+    def __init__(self, name: str, executions: Recording) -> None:
+        self._name, self._executions = name, executions
 
     @property
     def num_calls(self) -> int:
@@ -54,16 +54,15 @@ class Recorder:
         """
         if not self._executions:
             raise nothing_ran(self._name)
-        return _profile(self._name, list(self._executions), self._task, notes, assumptions)
+        return _profile(self._name, list(self._executions), notes, assumptions)
 
 
 @contextlib.contextmanager
-def record(name: str = "this process", *, task: str | None = None) -> Iterator[Recorder]:
+def record(name: str = "this process") -> Iterator[Recorder]:
     """Record every call of a compiled program in this process until the block ends.
 
     Args:
         name: what runs, for titles.
-        task: what the model is for, which decides the intervals of models of one forward; None where nobody says.
 
     Example:
         ```python
@@ -79,12 +78,10 @@ def record(name: str = "this process", *, task: str | None = None) -> Iterator[R
         ```
     """
     with recording() as executions:
-        yield Recorder(name, executions, task)
+        yield Recorder(name, executions)
 
 
-def _profile(
-    name: str, executions: Recording, task: str | None, notes: Sequence[str], assumptions: Sequence[str]
-) -> Profile:
+def _profile(name: str, executions: Recording, notes: Sequence[str], assumptions: Sequence[str]) -> Profile:
     calls: dict[_Key, int] = {}
     tracks: dict[_Key, Track] = {}
     for track, done in executions:
@@ -92,7 +89,7 @@ def _profile(
         tracks.setdefault(key, track)
         calls[key] = calls.get(key, 0) + 1
     machines = {track.instance.name: choose_machine(track.instance.name) for track in tracks.values()}
-    graphs = [_graph(track, key[-1], calls[key], machines[track.instance.name], task) for key, track in tracks.items()]
+    graphs = [_graph(track, key[-1], calls[key], machines[track.instance.name]) for key, track in tracks.items()]
     places = {key: place for place, key in enumerate(tracks)}
     spans = _calls(executions, [places[_key(track, done.graph)] for track, done in executions], graphs)
     return Profile(
@@ -119,10 +116,10 @@ def _key(track: Track, graph: str) -> _Key:
     return id(track.program), track.model, track.instance.name, graph
 
 
-def _graph(track: Track, graph: str, num_calls: int, machine: Machine, task: str | None) -> GraphProfile:
+def _graph(track: Track, graph: str, num_calls: int, machine: Machine) -> GraphProfile:
     work = work_of_call(track.program, graph, track.auto_cast)
     time = call_time(work, machine, track.program)
-    kind, metric = _class(track, graph, work, task)
+    kind, metric = _class(track, graph, work)
     band = band_of(kind, metric, machine.target, machine.constants)
 
     def alone(step: Step) -> DeviceTime:
@@ -147,10 +144,10 @@ def _graph(track: Track, graph: str, num_calls: int, machine: Machine, task: str
     )
 
 
-def _class(track: Track, graph: str, work: GraphWork, task: str | None) -> tuple[str, str]:
+def _class(track: Track, graph: str, work: GraphWork) -> tuple[str, str]:
     """Class of model and quantity whose interval a call has, as an estimate of the program chooses them."""
     if not generates(track.program):
-        return kind_of_graph(work, task), "latency_ms"
+        return kind_of_graph(work, track.task), "latency_ms"
     kind = "seq2seq" if buckets_of(track.program)["encode"] else "decoder"
     return kind, "tpot_ms" if graph.startswith(("decode", "extend")) else "ttft_ms"
 

@@ -9,25 +9,18 @@ from __future__ import annotations
 
 import html
 import json
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
+from .drawing import BOUND_OF_ENGINE, BOUNDS, drawn, short_line
+from .markup import breakable, chip, in_size, in_time, sorted_by, table
 from .operators import ENGINES
-from .profile import LAUNCH, CallProfile, GraphProfile, Profile, Row
-from .schedule import engine_lanes, windows
+from .profile import GraphProfile, Profile
+from .table import LAUNCH, Row
 
 MAX_ROWS = 200
 """Of the table of operators."""
-MAX_GRAPHS = 8
-"""Graphs whose inside is drawn: those that take most."""
-MAX_CALLS = 1500
-"""Calls of a core that are drawn one by one; of more, neighbors are drawn as one."""
-
-BOUNDS = ("compute", "DMA", "vector", "link", "launch", "unknown")
-"""What something can be bound by, in the order of the legend."""
-_BOUND_OF_ENGINE = {"tensor": "compute", "dma": "DMA", "vector": "vector", "link": "link", "launch": "launch"}
 
 
 def page(profile: Profile) -> str:
@@ -37,7 +30,6 @@ def page(profile: Profile) -> str:
         profile: what to show.
     """
     rows = profile.rows()
-    shown = sorted(profile.graphs, key=lambda graph: -graph.num_calls * graph.device_us)[:MAX_GRAPHS]
     sections = (
         _head(profile),
         _section("timeline", "Timeline", _TIMELINE, '<div id="timeline" class="drawing"></div>'),
@@ -48,29 +40,18 @@ def page(profile: Profile) -> str:
         _section("cores", "Cores and memory", _MEMORY, _core_table(profile)),
         _section("assumptions", "Assumptions", "", _said(profile)),
     )
-    data = {
-        "bounds": BOUNDS,
-        "engines": ENGINES,
-        "clock_us": profile.clock_us,
-        "cores": [{"id": core.core_id, "instance": core.instance} for core in profile.cores],
-        "graphs": [graph.graph for graph in profile.graphs],
-        "segments": list(_segments(profile)),
-        "inside": [_inside(graph) for graph in shown],
-        "machine": {
-            "name": profile.machines[0].target,
-            "flops": profile.machines[0].peak_flops_per_s,
-            "dma": profile.machines[0].dma_bytes_per_s,
-            "hbm": profile.machines[0].hbm_bytes_per_s,
-        },
-        "points": [_point(row) for row in rows[:MAX_ROWS] if row.flops and row.time_us],
-    }
     return _PAGE.format(
         title=html.escape(f"Profile of {profile.name}, simulated"),
         css=_part("page.css"),
         body="\n".join(sections),
-        data=json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+        data=_as_text(drawn(profile, rows[:MAX_ROWS])),
         js=_part("page.js"),
     )
+
+
+def _as_text(data: Any) -> str:
+    """JSON that cannot end the element it is in."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 _PAGE = """<!doctype html>
@@ -130,9 +111,9 @@ def _head(profile: Profile) -> str:
     rows = profile.rows()
     longest = rows[0]
     facts = (
-        ("device time", _time(profile.device_us), f"{len(profile.calls)} calls of {len(profile.graphs)} graphs"),
-        ("device and host path", _time(profile.total_us), f"80 % interval {_time(low)} to {_time(high)}"),
-        ("between calls", _time(profile.host_between_us), "this host, measured"),
+        ("device time", in_time(profile.device_us), f"{len(profile.calls)} calls of {len(profile.graphs)} graphs"),
+        ("device and host path", in_time(profile.total_us), f"80 % interval {in_time(low)} to {in_time(high)}"),
+        ("between calls", in_time(profile.host_between_us), "this host, measured"),
         ("most time", f"{longest.share:.0%}", _in_words(longest)),
     )
     cards = "".join(
@@ -174,30 +155,26 @@ def _bound_title(bound: str) -> str:
 
 def _graph_table(graphs: Sequence[GraphProfile]) -> str:
     titles = ("graph", "model", "#calls", "#device", "#host path", "#total", "#80 % interval", "limited by", "engines")
-    return _table(titles, (_graph_cells(graph) for graph in graphs))
+    return table(titles, (_graph_cells(graph) for graph in graphs))
 
 
 def _graph_cells(graph: GraphProfile) -> Iterator[str]:
     yield f"<code>{html.escape(graph.graph)}</code>"
     yield html.escape(graph.model)
     yield str(graph.num_calls)
-    yield _time(graph.device_us)
-    yield _time(graph.path_us)
-    yield f"<b>{_time(graph.total_us)}</b>"
-    yield f"{_time(graph.low * graph.total_us)} to {_time(graph.high * graph.total_us)}"
-    bound = _BOUND_OF_ENGINE[graph.limited_by]
-    yield _chip(bound)
+    yield in_time(graph.device_us)
+    yield in_time(graph.path_us)
+    yield f"<b>{in_time(graph.total_us)}</b>"
+    yield f"{in_time(graph.low * graph.total_us)} to {in_time(graph.high * graph.total_us)}"
+    bound = BOUND_OF_ENGINE[graph.limited_by]
+    yield chip(bound)
     busy = [(name, graph.parts_us[engine] / graph.device_us, engine) for engine, name in ENGINES.items()]
     yield "".join(
-        f'<span class="meter"><span><i class="b-{_BOUND_OF_ENGINE[engine]}" style="width:{min(share, 1):.1%}"></i>'
+        f'<span class="meter"><span><i class="b-{BOUND_OF_ENGINE[engine]}" style="width:{min(share, 1):.1%}"></i>'
         f"</span>{name} {share:.0%}</span>"
         for name, share, engine in busy
         if share
     )
-
-
-def _chip(bound: str) -> str:
-    return f'<span class="chip"><i class="b-{bound}"></i>{bound}</span>'
 
 
 def _rows_lead(rows: Sequence[Row]) -> str:
@@ -209,29 +186,20 @@ def _operator_table(rows: Sequence[Row]) -> str:
     titles = ("operator", "module", "source", "graph", "engine", "#calls", "#time", "#share", "bound by")
     filtering = '<input id="filter" type="search" placeholder="filter operators, modules, files" aria-label="filter">'
     largest = max(row.share for row in rows)
-    return filtering + _table(titles, (_row_cells(row, largest) for row in rows), identifier="operators")
+    return filtering + table(titles, (_row_cells(row, largest) for row in rows), identifier="operators")
 
 
 def _row_cells(row: Row, largest: float) -> Iterator[str]:
-    yield f"<code>{_breakable(row.operator)}</code>"
-    yield f"<code>{_breakable(row.module_path)}</code>"
-    yield f'<code class="dim">{_breakable(short_line(row.source_line))}</code>'
+    yield f"<code>{breakable(row.operator)}</code>"
+    yield f"<code>{breakable(row.module_path)}</code>"
+    yield f'<code class="dim">{breakable(short_line(row.source_line))}</code>'
     yield f'<code class="dim">{html.escape(row.graph)}</code>'
     yield html.escape(ENGINES.get(row.engine, ""))  # type: ignore[call-overload]
-    yield _sorted_by(row.num_calls, str(row.num_calls))
-    yield _sorted_by(row.time_us, _time(row.time_us))
+    yield sorted_by(row.num_calls, str(row.num_calls))
+    yield sorted_by(row.time_us, in_time(row.time_us))
     bar = f'<span class="share"><i class="b-{row.bound}" style="width:{row.share / largest:.2%}"></i></span>'
-    yield _sorted_by(row.share, f"{bar}<span>{row.share:.1%}</span>")
-    yield _chip(row.bound)
-
-
-def _breakable(name: str) -> str:
-    """A name that may go on in the next line behind its separators."""
-    return re.sub(r"([./_])", r"\1<wbr>", html.escape(name))
-
-
-def _sorted_by(value: float, shown: str) -> str:
-    return f'<data value="{value:.9g}">{shown}</data>'
+    yield sorted_by(row.share, f"{bar}<span>{row.share:.1%}</span>")
+    yield chip(row.bound)
 
 
 def _core_table(profile: Profile) -> str:
@@ -242,22 +210,22 @@ def _core_table(profile: Profile) -> str:
         for core in profile.cores:
             of = capacity[core.instance]
             bars = "".join(
-                f'<i class="m-{name}" style="width:{size / of:.3%}" data-tip="{name}: {_size(size)}"></i>'
+                f'<i class="m-{name}" style="width:{size / of:.3%}" data-tip="{name}: {in_size(size)}"></i>'
                 for name, size in core.hbm_bytes.items()
             )
-            told = ", ".join(f"{name} {_size(size)}" for name, size in core.hbm_bytes.items())
+            told = ", ".join(f"{name} {in_size(size)}" for name, size in core.hbm_bytes.items())
             used = sum(core.hbm_bytes.values())
             yield (
                 f"{html.escape(core.instance)} NC {core.core_id}",
                 html.escape(", ".join(core.models)),
                 str(core.num_calls),
-                _time(core.busy_us),
+                in_time(core.busy_us),
                 f'<span class="memory">{bars}</span><span class="dim">{told}</span>',
-                f"{_size(used)} ({used / of:.1%})",
+                f"{in_size(used)} ({used / of:.1%})",
             )
 
     keys = "".join(f'<span class="key"><i class="m-{name}"></i>{name}</span>' for name in profile.cores[0].hbm_bytes)
-    return _table(titles, cells()) + f'<div class="legend">{keys}</div>'
+    return table(titles, cells()) + f'<div class="legend">{keys}</div>'
 
 
 def _said(profile: Profile) -> str:
@@ -269,102 +237,3 @@ def _said(profile: Profile) -> str:
         for name, one in profile.unknown_operators().items()
     ]
     return f"<ul>{''.join(lines)}</ul>"
-
-
-def _table(titles: Iterable[str], rows: Iterable[Iterable[str]], *, identifier: str = "") -> str:
-    """A table; titles that begin with # are of numbers."""
-    titles = tuple(titles)
-    classes = ['class="n"' if title.startswith("#") else "" for title in titles]
-    heads = "".join(f"<th {of}>{title.lstrip('#')}</th>" for title, of in zip(titles, classes, strict=True))
-    body = "".join(
-        f"<tr>{''.join(f'<td {of}>{cell}</td>' for cell, of in zip(row, classes, strict=True))}</tr>" for row in rows
-    )
-    return (
-        f'<div class="scroll"><table{f" id={identifier}" if identifier else ""}><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _segments(profile: Profile) -> Iterator[list[Any]]:
-    """What is drawn of the calls of each core: index of the core, graph, begin, end, number of calls, bound."""
-    for place, core in enumerate(profile.cores):
-        own = [
-            call
-            for call in profile.calls
-            if core.core_id in call.core_ids and profile.graphs[call.graph].instance == core.instance
-        ]
-        together = -(-len(own) // MAX_CALLS)
-        group: list[CallProfile] = []
-        for call in own:
-            if group and (group[-1].graph != call.graph or len(group) == together):
-                yield _segment(profile, place, group)
-                group = []
-            group.append(call)
-        if group:
-            yield _segment(profile, place, group)
-
-
-def _segment(profile: Profile, place: int, group: Sequence[CallProfile]) -> list[Any]:
-    bound = BOUNDS.index(_BOUND_OF_ENGINE[profile.graphs[group[0].graph].limited_by])
-    begin, end = round(group[0].started_us, 3), round(group[-1].ended_us, 3)
-    return [place, group[0].graph, begin, end, len(group), bound]
-
-
-def _inside(graph: GraphProfile) -> dict[str, Any]:
-    engines = list(ENGINES)
-    return {
-        "graph": graph.graph,
-        "model": graph.model,
-        "device_us": graph.device_us,
-        "launch_us": graph.launch_us,
-        "operators": [
-            [one.operator, one.module_path, short_line(one.source_line), BOUNDS.index(one.bound), round(one.time_us, 4)]
-            for one in graph.operators
-        ],
-        "windows": [round(span.started_us, 4) for span in windows(graph.operators, begin_us=graph.launch_us)],
-        "lanes": [
-            [engines.index(lane.engine), lane.index, round(lane.started_us, 4), round(lane.time_us, 4)]
-            for lane in engine_lanes(graph.operators, begin_us=graph.launch_us)
-        ],
-    }
-
-
-def _point(row: Row) -> list[Any]:
-    return [
-        row.operator,
-        row.module_path,
-        row.graph,
-        row.flops / row.hbm_bytes if row.hbm_bytes else None,
-        row.flops / row.alone_us * 1e6,
-        row.share,
-        BOUNDS.index(row.bound),
-    ]
-
-
-def short_line(source_line: str) -> str:
-    """A file and line without the folders that differ between machines.
-
-    >>> short_line("/home/me/work/optimum_neuron/models/common/layers.py:31")
-    'optimum_neuron/models/common/layers.py:31'
-    >>> short_line("/home/me/env/lib/python3.12/site-packages/transformers/models/bert/modeling_bert.py:12")
-    'transformers/models/bert/modeling_bert.py:12'
-    """
-    for mark in ("/site-packages/", "/optimum_neuron/"):
-        before, found, after = source_line.rpartition(mark)
-        if found:
-            return after if mark == "/site-packages/" else f"optimum_neuron/{after}"
-    return "/".join(source_line.rsplit("/", 3)[-3:]) if source_line.startswith("/") else source_line
-
-
-def _time(time_us: float) -> str:
-    for unit, length_us in (("s", 1e6), ("ms", 1e3)):
-        if time_us >= length_us:
-            return f"{time_us / length_us:.4g} {unit}"
-    return f"{time_us:.3g} us"
-
-
-def _size(size_bytes: float) -> str:
-    for unit, power in (("GiB", 30), ("MiB", 20)):
-        if size_bytes >= 2**power:
-            return f"{size_bytes / 2**power:.1f} {unit}"
-    return f"{size_bytes / 2**10:.1f} KiB"

@@ -113,6 +113,7 @@ def load_program(
     model_name: str,
     core: int | None = None,
     auto_cast: AutoCast = "none",
+    task: str | None = None,
 ) -> LoadedProgram:
     """Claim a core, charge its HBM and bind the weights.
 
@@ -125,6 +126,7 @@ def load_program(
         model_name: for messages.
         core: counted from 0 among the cores that the process may use; None takes the least loaded.
         auto_cast: what was rounded when it was compiled, for its simulated time.
+        task: what the model is for, for the interval of that time; None where nobody says.
 
     Raises:
         CoreBusyError: every allowed core is held by another process.
@@ -136,7 +138,7 @@ def load_program(
     hbm = ledger(instance, claim.core_ids[0])
     keep_freed_memory()
     track = TIMELINE.open(
-        Track(program, model=model_name, instance=instance, core_ids=claim.core_ids, auto_cast=auto_cast)
+        Track(program, model=model_name, instance=instance, core_ids=claim.core_ids, auto_cast=auto_cast, task=task)
     )
     charges: list[Charge] = []
     try:

@@ -59,6 +59,7 @@ class Track:
         instance: InstanceSpec,
         core_ids: tuple[int, ...],
         auto_cast: AutoCast,
+        task: str | None = None,
     ) -> None:
         self.program = program
         """What runs."""
@@ -70,6 +71,8 @@ class Track:
         """Cores that a call occupies."""
         self.auto_cast = auto_cast
         """What was rounded when it was compiled: the rate of float32 products depends on it."""
+        self.task = task
+        """What the model is for, where that is known: the intervals of its times depend on it."""
         self.number = next(_NUMBERS)
         """Number of the load within the process."""
         self.device_us: dict[str, float] = {}

@@ -10,7 +10,7 @@ import torch
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSequenceClassification
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.profiling import Profile, record
-from optimum_neuron.profiling.profile import in_every_layer
+from optimum_neuron.profiling.table import in_every_layer
 from optimum_neuron.tracing import trace
 from tests.encoders import save_tiny_encoder
 
@@ -133,3 +133,12 @@ def test_a_profile_goes_through_json(model):
 )
 def test_layers_are_one_row(path, collapsed):
     assert in_every_layer(path) == collapsed
+
+
+def test_the_interval_is_that_of_the_estimate_wherever_a_model_runs(copies):
+    with record() as recorder:
+        copies(input_ids=torch.ones(1, 8, dtype=torch.long))
+    (graph,) = recorder.profile().graphs
+    told = copies.estimate()
+    assert graph.kind == told.kind == "encoder"
+    assert graph.total_us * graph.low == pytest.approx(1e3 * told.latency_ms.low)

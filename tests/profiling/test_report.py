@@ -11,8 +11,8 @@ import subprocess
 
 import pytest
 
-from optimum_neuron.profiling import page, profile_folder, report
-from optimum_neuron.profiling.report import short_line
+from optimum_neuron.profiling import drawing, page, profile_folder, report
+from optimum_neuron.profiling.drawing import short_line
 
 VOID = {"meta", "input", "br", "wbr", "link", "img"}
 
@@ -86,7 +86,7 @@ def test_names_cannot_break_out(profile):
 
 
 def test_many_calls_are_drawn_together(profile, monkeypatch):
-    monkeypatch.setattr(report, "MAX_CALLS", 2)
+    monkeypatch.setattr(drawing, "MAX_CALLS", 2)
     segments = drawn(page(profile))["segments"]
     assert [count for *_, count, _ in segments] == [1, 2, 1]
 
