@@ -1,0 +1,110 @@
+"""The bottleneck table: operators of all calls, equal ones of equal layers in one row.
+
+>>> in_every_layer("model.layers.12.mlp.down")
+'model.layers.*.mlp.down'
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .operators import Bound, OperatorTime
+
+if TYPE_CHECKING:
+    from .profile import GraphProfile
+
+LAUNCH = "launch"
+"""What starts a call of a graph, in the place of an operator."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the bottleneck table: an operator in equal layers, over all calls of its graph."""
+
+    operator: str
+    """For example "aten.linear", or "launch"."""
+    module_path: str
+    """Where in the model; `*` stands for numbers of layers."""
+    source_line: str
+    """file:line of the code that calls it, where known."""
+    engine: str
+    """Where it computes."""
+    graph: str
+    """The entry point."""
+    num_calls: int
+    """How often it ran."""
+    time_us: float
+    """Simulated time of all of them."""
+    alone_us: float
+    """What they would take if nothing of them hid behind other operators."""
+    share: float
+    """Of the device time of the profile."""
+    bound: Bound | str
+    """What takes longest of it: compute, DMA, vector or link."""
+    flops: int
+    """Operations of all of them."""
+    hbm_bytes: int
+    """Bytes read from HBM at least, of all of them."""
+
+
+_SUMS = ("num_calls", "time_us", "alone_us", "share", "flops", "hbm_bytes")
+
+
+def rows_of(graphs: Sequence[GraphProfile]) -> list[Row]:
+    """The rows of all calls of these graphs, longest first."""
+    device_us = sum(graph.num_calls * graph.device_us for graph in graphs)
+    found: dict[tuple[str, ...], Row] = {}
+    for graph in graphs:
+        for row in (*(_row(graph, one, device_us) for one in graph.operators), _launches(graph, device_us)):
+            key = (graph.model, graph.graph, row.operator, row.module_path, row.source_line, row.engine)
+            found[key] = _joined(found[key], row) if key in found else row
+    return sorted(found.values(), key=lambda row: -row.time_us)
+
+
+def in_every_layer(module_path: str) -> str:
+    """A path with `*` for the numbers of layers."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", module_path)
+
+
+def _row(graph: GraphProfile, one: OperatorTime, device_us: float) -> Row:
+    return Row(
+        operator=one.operator,
+        module_path=in_every_layer(one.module_path),
+        source_line=one.source_line,
+        engine=one.engine,
+        graph=graph.graph,
+        num_calls=graph.num_calls,
+        time_us=graph.num_calls * one.time_us,
+        alone_us=graph.num_calls * one.alone_us,
+        share=graph.num_calls * one.time_us / device_us,
+        bound=one.bound,
+        flops=graph.num_calls * one.flops,
+        hbm_bytes=graph.num_calls * one.hbm_bytes,
+    )
+
+
+def _launches(graph: GraphProfile, device_us: float) -> Row:
+    time_us = graph.num_calls * graph.launch_us
+    return Row(
+        operator=LAUNCH,
+        module_path="",
+        source_line="",
+        engine="",
+        graph=graph.graph,
+        num_calls=graph.num_calls,
+        time_us=time_us,
+        alone_us=time_us,
+        share=time_us / device_us,
+        bound=LAUNCH,
+        flops=0,
+        hbm_bytes=0,
+    )
+
+
+def _joined(one: Row, other: Row) -> Row:
+    """Two rows of one line; what the one that takes longer is bound by counts."""
+    longer = max(one, other, key=lambda row: row.time_us)
+    return dataclasses.replace(longer, **{name: getattr(one, name) + getattr(other, name) for name in _SUMS})
