@@ -32,6 +32,8 @@ LIGHT = [
     "optimum_neuron.hardware",
     "optimum_neuron.modeling",
     "optimum_neuron.pipelines",
+    "optimum_neuron.profiling",
+    "optimum_neuron.profiling.script",
     "optimum_neuron.tracing",
     "optimum_neuron.trainer",
     "optimum_neuron.trainer.post_training",

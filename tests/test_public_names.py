@@ -60,6 +60,7 @@ EXPORTING = [
     "optimum_neuron.hardware",
     "optimum_neuron.modeling",
     "optimum_neuron.models",
+    "optimum_neuron.profiling",
     "optimum_neuron.simulator",
     "optimum_neuron.simulator.work",
     "optimum_neuron.tracing",
