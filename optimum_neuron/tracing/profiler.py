@@ -1,11 +1,13 @@
-"""The profiler entry: what this machine really does. A timeline of a core cannot be had by measuring a simulation.
+"""The profiler entry: times of the simulated cores' engines, or what this machine really does.
 
-with profile(profile_type="trace"):
+with profile():
     model(x)
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import warnings
 from pathlib import Path
@@ -14,27 +16,25 @@ from typing import Any
 
 from ..errors import ConfigError, nearest, refusal
 
-PROFILE_TYPES = ("operator", "trace")
-
-TRACE_FILE = "host_trace.json"
-"""Chrome trace in the plugin folder."""
+TRACE_FILES = {"operator": "device_trace.json", "trace": "host_trace.json"}
+"""Chrome trace in the plugin folder, by the type of the profile."""
 
 _DEFAULTS = {"port": 9012, "ms_duration": 60000, "delete_working": True, "traced_only": False}
 
 
 class profile:  # noqa: N801, the vendor's name
-    """Record what the host does while a traced model runs, for chrome://tracing, Perfetto or TensorBoard.
+    """Record a block while compiled models run, for chrome://tracing, Perfetto or TensorBoard.
 
     Args:
         port, ms_duration, delete_working, traced_only: of the vendor's profiler server; another value than the default
             has no effect here, and a warning says so.
-        neuron_tensorboard_plugin_dir: folder that gets `host_trace.json`.
-        profile_type: "trace". "operator", the default of the vendor, asks for times of engines of the core and is
-            refused: a simulated core has none to measure.
+        neuron_tensorboard_plugin_dir: folder that gets the file of `TRACE_FILES`.
+        profile_type: "operator" for the engines of the cores, simulated (`optimum_neuron.profiling`); "trace" for what
+            this host does, measured.
         auto_start: start on entering the `with` block; otherwise `start` does.
 
     Raises:
-        ConfigError: the type is "operator" or unknown.
+        ConfigError: the type is unknown.
 
     Example:
         ```python
@@ -43,7 +43,7 @@ class profile:  # noqa: N801, the vendor's name
         from optimum_neuron.tracing.profiler import profile
 
         model = trace(torch.nn.Linear(4, 2), torch.rand(3, 4), compiler_args="-O1")
-        with profile(profile_type="trace", neuron_tensorboard_plugin_dir="profile"):
+        with profile(neuron_tensorboard_plugin_dir="profile"):
             model(torch.rand(3, 4))
         ```
     """
@@ -58,41 +58,53 @@ class profile:  # noqa: N801, the vendor's name
         delete_working: bool = True,
         traced_only: bool = False,
     ) -> None:
-        if profile_type != "trace":
-            known = profile_type in PROFILE_TYPES
+        if profile_type not in TRACE_FILES:
             raise ConfigError(
                 refusal(
                     asked=f"profile_type={profile_type!r}",
-                    found="times of a core's engines" if known else f"unknown{nearest(profile_type, PROFILE_TYPES)}",
-                    why="a simulated core has no engines to measure, and host times would be passed off as theirs"
-                    if known
-                    else "there are two types",
-                    do='pass profile_type="trace" for a timeline of this host',
+                    found=f"unknown{nearest(profile_type, TRACE_FILES)}",
+                    why="there are two types",
+                    do='pass "operator" for the engines of the cores, simulated, or "trace" for this host',
                 )
             )
         given = {"port": port, "ms_duration": ms_duration, "delete_working": delete_working, "traced_only": traced_only}
         unused = [name for name, value in given.items() if value != _DEFAULTS[name]]
         if unused:
             warnings.warn(f"profile arguments without an effect here: {', '.join(unused)}", stacklevel=2)
-        self.path = Path(neuron_tensorboard_plugin_dir) / TRACE_FILE
+        self.path = Path(neuron_tensorboard_plugin_dir) / TRACE_FILES[profile_type]
         """Where the trace goes."""
-        self._auto_start = auto_start
-        self._profiler: Any = None
+        self._type, self._auto_start = profile_type, auto_start
+        self._recording = contextlib.ExitStack()
+        self._recorder: Any = None
 
     def start(self) -> None:
         """Begin to record."""
+        if self._type == "operator":
+            from ..profiling import record
+
+            self._recorder = self._recording.enter_context(record("torch_neuronx profile"))
+            return
         import torch
 
-        self._profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
-        self._profiler.start()
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        self._recorder = self._recording.enter_context(torch.profiler.profile(activities=activities))
 
     def stop(self) -> None:
-        """End, and write the trace; without `start` nothing is written."""
-        if self._profiler is not None:
-            self._profiler.stop()
-            os.makedirs(self.path.parent, exist_ok=True)
-            self._profiler.export_chrome_trace(str(self.path))
-            self._profiler = None
+        """End, and write the trace; without `start`, or where no compiled program ran, nothing is written."""
+        self._recording.close()
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return
+        if self._type == "operator" and not recorder.num_calls:
+            warnings.warn("no compiled program ran in the profile: no trace is written", stacklevel=2)
+            return
+        os.makedirs(self.path.parent, exist_ok=True)
+        if self._type == "trace":
+            recorder.export_chrome_trace(str(self.path))
+            return
+        from ..profiling import trace_events
+
+        self.path.write_text(json.dumps(trace_events(recorder.profile()), allow_nan=False), encoding="utf-8")
 
     def __enter__(self) -> profile:
         if self._auto_start:

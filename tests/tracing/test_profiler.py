@@ -1,4 +1,4 @@
-"""The profiler entry: a timeline of the host, and no invented one of the core."""
+"""The profiler entry: a timeline of the host as it is, one of the cores as it is simulated."""
 
 from __future__ import annotations
 
@@ -36,14 +36,25 @@ def test_it_starts_when_it_is_told_to(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"), [("operator", "no engines to measure"), ("trase", "did you mean 'trace'")]
-)
-def test_times_of_a_core_are_refused(kind, message):
-    with pytest.raises(ConfigError, match=message):
-        profile(profile_type=kind)
-    with pytest.raises(ConfigError, match="profile_type='operator'"):
-        profile()
+def test_by_default_it_shows_the_engines_of_the_core(mlp, tmp_path):
+    x = torch.rand(5, 12)
+    model = trace(mlp, x, compiler_args=FAST)
+    with profile(neuron_tensorboard_plugin_dir=tmp_path / "logs") as recorded:
+        model(x)
+    assert recorded.path == tmp_path / "logs" / "device_trace.json"
+    assert json.loads(recorded.path.read_text())["otherData"]["simulated"] is True
+    assert {"thread_name", "HBM", "launch"} <= events(recorded.path)
+
+
+def test_engines_that_did_nothing_leave_no_file(tmp_path):
+    with pytest.warns(UserWarning, match="no compiled program ran"), profile(neuron_tensorboard_plugin_dir=tmp_path):
+        torch.ones(2).sin()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_type_is_refused():
+    with pytest.raises(ConfigError, match="did you mean 'trace'"):
+        profile(profile_type="trase")
 
 
 def test_arguments_without_effect_are_said():
