@@ -96,5 +96,7 @@ def write_pipeline(folder: Path, name: str, **changes: Any) -> Path:
             index[part] = [library, class_name]
         elif value is not None:
             index[part] = value
+        else:
+            index.pop(part, None)
     (folder / "model_index.json").write_text(json.dumps(index))
     return folder

@@ -51,6 +51,14 @@ def test_guidance_takes_a_second_core_or_twice_the_time(pipeline):
     assert without.throughput_per_s.value == pytest.approx(2 * apart.throughput_per_s.value, rel=0.01)
 
 
+def test_encoders_can_be_left_out(pipeline):
+    refiner = pipeline("sdxl", _class_name="StableDiffusionXLImg2ImgPipeline", text_encoder=None)
+    assert "text_encoder" not in estimate(refiner, instance="inf2.xlarge").memory
+    with_t5 = estimate(pipeline("sd3"), instance="inf2.xlarge")
+    without = estimate(pipeline("sd3", text_encoder_3=None), instance="inf2.xlarge")
+    assert without.parts_ms["transformer"] == with_t5.parts_ms["transformer"]  # zeros take their place
+
+
 def test_larger_pictures_and_batches_take_longer(pipeline):
     folder = pipeline("sd-1.5")
     small, large, four = (
@@ -86,7 +94,9 @@ def test_all_instances_are_compared(pipeline):
     [
         ("sd-1.5", {"height": 500}, "pass 512"),
         ("sd-1.5", {"num_inference_steps": 0}, "num_inference_steps=0"),
-        ("sd-1.5", {"num_inference_steps": 5000}, "pass fewer"),
+        ("sd-1.5", {"num_inference_steps": 5000}, "from 1 to 1000"),
+        ("sd-1.5", {"guidance_scale": float("nan")}, "guidance_scale=nan"),
+        ("flux", {"width": 1000}, "multiple of 16.*pass 992"),
         ("sd-1.5", {"batch_size": -1}, "batch_size=-1"),
         ("sd-1.5", {"output_length": 5, "stack": "vllm"}, "output_length=5, stack='vllm'"),
         ("sd-1.5", {"sequence_length": 64}, "CLIP always reads 77"),

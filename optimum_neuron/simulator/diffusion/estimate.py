@@ -18,6 +18,7 @@ from ..decoders import DecoderRequest
 from ..device_time import CoreRates, DeviceTime, device_time
 from ..machine import Machine, choose_copies, needed
 from ..quantity import Estimate, Quantity
+from ..work.record import Work
 from .plan import PicturePlan, PictureRequest, plan_pictures, written_out
 from .request import choose_layout, picture_request, plan_memory
 from .source import Pipeline
@@ -156,14 +157,7 @@ def _estimate(
         quantities=quantities,
         memory=memory,
         available_bytes=machine.hbm_bytes_per_core,
-        bounds={
-            run.name: 1e3
-            * max(
-                run.graph.total.product_flops / rates.peak_flops_per_s,
-                run.graph.total.hbm_bytes / rates.hbm_bytes_per_s,
-            )
-            for run in plan.runs
-        },
+        bounds={run.name: 1e3 * _least_s(run.graph.total, rates) for run in plan.runs},
         parts_ms={
             name: {engine: 1e3 * seconds for engine, seconds in time.parts_s.items()}
             for name, time in times.device.items()
@@ -171,6 +165,11 @@ def _estimate(
         assumptions=_assumptions(pipeline, pictures, plan, times, machine),
         notes=tuple(notes),
     )
+
+
+def _least_s(work: Work, rates: CoreRates) -> float:
+    """By documented peaks alone."""
+    return max(work.product_flops / rates.peak_flops_per_s, work.hbm_bytes / rates.hbm_bytes_per_s)
 
 
 def _assumptions(

@@ -144,11 +144,10 @@ def written_out(work: Work) -> Work:
 
 
 def prompt_tokens(pipeline: Pipeline, request: PictureRequest) -> int:
-    """Tokens that the denoiser attends to: CLIP's and T5's one after the other where both are given to it."""
-    if not pipeline.has_t5:
-        return CLIP_TOKENS
-    both = pipeline.denoiser.class_name == "SD3Transformer2DModel"
-    return request.text_tokens + (CLIP_TOKENS if both else 0)
+    """Tokens that the denoiser attends to: those of CLIP or of T5; Stable Diffusion 3 takes both, zeros without T5."""
+    if pipeline.denoiser.class_name == "SD3Transformer2DModel":
+        return CLIP_TOKENS + request.text_tokens
+    return request.text_tokens if pipeline.has_t5 else CLIP_TOKENS
 
 
 def _run(

@@ -15,6 +15,7 @@ from ...core import Choice
 from ...errors import ConfigError, nearest, refusal
 from ..decoders import DTYPES, DecoderRequest
 from ..machine import Machine, choose_cores, positive
+from ..work.diffusion.unet import DEFAULTS
 from ..work.diffusion.vae import scale_of
 from .plan import CLIP_TOKENS, ELEMENT_BYTES, PicturePlan, PictureRequest, plan_pictures
 from .source import Pipeline
@@ -37,15 +38,37 @@ def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mappin
     """
     check_known(dict(options), list(OPTIONS), what="the estimate of a diffusion pipeline")
     options = {name: value for name, value in options.items() if value is not None}
-    of_others = {
-        name: value
-        for name in ("output_length", "concurrency", "sdk", "stack")
-        if (value := getattr(request, name)) is not None
-    }
-    if of_others:
+    _require_options_of_pipelines(pipeline, request)
+    scale = scale_of(pipeline.components["vae"].config)
+    sample = pipeline.denoiser.config.get("sample_size") or DEFAULT_SAMPLE
+    usual = (sample, sample) if isinstance(sample, int) else sample
+    multiple = scale * _halvings(pipeline)
+    height, width = (
+        _pixels(name, options.get(name, scale * usual[axis]), multiple) for axis, name in enumerate(("height", "width"))
+    )
+    guidance = _number("guidance_scale", options.get("guidance_scale", pipeline.kind.guidance_scale), 0.0, 100.0)
+    steps = options.get("num_inference_steps", pipeline.kind.num_inference_steps)
+    embedded = bool(pipeline.denoiser.config.get("time_cond_proj_dim"))
+    dtype = _dtype(pipeline, request.dtype)
+    return PictureRequest(
+        batch_size=positive("batch_size", request.batch_size),
+        height=height,
+        width=width,
+        num_inference_steps=int(_number("num_inference_steps", positive("num_inference_steps", steps), 1, MAX_STEPS)),
+        guided=guidance > 1 and pipeline.kind.doubles and not embedded,
+        text_tokens=positive("sequence_length", request.sequence_length or pipeline.kind.text_tokens),
+        dtype=dtype,
+        auto_cast=request.auto_cast or ("matmul" if dtype == "float32" else "none"),
+    )
+
+
+def _require_options_of_pipelines(pipeline: Pipeline, request: DecoderRequest) -> None:
+    names = ["output_length", "concurrency", "sdk", "stack"]
+    others = {name: value for name in names if (value := getattr(request, name)) is not None}
+    if others:
         raise ConfigError(
             refusal(
-                asked=", ".join(f"{name}={value!r}" for name, value in of_others.items()),
+                asked=", ".join(f"{name}={value!r}" for name, value in others.items()),
                 found=f"a {pipeline.class_name}",
                 why="it makes pictures: these options are of decoders",
                 do=f"leave them out; it has {', '.join(OPTIONS)}",
@@ -60,45 +83,39 @@ def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mappin
                 do="leave it out",
             )
         )
-    scale = scale_of(pipeline.components["vae"].config)
-    sample = pipeline.denoiser.config.get("sample_size") or DEFAULT_SAMPLE
-    usual = (sample, sample) if isinstance(sample, int) else sample
-    height, width = (
-        _pixels(name, options.get(name, scale * usual[axis]), 8 * scale)
-        for axis, name in enumerate(("height", "width"))
+
+
+def _dtype(pipeline: Pipeline, asked: str | None) -> str:
+    dtype = DTYPES.get(asked or "", asked) or ("float32" if pipeline.denoiser_name == "unet" else "bfloat16")
+    if dtype in ELEMENT_BYTES:
+        return dtype
+    raise ConfigError(
+        refusal(
+            asked=f"dtype={asked!r}",
+            found=f"no dtype of diffusion models that is estimated{nearest(dtype, ELEMENT_BYTES)}",
+            why=f"known are {', '.join(ELEMENT_BYTES)}",
+            do="use one of them",
+        )
     )
-    steps = options.get("num_inference_steps", pipeline.kind.num_inference_steps)
-    if positive("num_inference_steps", steps) > MAX_STEPS:
-        raise ConfigError(
-            refusal(
-                asked=f"num_inference_steps={steps}",
-                found=f"more than {MAX_STEPS}",
-                why="diffusion models are trained with that many steps",
-                do="pass fewer",
-            )
+
+
+def _halvings(pipeline: Pipeline) -> int:
+    """Latents along an axis that end as one: in the smallest block of a U-Net, in a patch of a transformer."""
+    if pipeline.denoiser_name == "transformer":
+        return 2
+    return int(2 ** (len(pipeline.denoiser.config.get("block_out_channels", DEFAULTS["block_out_channels"])) - 1))
+
+
+def _number(name: str, value: Any, least: float, most: float) -> float:
+    if isinstance(value, (int, float)) and least <= value <= most:
+        return float(value)
+    raise ConfigError(
+        refusal(
+            asked=f"{name}={value!r}",
+            found="a number that no pipeline is run with",
+            why=f"it is from {least:g} to {most:g}",
+            do="pass such a number, or leave it out",
         )
-    guidance = float(options.get("guidance_scale", pipeline.kind.guidance_scale))
-    embedded = bool(pipeline.denoiser.config.get("time_cond_proj_dim"))
-    unet = pipeline.denoiser_name == "unet"
-    dtype = DTYPES.get(request.dtype or "", request.dtype) or ("float32" if unet else "bfloat16")
-    if dtype not in ELEMENT_BYTES:
-        raise ConfigError(
-            refusal(
-                asked=f"dtype={request.dtype!r}",
-                found=f"no dtype of diffusion models that is estimated{nearest(dtype, ELEMENT_BYTES)}",
-                why=f"known are {', '.join(ELEMENT_BYTES)}",
-                do="use one of them",
-            )
-        )
-    return PictureRequest(
-        batch_size=positive("batch_size", request.batch_size),
-        height=height,
-        width=width,
-        num_inference_steps=steps,
-        guided=guidance > 1 and pipeline.kind.doubles and not embedded,
-        text_tokens=positive("sequence_length", request.sequence_length or pipeline.kind.text_tokens),
-        dtype=dtype,
-        auto_cast=request.auto_cast or ("matmul" if dtype == "float32" else "none"),
     )
 
 
@@ -109,7 +126,7 @@ def _pixels(name: str, pixels: int, multiple: int) -> int:
         refusal(
             asked=f"{name}={pixels}",
             found="no size of a picture of this pipeline",
-            why=f"the model halves it several times: it has to be a multiple of {multiple}, and at most {MAX_PIXELS}",
+            why=f"its models halve it several times: it has to be a multiple of {multiple}, and at most {MAX_PIXELS}",
             do=f"pass {min(max(multiple, round(pixels / multiple) * multiple), MAX_PIXELS)}",
         )
     )

@@ -166,9 +166,8 @@ def read_pipeline(folder: Path, *, name: str) -> Pipeline:
         component = Component(class_name=listed[1], config=_component_config(folder / role))
         components[role] = component
         problems += [f"{role}: {problem}" for problem in _problems(component)]
-    missing = [] if {"unet", "transformer"} & components.keys() else ["unet or transformer"]
-    missing += [role for role in ("vae", "text_encoder") if role not in components]
-    problems += [f"no {role}" for role in missing]
+    needed = (("unet", "transformer"), ("vae",), ("text_encoder", "text_encoder_2"))
+    problems += [f"no {' or '.join(roles)}" for roles in needed if not components.keys() & set(roles)]
     if problems:
         raise ModelError(
             refusal(
