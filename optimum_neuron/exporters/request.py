@@ -18,6 +18,7 @@ from ..core import Choice, TorchDtype
 from ..hardware import Target, require_compilable, require_dtype, resolve_instance, resolve_target
 from .kinds import kind_of
 from .source import ModelSource, infer_task, load_source
+from .tasks import plain_task
 
 COMMON_OPTIONS = (
     "task",
@@ -82,13 +83,10 @@ def neuron_config(
         UnsupportedDtypeError: the target lacks the dtype.
     """
     check_known(options, list(COMPILE_OPTIONS), what="the export")
+    options = plain_options(options)
     task = infer_task(source.config, options.get("task") or "auto").value
     kind = kind_of(task, source.config.model_type)
-    given = {
-        key: value
-        for key, value in plain_options(options).items()
-        if value is not None and key not in ("task", "instance_type")
-    }
+    given = {key: value for key, value in options.items() if value is not None and key not in ("task", "instance_type")}
     check_known(given, [*COMMON_OPTIONS, *kind.options], what=f"a model for {task}")
     target = resolve_target(options.get("instance_type"))
     require_compilable(target.value)
@@ -102,11 +100,15 @@ def neuron_config(
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options in one spelling: users write `torch.bfloat16`, 2 and "aten::sort" too."""
+    """Options in one spelling: users write `torch.bfloat16`, 2, "sentence-similarity" and "aten::sort" too."""
     plain = {
         key: str(value).removeprefix("torch.") if key in ("torch_dtype", "optlevel") and value is not None else value
         for key, value in options.items()
     }
+    if plain.get("task") == "auto":
+        del plain["task"]
+    elif isinstance(task := plain.get("task"), str):
+        plain["task"] = plain_task(task)
     if isinstance(names := plain.get("allow_host_ops"), (list, tuple, set, frozenset)):
         plain["allow_host_ops"] = list(plain_op_names(map(str, names)))
     return plain

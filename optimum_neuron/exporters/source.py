@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core import Choice
 from ..errors import ModelError, nearest, refusal
-from .tasks import TASKS, task_of, tasks_of
+from .tasks import SYNONYMS, TASKS, plain_task, task_of, tasks_of
 
 _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.neuron"]
 _CONFIGURATION = ["*config*.json", "model_index.json", "modules.json", "*.py"]
@@ -189,18 +189,19 @@ def infer_task(config: Any, task: str = "auto") -> Choice[str]:
         ModelError: the task is unknown, or the architecture serves none that can be exported.
     """
     if task != "auto":
+        asked, task = task, plain_task(task)
         if task not in TASKS:
             raise ModelError(
                 refusal(
                     asked=f"task={task!r}",
-                    found=f"not a task that can be exported{nearest(task, TASKS)}",
+                    found=f"not a task that can be exported{nearest(task, [*TASKS, *SYNONYMS])}",
                     why=f"tasks are {', '.join(TASKS)}",
                     do="pass one of them or leave it to be inferred",
                 )
             )
         if TASKS[task].kind == "decoder":
             _require_decoder(config)
-        return Choice(value=task, reason="asked for by name")
+        return Choice(value=task, reason="asked for by name" if asked == task else f"asked for as {asked}")
     if (served := served_task(config)) is not None:
         return served
     raise ModelError(

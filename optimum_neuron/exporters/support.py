@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError, nearest, refusal
-from .tasks import TASKS
+from .tasks import TASKS, plain_task
 
 SUPPORT_FILE = Path(__file__).with_name("support.json")
 """Model type to task to outcome."""
@@ -35,6 +35,7 @@ def support_rows(task: str | None = None) -> list[dict[str, Any]]:
     Raises:
         ModelError: there is no such task.
     """
+    task = None if task is None else plain_task(task)
     if task is not None and task not in TASKS:
         raise ModelError(
             refusal(

@@ -147,6 +147,42 @@ the first: what depends on the model asks `find_task`.
 """
 
 
+SYNONYMS = {
+    "default": "feature-extraction",
+    "sentence-similarity": "feature-extraction",
+    "image-feature-extraction": "feature-extraction",
+    "masked-lm": "fill-mask",
+    "sequence-classification": "text-classification",
+    "sentiment-analysis": "text-classification",
+    "text-ranking": "text-classification",
+    "zero-shot-classification": "text-classification",
+    "ner": "token-classification",
+    "image-segmentation": "semantic-segmentation",
+    "causal-lm": "text-generation",
+    "seq2seq-lm": "text2text-generation",
+    "summarization": "text2text-generation",
+    "translation": "text2text-generation",
+    "audio-ctc": "automatic-speech-recognition",
+    "speech2seq-lm": "automatic-speech-recognition",
+    "vision2seq-lm": "image-text-to-text",
+}
+"""Names that optimum's exporters, transformers' pipelines and the Hub have for tasks too."""
+
+
+def plain_task(name: str) -> str:
+    """A task by the name that it has here; one that is none stays as it is.
+
+    Example:
+        ```python
+        from optimum_neuron.exporters.tasks import plain_task
+
+        assert plain_task("text2text-generation-with-past") == plain_task("summarization") == "text2text-generation"
+        ```
+    """
+    name = name.removesuffix("-with-past")
+    return SYNONYMS.get(name, name)
+
+
 def find_task(name: str, model_type: str) -> Task:
     """The row of a task that an architecture is of; the first one for code that comes with a checkpoint."""
     rows = kinds_of_task(name)

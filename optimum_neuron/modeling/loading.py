@@ -18,7 +18,7 @@ from ..exporters.folder import is_broken_export, is_export, read_folder
 from ..exporters.prepare import Prepared, WorkFolder, open_cache, prepare
 from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config
 from ..exporters.source import ModelSource, find_folder, load_source
-from ..exporters.tasks import find_task, kinds_of_task
+from ..exporters.tasks import TASKS, find_task, kinds_of_task, plain_task
 from .exported import load_exported
 from .in_memory import source_in_memory
 from .model import CompiledModel
@@ -105,7 +105,7 @@ class NeuronModel(CompiledModel):
         check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS, *cls.load_options], what=cls.__name__)
         asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
         how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
-        with source_in_memory(module, asked.get("task") or cls.task or "auto") as (source, work):
+        with source_in_memory(module, cls._task(asked) or "auto") as (source, work):
             model = cls._export(source, asked, trust_remote_code=False, **how)
         model._config_folder = work
         return model
@@ -122,7 +122,7 @@ class NeuronModel(CompiledModel):
         disable_neuron_cache: bool = False,
         cache_url: str | None = None,
     ) -> Self:
-        task = asked.get("task") or cls.task
+        task = cls._task(asked)
         cls._require_kind(task, source)
         complete, target = neuron_config(source, {**asked, "task": task}, trust_remote_code=trust_remote_code)
         prepared = prepare(
@@ -149,6 +149,25 @@ class NeuronModel(CompiledModel):
     def _wrap(cls, prepared: Prepared) -> Self:
         """The object of a model; a class may have others for some architectures."""
         return cls(prepared)
+
+    @classmethod
+    def _task(cls, asked: dict[str, Any]) -> str:
+        """The task of a model: that of the class, or of a class for any the one that was asked for.
+
+        Raises:
+            ModelError: the class is for another task than the one that was asked for.
+        """
+        task = plain_task(asked.get("task") or "auto")
+        if cls.task and task in TASKS and task != cls.task:
+            raise ModelError(
+                refusal(
+                    asked=f"{cls.__name__} with task={asked['task']!r}",
+                    found=f"a class for {cls.task}",
+                    why="its results are those of that task",
+                    do=f"use {TASKS[task].model_class}, or leave task out",
+                )
+            )
+        return cls.task if task == "auto" else task
 
     @classmethod
     def _require_kind(cls, task: str, source: ModelSource) -> None:

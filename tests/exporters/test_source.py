@@ -10,7 +10,7 @@ from optimum_neuron import check_model
 from optimum_neuron.errors import ModelError
 from optimum_neuron.exporters.request import cache_request
 from optimum_neuron.exporters.source import find_folder, infer_task, load_source, read_config, served_task
-from optimum_neuron.exporters.tasks import TASKS
+from optimum_neuron.exporters.tasks import SYNONYMS, TASKS
 from tests.encoders import save_tiny_encoder, tiny_encoder_config
 from tests.tiny import tiny_config, write_config
 
@@ -130,6 +130,26 @@ def test_what_generates_no_text_is_refused_however_it_is_asked_for(model_type, a
     assert found in refused(infer_task, config, "text-generation")
     served = served_task(config)
     assert served is None or served.value != "text-generation"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name", "task"),
+    [
+        ("bert", "sentence-similarity", "feature-extraction"),
+        ("bert", "ner", "token-classification"),
+        ("t5", "summarization", "text2text-generation"),
+        ("t5", "text2text-generation-with-past", "text2text-generation"),
+        ("whisper", "speech2seq-lm", "automatic-speech-recognition"),
+        ("segformer", "image-segmentation", "semantic-segmentation"),
+    ],
+)
+def test_other_names_of_a_task_are_known(model_type, name, task):
+    choice = infer_task(CONFIG_MAPPING[model_type](), name)
+    assert (choice.value, choice.reason) == (task, f"asked for as {name}")
+
+
+def test_every_synonym_is_of_a_task():
+    assert set(SYNONYMS.values()) <= TASKS.keys() and not SYNONYMS.keys() & TASKS.keys()
 
 
 def test_an_encoder_that_was_turned_into_a_decoder_is_one():

@@ -206,6 +206,18 @@ def test_a_model_in_memory_is_compiled_and_not_changed(original):
         NeuronModelForSequenceClassification.from_model(torch.nn.Linear(2, 2))
 
 
+def test_a_class_is_for_its_task(checkpoint, exported):
+    with pytest.raises(
+        ModelError, match="task='masked-lm': a class for text-classification.*use NeuronModelForMaskedLM"
+    ):
+        NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, task="masked-lm", **SHAPES)
+    with pytest.raises(ModelError, match="image-classification with a bert model: transformers has no class"):
+        NeuronModelForImageClassification.from_pretrained(checkpoint, export=True, optlevel="1")
+    model = NeuronModelForSequenceClassification.from_pretrained(exported, task="sequence-classification")
+    assert model.neuron_config.task == TASK
+    assert NeuronModelForSequenceClassification.from_pretrained(exported, task="auto").neuron_config.task == TASK
+
+
 def test_a_model_in_memory_with_another_head_is_refused(checkpoint):
     body = transformers.AutoModel.from_pretrained(checkpoint)
     with pytest.raises(ModelError, match="text-classification with a BertModel: a model for feature-extraction"):
@@ -476,7 +488,7 @@ def test_recordings_that_are_not_padded_have_to_fit(tmp_path):
         ({"height": 32}, ConfigError, "has no such axis. Its inputs have batch_size, sequence_length"),
         ({"prefill_buckets": (8,)}, ConfigError, "'prefill_buckets'"),
         ({"sequence_lenght": 8}, ConfigError, "did you mean 'sequence_length'"),
-        ({"task": "object-detection"}, ModelError, "object-detection with a bert model: transformers has no class"),
+        ({"task": "object-detection"}, ModelError, "use NeuronModelForObjectDetection"),
         ({"task": "object-detektion"}, ModelError, "did you mean 'object-detection'"),
     ],
 )
