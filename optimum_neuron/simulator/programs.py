@@ -51,7 +51,7 @@ def program_estimate(
             plan.value,
             machine,
             name=name,
-            kind="seq2seq" if plan.value.prefill.name.startswith("encode") else "decoder",
+            kind="seq2seq" if plan.value.encode is not None else "decoder",
             num_cores=Choice(value=1, reason="compiled for one core"),
             num_copies=choose_copies(machine, 1, request.data_parallel_size),
             memory=memory,

@@ -57,6 +57,8 @@ def test_an_encoder_decoder_takes_what_its_estimate_says(tmp_path):
     encode, prefill, decode = profile.graphs
     assert (encode.num_calls, prefill.num_calls, decode.num_calls) == (1, 1, 3)
     assert encode.total_us + prefill.total_us == pytest.approx(1e3 * told.ttft_ms.value, rel=1e-9)
+    assert {graph.kind for graph in profile.graphs} == {told.kind} == {"seq2seq"}
+    assert decode.total_us * decode.low == pytest.approx(1e3 * told.tpot_ms.low, rel=1e-9)
     assert profile.total_us == pytest.approx(1e3 * told.latency_ms.value, rel=1e-9)
 
 
