@@ -46,6 +46,9 @@ class StagedTraining(_Base):
             batch_size=self.args.per_device_train_batch_size,
             num_stages=mesh.size(),
         )
+        if self.args.torch_compile:
+            # Upstream compiles the model, whose forward a stage does not call.
+            stage.compile(backend=self.args.torch_compile_backend, mode=self.args.torch_compile_mode, dynamic=False)
         return Pipeline(stage, mesh, loss=self._loss_of_logits, num_microbatches=num_parts.value)
 
     def _loss_of_logits(self, logits: torch.Tensor, labels: torch.Tensor, num_items: Any) -> torch.Tensor:
@@ -81,7 +84,9 @@ class StagedTraining(_Base):
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
             if self._pipeline is not None:
-                (self._pipeline.train if backward else self._pipeline.evaluate)(inputs, num_items_in_batch)
+                # Stages know the shapes of a training batch: for others they first run on memory as it is.
+                with torch.enable_grad():
+                    self._pipeline.train(inputs, num_items_in_batch)
                 return
             loss = self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
         if backward:

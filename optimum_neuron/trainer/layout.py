@@ -1,6 +1,6 @@
 """How a training run is spread over cores: `TrainingNeuronConfig`, which scripts know as `trn_config`.
 
-It knows nothing of processes or tensors. Layouts that this version cannot run are refused by name.
+It knows nothing of processes or tensors. Layouts that cannot be run are refused by name.
 
     >>> from optimum_neuron.trainer.layout import TrainingNeuronConfig
     >>> TrainingNeuronConfig().problems()
@@ -39,19 +39,18 @@ class TrainingNeuronConfig:
 
     def problems(self) -> list[str]:
         """Refusals of what cannot be run, one for each field."""
-        defaults = TrainingNeuronConfig()
-        asked = {
-            field: getattr(self, field) for field in _NOT_BUILT if getattr(self, field) != getattr(defaults, field)
-        }
-        problems = [
-            refusal(
-                asked=f"{_NOT_BUILT[field]}={value}",
-                found="a layout that this version does not have",
-                why="training is data parallel, tensor parallel or in stages",
-                do=f"leave {_NOT_BUILT[field]} out",
+        problems = []
+        if self.context_parallel_size != 1:
+            problems.append(
+                refusal(
+                    asked=f"context_parallel_size={self.context_parallel_size}",
+                    found="attention by aten._scaled_dot_product_flash_attention_for_cpu, as on any host",
+                    why="torch's context_parallel passes keys and values around a ring in CUDA's kernels of attention "
+                    "alone (flash, efficient, cuDNN)",
+                    do="pass tensor_parallel_size and sequence_parallel=True, which divide heads and tokens, and "
+                    "gradient_checkpointing=True",
+                )
             )
-            for field, value in asked.items()
-        ]
         if self.sequence_parallel_enabled and self.tensor_parallel_size == 1:
             problems.append(
                 refusal(
@@ -88,20 +87,16 @@ def combination_problems(layout: TrainingNeuronConfig, arguments: Any) -> list[s
     """
     if not layout.spreads_model:
         return []
-    reasons = {
-        "torch_compile": "graphs of parameters in parts are not compiled in this version",
-        "use_cpu": "parts live on simulated cores",
-    }
-    problems = [
-        refusal(
-            asked=f"{name} with tensor_parallel_size, pipeline_parallel_size or zero_1",
-            found="two that exclude each other",
-            why=why,
-            do="leave one of them out",
+    problems = []
+    if arguments.use_cpu:
+        problems.append(
+            refusal(
+                asked="use_cpu with tensor_parallel_size, pipeline_parallel_size or zero_1",
+                found="two that exclude each other",
+                why="parts live on simulated cores",
+                do="leave one of them out",
+            )
         )
-        for name, why in reasons.items()
-        if getattr(arguments, name)
-    ]
     if layout.fsdp and layout.pipeline_parallel_use_zero1_optimizer:
         problems.append(
             refusal(
@@ -136,9 +131,3 @@ def fsdp_problems(settings: Mapping[str, Any]) -> list[str]:
             do="leave them out (gradient_checkpointing=True saves activations); reshard_after_forward is read",
         )
     ]
-
-
-_NOT_BUILT = {
-    "context_parallel_size": "context_parallel_size",
-}
-"""Fields of layouts that are refused, with the names that `NeuronTrainingArguments` gives them."""

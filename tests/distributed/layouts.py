@@ -25,6 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sp": {"tensor_parallel_size": 2, "sequence_parallel": True},
     "tp_pp": {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "pipeline_parallel_num_microbatches": 2},
     "sp_zero_1": {"tensor_parallel_size": 2, "sequence_parallel": True, "zero_1": True},
+    "sp_fsdp": {"tensor_parallel_size": 2, "sequence_parallel": True, "fsdp": True},
     "sp_pp": {"tensor_parallel_size": 2, "sequence_parallel": True, "pipeline_parallel_size": 2},
     "tp_fsdp": {"tensor_parallel_size": 2, "fsdp": True},
     "pp_fsdp": {"pipeline_parallel_size": 2, "fsdp": True},
@@ -129,9 +130,9 @@ def trainer_of(case: str, folder: Path, num_steps: int, *, made: Any = None, **c
     return NeuronTrainer(model, NeuronTrainingArguments(**{**options, **layout, **changes}), train_dataset=rows)
 
 
-def trained(case: str, folder: Path, num_steps: int) -> list[float]:
+def trained(case: str, folder: Path, num_steps: int, **changes: Any) -> list[float]:
     """The losses of a run's steps, then the norms of their gradients: Adam forgives a wrong factor, norms do not."""
-    trainer = trainer_of(case, folder, num_steps)
+    trainer = trainer_of(case, folder, num_steps, **changes)
     trainer.train()
     return losses(trainer) + [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
 
@@ -196,6 +197,17 @@ def disagreeing(case: str, folder: Path, num_steps: int) -> str:
     return "nothing"
 
 
+def compiled(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
+    """What `trained` tells of a run with compiled graphs, and which there were."""
+    report = torch.neuron.compile_report
+    torch._dynamo.reset()
+    return {
+        "losses": trained(case, folder, num_steps, torch_compile=True),
+        "kinds": sorted(graph.kind for graph in report().graphs),
+        "breaks": report().breaks,
+    }
+
+
 def poisoned(case: str, folder: Path, num_steps: int) -> str:
     """What each process is told where a weight of the last layer is no number."""
     from optimum_neuron.errors import NumericsError
@@ -231,6 +243,7 @@ KINDS: dict[str, Any] = {
     "resumed": resumed,
     "moved": moved,
     "measured": measured,
+    "compiled": compiled,
     "poisoned": poisoned,
     "disagreeing": disagreeing,
     "dying": dying,
