@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from transformers import AutoConfig
 
-from optimum_neuron.errors import ConfigError, DeviceMemoryError
+from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
 from optimum_neuron.simulator import estimate
 
 LARGE = AutoConfig.for_model(
@@ -46,3 +46,8 @@ def test_a_tight_fit_is_noted():
 def test_options_of_other_models_are_named():
     with pytest.raises(ConfigError, match="height=3: a decoder, which has no such options"):
         estimate(EIGHT, instance="inf2.xlarge", height=3)
+
+
+def test_a_decoder_without_attention_is_refused():
+    with pytest.raises(ModelError, match="a decoder without attention"):
+        estimate(AutoConfig.for_model("mamba", num_hidden_layers=1), instance="inf2.xlarge")

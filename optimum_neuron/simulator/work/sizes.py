@@ -125,6 +125,15 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
         ```
     """
     text = config.get_text_config(decoder=True)
+    if not getattr(text, "num_attention_heads", None):
+        raise ModelError(
+            refusal(
+                asked=f"estimating a model of type {text.model_type!r}",
+                found="a decoder without attention",
+                why="prompts and steps are counted as attention over a cache",
+                do="compile it, if it can be, and estimate the compiled folder",
+            )
+        )
     model = _on_meta(config, text, trust_remote_code)
     stack = _layers(model, text)
     kinds: dict[LayerSizes, int] = {}
