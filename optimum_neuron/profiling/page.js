@@ -53,7 +53,8 @@ function drawLanes(place, lanes, bars, whole) {
   function draw() {
     place.replaceChildren();
     const width = Math.max(place.clientWidth, 480), height = lanes.length * (LANE + GAP) + AXIS;
-    const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img" }, place);
+    const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img",
+      "aria-label": `${lanes.join(", ")} over time` }, place);
     const scale = (width - LEFT - RIGHT) / (range[1] - range[0]);
     const x = (time) => LEFT + (time - range[0]) * scale;
     const bottom = height - AXIS;
@@ -181,7 +182,8 @@ function drawRoof() {
     Math.ceil(log(machine.flops) + 0.1)];
   const x = (value) => left + (log(value) - xs[0]) / (xs[1] - xs[0]) * (right - left);
   const y = (value) => bottom - (log(value) - ys[0]) / (ys[1] - ys[0]) * (bottom - 10);
-  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img" }, place);
+  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img",
+    "aria-label": "operations per second over operations for each byte" }, place);
   for (let power = xs[0]; power <= xs[1]; power += 1) {
     element("line", { x1: x(10 ** power), x2: x(10 ** power), y1: 10, y2: bottom, class: "grid" }, svg);
     element("text", { x: x(10 ** power), y: bottom + 18, "text-anchor": "middle" }, svg, Number((10 ** power).toPrecision(1)));
@@ -226,13 +228,18 @@ function makeTableWork() {
     const cell = row.cells[column], number = cell.querySelector("data");
     return number ? Number(number.value) : cell.textContent;
   };
-  [...table.tHead.rows[0].cells].forEach((head, column) => head.addEventListener("click", () => {
+  const sort = (head, column) => {
     const up = head.getAttribute("aria-sort") === "descending";
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", up ? "ascending" : "descending");
     const order = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b)) * (up ? 1 : -1);
     body.append(...[...body.rows].sort((a, b) => order(value(a, column), value(b, column))));
-  }));
+  };
+  [...table.tHead.rows[0].cells].forEach((head, column) => {
+    head.tabIndex = 0;
+    head.addEventListener("click", () => sort(head, column));
+    head.addEventListener("keydown", (event) => { if (event.key === "Enter") sort(head, column); });
+  });
   document.getElementById("filter").addEventListener("input", (event) => {
     const wanted = event.target.value.toLowerCase();
     for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);

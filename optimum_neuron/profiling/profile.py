@@ -171,7 +171,7 @@ class Profile:
         for call in sorted(self.calls, key=lambda call: call.started_us):
             busy += max(0.0, call.ended_us - max(end, call.started_us))
             end = max(end, call.ended_us)
-        return self.clock_us - busy
+        return max(0.0, self.clock_us - busy)
 
     def rows(self) -> list[Row]:
         """The bottleneck table, longest first: equal operators of equal layers are one row, launches another."""
