@@ -84,6 +84,28 @@ class Prepared:
         """Implementation that was compiled."""
         return self.metadata["family"]["value"]
 
+    def load(self, core: int | None = None) -> LoadedProgram:
+        """Load the program with its weights and host code on a core.
+
+        Args:
+            core: counted from 0 among the cores that the process may use; None takes the least loaded.
+
+        Raises:
+            DeviceMemoryError, CoreBusyError: there is no room for it.
+        """
+        assert self.weights is not None and self.host is not None, "bound and lowered before"
+        return load_program(
+            self.program,
+            self.weights.tensors,
+            self.host,
+            instance=resolve_instance(self.config.instance_type).value,
+            target=self.target.value,
+            model_name=self.source.name,
+            core=core,
+            auto_cast=self.config.auto_cast,
+            task=self.config.task,
+        )
+
 
 def prepare(
     source: ModelSource,
@@ -135,6 +157,7 @@ def prepare(
         )
         if not source.has_weights:
             return prepared
+        # Before minutes are spent on host code.
         instance = resolve_instance(config.instance_type).value
         require_fit(prepared.need, instance=instance, target=target.value, model_name=source.name)
         with _timed(timings, "host_code"):
@@ -154,18 +177,8 @@ def prepare(
                 dtype=config.torch_dtype,
                 trust_remote_code=trust_remote_code,
             )
-            weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
-            prepared.weights = weights
-            prepared.loaded = load_program(
-                program,
-                weights.tensors,
-                prepared.host,
-                instance=instance,
-                target=target.value,
-                model_name=source.name,
-                auto_cast=config.auto_cast,
-                task=config.task,
-            )
+            prepared.weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
+            prepared.loaded = prepared.load()
         if validate:
             progress.say("validating")
             with _timed(timings, "validate"):

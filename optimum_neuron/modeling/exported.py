@@ -23,8 +23,7 @@ from ..exporters.prepare import Prepared
 from ..exporters.request import COMMON_OPTIONS, plain_options, structure_differences
 from ..exporters.source import ModelSource, read_config
 from ..hardware import resolve_instance, resolve_target
-from ..runtime.loaded import load_program
-from ..weights import Checkpoint, bind_weights
+from ..weights import Checkpoint, TensorSource, bind_weights
 from ..weights.mapped import MappedFile
 
 _METADATA = ("family", "stacks", "weight_sources", "placement")
@@ -83,25 +82,19 @@ def load_exported(
         need=memory_need(program, lnc=target.value.chip.default_lnc),
         validation=info.validation,
     )
-    if inlined is None:
-        checkpoint, where = Checkpoint.open(folder), "mapped from the exported folder"
-    else:
-        checkpoint = Checkpoint([MappedFile(inlined, str(folder / NEFF_FILE))], str(folder / NEFF_FILE))
-        where = "mapped from inside the NEFF"
-    prepared.tensors = Choice(value=checkpoint, reason=where)
-    prepared.weights = bind_weights(program.weights, prepared.weight_sources, checkpoint)
+    prepared.tensors = _open_weights(folder, inlined)
+    prepared.weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
     prepared.host = lower(program, optlevel=host_level)
-    prepared.loaded = load_program(
-        program,
-        prepared.weights.tensors,
-        prepared.host,
-        instance=instance,
-        target=target.value,
-        model_name=name,
-        auto_cast=info.config.auto_cast,
-        task=info.config.task,
-    )
+    prepared.loaded = prepared.load()
     return prepared
+
+
+def _open_weights(folder: Path, inlined: memoryview | None) -> Choice[TensorSource]:
+    """The tensors of an export: those beside the NEFF, or inside it."""
+    if inlined is None:
+        return Choice(value=Checkpoint.open(folder), reason="mapped from the exported folder")
+    origin = str(folder / NEFF_FILE)
+    return Choice(value=Checkpoint([MappedFile(inlined, origin)], origin), reason="mapped from inside the NEFF")
 
 
 def _check_asked(info: FolderInfo, asked: dict[str, Any], folder: Path) -> None:

@@ -26,7 +26,6 @@ from ..exporters.prepare import Prepared
 from ..exporters.tasks import TASKS
 from ..runtime.copies import Copies, load_copies
 from ..runtime.core_choice import num_usable
-from ..runtime.loaded import LoadedProgram, load_program
 from .checks import refuse_outputs
 from .loading import NeuronModel
 
@@ -111,28 +110,12 @@ class NeuronTracedModel(NeuronModel):
             CoreBusyError: other processes hold some of them.
             DeviceMemoryError: there is no room on one of them.
         """
-        prepared, target = self.prepared, self.prepared.target.value
-        assert prepared.loaded is not None and prepared.host is not None and prepared.weights is not None
-        instance, weights = prepared.loaded.claim.instance, prepared.weights.tensors
-        cores = range(num_usable(instance, os.environ))
-        host = prepared.host = concurrent_host(prepared.host, len(cores))
+        prepared = self.prepared
+        assert prepared.loaded is not None and prepared.host is not None
+        cores = range(num_usable(prepared.loaded.claim.instance, os.environ))
+        prepared.host = concurrent_host(prepared.host, len(cores))
         prepared.loaded.close()
-        name = prepared.source.name
-
-        def load(core: int) -> LoadedProgram:
-            return load_program(
-                prepared.program,
-                weights,
-                host,
-                instance=instance,
-                target=target,
-                model_name=name,
-                core=core,
-                auto_cast=prepared.config.auto_cast,
-                task=prepared.config.task,
-            )
-
-        self.copies = Copies(load_copies(cores, load, model=name))
+        self.copies = Copies(load_copies(cores, prepared.load, model=prepared.source.name))
         self.loaded = prepared.loaded = self.copies.loaded[0]
         return self
 
