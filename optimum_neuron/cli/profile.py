@@ -52,7 +52,7 @@ class ProfileCommand(Command):
         )
         run.add_argument("--num_steps", type=whole_number, metavar="N", help="steps after the prompt (default: 8)")
         shown = parser.add_argument_group("what is shown and written")
-        shown.add_argument("--top", type=positive_int, metavar="N", help="rows of the table (default: 20, with --json all)")
+        shown.add_argument("--top", type=positive_int, metavar="N", help="rows of the table (default: 20; --json: all)")
         shown.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
         shown.add_argument("--html", metavar="FILE", help="write a page with timeline, roofline and tables")
 
