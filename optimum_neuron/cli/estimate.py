@@ -232,6 +232,7 @@ def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
             "tokens/s": _of(one, "tokens_per_s"),
             "$/1M": _of(one, "usd_per_1m") or "no price",
             "HBM": _of(one, "hbm_bytes_per_core"),
+            **_load_columns(one["load"]),
         }
         for one in data["ranked"]
     ]
@@ -243,6 +244,14 @@ def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
         out.text(f"  not {one['candidate']}: {one['reason']}")
     for name, why in data["skipped"].items():
         out.text(f"skipped {name}: {why}")
+
+
+def _load_columns(load: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What keeps up with the requests that arrive, where a rate was given."""
+    if load is None:
+        return {}
+    price = "no price" if load["usd_per_h"] is None else cell(load["usd_per_h"])
+    return {"instances": load["num_instances"], "$/h": price}
 
 
 def _of(one: Mapping[str, Any], name: str) -> str:

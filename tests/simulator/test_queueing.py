@@ -117,3 +117,5 @@ def test_the_command_says_what_keeps_up(cli, checkpoint):
     assert cli(*command, "--requests_per_s", "1e6", "--json").json["load"]["wait_mean_ms"]["value"] is None
     refused = cli(*command, "--requests_per_s", "0")
     assert refused.code == 1 and "requests_per_s=0.0" in refused.stderr
+    compared = cli(*command, "--requests_per_s", "3", "--compare")
+    assert compared.code == 0 and "instances  $/h" in compared.stdout
