@@ -42,7 +42,7 @@ class DistributedTraining(StagedTraining, ShardedCheckpoints):
             # An adapter is taken apart with its model, so it has to be there.
             model = _with_adapter(model, keywords.pop("peft_config"))
             positional, keywords = _with_model(model, positional, keywords)
-        core = _require_whole_model(model, args)
+        core = require_whole_model(model, _words(args))
         self._whole = WholeModel.of(model)
         self._narrow = frozenset(
             name
@@ -95,8 +95,12 @@ def _with_adapter(model: Any, config: Any) -> Any:
     return get_peft_model(model, config) if isinstance(model, PreTrainedModel) else model
 
 
-def _require_whole_model(model: Any, arguments: Any) -> Any:
+def require_whole_model(model: Any, asked: str) -> Any:
     """The model of transformers that is to be taken apart, without the adapter around it.
+
+    Args:
+        model: as a trainer was given it.
+        asked: the layout, in words.
 
     Raises:
         ConfigError: no model of transformers, one that is in parts already, or an adapter that adds tokens.
@@ -116,7 +120,7 @@ def _require_whole_model(model: Any, arguments: Any) -> Any:
         return core
     raise ConfigError(
         refusal(
-            asked=f"{_words(arguments)} of {type(model).__name__}",
+            asked=f"{asked} of {type(model).__name__}",
             found=found,
             why="parameters of a whole model are split by their names before training begins",
             do=do,

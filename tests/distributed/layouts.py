@@ -197,6 +197,11 @@ def disagreeing(case: str, folder: Path, num_steps: int) -> str:
     return "nothing"
 
 
+def rounded(case: str, folder: Path, num_steps: int) -> list[float]:
+    """What `trained` tells of a run that rounds at random."""
+    return trained(case, folder, num_steps, stochastic_rounding_enabled=True)
+
+
 def compiled(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
     """What `trained` tells of a run with compiled graphs, and which there were."""
     report = torch.neuron.compile_report
@@ -243,6 +248,7 @@ KINDS: dict[str, Any] = {
     "resumed": resumed,
     "moved": moved,
     "measured": measured,
+    "rounded": rounded,
     "compiled": compiled,
     "poisoned": poisoned,
     "disagreeing": disagreeing,

@@ -51,11 +51,21 @@ POISONED = ("tp", "pp")
 """Cases that meet a weight that is no number."""
 
 
-def launch(folder: Path, num_processes: int, *arguments: str, module: str = "tests.distributed.layouts") -> Any:
-    """Run the module in processes with a core each, or, with 0, in one without."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(num_processes)]
+def launch(folder: Path, num_processes: int, *arguments: str, accelerate: bool = False) -> Any:
+    """Run `layouts.py` in processes with a core each, or, with 0, in one without."""
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(num_processes)]
+    if accelerate:
+        plain = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+        command = ["-m", "accelerate.commands.launch", "--num_processes", str(num_processes), *plain]
     return subprocess.run(
-        [sys.executable, *(launcher if num_processes else []), "-m", module, str(folder), *arguments],
+        [
+            sys.executable,
+            *(command if num_processes else []),
+            "-m",
+            "tests.distributed.layouts",
+            str(folder),
+            *arguments,
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -65,9 +75,11 @@ def launch(folder: Path, num_processes: int, *arguments: str, module: str = "tes
     )
 
 
-def run_cases(folder: Path, num_processes: int, num_steps: int, cases: tuple[str, ...]) -> dict[str, Any]:
+def run_cases(
+    folder: Path, num_processes: int, num_steps: int, cases: tuple[str, ...], *, accelerate: bool = False
+) -> dict[str, Any]:
     """What rank 0 found in each case."""
-    done = launch(folder, num_processes, str(num_steps), *cases)
+    done = launch(folder, num_processes, str(num_steps), *cases, accelerate=accelerate)
     assert done.returncode == 0, done.stderr[-5000:]
     found: dict[str, Any] = json.loads((folder / f"losses-{num_processes}.json").read_text())
     return found
@@ -83,12 +95,14 @@ def reference(built, tmp_path_factory):
 def two(built, tmp_path_factory):
     kinds = {"resumed": RESUMED, "moved": MOVED, "measured": MEASURED, "poisoned": POISONED}
     more = [f"{kind}-{case}" for kind, cases in kinds.items() for case in cases]
-    return run_cases(tmp_path_factory.mktemp("two"), 2, NUM_STEPS, (*TWO, *more, "disagreeing-zero_1"))
+    return run_cases(
+        tmp_path_factory.mktemp("two"), 2, NUM_STEPS, (*TWO, *more, "rounded-bfloat16-tp", "disagreeing-zero_1")
+    )
 
 
 @pytest.fixture(scope="module")
 def four(built, tmp_path_factory):
-    return run_cases(tmp_path_factory.mktemp("four"), 4, NUM_STEPS, (*FOUR, "measured-tp"))
+    return run_cases(tmp_path_factory.mktemp("four"), 4, NUM_STEPS, (*FOUR, "measured-tp"), accelerate=True)
 
 
 def expected(reference, case):
@@ -152,6 +166,11 @@ def test_metrics_and_predictions(two, reference, case):
 
 def test_metrics_of_copies_of_layers_in_parts(four, reference):
     require_same_results(four["measured-tp"], reference["measured-tp"], same_loss=False)
+
+
+def test_stochastic_rounding_of_weights_in_parts(two, reference):
+    found, nearest = two["rounded-bfloat16-tp"], two["bfloat16-tp"]
+    assert found != nearest and found == pytest.approx(nearest, abs=2 * NARROW_TOLERANCE)
 
 
 @pytest.mark.parametrize("case", POISONED)
@@ -220,6 +239,7 @@ def test_processes_with_different_arguments_are_told(two):
     assert "per_device_train_batch_size is 2 on rank 0, 3 on rank 1" in told and "as many processes" in told
 
 
-def test_a_process_that_dies_ends_the_others(built, tmp_path):
-    done = launch(tmp_path, 2, str(NUM_STEPS), "dying-tp")
+@pytest.mark.parametrize("case", ["tp", "pp"])
+def test_a_process_that_dies_ends_the_others(built, tmp_path, case):
+    done = launch(tmp_path, 2, str(NUM_STEPS), f"dying-{case}")
     assert done.returncode != 0 and "MemoryError: no memory on this rank" in done.stderr
