@@ -145,7 +145,7 @@ def test_pages_of_pp_lcnet() -> None:
 
 
 def test_recordings_of_whisper() -> None:
-    """The same tokens as transformers', with and without timestamps: word error rates are equal."""
+    """The same tokens as transformers', with and without timestamps, and the same times of words."""
     import wave
 
     import numpy as np
@@ -154,8 +154,10 @@ def test_recordings_of_whisper() -> None:
     from optimum_neuron import NeuronModelForSpeechSeq2Seq
 
     folder = fetch("whisper-tiny.en", progress=False)
-    model = NeuronModelForSpeechSeq2Seq.from_pretrained("whisper-tiny.en", export=True, batch_size=5, optlevel="1")
-    original = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    model = NeuronModelForSpeechSeq2Seq.from_pretrained(
+        "whisper-tiny.en", export=True, batch_size=5, output_attentions=True, optlevel="1"
+    )
+    original = WhisperForConditionalGeneration.from_pretrained(folder, attn_implementation="eager").eval()
     samples = []
     for row in read_rows("librivox", progress=False):
         with wave.open(row["audio"]) as file:
@@ -164,6 +166,9 @@ def test_recordings_of_whisper() -> None:
     for options in ({}, {"return_timestamps": True}):
         found, expected = (runner.generate(**inputs, **options) for runner in (model, original))
         assert torch.equal(found, expected) and found.shape[0] == 5
+    options = {"return_timestamps": True, "return_token_timestamps": True}
+    found, expected = (runner.generate(**inputs, **options)["token_timestamps"] for runner in (model, original))
+    assert torch.equal(found, expected) and found[0].unique().numel() > 10
 
 
 @pytest.mark.parametrize(("name", "key"), [("sentiment", "text"), ("chat", "answer")])
