@@ -34,6 +34,16 @@ def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past
                     do='pass what the tokenizer makes with return_tensors="pt"',
                 )
             )
+    _require_tokens(input_ids, vocabulary)
+    wanted = (input_ids.shape[0], num_past + input_ids.shape[1])
+    if mask is None:
+        return torch.ones(wanted, dtype=torch.long)
+    _require_mask(mask, wanted, num_past)
+    return mask
+
+
+def _require_tokens(input_ids: torch.Tensor, vocabulary: int) -> None:
+    """Refuse what is no batch of tokens, or has one that the embedding has no row for."""
     if input_ids.is_floating_point() or input_ids.dtype == torch.bool:
         raise ShapeError(
             refusal(
@@ -62,9 +72,10 @@ def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past
                 do="use the tokenizer of this checkpoint",
             )
         )
-    wanted = (input_ids.shape[0], num_past + input_ids.shape[1])
-    if mask is None:
-        return torch.ones(wanted, dtype=torch.long)
+
+
+def _require_mask(mask: torch.Tensor, wanted: tuple[int, int], num_past: int) -> None:
+    """Refuse a mask of another shape, or of other values than 0 and 1."""
     if mask.ndim != 2:
         raise ShapeError(
             refusal(
@@ -78,7 +89,7 @@ def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past
         raise ShapeError(
             refusal(
                 asked=f"attention_mask of shape {list(mask.shape)}",
-                found=f"{num_past} columns are cached and {input_ids.shape[1]} are new",
+                found=f"{num_past} columns are cached and {wanted[1] - num_past} are new",
                 why="the mask covers every column once",
                 do=f"pass a mask of shape {list(wanted)}",
             )
@@ -92,7 +103,6 @@ def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past
                 do="pass 1 for real tokens and 0 for padding",
             )
         )
-    return mask
 
 
 def require_host(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
