@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ import torch
 from optimum_neuron.device import placement
 
 MIB = 2**20
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_allocations_are_counted_and_freed():
@@ -43,9 +48,6 @@ def test_peaks():
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other heaps decide by themselves what they keep")
 def test_empty_cache_gives_the_hosts_memory_back():
-    def resident_bytes():
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
     num_tensors, size_bytes = 1000, 64 * 1024
     kept = [torch.ones(size_bytes, dtype=torch.uint8, device="neuron") for _ in range(num_tensors)]
     del kept[::2]  # holes between tensors that stay
@@ -53,6 +55,19 @@ def test_empty_cache_gives_the_hosts_memory_back():
     torch.neuron.empty_cache()
     assert torch.neuron.memory_allocated() == allocated
     assert before - resident_bytes() > num_tensors // 4 * size_bytes
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_zeros_that_are_only_read_take_none_of_the_hosts_memory():
+    size_bytes = 64 * MIB
+    before, allocated = resident_bytes(), torch.neuron.memory_allocated()
+    zeros = torch.zeros(size_bytes // 4, device="neuron")
+    assert not zeros.any() and resident_bytes() - before < size_bytes // 2
+    assert torch.neuron.memory_allocated() - allocated == size_bytes
+    zeros += 1
+    assert zeros.sum() == size_bytes // 4
+    del zeros
+    assert torch.neuron.memory_allocated() == allocated and resident_bytes() - before < size_bytes // 2
 
 
 def test_what_does_not_fit_is_refused_with_the_table():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 import subprocess
 import sys
 
@@ -14,106 +16,36 @@ from optimum_neuron.errors import ConfigError, ModelError
 peft = pytest.importorskip("peft")
 trl = pytest.importorskip("trl")
 
-from datasets import Dataset  # noqa: E402  (needs the extra)
-
-from optimum_neuron import NeuronTrainingArguments  # noqa: E402
+from optimum_neuron import NeuronTrainingArguments  # noqa: E402  (needs the extra)
 from optimum_neuron.trainer import post_training  # noqa: E402
-from tests.trainer.conftest import SIZES, losses  # noqa: E402
+from tests.trainer.conftest import losses  # noqa: E402
+from tests.trainer.post_training import COLUMNS, make_models, make_tokenizer, make_trainer  # noqa: E402
 
-ROWS = [
-    {"prompt": prompt, "completion": better, "chosen": better, "rejected": worse}
-    for prompt, better, worse in (("a b c", " d e", " x y"), ("1 2 3", " 4 5", " 9 7"), ("m n", " o p", " k"))
-] * 6
-COLUMNS = {
-    "SFT": ["prompt", "completion"],
-    "DPO": ["prompt", "chosen", "rejected"],
-    "ORPO": ["prompt", "chosen", "rejected"],
-    "Reward": ["prompt", "chosen", "rejected"],
-    "GRPO": ["prompt"],
-}
-PADDED = {"pad_to_multiple_of": 8, "max_length": 32}
-OPTIONS = {
-    "SFT": PADDED,
-    "DPO": PADDED,
-    "ORPO": {"max_length": 32},
-    "Reward": PADDED,
-    "GRPO": {"max_completion_length": 6, "num_generations": 2, "temperature": 1e-4},
-}
+METHODS = list(COLUMNS)
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = ["<pad>", "<end>", "<unknown>", *"abcdefghijklmnopqrstuvwxyz0123456789"]
-    model = models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unknown>")
-    tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<end>", unk_token="<unknown>"
-    )
+    return make_tokenizer()
 
 
 @pytest.fixture(scope="module")
 def models():
-    from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
-
-    torch.manual_seed(0)
-    special = dict(pad_token_id=0, eos_token_id=1, bos_token_id=None, num_key_value_heads=2)
-    return {
-        "causal": LlamaForCausalLM(LlamaConfig(**SIZES, **special)),
-        "scores": LlamaForSequenceClassification(LlamaConfig(**SIZES, **special, num_labels=1)),
-    }
-
-
-def brevity(completions, **others):
-    """A reward: fewer words are better."""
-    return [-float(len(text.split())) for text in completions]
+    return make_models()
 
 
 @pytest.fixture
 def trainer(tmp_path, tokenizer, models):
     """Return a function that makes a trainer of a method, ours or TRL's."""
 
-    def make(method, *, upstream=False, peft_config=None, columns=None, **options):
-        from trl.experimental.orpo import ORPOConfig, ORPOTrainer
-
-        theirs = {"ORPOConfig": ORPOConfig, "ORPOTrainer": ORPOTrainer}
-        prefix, place = ("", trl) if upstream else ("Neuron", post_training)
-        kind, configuration = (
-            theirs[name] if upstream and name in theirs else getattr(place, prefix + name)
-            for name in (f"{method}Trainer", f"{method}Config")
-        )
-        defaults = dict(
-            output_dir=str(tmp_path / ("theirs" if upstream else "ours")),
-            max_steps=4,
-            logging_steps=1,
-            learning_rate=1e-2,
-            per_device_train_batch_size=4,
-            bf16=False,
-            disable_tqdm=True,
-            report_to=[],
-            save_strategy="no",
-            use_cpu=upstream,
-        )
-        keywords = {"args": configuration(**{**defaults, **OPTIONS[method], **options})}
-        if method == "DPO" and peft_config is None:
-            keywords["ref_model"] = copy.deepcopy(models["causal"])
-        if method == "GRPO":
-            keywords["reward_funcs"] = brevity
-        return kind(
-            copy.deepcopy(models["scores" if method == "Reward" else "causal"]),
-            train_dataset=Dataset.from_list(ROWS).select_columns(columns or COLUMNS[method]),
-            processing_class=tokenizer,
-            peft_config=peft_config,
-            **keywords,
-        )
+    def make(method, *, upstream=False, **options):
+        folder = str(tmp_path / ("theirs" if upstream else "ours"))
+        return make_trainer(method, models, tokenizer, upstream=upstream, output_dir=folder, **options)
 
     return make
 
 
-@pytest.mark.parametrize("method", ["SFT", "DPO", "ORPO", "Reward", "GRPO"])
+@pytest.mark.parametrize("method", METHODS)
 def test_losses_are_those_of_trl_on_the_cpu(trainer, method):
     ours = trainer(method)
     ours.train()
@@ -152,6 +84,26 @@ def test_adapters_are_trained_and_loaded_by_plain_peft(trainer, models, tmp_path
         assert torch.allclose(tuned.model(ids).logits, plain(ids).logits, atol=1e-5)
 
 
+def test_two_processes_train_as_one(trainer, tmp_path):
+    methods, layouts = ["SFT", "DPO", "Reward", "GRPO"], [{}, {"fsdp": True}]
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
+    done = subprocess.run(
+        [sys.executable, *command, "tests.trainer.post_training", str(tmp_path), *map(json.dumps, (methods, layouts))],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge"},
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("LOSSES")]
+    found = json.loads(line.removeprefix("LOSSES"))
+    for method in methods:
+        one = trainer(method)
+        one.train()
+        for layout in map(json.dumps, layouts):
+            assert found[layout][method] == pytest.approx(losses(one), abs=1e-4), (method, layout)
+
+
 def test_dpo_with_an_adapter_needs_no_reference(trainer):
     tuned = trainer("DPO", peft_config=peft.LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM"))
     tuned.train()
@@ -175,7 +127,7 @@ def test_a_configuration_has_both_sets_of_fields():
         post_training.NeuronDPOConfig(output_dir="out", fp16=True)
 
 
-@pytest.mark.parametrize("method", ["SFT", "DPO", "ORPO", "Reward", "GRPO"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_configuration_of_another_class(models, method):
     kind = getattr(post_training, f"Neuron{method}Trainer")
     with pytest.raises(ConfigError, match=f"no Neuron{method}Config.*use Neuron{method}Config"):

@@ -7,6 +7,7 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_cpu_dispatch.h>
 #include <ATen/ops/view_native.h>
+#include <ATen/ops/zeros_native.h>
 #include <torch/csrc/autograd/node.h>
 #include "fallback.h"
 
@@ -57,6 +58,23 @@ inline Tensor empty_strided(
   DeviceScope scope(index_of(device));
   constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
   return at::detail::empty_strided_generic(size, stride, &allocator, keys, c10::dtype_or_default(dtype));
+}
+
+constexpr int64_t kLargeBytes = 1 << 20;
+
+// A backward pass makes zeros for results that nobody used, such as the logits beside a loss, and only reads them.
+inline Tensor zeros(
+    IntArrayRef size, Maybe<ScalarType> dtype, Maybe<c10::Layout> layout, Maybe<Device> device,
+    Maybe<bool> pin_memory) {
+  ScalarType type = c10::dtype_or_default(dtype);
+  bool strided = layout.value_or(c10::kStrided) == c10::kStrided;
+  if (!strided || c10::multiply_integers(size) * static_cast<int64_t>(c10::elementSize(type)) < kLargeBytes)
+    return at::native::zeros_symint(c10::fromIntArrayRefSlow(size), dtype, layout, device, pin_memory);
+  check_unpinned(pin_memory);
+  check_dtype(type);
+  DeviceScope scope(index_of(device));
+  constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  return at::detail::empty_generic(size, &zeros_allocator, keys, type, std::nullopt);
 }
 
 // Copies go through two aliases: either side may be on the host or on another core.
@@ -169,6 +187,7 @@ inline bool has_compatible_shallow_copy_type(const Tensor& self, const Tensor& f
 inline void register_kernels(torch::Library& aten) {
   aten.impl("empty.memory_format", &empty);
   aten.impl("empty_strided", &empty_strided);
+  aten.impl("zeros", &zeros);
   aten.impl("copy_", &copy_);
   aten.impl("_copy_from", &copy_from);
   aten.impl("_copy_from_and_resize", &copy_from_and_resize);

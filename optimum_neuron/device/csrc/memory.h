@@ -9,6 +9,7 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+#include <sys/mman.h>
 #include <array>
 #include <cstring>
 #include "queue.h"
@@ -101,13 +102,32 @@ inline c10::Storage new_twin(size_t size_bytes) {
   return c10::Storage(c10::Storage::use_byte_size_t(), size_bytes, cpu->allocate(size_bytes), cpu, true);
 }
 
+// Zeros that take no memory of the host before they are written: its kernel shows one page of zeros for all of them.
+inline c10::Storage new_twin_of_zeros(size_t size_bytes) {
+  void* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  TORCH_CHECK_WITH(OutOfMemoryError, data != MAP_FAILED, "the host has no ", size_bytes, " bytes for a device tensor");
+  struct Mapping {
+    void* data;
+    size_t size_bytes;
+  };
+  auto unmap = [](void* context) {
+    auto* mapping = static_cast<Mapping*>(context);
+    munmap(mapping->data, mapping->size_bytes);
+    delete mapping;
+  };
+  c10::DataPtr owner(data, new Mapping{data, size_bytes}, unmap, c10::Device(c10::kCPU));
+  return c10::Storage(
+      c10::Storage::use_byte_size_t(), size_bytes, std::move(owner), c10::GetCPUAllocator(), true);
+}
+
 struct NeuronAllocator final : c10::DeviceAllocator {
-  c10::DataPtr allocate(size_t size_bytes) override {
+  c10::DataPtr allocate(size_t size_bytes) override { return allocate_by(&new_twin, size_bytes); }
+  c10::DataPtr allocate_by(c10::Storage (*make)(size_t), size_t size_bytes) {
     DeviceIndex device = current_device();
     // Charged first, so that the host never allocates what the core would not have.
     charge(device, static_cast<int64_t>(size_bytes));
     try {
-      return own(new_twin(size_bytes), device);
+      return own(make(size_bytes), device);
     } catch (...) {
       discharge(device, static_cast<int64_t>(size_bytes));
       throw;
@@ -160,6 +180,15 @@ struct NeuronAllocator final : c10::DeviceAllocator {
 };
 
 inline NeuronAllocator allocator;
+
+struct ZerosAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t size_bytes) override { return allocator.allocate_by(&new_twin_of_zeros, size_bytes); }
+  void copy_data(void* to, const void* from, size_t size_bytes) const override {
+    allocator.copy_data(to, from, size_bytes);
+  }
+};
+
+inline ZerosAllocator zeros_allocator;
 
 // `UntypedStorage.resize_` of device storages.
 inline void resize_storage(const c10::Storage& storage, size_t size_bytes) {
