@@ -151,7 +151,7 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         concurrency=request.concurrency,
     )
     notes = _notes(sizes, machine, request.sequence_length)
-    return serving_estimate(
+    told = serving_estimate(
         plan,
         machine,
         name=name,
@@ -162,6 +162,7 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         assumptions=_assumptions(request, stack, machine, sizes),
         notes=notes,
     )
+    return dataclasses.replace(told, divisible=True)
 
 
 def serving_estimate(

@@ -102,6 +102,8 @@ class Estimate:
     """Operators whose work is not known, with their share of the calls."""
     load: Load | None = None
     """Waiting under requests that arrive at random, where a rate was given."""
+    divisible: bool = False
+    """Whether a copy can be divided over more cores; what is compiled, or has one core only, cannot."""
     simulated: bool = True
     """Always."""
 

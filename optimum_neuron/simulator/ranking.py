@@ -128,7 +128,7 @@ def _on_instance(
     model: Any, name: str, num_cores: int | None, price: float | None, options: Mapping[str, Any]
 ) -> list[Estimate]:
     first = estimate(model, instance=name, tensor_parallel_size=num_cores, price=price, **options)
-    if num_cores is not None or "tpot_ms" not in first.quantities:
+    if num_cores is not None or not first.divisible:
         return [first]
     larger = [n for n in legal_core_counts(INSTANCES[name]).counts if n > first.num_cores.value]
     return [

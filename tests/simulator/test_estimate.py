@@ -197,3 +197,5 @@ def test_an_encoder_decoder_reads_and_writes():
     t5.architectures = ["T5ForConditionalGeneration"]
     told = estimate(t5, instance="inf2.xlarge", sequence_length=32, output_length=8)
     assert told.kind == "seq2seq" and told.tpot_ms.value > 0 and "encode_32" in told.assumptions[0]
+    compared = compare(t5, instance="inf2", sequence_length=32, output_length=8)
+    assert {one.num_cores.value for one in compared.ranked} == {1}

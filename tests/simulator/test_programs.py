@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from optimum_neuron.errors import ConfigError, DeviceMemoryError
-from optimum_neuron.simulator import estimate
+from optimum_neuron.simulator import compare, estimate
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,11 @@ from optimum_neuron.simulator import estimate
 def test_a_compiled_model_refuses_what_is_fixed(exported, options, told):
     with pytest.raises(ConfigError, match=told):
         estimate(exported, instance="inf2.xlarge", **options)
+
+
+def test_a_compiled_model_is_compared_on_the_cores_it_was_compiled_for(exported):
+    found = compare(exported, optimize="throughput")
+    assert len(found.ranked) > 5 and {one.num_cores.value for one in found.ranked} == {1}
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 4}, {"sequence_length": 4}, {"dtype": "bf16"}, {"width": 4}])
