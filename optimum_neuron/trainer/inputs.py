@@ -6,7 +6,7 @@ Only facts that the model states are checked: its embeddings, its configuration,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any
 
 import torch
@@ -161,5 +161,27 @@ def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input:
             + (f"; {', '.join(unused)} would be left out, because the model does not take them" if unused else ""),
             why=f"the model's main input is '{main_input}'",
             do="tokenize first (dataset.map), or pass a data_collator that makes it and remove_unused_columns=False",
+        )
+    )
+
+
+def require_rows(dataset: Any, *, what: str) -> None:
+    """Refuse a data set without rows, where it tells its length.
+
+    Args:
+        dataset: of the user.
+        what: such as "training".
+
+    Raises:
+        ConfigError: it is empty.
+    """
+    if not isinstance(dataset, Sized) or len(dataset) > 0:
+        return
+    raise ConfigError(
+        refusal(
+            asked=f"the {what} data set",
+            found="no rows",
+            why="a step takes a batch of them",
+            do="look at what reads and filters it: a path, a split, a length",
         )
     )

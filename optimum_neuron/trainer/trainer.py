@@ -15,7 +15,7 @@ from transformers.trainer_utils import number_of_arguments
 
 from ..errors import ConfigError, refusal
 from .arguments import NeuronTrainingArguments
-from .inputs import require_columns
+from .inputs import require_columns, require_rows
 from .mixin import PADDING_MULTIPLE, NeuronTrainerMixin, main_input, require_neuron_arguments
 
 
@@ -63,6 +63,7 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
             self.data_collator.pad_to_multiple_of = PADDING_MULTIPLE
 
     def _get_dataloader(self, dataset: Any, description: str, *positional: Any, **keywords: Any) -> Any:
+        require_rows(dataset, what=description.lower())
         columns = getattr(dataset, "column_names", None)
         if columns is None and isinstance(dataset, (list, tuple)) and dataset and isinstance(dataset[0], Mapping):
             columns = list(dataset[0])

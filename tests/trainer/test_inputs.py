@@ -89,6 +89,11 @@ def test_a_column_of_a_dataset_is_missing(train, llama):
         train(llama, datasets.Dataset.from_dict({"text": ["a"] * 4}))
 
 
+def test_a_data_set_without_rows(train, llama):
+    with pytest.raises(ConfigError, match="the training data set: no rows"):
+        train(llama, [])
+
+
 def test_labels_are_missing(train, llama):
     with pytest.raises(ConfigError, match="a loss in training step 1: a batch with input_ids.*computes it from labels"):
         train(llama, [{"input_ids": torch.arange(8)}] * 4)
