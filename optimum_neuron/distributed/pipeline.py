@@ -68,12 +68,13 @@ def require_stages(model: Any, num_stages: int) -> None:
             why="a plan says which modules follow each other: embeddings, layers, norm, head",
             do="leave pipeline_parallel_size out, or take a decoder that has base_model_pp_plan (llama, qwen3, gemma2)",
         )
-    elif model.config.get_text_config().tie_word_embeddings:
+    elif model.config.get_text_config().tie_word_embeddings and _trains_embeddings(model):
         problem = refusal(
             asked=asked,
-            found="tie_word_embeddings=True",
+            found="tie_word_embeddings=True, and the weight is trained",
             why="the first stage has the embeddings and the last one the head, which would have to stay equal",
-            do="set model.config.tie_word_embeddings=False before loading, or use tensor_parallel_size",
+            do="set model.config.tie_word_embeddings=False before loading, pass a peft_config that leaves both alone, "
+            "or use tensor_parallel_size",
         )
     elif len(model.base_model.layers) < num_stages:
         problem = refusal(
@@ -85,6 +86,11 @@ def require_stages(model: Any, num_stages: int) -> None:
     else:
         return
     raise ConfigError(problem)
+
+
+def _trains_embeddings(model: Any) -> bool:
+    ends = model.get_input_embeddings(), model.get_output_embeddings()
+    return any(parameter.requires_grad for module in ends for parameter in module.parameters())
 
 
 def cut(model: Any, *, index: int, num_stages: int) -> Stage:

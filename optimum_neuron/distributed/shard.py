@@ -121,7 +121,8 @@ def _split_layers(model: Any, plan: Mapping[str, str], mesh: DeviceMesh, *, spli
     for name, parameter in model.named_parameters():
         # Upstream's style of norms makes new parameters, which would all be trained.
         parameter.requires_grad_(name in trained)
-    model.tie_weights()
+    if not absent:
+        model.tie_weights()
     if splits_tokens:
         layers = layers_of(model)
         SplitTokens().install_forward(layers[0], mesh)

@@ -86,7 +86,7 @@ class NeuronArgumentsMixin:
             pipeline_parallel_size=self.pipeline_parallel_size,
             pipeline_parallel_num_microbatches=self.pipeline_parallel_num_microbatches,
             pipeline_parallel_use_zero1_optimizer=self.zero_1,
-            context_parallel_size=self.context_parallel_size,
+            context_parallel_size=max(self.context_parallel_size, getattr(given.parallelism_config, "cp_size", 1)),
             fsdp=bool(given.fsdp),
             gradient_checkpointing=bool(given.activation_checkpointing or given.gradient_checkpointing),
         )

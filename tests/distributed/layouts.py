@@ -63,7 +63,7 @@ def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
             {"input_ids": row, "labels": row[0] % 3} for row in ids
         ]
     family = name.partition("-")[0]
-    common = dict(**SIZES, num_key_value_heads=2, tie_word_embeddings=family == "tied")
+    common = dict(**SIZES, num_key_value_heads=2, tie_word_embeddings=family.startswith("tied"))
     if family in OTHERS:
         config = AutoConfig.for_model(family, **common, **OTHERS[family])
         model = AutoModelForCausalLM.from_config(config)
@@ -75,6 +75,7 @@ def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
 
 ADAPTERS: dict[str, dict[str, Any]] = {
     "lora": dict(r=4, target_modules="all-linear"),
+    "tied_lora": dict(r=4, target_modules="all-linear"),
     "saved": dict(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"]),
     "dora": dict(r=4, target_modules=["q_proj", "down_proj"], use_dora=True),
 }

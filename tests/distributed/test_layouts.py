@@ -24,18 +24,29 @@ NARROW_TOLERANCE = 2e-3
 
 TWO = (
     *("dp", "zero_1", "fsdp", "tp", "tied-tp", "bert-tp", "pp", "sp", "bert-sp"),
-    *("lora-tp", "lora-sp", "lora-pp", "lora-zero_1", "lora-fsdp", "saved-tp", "dora-zero_1", "dora-fsdp", "dora-pp"),
+    *(
+        "lora-tp",
+        "lora-sp",
+        "lora-pp",
+        "lora-zero_1",
+        "lora-fsdp",
+        "saved-tp",
+        "dora-zero_1",
+        "dora-fsdp",
+        "dora-pp",
+        "tied_lora-pp",
+    ),
     *("qwen3-sp", "gemma2-sp", "phi3-tp", "qwen3_moe-tp"),
     *("bfloat16-dp", "bfloat16-zero_1", "bfloat16-fsdp", "bfloat16-tp", "bfloat16-pp"),
 )
 """Cases of two processes."""
 FOUR = (
     *("tp", "pp", "tp_pp", "tp_zero_1", "tp_fsdp", "pp_zero_1", "pp_fsdp", "sp_zero_1", "sp_fsdp", "sp_pp"),
-    *("lora-tp_pp", "bfloat16-tp_pp", "bfloat16-sp_zero_1"),
+    *("lora-tp_pp", "tied_lora-tp_pp", "bfloat16-tp_pp", "bfloat16-sp_zero_1"),
 )
 """Of four: two that share layers or are stages, twice."""
 REFERENCES = (
-    *("tp", "tied-tp", "bert-tp", "lora-tp", "saved-tp", "dora-tp", "bfloat16-tp"),
+    *("tp", "tied-tp", "bert-tp", "lora-tp", "saved-tp", "dora-tp", "bfloat16-tp", "tied_lora-tp"),
     *("qwen3-tp", "gemma2-tp", "phi3-tp", "qwen3_moe-tp"),
 )
 """On one core, by the kind of model; the layout is left out."""

@@ -72,6 +72,17 @@ def test_models_that_cannot_be_cut(llama, bert):
         pipeline.require_stages(bert, 2)
 
 
+def test_tied_embeddings_that_are_trained_cannot_be_cut(llama):
+    import copy
+
+    config = copy.deepcopy(llama.config)
+    config.tie_word_embeddings = True
+    tied = type(llama)(config)
+    with pytest.raises(ConfigError, match="and the weight is trained.*pass a peft_config that leaves both alone"):
+        pipeline.require_stages(tied, 2)
+    pipeline.require_stages(tied.requires_grad_(False), 2)
+
+
 def test_stages_have_the_whole_model_between_them(llama):
     import copy
 

@@ -53,6 +53,13 @@ def test_the_host_can_be_asked_for():
     assert NeuronTrainingArguments(output_dir="out", use_cpu=True).device.type == "cpu"
 
 
+def test_context_parallelism_by_upstreams_name():
+    from accelerate import ParallelismConfig
+
+    with pytest.raises(ConfigError, match="context_parallel_size=2"):
+        NeuronTrainingArguments(output_dir="out", parallelism_config=ParallelismConfig(cp_size=2))
+
+
 def test_layouts_that_are_not_there_are_refused_by_name():
     with pytest.raises(ConfigError, match="context_parallel_size=2: attention by .*for_cpu.*a ring in CUDA's kernels"):
         NeuronTrainingArguments(output_dir="out", context_parallel_size=2)
