@@ -101,14 +101,13 @@ def register_lowerings() -> None:
         weight = ExternKernel.realize_input(weight)
         if weight.get_stride()[0] != 1 or weight.get_stride()[1] < num_rows:
             weight = ExternKernel.require_contiguous(weight)
-        inputs, constants = [rows, weight], ["none", [-1], ""]
-        if bias is None:
-            constants.insert(0, None)
-        else:
+        inputs, constants = [rows, weight], ("none", [-1], "")
+        if bias is not None:
             inputs.append(ExternKernel.require_contiguous(ExternKernel.realize_input(bias)))
         layout = FixedLayout(x.get_device(), x.get_dtype(), [rows.get_size()[0], num_rows])
-        result = TensorBox.create(mkldnn_ir.LinearUnary(layout, inputs, constants))
-        return lowering.view(result, [*axes, num_rows])
+        # The operator takes None where there is no bias; one that is there is among the inputs.
+        node = mkldnn_ir.LinearUnary(layout, inputs, (None, *constants) if bias is None else constants)
+        return lowering.view(TensorBox.create(node), [*axes, num_rows])
 
     @lowering.register_lowering(CONVOLUTION, type_promotion_kind=None)
     def convolution(
