@@ -109,7 +109,7 @@ def _point(row: Row) -> list[Any]:
 def short_line(source_line: str) -> str:
     """A file and line without the folders that differ between machines.
 
-    >>> short_line("/home/me/work/optimum_neuron/models/common/layers.py:31")
+    >>> short_line("/home/me/code/optimum_neuron/models/common/layers.py:31")
     'optimum_neuron/models/common/layers.py:31'
     >>> short_line("/home/me/env/lib/python3.12/site-packages/transformers/models/bert/modeling_bert.py:12")
     'transformers/models/bert/modeling_bert.py:12'

@@ -101,7 +101,7 @@ def test_a_long_table_says_what_it_leaves_out(profile, monkeypatch):
     [
         ("/home/me/main/optimum_neuron/models/common/layers.py:31", "optimum_neuron/models/common/layers.py:31"),
         ("/env/lib/site-packages/transformers/models/bert/m.py:1", "transformers/models/bert/m.py:1"),
-        ("/home/me/work/project/train.py:7", "work/project/train.py:7"),
+        ("/home/me/code/project/train.py:7", "code/project/train.py:7"),
         ("optimum_neuron/models/common/layers.py:31", "optimum_neuron/models/common/layers.py:31"),
         ("", ""),
     ],
