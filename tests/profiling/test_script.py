@@ -20,6 +20,12 @@ print("printed", __name__, sys.argv[1:], __file__)
 """
 
 
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch, tmp_path_factory):
+    """Scripts run in children, which cannot have cores that models of other tests in this process hold."""
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path_factory.mktemp("home")))
+
+
 @pytest.fixture
 def script(tmp_path):
     def write(text):

@@ -20,6 +20,7 @@ MICROCODE = 96 * 2**20
 
 def test_a_process_with_its_models_and_memory_by_core(monkeypatch):
     monkeypatch.setenv("NEURON_PROCESS_TAG", "chat")
+    monkeypatch.setattr("optimum_neuron.runtime.hbm._LEDGERS", {})  # models of other tests are on these cores too
     with claim_cores(SMALL, model="bert"), claim_cores(SMALL, model="llama") as second:
         weights = ledger(SMALL, second.core_ids[0]).charge("weights", 2**20, "llama")
         (process,) = soon(
