@@ -71,7 +71,8 @@ def test_work_is_counted_once_and_forgotten_with_its_program(exported):
     assert len(clock._works) == kept - 1
 
 
-def test_running_a_program_imports_no_simulator(exported):
+def test_running_a_program_imports_no_simulator(exported, monkeypatch, tmp_path):
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))  # models of other tests in this process hold its cores
     program = f"""
 import sys
 import torch
