@@ -18,7 +18,7 @@ from ..cli.parser import NeuronParser
 from ..hardware import InstanceSpec
 from ..runtime.hbm import size_text
 from .devices import RUNTIME_VERSION, Device, devices
-from .processes import choose_instance, others_in_use
+from .processes import add_instance, choose_instance, others_in_use
 
 _GIB = 2**30
 
@@ -36,11 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("-w", "--wide", action="store_true", help="show the ids of cores and the models on them too")
     parser.add_argument("-j", "--json-output", action="store_true", help="print a JSON list of devices")
-    parser.add_argument(
-        "--instance",
-        metavar="NAME",
-        help="simulated instance (default: OPTIMUM_NEURON_INSTANCE, or the one whose cores are held)",
-    )
+    add_instance(parser)
     options = parser.parse_args(arguments)
 
     def show(out: Out) -> int:

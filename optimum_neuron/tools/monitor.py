@@ -24,7 +24,7 @@ from ..runtime.status import watch
 from . import report
 from .monitor_config import DEFAULT_CONFIG, MonitorConfig, read_config
 from .monitor_groups import RuntimeGroup, SystemGroup, TimedGroup
-from .processes import choose_instance, others_in_use
+from .processes import add_instance, choose_instance, others_in_use
 from .report import Group
 from .sample import Sample, take_sample
 
@@ -55,11 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="0-4",
         help="talk on stderr: 1 what cannot be read, 2 and more what each line has (default: 0)",
     )
-    parser.add_argument(
-        "--instance",
-        metavar="NAME",
-        help="simulated instance (default: OPTIMUM_NEURON_INSTANCE, or the one whose cores are held)",
-    )
+    add_instance(parser)
     options = parser.parse_args(arguments)
     return run_guarded(lambda out: _run(options, out), Out(), command=parser.prog)
 

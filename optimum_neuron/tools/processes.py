@@ -9,6 +9,7 @@ for process in neuron_processes(INSTANCES["inf2.xlarge"]):
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
 from collections.abc import Collection, Mapping
@@ -78,6 +79,15 @@ def neuron_processes(instance: InstanceSpec, *, environ: Mapping[str, str] = os.
         )
         for pid, rows in uses.items()
     ]
+
+
+def add_instance(parser: argparse.ArgumentParser) -> None:
+    """The option `--instance`, the argument of `choose_instance`."""
+    parser.add_argument(
+        "--instance",
+        metavar="NAME",
+        help="simulated instance (default: OPTIMUM_NEURON_INSTANCE, or the one whose cores are held)",
+    )
 
 
 def choose_instance(name: str | None, *, environ: Mapping[str, str] = os.environ) -> Choice[InstanceSpec]:

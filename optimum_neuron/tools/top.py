@@ -21,6 +21,7 @@ from ..cli.parser import NeuronParser
 from ..runtime.publisher import INTERVAL_S
 from .frame import Camera, Frame
 from .keys import Keys
+from .processes import add_instance
 from .screen import View, render
 
 _MIN_INTERVAL_S = 0.1
@@ -51,11 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="SECONDS",
         help=f"time between two frames (default: {INTERVAL_S:g}, as often as processes tell their state)",
     )
-    parser.add_argument(
-        "--instance",
-        metavar="NAME",
-        help="simulated instance (default: OPTIMUM_NEURON_INSTANCE, or the one whose cores are held)",
-    )
+    add_instance(parser)
     options = parser.parse_args(arguments)
 
     def show(out: Out) -> int:

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, TargetMismatchError
-from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny
+from tests.tiny import NUM_BYTE_TOKENS, SHAPES
 
 IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
 load = NeuronModelForCausalLM.from_pretrained
@@ -24,17 +24,6 @@ load = NeuronModelForCausalLM.from_pretrained
 def copy(exported, tmp_path) -> Path:
     """An exported folder that a test may damage."""
     return shutil.copytree(exported, tmp_path / "copy")
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory) -> Path:
-    """A checkpoint of the same configuration with other weights."""
-    return save_tiny(tmp_path_factory.mktemp("other"), "llama", seed=7, vocab_size=NUM_BYTE_TOKENS)
-
-
-def reference(folder: Path) -> torch.Tensor:
-    with torch.no_grad():
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(IDS).logits
 
 
 def same(found, wanted):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -33,10 +32,6 @@ def reference(folder: Path) -> torch.Tensor:
 
 def same(found, wanted):
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
-
-
-def edit_json(path: Path, **changes) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def test_a_loaded_export_can_be_saved_elsewhere_but_not_over_itself(exported, model, tmp_path):

@@ -57,8 +57,8 @@ def compile_body(
             orders = [(one.sources, one.targets) for one in preparations if one.kind == "channels_last"]
             program = host_body(body_from_dict(body), probe_cpu(), convolutions, *orders)  # type: ignore[arg-type]
             options = {**_OPTIONS, **(_MAX_OPTIONS if level == "inductor-max" else {})}
-            # Packed weights have no address that the minimal interface could take.
             options |= attention.inductor_options()
+            # Packed weights have no address that the minimal interface could take.
             options["aot_inductor.use_minimal_arrayref_interface"] = not preparations
             aoti_compile_and_package(program, package_path=str(partial), inductor_configs=options)
         os.replace(partial, output)
