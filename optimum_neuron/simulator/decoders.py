@@ -214,8 +214,7 @@ def serving_estimate(
             decode.hbm_bytes / times.decode.total_s / rates.hbm_bytes_per_s, band("mbu"), limits["decode"]
         ),
     }
-    if machine.price_usd_per_h is not None:
-        usd = machine.price_usd_per_h / 3600 / tokens * 1e6
+    if (usd := machine.usd_per_1m(tokens)) is not None:
         quantities["usd_per_1m"] = Quantity.inverse(usd, band("tokens_per_s"), limits["decode"])
     else:
         notes = (*notes, machine.price_source)
@@ -229,10 +228,7 @@ def serving_estimate(
         quantities=quantities,
         memory=memory,
         available_bytes=machine.hbm_bytes_per_core,
-        bounds={
-            role: 1e3 * max(work.product_flops / rates.peak_flops_per_s, work.hbm_bytes / rates.hbm_bytes_per_s)
-            for role, work in [(role, graph.total) for role, graph, _ in runs]
-        },
+        bounds={role: 1e3 * rates.least_s(graph.total) for role, graph, _ in runs},
         parts_ms={
             graph.name: {engine: 1e3 * seconds for engine, seconds in time.parts_s.items()} for _, graph, time in runs
         },

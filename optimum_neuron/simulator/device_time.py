@@ -42,6 +42,10 @@ class CoreRates:
     num_physical: int
     """Physical cores of a logical one."""
 
+    def least_s(self, work: Work) -> float:
+        """The least time of some work by documented peaks alone: a bound, never an estimate."""
+        return max(work.product_flops / self.peak_flops_per_s, work.hbm_bytes / self.hbm_bytes_per_s)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceTime:

@@ -87,8 +87,7 @@ def graph_estimate(
         "mbu": of("mbu", total.hbm_bytes / device.total_s / rates.hbm_bytes_per_s),
     }
     notes = list(_notes(kind, machine, work))
-    if machine.price_usd_per_h is not None:
-        usd = machine.price_usd_per_h / 3600 / per_s * 1e6
+    if (usd := machine.usd_per_1m(per_s)) is not None:
         band = band_of(kind, "throughput_per_s", machine.target, machine.constants)
         quantities["usd_per_1m"] = Quantity.inverse(usd, band, limited_by)
     else:
@@ -103,9 +102,7 @@ def graph_estimate(
         quantities=quantities,
         memory=memory,
         available_bytes=machine.hbm_bytes_per_core,
-        bounds={
-            "run": 1e3 * max(total.product_flops / rates.peak_flops_per_s, total.hbm_bytes / rates.hbm_bytes_per_s)
-        },
+        bounds={"run": 1e3 * rates.least_s(total)},
         parts_ms={work.name: {part: 1e3 * seconds for part, seconds in parts.items()}},
         assumptions=(
             *assumptions,

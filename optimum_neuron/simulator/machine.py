@@ -64,6 +64,10 @@ class Machine:
         """Memory of one."""
         return self.target.hbm_bytes_per_core()
 
+    def usd_per_1m(self, per_s: float) -> float | None:
+        """Dollars for a million of what it makes at a rate; None without a price."""
+        return None if self.price_usd_per_h is None else self.price_usd_per_h / 3600 / per_s * 1e6
+
     def num_chips(self, num_cores: int) -> int:
         """Chips that a copy on `num_cores` cores takes."""
         return -(-num_cores // self.target.logical_cores_per_chip())

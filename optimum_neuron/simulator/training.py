@@ -298,9 +298,8 @@ def _estimate(
         "mfu": Quantity.of(mfu, band, limited),
     }
     notes = [f"{sizes.kind}: {band.basis}"] if sizes.kind != "decoder" else []
-    if machine.price_usd_per_h is not None:
-        usd = request.num_instances * machine.price_usd_per_h / 3600 / (tokens / step_s) * 1e6
-        quantities["usd_per_1m_tokens"] = Quantity.inverse(usd, band, limited)
+    if (usd := machine.usd_per_1m(tokens / step_s)) is not None:
+        quantities["usd_per_1m_tokens"] = Quantity.inverse(request.num_instances * usd, band, limited)
     else:
         notes.append(machine.price_source)
     if spec.family not in ("trn1", "trn1n"):

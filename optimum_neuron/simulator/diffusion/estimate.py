@@ -18,7 +18,6 @@ from ..decoders import DecoderRequest
 from ..device_time import CoreRates, DeviceTime, device_time
 from ..machine import Machine, choose_copies, needed
 from ..quantity import Estimate, Quantity
-from ..work.record import Work
 from .plan import PicturePlan, PictureRequest, plan_pictures, written_out
 from .request import choose_layout, picture_request, plan_memory
 from .source import Pipeline
@@ -140,11 +139,9 @@ def _estimate(
         "mbu": of("mbu", step.hbm_bytes / device.total_s / rates.hbm_bytes_per_s),
     }
     notes = list(_notes(pipeline, machine))
-    if machine.price_usd_per_h is not None:
+    if (usd := machine.usd_per_1m(per_s)) is not None:
         band = band_of(kind, "throughput_per_s", machine.target, machine.constants)
-        quantities["usd_per_1m"] = Quantity.inverse(
-            machine.price_usd_per_h / 3600 / per_s * 1e6, band, device.limited_by
-        )
+        quantities["usd_per_1m"] = Quantity.inverse(usd, band, device.limited_by)
     else:
         notes.append(machine.price_source)
     return Estimate(
@@ -157,7 +154,7 @@ def _estimate(
         quantities=quantities,
         memory=memory,
         available_bytes=machine.hbm_bytes_per_core,
-        bounds={run.name: 1e3 * _least_s(run.graph.total, rates) for run in plan.runs},
+        bounds={run.name: 1e3 * rates.least_s(run.graph.total) for run in plan.runs},
         parts_ms={
             name: {engine: 1e3 * seconds for engine, seconds in time.parts_s.items()}
             for name, time in times.device.items()
@@ -165,11 +162,6 @@ def _estimate(
         assumptions=_assumptions(pipeline, pictures, plan, times, machine),
         notes=tuple(notes),
     )
-
-
-def _least_s(work: Work, rates: CoreRates) -> float:
-    """By documented peaks alone."""
-    return max(work.product_flops / rates.peak_flops_per_s, work.hbm_bytes / rates.hbm_bytes_per_s)
 
 
 def _assumptions(
