@@ -18,15 +18,13 @@ from torch.distributed.tensor import DTensor
 
 from ..core import Choice
 from ..errors import ConfigError, refusal
+from .labels import IGNORED, next_labels
 
 _PARTS = {"embed_tokens", "layers", "norm"}
 """Children of a base model that transformers' `base_model_pp_plan` names, for decoders of one stack."""
 
-IGNORED = -100
-"""Label that losses leave out (torch, `CrossEntropyLoss`)."""
-
 Loss = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
-"""Of logits, labels and the number of labels of the whole batch."""
+"""Of logits, labels of the next token, and the number of labels of the whole batch."""
 
 
 class Absent(nn.Module):
@@ -203,6 +201,8 @@ class Pipeline:
         num_parts = self._num_parts if what == "step" else self._mesh.size()
         rows = padded(inputs, multiple=num_parts)
         tokens, labels = rows.pop("input_ids"), rows.pop("labels", None)
+        if labels is not None:
+            labels = rows.pop("shift_labels") if "shift_labels" in rows else next_labels(labels)
         self._num_items = num_items
         losses: list[torch.Tensor] = []
         first = (tokens,) if self.stage.is_first else ()
@@ -243,6 +243,6 @@ def padded(inputs: Mapping[str, Any], *, multiple: int) -> dict[str, Any]:
         if not isinstance(value, torch.Tensor) or value.ndim == 0 or len(value) != num_rows:
             return value
         more = value[-1:].expand(missing, *value.shape[1:])
-        return torch.cat([value, torch.full_like(more, IGNORED) if name == "labels" else more])
+        return torch.cat([value, torch.full_like(more, IGNORED) if name in ("labels", "shift_labels") else more])
 
     return {name: longer(name, value) for name, value in inputs.items()}

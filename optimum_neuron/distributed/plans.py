@@ -65,6 +65,11 @@ SEQUENCE_PLANS: Mapping[str, Mapping[str, str]] = {
 }
 """What `sequence_parallel` changes in a family's plan, from the first layer's input to the last one's result."""
 
+CONTEXT_FAMILIES = frozenset(
+    {"gemma", "granite", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3"}
+)
+"""Decoders whose tokens meet in attention alone, by `model_type`: what `context_parallel_size` takes."""
+
 ADAPTER_STYLES: Mapping[str, Mapping[str, str]] = {
     "colwise": {"lora_B": "colwise"},
     "rowwise": {"lora_A": "rowwise"},

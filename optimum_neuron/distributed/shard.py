@@ -68,7 +68,7 @@ def shard(model: Any, sharding: Sharding, mesh: DeviceMesh) -> Stage | None:
     if plan:
         _split_layers(model, plan, mesh["tensor"], splits_tokens=sharding.splits_tokens)
     model.to(torch.device("neuron", torch.neuron.current_device()))
-    if sizes.data > 1 or policy is not None:
+    if sizes.copies > 1 or policy is not None:
         _split_data(model, stage, sharding, mesh, policy)
     _tell_transformers(model, sharding, mesh)
     return stage
@@ -170,7 +170,7 @@ def _untie(model: Any) -> None:
 
 def _tell_transformers(model: Any, sharding: Sharding, mesh: DeviceMesh) -> None:
     """Say what `from_pretrained(distributed_config=...)` would have: who wraps, scales and saves reads it."""
-    # Stages see the same batch, as cores do that share layers: the only such cores that transformers knows.
+    # Stages see the same batch, and cores of a sequence do, as cores that share layers: transformers knows only these.
     same_batch, num_batches = sharding.sizes.processes_per_batch, sharding.sizes.data
     splits = sharding.splits_states
     data = {"fsdp_size": num_batches} if splits else {"dp_replicate_size": num_batches}

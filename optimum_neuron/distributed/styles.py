@@ -36,7 +36,7 @@ class JoinTokens(TensorParallelLayer):
 
     def transform_inputs_pre_forward(self, module: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
         """Join the first input, or `hidden_states`."""
-        return _with_hidden_states(args, kwargs, lambda hidden: _redistribute(hidden, mesh, _TOKENS, Replicate()))
+        return _with_hidden_states(args, kwargs, lambda hidden: redistribute(hidden, mesh, _TOKENS, Replicate()))
 
 
 class JoinedResult(TensorParallelLayer):
@@ -45,7 +45,7 @@ class JoinedResult(TensorParallelLayer):
     def transform_output_post_forward(self, module: Any, output: Any, mesh: DeviceMesh) -> Any:
         """Join the result, or the first of several."""
         hidden, *others = output if isinstance(output, tuple) else (output,)
-        whole = _redistribute(hidden, mesh, _TOKENS, Replicate())
+        whole = redistribute(hidden, mesh, _TOKENS, Replicate())
         return (whole, *others) if isinstance(output, tuple) else whole
 
 
@@ -61,7 +61,7 @@ def _with_hidden_states(args: Any, kwargs: Any, change: Any) -> Any:
 
 def _split(hidden: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
     if hidden.shape[1] % mesh.size() == 0:
-        return _redistribute(hidden, mesh, Replicate(), _TOKENS)
+        return redistribute(hidden, mesh, Replicate(), _TOKENS)
     raise ModelError(
         refusal(
             asked=f"sequence_parallel of a batch with {hidden.shape[1]} tokens in each row",
@@ -72,5 +72,17 @@ def _split(hidden: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
     )
 
 
-def _redistribute(local: torch.Tensor, mesh: DeviceMesh, present: Placement, wanted: Placement) -> torch.Tensor:
-    return DTensor.from_local(local, mesh, [present], run_check=False).redistribute(placements=[wanted]).to_local()
+def redistribute(
+    local: torch.Tensor, mesh: DeviceMesh, present: Placement, wanted: Placement, *, gradient: Placement | None = None
+) -> torch.Tensor:
+    """Exchange what the cores of a mesh have of a tensor.
+
+    Args:
+        local: this core's.
+        mesh: of one dimension.
+        present: how it is placed.
+        wanted: how it is to be.
+        gradient: how gradients of the result are placed; as the result, where nothing is said.
+    """
+    placed = DTensor.from_local(local, mesh, [present], run_check=False).redistribute(placements=[wanted])
+    return placed.to_local(grad_placements=None if gradient is None else [gradient])

@@ -17,11 +17,19 @@ from .. import env
 from ..errors import ConfigError, refusal
 from ..trainer.layout import fsdp_problems
 from ..trainer.optimizer import NARROW, narrow
+from .context import ContextParallel, require_context
 from .gather import gather_for_metrics
 from .mesh import require_agreement, require_processes
 from .states import ShardedCheckpoints
 from .steps import StagedTraining
 from .whole import WholeModel
+
+_AGREED = (
+    *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "seed"),
+    *("learning_rate", "lr_scheduler_type", "weight_decay", "max_grad_norm", "optim", "bf16", "torch_compile"),
+    *("save_strategy", "save_steps", "eval_strategy", "eval_steps", "load_best_model_at_end"),
+)
+"""Arguments without which processes would wait for each other, or train apart."""
 
 
 class DistributedTraining(StagedTraining, ShardedCheckpoints):
@@ -35,7 +43,11 @@ class DistributedTraining(StagedTraining, ShardedCheckpoints):
         # Where arguments stand differs between trainers; the model is always first.
         model: Any = keywords.get("model", positional[0] if positional else None)
         args = next((value for value in (keywords.get("args"), *positional) if hasattr(value, "trn_config")), None)
+        if args is not None and args.world_size > 1:
+            require_agreement(_facts(model, args))
         if args is None or not _spreads(model, args):
+            if args is not None and isinstance(model, torch.nn.Module):
+                _wrap_blocks(model, args)
             super().__init__(*positional, **keywords)
             return
         if keywords.get("peft_config") is not None:
@@ -49,7 +61,7 @@ class DistributedTraining(StagedTraining, ShardedCheckpoints):
             for name, parameter in model.named_parameters()
             if parameter.requires_grad and parameter.dtype in NARROW
         )
-        stage = _lay_out(core, args, self._whole)
+        stage = _lay_out(core, args)
         # Accelerate is not to split it once more.
         args.fsdp_plugin_args = None
         # Upstream refuses to save such models with their optimizer, because it cannot; `checkpoint.py` can.
@@ -58,17 +70,31 @@ class DistributedTraining(StagedTraining, ShardedCheckpoints):
             super().__init__(*positional, **keywords)
         finally:
             args.save_only_model = only_model
+        if hasattr(self, "_tp_size"):
+            # TRL divides the tokens that it gathers by the cores of a batch; `_gather_once` has counted them once.
+            self._tp_size = 1
         if stage is not None:
             self._pipeline = self._make_pipeline(*stage)
+        if args.trn_config.context_parallel_size > 1:
+            self._require_loss_of_tokens("context_parallel_size", *self.losses_of_tokens)
+            sizes = require_processes(args.trn_config, args.world_size)
+            self._context = ContextParallel(core, sizes.context_mesh(args.device.type))
 
     def create_accelerator_and_postprocess(self) -> None:
         """Upstream's accelerator, which gathers results once from processes that see the same batch."""
         super().create_accelerator_and_postprocess()
+        if self._whole is not None and self.get_tp_size() > 1:
+            self.accelerator.gather_for_metrics = self._gather_once
+            self.gather_function = functools.partial(
+                self._gather_once, use_gather_object=self.args.eval_use_gather_object
+            )
+
+    def _gather_once(self, data: Any, use_gather_object: bool = False) -> Any:
         num_same = self.get_tp_size()
-        if self._whole is not None and num_same > 1:
-            gather = functools.partial(gather_for_metrics, self.accelerator, num_same=num_same)
-            self.accelerator.gather_for_metrics = gather
-            self.gather_function = functools.partial(gather, use_gather_object=self.args.eval_use_gather_object)
+        if self._context is not None and self._context.is_running:
+            # What a loss tells of its batch (TRL's metrics) is of each part.
+            num_same //= self.args.trn_config.context_parallel_size
+        return gather_for_metrics(self.accelerator, data, use_gather_object, num_same=num_same)
 
 
 def _spreads(model: Any, arguments: Any) -> bool:
@@ -81,6 +107,32 @@ def _spreads(model: Any, arguments: Any) -> bool:
         return True
     wide = arguments.optimizer_use_fp32_grad_acc or arguments.optimizer_use_master_weights
     return bool(arguments.world_size > 1 and wide and isinstance(model, torch.nn.Module) and narrow(model.parameters()))
+
+
+def _facts(model: Any, arguments: Any) -> dict[str, object]:
+    """What has to be the same in all processes of a run."""
+    facts = {name: getattr(arguments, name) for name in _AGREED}
+    facts |= {"layout": str(arguments.trn_config), "processes of the machine": env.local_world_size()}
+    if isinstance(model, torch.nn.Module):
+        sizes = [parameter.numel() for parameter in model.parameters()]
+        facts["model"] = f"{type(model).__name__} with {sum(sizes):,} parameters in {len(sizes)} tensors"
+    return facts
+
+
+def _wrap_blocks(model: torch.nn.Module, arguments: Any) -> None:
+    """Let accelerate's FSDP2 split repeated blocks.
+
+    By itself it takes all that transformers wants to keep on one device, BERT's embeddings too, which it splits once
+    more as embeddings and then cannot.
+    """
+    from .shard import layers_of
+
+    wrapped = arguments.fsdp_plugin_args
+    if wrapped is None or "transformer_cls_names_to_wrap" in wrapped or "min_num_params" in wrapped:
+        return
+    kinds = sorted({type(layer).__name__ for layer in layers_of(model)})
+    if kinds:
+        wrapped["transformer_cls_names_to_wrap"] = kinds
 
 
 def _with_model(model: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -133,6 +185,7 @@ def _words(arguments: Any) -> str:
     asked = {
         "tensor_parallel_size": layout.tensor_parallel_size,
         "pipeline_parallel_size": layout.pipeline_parallel_size,
+        "context_parallel_size": layout.context_parallel_size,
         "zero_1": layout.pipeline_parallel_use_zero1_optimizer,
         "fsdp": layout.fsdp,
     }
@@ -140,7 +193,7 @@ def _words(arguments: Any) -> str:
     return told or f"{arguments.world_size} processes with 16-bit parameters"
 
 
-def _lay_out(model: Any, arguments: Any, whole: WholeModel) -> Any:
+def _lay_out(model: Any, arguments: Any) -> Any:
     """Distribute a model in place; the stage and the mesh of its pipeline, where there is one."""
     from . import pipeline
     from .shard import Sharding, shard
@@ -151,15 +204,8 @@ def _lay_out(model: Any, arguments: Any, whole: WholeModel) -> Any:
     problems = fsdp_problems(fsdp)
     if problems:
         raise ConfigError("\n".join(problems))
-    require_agreement(
-        {
-            "layout": str(layout),
-            "per_device_train_batch_size": arguments.per_device_train_batch_size,
-            "model": f"{sum(tensor.numel() for tensor in whole.tensors.values()):,} parameters in "
-            f"{len(whole.tensors)} tensors",
-            "processes of the machine": env.local_world_size(),
-        }
-    )
+    if sizes.context > 1:
+        require_context(model, sizes.context)
     if sizes.pipeline > 1:
         pipeline.require_stages(model, sizes.pipeline)
         pipeline.num_microbatches(

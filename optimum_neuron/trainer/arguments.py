@@ -14,6 +14,7 @@ import dataclasses
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
 
 from ..distributed.mesh import require_processes
@@ -22,6 +23,10 @@ from .layout import TrainingNeuronConfig, combination_problems
 
 if TYPE_CHECKING:
     from ..hardware import Target
+
+
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
+"""Fields that are numbers of cores."""
 
 
 def _field(default: Any, text: str) -> Any:
@@ -86,7 +91,7 @@ class NeuronArgumentsMixin:
             pipeline_parallel_size=self.pipeline_parallel_size,
             pipeline_parallel_num_microbatches=self.pipeline_parallel_num_microbatches,
             pipeline_parallel_use_zero1_optimizer=self.zero_1,
-            context_parallel_size=max(self.context_parallel_size, getattr(given.parallelism_config, "cp_size", 1)),
+            context_parallel_size=self.context_parallel_size,
             fsdp=bool(given.fsdp),
             gradient_checkpointing=bool(given.activation_checkpointing or given.gradient_checkpointing),
         )
@@ -94,12 +99,32 @@ class NeuronArgumentsMixin:
     def _problems(self) -> list[str]:
         given: Any = self
         layout = self.trn_config
-        problems = [*layout.problems(), *_range_problems(self), *combination_problems(layout, given)]
+        problems = [*layout.problems(), *_range_problems(self)]
+        if all(isinstance(getattr(self, name), int) for name in _SIZES):
+            problems += combination_problems(layout, given)
+        if getattr(given.parallelism_config, "cp_size", 1) > 1:
+            problems.append(
+                refusal(
+                    asked=f"ParallelismConfig(cp_size={given.parallelism_config.cp_size})",
+                    found="accelerate's context parallelism",
+                    why="it passes keys and values around a ring in CUDA's kernels of attention",
+                    do=f"pass context_parallel_size={given.parallelism_config.cp_size} to these arguments instead",
+                )
+            )
         target = None
         try:
             target = _target(self.neuron_target)
         except NeuronError as problem:
             problems.append(str(problem))
+        if not given.use_cpu and parse_flag_from_env("ACCELERATE_USE_CPU"):
+            problems.append(
+                refusal(
+                    asked="training on the device neuron",
+                    found="ACCELERATE_USE_CPU, which accelerate launch --cpu sets",
+                    why="accelerate would have batches on the host, and the model would be on a core",
+                    do="leave --cpu out, or pass use_cpu=True",
+                )
+            )
         if not given.use_cpu and target is not None:
             problems += _precision_problems(given, target)
         if self.stochastic_rounding_enabled and (given.torch_compile or given.use_cpu):
@@ -140,12 +165,15 @@ class NeuronTrainingArguments(NeuronArgumentsMixin, TrainingArguments):
 
 def _range_problems(arguments: NeuronArgumentsMixin) -> list[str]:
     problems = []
-    for name, least in (("max_recompiles", 0), ("tensor_parallel_size", 1), ("pipeline_parallel_size", 1)):
+    for name, least in (("max_recompiles", 0), *((name, 1) for name in _SIZES)):
         value = getattr(arguments, name)
-        if value < least:
-            problems.append(
-                refusal(asked=f"{name}={value}", found="too small", why="it counts", do=f"pass {least} or more")
-            )
+        if not isinstance(value, int):
+            found = f"a {type(value).__name__}"
+        elif value < least:
+            found = "too small"
+        else:
+            continue
+        problems.append(refusal(asked=f"{name}={value!r}", found=found, why="it counts", do=f"pass {least} or more"))
     return problems
 
 

@@ -36,14 +36,21 @@ STATE = "trainer_state.json"
 """Upstream's file that is written last."""
 
 
-def finish(staged: Path, final: Path, *, step: int, layout: Mapping[str, Any]) -> None:
+def finish(staged: Path, final: Path, *, step: int, layout: Mapping[str, Any], optimizer: str) -> None:
     """Mark a written folder as complete and move it to its place; a folder that is there is replaced.
+
+    Args:
+        staged: where it was written.
+        final: its place.
+        step: number of the training step.
+        layout: what decides how states are split.
+        optimizer: class whose states it has.
 
     Raises:
         ArtifactError: the disk is full, or the folder may not be written.
     """
     files = {str(path.relative_to(staged)): path.stat().st_size for path in _files(staged)}
-    marker = {"step": step, "layout": dict(layout), "files": files}
+    marker = {"step": step, "layout": dict(layout), "optimizer": optimizer, "files": files}
     for path in _files(staged):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -136,8 +143,8 @@ def last_complete(output_dir: str | Path) -> Choice[Path | None]:
     return Choice(value=None, reason=reason, rejected=tuple(rejected))
 
 
-def require_resumable(folder: str | Path, layout: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that is not whole, or whose optimizer states this layout cannot read.
+def require_resumable(folder: str | Path, layout: Mapping[str, Any], *, optimizer: str) -> None:
+    """Refuse a checkpoint that is not whole, or whose optimizer states this layout or optimizer cannot read.
 
     States in shards (`distributed/checkpoint.py`) can be read by every layout but upstream's FSDP.
 
@@ -147,7 +154,9 @@ def require_resumable(folder: str | Path, layout: Mapping[str, Any]) -> None:
     folder = Path(folder)
     problem = defect(folder)
     if problem is not None:
-        other = last_complete(folder.parent)
+        # A folder of runs is often given in place of one of its checkpoints.
+        inside = last_complete(folder)
+        other = inside if inside.value else last_complete(folder.parent)
         raise ArtifactError(
             refusal(
                 asked=f"resume from {folder}",
@@ -156,9 +165,13 @@ def require_resumable(folder: str | Path, layout: Mapping[str, Any]) -> None:
                 do=f"resume from {other.value}" if other.value else "begin anew: " + other.reason,
             )
         )
-    if not (folder / MARKER).is_file() or (has_sharded_optimizer(folder) and not layout.get("fsdp")):
+    if not (folder / MARKER).is_file():
         return
-    saved = json.loads((folder / MARKER).read_text())["layout"]
+    marker = json.loads((folder / MARKER).read_text())
+    _require_same_optimizer(folder, marker.get("optimizer", optimizer), optimizer)
+    if has_sharded_optimizer(folder) and not layout.get("fsdp"):
+        return
+    saved = marker["layout"]
     differing = [name for name in layout if saved.get(name, layout[name]) != layout[name]]
     if differing:
         raise ArtifactError(
@@ -169,6 +182,20 @@ def require_resumable(folder: str | Path, layout: Mapping[str, Any]) -> None:
                 do="start with the checkpoint's layout, or pass its weights as the model (from_pretrained)",
             )
         )
+
+
+def _require_same_optimizer(folder: Path, saved: str, optimizer: str) -> None:
+    has_states = has_sharded_optimizer(folder) or any(folder.glob("optimizer.*"))
+    if saved == optimizer or not has_states:
+        return
+    raise ArtifactError(
+        refusal(
+            asked=f"resume from {folder} with {optimizer}",
+            found=f"a checkpoint of {saved}",
+            why="each optimizer keeps other states",
+            do="pass the optim of the run that saved it, or pass its weights as the model (from_pretrained)",
+        )
+    )
 
 
 def _files(folder: Path) -> list[Path]:

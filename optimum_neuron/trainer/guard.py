@@ -96,7 +96,7 @@ def loss_error(
         forward: computes the loss once more.
         step: number of the training step.
         labels: of the batch, if it has some.
-        first: of what each stage of a pipeline found, the first that is something; as it is where there are none.
+        first: of what the processes of a batch found, the first that is something; as it is where there is one.
     """
     if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not bool((labels != -100).any()):
         found, do = "every label of the batch is -100", "leave such examples out: a loss has nothing to average"

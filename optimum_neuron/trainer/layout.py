@@ -40,17 +40,6 @@ class TrainingNeuronConfig:
     def problems(self) -> list[str]:
         """Refusals of what cannot be run, one for each field."""
         problems = []
-        if self.context_parallel_size != 1:
-            problems.append(
-                refusal(
-                    asked=f"context_parallel_size={self.context_parallel_size}",
-                    found="attention by aten._scaled_dot_product_flash_attention_for_cpu, as on any host",
-                    why="torch's context_parallel passes keys and values around a ring in CUDA's kernels of attention "
-                    "alone (flash, efficient, cuDNN)",
-                    do="pass tensor_parallel_size and sequence_parallel=True, which divide heads and tokens, and "
-                    "gradient_checkpointing=True",
-                )
-            )
         if self.sequence_parallel_enabled and self.tensor_parallel_size == 1:
             problems.append(
                 refusal(
@@ -73,8 +62,8 @@ class TrainingNeuronConfig:
 
     @property
     def spreads_model(self) -> bool:
-        """Whether a core has less than the whole model, its gradients and its optimizer."""
-        sizes = self.tensor_parallel_size, self.pipeline_parallel_size
+        """Whether a core has less than the whole model, its batch or its optimizer."""
+        sizes = self.tensor_parallel_size, self.pipeline_parallel_size, self.context_parallel_size
         return self.pipeline_parallel_use_zero1_optimizer or max(sizes) > 1
 
 
@@ -91,9 +80,18 @@ def combination_problems(layout: TrainingNeuronConfig, arguments: Any) -> list[s
     if arguments.use_cpu:
         problems.append(
             refusal(
-                asked="use_cpu with tensor_parallel_size, pipeline_parallel_size or zero_1",
+                asked="use_cpu with tensor_parallel_size, pipeline_parallel_size, context_parallel_size or zero_1",
                 found="two that exclude each other",
                 why="parts live on simulated cores",
+                do="leave one of them out",
+            )
+        )
+    if layout.context_parallel_size > 1 and arguments.enable_mfu_metrics:
+        problems.append(
+            refusal(
+                asked=f"enable_mfu_metrics with context_parallel_size={layout.context_parallel_size}",
+                found="a layout that the simulator has no times for",
+                why="its training steps divide layers, stages and batches, no sequences",
                 do="leave one of them out",
             )
         )

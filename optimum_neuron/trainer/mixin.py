@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer
 
+from ..distributed.mesh import require_agreement
 from ..distributed.training import DistributedTraining
 from ..errors import ConfigError, refusal
 from .arguments import NeuronArgumentsMixin
@@ -90,6 +91,10 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
             DeviceMemoryError: gradients and optimizer do not fit the core.
         """
         checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
+        if self.args.world_size > 1:
+            rows = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else None
+            name = None if checkpoint is None else Path(checkpoint).name
+            require_agreement({"rows of the training data set": rows, "resume_from_checkpoint": name})
         with contextlib.ExitStack() as stack:
             stack.callback(self._rounding.close)
             if self.args.torch_compile:
@@ -210,7 +215,7 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
             )
 
     def _computes_loss_from(self, inputs: Mapping[str, Any]) -> bool:
-        overridden = self.compute_loss_func is not None or type(self).compute_loss is not Trainer.compute_loss
+        overridden = self.compute_loss_func is not None or bool(self._other_losses())
         labelled = not self.label_names or any(name in inputs for name in self.label_names)
         return overridden or labelled or self.can_return_loss
 
@@ -222,7 +227,7 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
             lambda: self._once_more(plain, inputs, num_items_in_batch),
             step=step,
             labels=labels,
-            first=self._first_of_stages,
+            first=self._first_found,
         )
 
     def _gradient_error(self, model: Any, batches: list[tuple[Any, Any]]) -> Exception:
@@ -232,7 +237,7 @@ class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
             for inputs, num_items_in_batch in batches:
                 self._once_more(plain, inputs, num_items_in_batch, backward=True)
 
-        return gradient_error(plain, backward, step=self.state.global_step + 1, first=self._first_of_stages)
+        return gradient_error(plain, backward, step=self.state.global_step + 1, first=self._first_found)
 
     def _unwrapped(self, model: Any) -> Any:
         return self.accelerator.unwrap_model(model, keep_torch_compile=False)

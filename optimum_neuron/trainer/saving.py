@@ -51,7 +51,13 @@ class WholeCheckpoints(_Base):
             self.state.best_model_checkpoint = str(final)
         if saves:
             self.state.save_to_json(str(staged / checkpoints.STATE))
-            checkpoints.finish(staged, final, step=self.state.global_step, layout=self._layout())
+            checkpoints.finish(
+                staged,
+                final,
+                step=self.state.global_step,
+                layout=self._layout(),
+                optimizer=self._optimizer_name(),
+            )
         self.accelerator.wait_for_everyone()
         if self.args.push_to_hub:
             self._push_from_checkpoint(str(final))
@@ -114,8 +120,17 @@ class WholeCheckpoints(_Base):
                     )
                 )
         assert folder is not None
-        checkpoints.require_resumable(folder, self._layout())
+        checkpoints.require_resumable(folder, self._layout(), optimizer=self._optimizer_name())
         return str(folder)
+
+    def _optimizer_name(self) -> str:
+        """Class of the optimizer, also before there is one."""
+        # It may be in accelerate's wrapper.
+        made = getattr(self.optimizer, "optimizer", self.optimizer)
+        if made is not None:
+            return type(made).__name__
+        kind, _ = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(self.args, self.model)
+        return str(kind.__name__)
 
     def _layout(self) -> dict[str, Any]:
         """What decides how states are split; the number of data-parallel processes does not."""
@@ -126,5 +141,5 @@ class WholeCheckpoints(_Base):
             "context_parallel_size": layout.context_parallel_size,
             "zero_1": layout.pipeline_parallel_use_zero1_optimizer,
             "fsdp": self.is_fsdp_enabled,
-            "parameters_in_parts": self._whole is not None,
+            "states_in_shards": self._whole is not None,
         }

@@ -7,6 +7,7 @@ trainer.train(resume_from_checkpoint=True)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,8 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
         keywords: further arguments of `Trainer`, by name.
 
     Raises:
-        ConfigError: arguments of another class, a data set without the model's input, PEFT missing.
+        ConfigError: arguments of another class, a name in place of a model, a data set without the model's input,
+            PEFT missing.
 
     Example:
         ```python
@@ -53,6 +55,8 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
         if args is None:
             args = NeuronTrainingArguments(output_dir="tmp_trainer")
         require_neuron_arguments(args, type(self).__name__)
+        if isinstance(model, (str, os.PathLike)):
+            raise ConfigError(_no_model(type(self).__name__, model))
         if peft_config is not None:
             # As upstream does before `model_init`: the seed of the run decides how the adapter begins.
             set_seed(args.seed)
@@ -73,6 +77,16 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
             if needed in self._signature_columns:
                 require_columns(columns, self._signature_columns, needed, what=description.lower())
         return super()._get_dataloader(dataset, description, *positional, **keywords)
+
+
+def _no_model(trainer: str, given: object) -> str:
+    return refusal(
+        asked=f"{trainer}(model={str(given)!r})",
+        found="a name in place of a model",
+        why="transformers' Trainer takes a loaded model: the name does not say for which task",
+        do="load it with the class of the task (AutoModelForCausalLM.from_pretrained), or use NeuronSFTTrainer, "
+        "which takes names",
+    )
 
 
 def _with_adapter(model: Any, keywords: dict[str, Any], config: Any) -> tuple[Any, dict[str, Any]]:

@@ -7,6 +7,7 @@ Trainer on the CPU, or NeuronTrainer on one core where weights have 16 bits.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -31,11 +32,22 @@ CASES: dict[str, dict[str, Any]] = {
     "pp_fsdp": {"pipeline_parallel_size": 2, "fsdp": True},
     "pp_zero_1": {"pipeline_parallel_size": 2, "zero_1": True},
     "tp_zero_1": {"tensor_parallel_size": 2, "zero_1": True},
+    "cp": {"context_parallel_size": 2},
+    "cp_zero_1": {"context_parallel_size": 2, "zero_1": True},
+    "cp_fsdp": {"context_parallel_size": 2, "fsdp": True},
+    "cp_tp": {"context_parallel_size": 2, "tensor_parallel_size": 2},
+    "cp_sp": {"context_parallel_size": 2, "tensor_parallel_size": 2, "sequence_parallel": True},
+    "cp_pp": {"context_parallel_size": 2, "pipeline_parallel_size": 2},
     "pp": {"pipeline_parallel_size": 2, "pipeline_parallel_num_microbatches": 2},
 }
 
 
 OTHERS: dict[str, dict[str, Any]] = {
+    **{family: {} for family in ("granite", "olmo2", "qwen2")},
+    "gemma": dict(head_dim=8),
+    "mistral": dict(sliding_window=6),
+    "mixtral": dict(num_local_experts=4),
+    "smollm3": dict(pad_token_id=0),
     "gemma2": dict(head_dim=8, sliding_window=8, attn_implementation="eager"),
     "phi3": dict(pad_token_id=0),
     "qwen3": dict(head_dim=8),
@@ -70,7 +82,15 @@ def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
     else:
         model = LlamaForCausalLM(LlamaConfig(**common))
     labels = [row.where(torch.arange(16) > i % 5, -100) for i, row in enumerate(ids)]
-    return model, [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
+    rows = [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
+    if family == "padded":
+        # The second half of the rows from the right, over more than one core's part.
+        masks = [(torch.arange(16) > i % 5) if i % 2 else (torch.arange(16) < 5 + i % 5) for i in range(len(rows))]
+        rows = [
+            {**row, "attention_mask": mask.long(), "labels": row["labels"].where(mask, -100)}
+            for row, mask in zip(rows, masks, strict=True)
+        ]
+    return model, rows
 
 
 ADAPTERS: dict[str, dict[str, Any]] = {
@@ -111,7 +131,7 @@ def trainer_of(case: str, folder: Path, num_steps: int, *, made: Any = None, **c
     os.environ.pop("ACCELERATE_USE_FSDP", None)
     world_size = int(os.environ.get("WORLD_SIZE", "0"))
     layout = dict(CASES[case.rpartition("-")[2]]) if world_size else {}
-    together = layout.get("tensor_parallel_size", 1) * layout.get("pipeline_parallel_size", 1)
+    together = math.prod(size for name, size in layout.items() if name.endswith("_parallel_size"))
     model, rows = (made or model_of)(case)
     options: dict[str, Any] = dict(
         output_dir=str(folder / case),
@@ -198,6 +218,19 @@ def disagreeing(case: str, folder: Path, num_steps: int) -> str:
     return "nothing"
 
 
+def uneven(case: str, folder: Path, num_steps: int) -> str:
+    """What each process is told where they have data sets of different lengths."""
+    from optimum_neuron.errors import ConfigError
+
+    trainer = trainer_of(case, folder, num_steps)
+    trainer.train_dataset = trainer.train_dataset[: 8 + int(os.environ["RANK"])]
+    try:
+        trainer.train()
+    except ConfigError as problem:
+        return str(problem)
+    return "nothing"
+
+
 def rounded(case: str, folder: Path, num_steps: int) -> list[float]:
     """What `trained` tells of a run that rounds at random."""
     return trained(case, folder, num_steps, stochastic_rounding_enabled=True)
@@ -253,6 +286,7 @@ KINDS: dict[str, Any] = {
     "compiled": compiled,
     "poisoned": poisoned,
     "disagreeing": disagreeing,
+    "uneven": uneven,
     "dying": dying,
 }
 """What is done with a layout other than training it, by the first part of a case's name."""

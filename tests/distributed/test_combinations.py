@@ -19,6 +19,7 @@ FIELDS = {
     "fsdp": dict(fsdp=True),
     "tensor_parallel_size": dict(tensor_parallel_size=2),
     "sequence_parallel": dict(tensor_parallel_size=2, sequence_parallel_enabled=True),
+    "context_parallel_size": dict(context_parallel_size=2),
     "pipeline_parallel_size": dict(pipeline_parallel_size=2),
 }
 """What an argument is in `TrainingNeuronConfig`."""
@@ -38,7 +39,7 @@ CELLS = table()
 
 def problems(*names):
     layout = TrainingNeuronConfig(**{key: value for name in names for key, value in FIELDS[name].items()})
-    return layout.problems() + combination_problems(layout, SimpleNamespace(use_cpu=False))
+    return layout.problems() + combination_problems(layout, SimpleNamespace(use_cpu=False, enable_mfu_metrics=False))
 
 
 def has(case, name):

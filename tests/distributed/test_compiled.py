@@ -6,7 +6,7 @@ import pytest
 
 from tests.distributed.test_layouts import NUM_STEPS, TOLERANCE, run_cases
 
-COMPILED = ("sp", "pp", "zero_1")
+COMPILED = ("sp", "pp", "zero_1", "cp")
 """Cases of two processes."""
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import torch
 
+from optimum_neuron.distributed.plans import CONTEXT_FAMILIES
+
 ROOT = Path(__file__).resolve().parents[2]
 NUM_STEPS = 3
 TOLERANCE = 1e-4
@@ -37,28 +39,32 @@ TWO = (
         "tied_lora-pp",
     ),
     *("qwen3-sp", "gemma2-sp", "phi3-tp", "qwen3_moe-tp"),
-    *("bfloat16-dp", "bfloat16-zero_1", "bfloat16-fsdp", "bfloat16-tp", "bfloat16-pp"),
+    *("cp", "padded-cp", "lora-cp", "dora-cp", *(f"{family}-cp" for family in sorted(CONTEXT_FAMILIES - {"llama"}))),
+    *("bfloat16-dp", "bfloat16-zero_1", "bfloat16-fsdp", "bfloat16-tp", "bfloat16-pp", "bfloat16-cp"),
 )
 """Cases of two processes."""
 FOUR = (
     *("tp", "pp", "tp_pp", "tp_zero_1", "tp_fsdp", "pp_zero_1", "pp_fsdp", "sp_zero_1", "sp_fsdp", "sp_pp"),
+    *("cp", "cp_zero_1", "cp_fsdp", "cp_tp", "cp_sp", "cp_pp", "padded-cp_pp", "bfloat16-cp_tp"),
     *("lora-tp_pp", "tied_lora-tp_pp", "bfloat16-tp_pp", "bfloat16-sp_zero_1"),
 )
 """Of four: two that share layers or are stages, twice."""
 REFERENCES = (
     *("tp", "tied-tp", "bert-tp", "lora-tp", "saved-tp", "dora-tp", "bfloat16-tp", "tied_lora-tp"),
-    *("qwen3-tp", "gemma2-tp", "phi3-tp", "qwen3_moe-tp"),
+    *("gemma2-tp", "padded-tp", *(f"{family}-tp" for family in sorted(CONTEXT_FAMILIES - {"llama"}))),
 )
 """On one core, by the kind of model; the layout is left out."""
 SAVED = ("tp", "zero_1", "pp")
 """Cases whose checkpoints are looked at."""
-RESUMED = (*SAVED, "tied-tp", "qwen3_moe-tp", "lora-pp", "bfloat16-tp", "bfloat16-dp")
+RESUMED = (*SAVED, "cp", "tied-tp", "qwen3_moe-tp", "lora-pp", "bfloat16-tp", "bfloat16-dp")
 """Cases that go on from their checkpoints."""
-MOVED = ("tp>pp", "sp>zero_1", "lora-pp>tp", "bfloat16-tp>zero_1", "bfloat16-fsdp>pp")
+MOVED = ("tp>pp", "cp>tp", "sp>zero_1", "lora-pp>tp", "bfloat16-tp>zero_1", "bfloat16-fsdp>pp")
 """Cases that go on from checkpoints of another layout."""
-MEASURED = ("dp", "zero_1", "tp", "bert-tp", "sp", "pp")
+MEASURED = ("dp", "zero_1", "tp", "bert-tp", "sp", "pp", "cp")
 """Cases that evaluate with metrics."""
-POISONED = ("tp", "pp")
+APART = ("disagreeing-zero_1", "disagreeing-dp", "uneven-dp")
+"""Cases whose processes were started with different things."""
+POISONED = ("tp", "pp", "cp")
 """Cases that meet a weight that is no number."""
 
 
@@ -81,7 +87,7 @@ def launch(folder: Path, num_processes: int, *arguments: str, accelerate: bool =
         text=True,
         check=False,
         cwd=ROOT,
-        timeout=300,
+        timeout=900,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "trn1.32xlarge"},
     )
 
@@ -107,7 +113,7 @@ def two(built, tmp_path_factory):
     kinds = {"resumed": RESUMED, "moved": MOVED, "measured": MEASURED, "poisoned": POISONED}
     more = [f"{kind}-{case}" for kind, cases in kinds.items() for case in cases]
     return run_cases(
-        tmp_path_factory.mktemp("two"), 2, NUM_STEPS, (*TWO, *more, "rounded-bfloat16-tp", "disagreeing-zero_1")
+        tmp_path_factory.mktemp("two"), 2, NUM_STEPS, (*TWO, *more, "rounded-bfloat16-tp", "bert-fsdp", *APART)
     )
 
 
@@ -132,6 +138,12 @@ def test_two_processes(two, reference, case):
 @pytest.mark.parametrize("case", FOUR)
 def test_four_processes(four, reference, case):
     assert four[case] == expected(reference, case)
+
+
+def test_embeddings_are_split_once(two, reference):
+    # Upstream multiplies by the number of processes, also what is an average over rows.
+    twice = [2 * value for value in reference["bert-tp"]]
+    assert two["bert-fsdp"] == pytest.approx(twice, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("case", RESUMED)
@@ -246,8 +258,9 @@ def test_one_core_goes_on_from_shards(two, train, case):
 
 
 def test_processes_with_different_arguments_are_told(two):
-    told = two["disagreeing-zero_1"]
-    assert "per_device_train_batch_size is 2 on rank 0, 3 on rank 1" in told and "as many processes" in told
+    for case in ("disagreeing-zero_1", "disagreeing-dp"):
+        assert "per_device_train_batch_size is 2 on rank 0, 3 on rank 1" in two[case] and "same script" in two[case]
+    assert "rows of the training data set is 8 on rank 0, 9 on rank 1" in two["uneven-dp"]
 
 
 @pytest.mark.parametrize("case", ["tp", "pp"])

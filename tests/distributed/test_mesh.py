@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -14,17 +16,18 @@ from optimum_neuron.errors import ConfigError
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [
-        (dict(world_size=1), (1, 1, 1)),
-        (dict(world_size=4), (1, 4, 1)),
-        (dict(world_size=4, tensor=2), (1, 2, 2)),
-        (dict(world_size=8, tensor=2, pipeline=2), (2, 2, 2)),
+        (dict(world_size=1), (1, 1, 1, 1)),
+        (dict(world_size=4), (4, 1, 1, 1)),
+        (dict(world_size=4, tensor=2), (2, 1, 1, 2)),
+        (dict(world_size=8, tensor=2, pipeline=2), (2, 1, 2, 2)),
+        (dict(world_size=8, context=2, pipeline=2), (2, 2, 2, 1)),
     ],
     ids=str,
 )
 def test_processes_are_divided(options, sizes):
     found = MeshSizes.of(**options)
-    assert (found.pipeline, found.data, found.tensor) == sizes
-    assert found.processes_per_batch == sizes[0] * sizes[2]
+    assert dataclasses.astuple(found) == sizes
+    assert found.processes_per_batch == sizes[1] * sizes[2] * sizes[3] and found.copies == sizes[0] * sizes[1]
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,7 @@ def test_processes_are_divided(options, sizes):
     [
         (dict(world_size=3, tensor=2), "tensor_parallel_size=2 with 3 processes: 3 is not a multiple.*start 2 or 4"),
         (dict(world_size=1, pipeline=2), "pipeline_parallel_size=2 with 1 process: .*start 2 processes"),
+        (dict(world_size=3, context=2), "context_parallel_size=2 with 3 .*One batch takes 2 processes.*start 2 or 4"),
         (dict(world_size=6, tensor=2, pipeline=2), "tensor_parallel_size=2 and pipeline_parallel_size=2 with 6"),
     ],
     ids=str,

@@ -7,11 +7,12 @@ import copy
 import pytest
 import torch
 
+from optimum_neuron.distributed.context import require_context, require_divisible
 from optimum_neuron.distributed.mesh import MeshSizes
 from optimum_neuron.distributed.pipeline import padded
 from optimum_neuron.distributed.plans import SEQUENCE_PLANS, expand, tensor_plan
 from optimum_neuron.distributed.training import require_whole_model
-from optimum_neuron.errors import ConfigError
+from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.trainer.layout import fsdp_problems
 
 peft = pytest.importorskip("peft")
@@ -110,3 +111,52 @@ def test_a_batch_is_padded_with_rows_that_have_no_labels():
     assert longer["input_ids"].tolist() == [[0, 1], [2, 3], [4, 5], [4, 5]]
     assert longer["labels"].tolist()[3] == [-100, -100] and longer["scale"] == 2.0
     assert padded(batch, multiple=3)["input_ids"] is batch["input_ids"]
+
+
+def test_families_whose_sequences_can_be_shared(llama, bert):
+    from transformers import LlamaForSequenceClassification, MambaConfig, MambaForCausalLM
+
+    require_context(llama, 2)
+    mamba = MambaForCausalLM(MambaConfig(hidden_size=16, num_hidden_layers=1, vocab_size=8, state_size=4))
+    for model in (bert, mamba, LlamaForSequenceClassification(llama.config)):
+        with pytest.raises(ConfigError, match=f"of {type(model).__name__}: .*a causal language model of gemma, "):
+            require_context(model, 2)
+
+
+def test_attention_and_losses_that_are_not_of_parts(llama):
+    model = copy.deepcopy(llama)
+    model.set_attn_implementation("eager")
+    model.config.output_router_logits = True
+    with pytest.raises(ConfigError) as caught:
+        require_context(model, 2)
+    eager, router = str(caught.value).splitlines()
+    assert "load the model with attn_implementation='sdpa'" in eager and "output_router_logits=False" in router
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"inputs_embeds": torch.zeros(1, 4, 8)}, ".*no input_ids"),
+        ({"input_ids": torch.zeros(1, 7)}, "7 tokens in each row: 7 is not a multiple of 2.*pad_to_multiple_of=2"),
+        ({"input_ids": torch.zeros(1, 4), "attention_mask": torch.ones(1, 1, 4, 4)}, ".*attention_mask with 4 axes"),
+        (
+            {"input_ids": torch.zeros(1, 4), "position_ids": torch.tensor([[0, 1, 0, 1]])},
+            ".*begin again within a row.*packing=False",
+        ),
+    ],
+    ids=["embeddings", "length", "mask", "packed"],
+)
+def test_batches_whose_sequences_cannot_be_shared(batch, message):
+    with pytest.raises(ModelError, match=f"context_parallel_size=2 with a batch of {message}"):
+        require_divisible(batch, 2)
+
+
+def test_a_loss_that_is_no_sum_over_tokens():
+    from optimum_neuron import NeuronTrainer
+
+    class Own(NeuronTrainer):
+        def compute_loss(self, *positional, **keywords):
+            return super().compute_loss(*positional, **keywords)
+
+    assert Own._other_losses(Own.__new__(Own)) == [Own]
+    assert not NeuronTrainer._other_losses(NeuronTrainer.__new__(NeuronTrainer))

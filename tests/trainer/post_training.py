@@ -1,4 +1,4 @@
-"""Trainers of TRL on tiny models, for tests; run as a program, the losses of several in the processes of `torchrun`.
+"""Trainers of TRL on tiny models, for tests; run as a program, what several log in the processes of `torchrun`.
 
 torchrun --nproc_per_node 2 -m tests.trainer.post_training OUTPUT '["SFT", "DPO"]' '[{}, {"fsdp": true}]'
 """
@@ -9,14 +9,16 @@ import copy
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import trl
 from datasets import Dataset
 
 from optimum_neuron.trainer import post_training
-from tests.trainer.conftest import SIZES, losses
+from tests.trainer.conftest import SIZES
 
 ROWS = [
     {"prompt": prompt, "completion": better, "chosen": better, "rejected": worse}
@@ -35,9 +37,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "DPO": PADDED,
     "ORPO": {"max_length": 32},
     "Reward": PADDED,
-    "GRPO": {"max_completion_length": 6, "num_generations": 2, "temperature": 1e-4},
+    # A second step on the same answers and a reference: where neither is, the loss is 0 whatever the model does.
+    "GRPO": {"max_completion_length": 6, "num_generations": 2, "num_iterations": 2, "beta": 0.1},
 }
 BATCH_SIZE = 4
+END = 1
+LOGGED = (
+    *("loss", "grad_norm", "num_tokens", "mean_token_accuracy", "entropy"),
+    *("reward", "kl", "clip_ratio/region_mean", "completions/mean_length"),
+)
+"""What is compared of the log, where a trainer has it; Adam's steps do not show a wrong scale of the gradients."""
 
 
 def make_tokenizer() -> Any:
@@ -57,7 +66,7 @@ def make_models() -> dict[str, Any]:
     from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
     torch.manual_seed(0)
-    special = dict(pad_token_id=0, eos_token_id=1, bos_token_id=None, num_key_value_heads=2)
+    special = dict(pad_token_id=0, eos_token_id=END, bos_token_id=None, num_key_value_heads=2)
     return {
         "causal": LlamaForCausalLM(LlamaConfig(**SIZES, **special)),
         "scores": LlamaForSequenceClassification(LlamaConfig(**SIZES, **special, num_labels=1)),
@@ -67,6 +76,33 @@ def make_models() -> dict[str, Any]:
 def brevity(completions: list[str], **others: Any) -> list[float]:
     """A reward: fewer words are better."""
     return [-float(len(text.split())) for text in completions]
+
+
+class Sampler:
+    """In place of `torch.multinomial`: draws that are the same on every device and for every split of the batch.
+
+    Of two answers the first never ends and the second often does; no process stops before the others.
+    """
+
+    def __init__(self) -> None:
+        self.num_calls = 0
+
+    def __call__(self, probabilities: torch.Tensor, num_samples: int) -> torch.Tensor:
+        draws = torch.Generator().manual_seed(self.num_calls)
+        self.num_calls += 1
+        noise = torch.empty(BATCH_SIZE, probabilities.shape[-1]).exponential_(generator=draws)
+        noise[0::2, END], noise[1::2, END] = torch.inf, noise[1::2, END] / 20
+        first = int(os.environ.get("RANK", 0)) * len(probabilities) % BATCH_SIZE
+        mine = noise[first : first + len(probabilities)].to(probabilities.device)
+        return (probabilities / mine).argmax(-1, keepdim=True)
+
+
+def train(trainer: Any) -> dict[str, float]:
+    """Train, with draws that can be repeated; what was logged in each step."""
+    with mock.patch("torch.multinomial", Sampler()):
+        trainer.train()
+    steps = [entry for entry in trainer.state.log_history if "loss" in entry]
+    return {f"{name} {entry['step']}": entry[name] for name in LOGGED for entry in steps if name in entry}
 
 
 def make_trainer(
@@ -102,10 +138,16 @@ def make_trainer(
     keywords = {"args": configuration(**{**defaults, **OPTIONS[method], **options})}
     if method == "DPO" and peft_config is None:
         keywords["ref_model"] = copy.deepcopy(models["causal"])
+    model = copy.deepcopy(models["scores" if method == "Reward" else "causal"])
     if method == "GRPO":
         keywords["reward_funcs"] = brevity
+        # TRL loads the reference from where the model came from.
+        folder = Path(options["output_dir"]) / "model"
+        with keywords["args"].main_process_first():
+            model.save_pretrained(folder)
+        model.config._name_or_path = str(folder)
     return kind(
-        copy.deepcopy(models["scores" if method == "Reward" else "causal"]),
+        model,
         train_dataset=Dataset.from_list(ROWS).select_columns(columns or COLUMNS[method]),
         processing_class=tokenizer,
         peft_config=peft_config,
@@ -116,14 +158,13 @@ def make_trainer(
 def main() -> None:
     output, methods, layouts = sys.argv[1], *map(json.loads, sys.argv[2:])
     tokenizer, models = make_tokenizer(), make_models()
-    found: dict[str, dict[str, list[float]]] = {}
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for layout in layouts:
-        for method in methods:
+        for method in methods if "context_parallel_size" not in layout else ["SFT"]:
             trainer = make_trainer(method, models, tokenizer, output_dir=output, **layout)
-            trainer.train()
-            found.setdefault(json.dumps(layout), {})[method] = losses(trainer)
+            found.setdefault(json.dumps(layout), {})[method] = train(trainer)
     if trainer.is_world_process_zero():
-        print("LOSSES", json.dumps(found), flush=True)
+        print("LOGGED", json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -53,16 +53,18 @@ def test_the_host_can_be_asked_for():
     assert NeuronTrainingArguments(output_dir="out", use_cpu=True).device.type == "cpu"
 
 
+def test_accelerate_was_told_to_use_the_host(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    with pytest.raises(ConfigError, match="ACCELERATE_USE_CPU.*leave --cpu out, or pass use_cpu=True"):
+        NeuronTrainingArguments(output_dir="out")
+    assert NeuronTrainingArguments(output_dir="out", use_cpu=True).device.type == "cpu"
+
+
 def test_context_parallelism_by_upstreams_name():
     from accelerate import ParallelismConfig
 
-    with pytest.raises(ConfigError, match="context_parallel_size=2"):
+    with pytest.raises(ConfigError, match=r"ParallelismConfig\(cp_size=2\).*pass context_parallel_size=2"):
         NeuronTrainingArguments(output_dir="out", parallelism_config=ParallelismConfig(cp_size=2))
-
-
-def test_layouts_that_are_not_there_are_refused_by_name():
-    with pytest.raises(ConfigError, match="context_parallel_size=2: attention by .*for_cpu.*a ring in CUDA's kernels"):
-        NeuronTrainingArguments(output_dir="out", context_parallel_size=2)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,13 @@ def test_layouts_that_are_not_there_are_refused_by_name():
         ({"stochastic_rounding_enabled": True, "use_cpu": True}, "with use_cpu: two arithmetics"),
         ({"tensor_parallel_size": 2}, "tensor_parallel_size=2 with 1 process: .*start 2 processes"),
         ({"pipeline_parallel_size": 3}, "pipeline_parallel_size=3 with 1 process: .*start 3 processes"),
+        ({"context_parallel_size": 2}, "context_parallel_size=2 with 1 process: .*start 2 processes"),
+        ({"tensor_parallel_size": "2"}, "tensor_parallel_size='2': a str"),
+        ({"context_parallel_size": 0}, "context_parallel_size=0: too small"),
+        (
+            {"context_parallel_size": 2, "enable_mfu_metrics": True},
+            "enable_mfu_metrics with context_parallel_size=2: a layout that the simulator has no times for",
+        ),
         ({"zero_1": True}, "zero_1=True with 1 process: one copy of the model.*start 2 processes"),
         ({"pipeline_parallel_num_microbatches": 4}, "num_microbatches=4: pipeline_parallel_size=1"),
         ({"zero_1": True, "fsdp": True}, "fsdp=True with zero_1=True: two ways to split optimizer states"),
@@ -95,10 +104,10 @@ def test_refusals(options, message):
 def test_all_problems_are_told_at_once():
     with pytest.raises(ConfigError) as caught:
         NeuronTrainingArguments(
-            output_dir="out", fp16=True, context_parallel_size=2, neuron_target="trn9", max_recompiles=-2
+            output_dir="out", fp16=True, sequence_parallel=True, neuron_target="trn9", max_recompiles=-2
         )
     assert [line.split("=")[0] for line in str(caught.value).splitlines()] == [
-        "context_parallel_size",
+        "sequence_parallel",
         "max_recompiles",
         "instance_type",
     ]

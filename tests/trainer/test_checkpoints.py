@@ -173,6 +173,19 @@ def test_a_checkpoint_of_another_layout(train, saved, llama, sentences):
         train(llama, sentences, resume=str(saved / "checkpoint-4"))
 
 
+@pytest.mark.parametrize("optim", ["sgd", "adafactor"])
+def test_a_checkpoint_of_another_optimizer(train, saved, llama, sentences, optim):
+    with pytest.raises(ArtifactError, match="(?i)checkpoint-2 with (sgd|adafactor): a checkpoint of AdamW"):
+        train(llama, sentences, resume=str(saved / "checkpoint-2"), optim=optim)
+    # The same states, in one kernel.
+    assert train(llama, sentences, resume=str(saved / "checkpoint-2"), optim="adamw_torch_fused").state.global_step == 4
+
+
+def test_a_folder_of_runs_in_place_of_a_checkpoint(train, saved, llama, sentences):
+    with pytest.raises(ArtifactError, match="To fix it: resume from .*out/checkpoint-4"):
+        train(llama, sentences, resume=str(saved))
+
+
 def test_a_checkpoint_of_another_model(train, saved, bert, llama, sentences, classes):
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -218,7 +231,7 @@ def test_a_models_own_checkpoint_is_its_own(train, tmp_path, model_type):
 def test_a_checkpoint_is_replaced_whole(saved, tmp_path):
     staged = saved / checkpoints.STAGING / "checkpoint-4"
     shutil.copytree(saved / "checkpoint-2", staged)
-    checkpoints.finish(staged, saved / "checkpoint-4", step=4, layout={})
+    checkpoints.finish(staged, saved / "checkpoint-4", step=4, layout={}, optimizer="AdamW")
     state = json.loads((saved / "checkpoint-4" / "trainer_state.json").read_text())
     assert state["global_step"] == 2 and not (saved / checkpoints.STAGING).exists()
 

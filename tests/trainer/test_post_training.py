@@ -19,7 +19,7 @@ trl = pytest.importorskip("trl")
 from optimum_neuron import NeuronTrainingArguments  # noqa: E402  (needs the extra)
 from optimum_neuron.trainer import post_training  # noqa: E402
 from tests.trainer.conftest import losses  # noqa: E402
-from tests.trainer.post_training import COLUMNS, make_models, make_tokenizer, make_trainer  # noqa: E402
+from tests.trainer.post_training import BATCH_SIZE, COLUMNS, make_models, make_tokenizer, make_trainer, train  # noqa: E402
 
 METHODS = list(COLUMNS)
 
@@ -46,13 +46,14 @@ def trainer(tmp_path, tokenizer, models):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_losses_are_those_of_trl_on_the_cpu(trainer, method):
+def test_steps_are_those_of_trl_on_the_cpu(trainer, method):
     ours = trainer(method)
-    ours.train()
+    found = train(ours)
     theirs = trainer(method, upstream=True)  # not before: accelerate has one device for the process
-    theirs.train()
+    assert found == pytest.approx(train(theirs), abs=1e-4)
     assert ours.model.device.type == "neuron" and theirs.model.device.type == "cpu"
-    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4)
+    for mine, weight in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
+        assert torch.allclose(mine.cpu(), weight, atol=1e-4)
     if method != "GRPO":  # its loss is the advantage, which has no direction
         assert losses(ours)[-1] < losses(ours)[0]
 
@@ -84,24 +85,37 @@ def test_adapters_are_trained_and_loaded_by_plain_peft(trainer, models, tmp_path
         assert torch.allclose(tuned.model(ids).logits, plain(ids).logits, atol=1e-5)
 
 
+def drop_tokens(logged):
+    return {name: value for name, value in logged.items() if not name.startswith("num_tokens")}
+
+
 def test_two_processes_train_as_one(trainer, tmp_path):
-    methods, layouts = ["SFT", "DPO", "Reward", "GRPO"], [{}, {"fsdp": True}]
+    shared = {"tensor_parallel_size": 2, "per_device_train_batch_size": BATCH_SIZE}
+    parts_of_rows = {"context_parallel_size": 2, "per_device_train_batch_size": BATCH_SIZE}
+    # fsdp last: accelerate keeps it in the environment.
+    layouts = [{}, {"zero_1": True}, shared, parts_of_rows, {"fsdp": True}]
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
     done = subprocess.run(
-        [sys.executable, *command, "tests.trainer.post_training", str(tmp_path), *map(json.dumps, (methods, layouts))],
+        [sys.executable, *command, "tests.trainer.post_training", str(tmp_path), *map(json.dumps, (METHODS, layouts))],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge"},
     )
     assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("LOSSES")]
-    found = json.loads(line.removeprefix("LOSSES"))
-    for method in methods:
-        one = trainer(method)
-        one.train()
-        for layout in map(json.dumps, layouts):
-            assert found[layout][method] == pytest.approx(losses(one), abs=1e-4), (method, layout)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("LOGGED")]
+    found = json.loads(line.removeprefix("LOGGED"))
+    halves = {"per_device_train_batch_size": BATCH_SIZE // 2, "gradient_accumulation_steps": 2}
+    for method in METHODS:
+        whole = train(trainer(method, upstream=True))
+        # ORPO averages over the tokens of a process: two with rows of their own are two parts of a batch.
+        parts = train(trainer(method, upstream=True, **halves)) if method == "ORPO" else whole
+        for layout in layouts if method == "SFT" else [layout for layout in layouts if layout is not parts_of_rows]:
+            one, two = whole if layout is shared else parts, found[json.dumps(layout)][method]
+            if method == "GRPO" and layout is shared:
+                # TRL counts its tokens on each core.
+                one, two = (drop_tokens(logged) for logged in (one, two))
+            assert two == pytest.approx(one, abs=1e-4), (method, layout)
 
 
 def test_dpo_with_an_adapter_needs_no_reference(trainer):
@@ -137,6 +151,17 @@ def test_a_configuration_of_another_class(models, method):
 def test_without_a_configuration_there_is_trls(models):
     made = post_training.upstream.configuration_for("", None, post_training.NeuronDPOConfig, "org/small")
     assert made.output_dir == "small-DPO"
+
+
+def test_cores_that_share_layers_have_the_same_answers(monkeypatch):
+    kind = post_training.NeuronGRPOConfig
+    monkeypatch.setattr(kind, "world_size", 2)
+    sizes = {"output_dir": "out", "tensor_parallel_size": 2, "num_generations": 4}
+    made = kind(**sizes, per_device_train_batch_size=4, generation_batch_size=8)
+    assert made.generation_batch_size == 8 and made.steps_per_generation == 2
+    assert kind(**sizes, per_device_train_batch_size=4).generation_batch_size == 4
+    with pytest.raises(ConfigError, match="num_generations=4: batches of 2 answers"):
+        kind(**sizes, per_device_train_batch_size=2)
 
 
 def test_padding_beyond_the_positions_is_told(trainer):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, EarlyStoppingCallback, TrainerCallback
 
-from optimum_neuron import NeuronTrainer
+from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
 from tests.trainer.conftest import SIZES, losses
 
@@ -272,6 +272,11 @@ def test_upstreams_arguments_are_refused(llama, tmp_path):
 
     with pytest.raises(ConfigError, match="NeuronTrainingArguments, which takes the same keywords"):
         NeuronTrainer(copy.deepcopy(llama), TrainingArguments(output_dir=str(tmp_path)))
+
+
+def test_a_name_in_place_of_a_model_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="NeuronTrainer.*'smollm2'.*To fix it: .*from_pretrained"):
+        NeuronTrainer("smollm2", NeuronTrainingArguments(output_dir=str(tmp_path)))
 
 
 def test_a_loss_function_of_ones_own(train, llama, sentences):

@@ -10,6 +10,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from accelerate.utils import set_seed
+
+from ...errors import ConfigError, refusal
 from ..arguments import NeuronArgumentsMixin
 from ..mixin import NeuronTrainerMixin
 from .upstream import configuration_for, model_for, requiring_trl
@@ -25,6 +28,25 @@ class NeuronGRPOConfig(NeuronArgumentsMixin, GRPOConfig):
     Raises:
         ConfigError: values that cannot be, or cannot be together; all of them are named.
     """
+
+    def __post_init__(self) -> None:
+        # TRL counts the answers of every process, but cores that share layers have the same ones: of its larger batch
+        # they would never reach a part.
+        given: Any = self
+        num_same = max(given.tensor_parallel_size, 1)
+        if given.generation_batch_size is not None:
+            given.generation_batch_size *= num_same
+        super().__post_init__()
+        given.generation_batch_size //= num_same
+        if given.generation_batch_size % given.num_generations:
+            raise ConfigError(
+                refusal(
+                    asked=f"num_generations={self.num_generations}",
+                    found=f"batches of {self.generation_batch_size} answers",
+                    why=f"a group is in one batch, and {num_same} cores that share layers have the same answers",
+                    do="pass per_device_train_batch_size or gradient_accumulation_steps that num_generations divides",
+                )
+            )
 
 
 class NeuronGRPOTrainer(NeuronTrainerMixin, GRPOTrainer):
@@ -61,3 +83,6 @@ class NeuronGRPOTrainer(NeuronTrainerMixin, GRPOTrainer):
     ) -> None:
         args = configuration_for(type(self).__name__, args, NeuronGRPOConfig, model)
         super().__init__(model_for(model), reward_funcs, args, *positional, **keywords)
+        if self.get_tp_size() > 1:
+            # TRL seeds each process on its own; cores that share layers draw the same answers, in the same order.
+            set_seed(args.seed + args.process_index // self.get_tp_size())

@@ -47,6 +47,8 @@ class NeuronSFTTrainer(NeuronTrainerMixin, SFTTrainer):
         ```
     """
 
+    losses_of_tokens = (SFTTrainer,)
+
     def __init__(self, model: Any, args: NeuronSFTConfig | None = None, *positional: Any, **keywords: Any) -> None:
         args = configuration_for(type(self).__name__, args, NeuronSFTConfig, model)
         super().__init__(model_for(model), args, *positional, **keywords)

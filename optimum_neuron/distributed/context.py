@@ -1,0 +1,230 @@
+"""Context parallelism: each core has a part of every sequence, and in attention the keys and values of all of it.
+
+Elsewhere a decoder works on each token by itself. So three things are exchanged: keys and values (gathered, as in "The
+Llama 3 Herd of Models", arXiv:2407.21783, section 3.3.2), masks of padding, and the loss, which is a sum over tokens.
+FSDP2 averages gradients over the cores of a sequence as over copies of the batch, so what is shared forward is summed
+backward. A model outside of `running` computes whole sequences. It knows nothing of trainers.
+
+    context = ContextParallel(model, mesh)
+    with context.running():
+        loss = context.sum(model(**context.split(batch)).loss)
+        loss.backward()
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accelerate.utils import recursively_apply
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Partial, Replicate, Shard
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from ..errors import ConfigError, ModelError, refusal
+from .labels import next_labels
+from .plans import CONTEXT_FAMILIES
+from .styles import redistribute
+
+ATTENTION = "sdpa_of_parts"
+"""Name of this attention among transformers' implementations."""
+
+_current: ContextParallel | None = None
+"""What the forward pass that is running is a part of; the functions that transformers calls take no such argument."""
+
+
+class ContextParallel:
+    """What the cores of a sequence share.
+
+    Args:
+        model: a decoder that `require_context` accepts; its attention is changed in place.
+        mesh: of one dimension, the cores of a sequence in the order of their tokens.
+    """
+
+    def __init__(self, model: Any, mesh: DeviceMesh) -> None:
+        self._mesh = mesh
+        model.set_attn_implementation(ATTENTION)
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The processes of a sequence, in the order of their tokens."""
+        return self._mesh.get_group()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a pass that is running is of parts."""
+        return _current is self
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Forward and backward passes in here are of parts."""
+        global _current
+        before, _current = _current, self
+        try:
+            yield
+        finally:
+            _current = before
+
+    def split(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """This core's part of a batch, with labels of the next token of the whole sequence in `shift_labels`.
+
+        Args:
+            batch: what a decoder is given; tensors whose second axis are tokens are split.
+
+        Raises:
+            ModelError: a batch that cannot be split.
+        """
+        require_divisible(batch, self._mesh.size())
+        num_rows, length = batch["input_ids"].shape
+        whole = dict(batch)
+        # transformers takes positions from 0 and, without a mask, a jump in them for the start of another document.
+        whole.setdefault("position_ids", torch.arange(length, device=batch["input_ids"].device).expand(num_rows, -1))
+        whole.setdefault("attention_mask", torch.ones_like(batch["input_ids"]))
+        if "labels" in batch:
+            whole["shift_labels"] = next_labels(batch["labels"])
+        return {name: self._part(value) if _has_tokens(value, length) else value for name, value in whole.items()}
+
+    def join(self, results: Any, *, num_tokens: int) -> Any:
+        """Results of whole sequences, without gradients.
+
+        Args:
+            results: tensors, nested as one likes; those whose second axis is a part of the tokens are joined.
+            num_tokens: of a whole sequence.
+        """
+        part = num_tokens // self._mesh.size()
+
+        def whole(tensor: torch.Tensor) -> torch.Tensor:
+            return redistribute(tensor, self._mesh, Shard(1), Replicate()) if _has_tokens(tensor, part) else tensor
+
+        with torch.no_grad():
+            return recursively_apply(whole, results)
+
+    def gather(self, part: torch.Tensor, axis: int) -> torch.Tensor:
+        """A tensor of all tokens; each core has the gradients of its part from all of them."""
+        return redistribute(part, self._mesh, Shard(axis), Replicate(), gradient=Partial())
+
+    def sum(self, loss: torch.Tensor) -> torch.Tensor:
+        """The sum of the parts of a loss, on every core."""
+        return redistribute(loss, self._mesh, Partial(), Replicate(), gradient=Partial())
+
+    def mask(self, *, q_length: int, kv_length: int, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
+        """transformers' mask of this part's queries and all keys: 0 where a query sees a key, minus infinity elsewhere.
+
+        Of one with True and False every layer would make one like this, and keep it for the backward pass.
+        """
+        assert q_length == kv_length == attention_mask.shape[1]
+        options |= {"q_offset": self._mesh.get_local_rank() * q_length, "allow_is_causal_skip": False}
+        everyone = self.gather(attention_mask.to(torch.int32), 1).bool()
+        seen = sdpa_mask(q_length=q_length, kv_length=everyone.shape[1], attention_mask=everyone, **options)
+        return torch.zeros_like(seen, dtype=torch.float32).masked_fill(~seen, -torch.inf)
+
+    def _part(self, whole: torch.Tensor) -> torch.Tensor:
+        return whole.chunk(self._mesh.size(), dim=1)[self._mesh.get_local_rank()].contiguous()
+
+
+def require_context(model: Any, size: int) -> None:
+    """Refuse a model whose sequences cannot be shared.
+
+    Args:
+        model: of transformers.
+        size: `context_parallel_size`.
+
+    Raises:
+        ConfigError: no such decoder, another implementation of attention, a loss that is no sum over tokens; all are
+            told.
+    """
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    asked = f"context_parallel_size={size} of {type(model).__name__}"
+    config, problems = model.config, []
+    if config.model_type not in CONTEXT_FAMILIES or type(model).__name__ not in set(
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    ):
+        problems.append(
+            refusal(
+                asked=asked,
+                found=f"a model of the architecture '{config.model_type}'",
+                why="a part of a sequence can be worked on where tokens meet in attention alone, and the loss is a sum "
+                "over them",
+                do=f"leave it out, or take a causal language model of {', '.join(sorted(CONTEXT_FAMILIES))}",
+            )
+        )
+    elif config._attn_implementation != "sdpa":
+        problems.append(
+            refusal(
+                asked=asked,
+                found=f"attn_implementation='{config._attn_implementation}'",
+                why="keys and values are gathered for scaled_dot_product_attention",
+                do="load the model with attn_implementation='sdpa'",
+            )
+        )
+    if getattr(config, "output_router_logits", False):
+        problems.append(
+            refusal(
+                asked=asked,
+                found="output_router_logits=True",
+                why="how evenly a sequence's tokens go to experts is no sum over its parts",
+                do="load the model with output_router_logits=False",
+            )
+        )
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def require_divisible(batch: Mapping[str, Any], size: int) -> None:
+    """Refuse a batch whose sequences cannot be split.
+
+    Args:
+        batch: what a decoder is given.
+        size: `context_parallel_size`.
+
+    Raises:
+        ModelError: no token ids, rows of a length that does not divide, masks of several axes, or packed sequences.
+    """
+    mask, positions = batch.get("attention_mask"), batch.get("position_ids")
+    length = batch["input_ids"].shape[1] if "input_ids" in batch else 0
+    if not length:
+        found, why, do = "no input_ids", "rows of tokens are split", "pass input_ids, not inputs_embeds"
+    elif length % size:
+        found, why = f"{length} is not a multiple of {size}", "each core has as many tokens as the others"
+        do = f"pass pad_to_multiple_of={size} to the data collator, or leave context_parallel_size out"
+    elif mask is not None and mask.ndim != 2:
+        found, why = f"an attention_mask with {mask.ndim} axes", "each core makes the mask of its own queries"
+        do = "pass attention_mask with a row of 0 and 1 for each sequence"
+    elif positions is not None and bool((positions.diff(dim=-1) != 1).any()):
+        found = "position_ids that begin again within a row, as of packed sequences"
+        why, do = "each core sees only its own positions", "pass packing=False, or leave context_parallel_size out"
+    else:
+        return
+    asked = f"context_parallel_size={size} with a batch of {length} tokens in each row"
+    raise ModelError(refusal(asked=asked, found=found, why=why, do=do))
+
+
+def _has_tokens(value: Any, length: int) -> bool:
+    return isinstance(value, torch.Tensor) and value.ndim > 1 and value.shape[1] == length
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **options: Any,
+) -> Any:
+    if _current is not None:
+        key, value = _current.gather(key, 2), _current.gather(value, 2)
+    return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+
+
+def _mask(**options: Any) -> torch.Tensor | None:
+    return sdpa_mask(**options) if _current is None else _current.mask(**options)
+
+
+AttentionInterface.register(ATTENTION, _attention)
+AttentionMaskInterface.register(ATTENTION, _mask)
