@@ -17,9 +17,9 @@ $(STAMP): pyproject.toml sdk/pyproject.toml
 	touch $@
 
 # One thread for each worker: as many threads as cores in every worker would only get in each other's way.
-# A file stays on one worker, so that what its fixtures compile is compiled once.
+# A file stays on one worker, so that what its fixtures compile is compiled once; files keep the order of tests/conftest.py.
 test: setup
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 demo: setup
 	$(BIN)/optimum-cli neuron demo $(ARGS)

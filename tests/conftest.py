@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 # The Hub's library reads these once, when it is imported.
 os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
 
+SLOW = ("distributed", "trainer", "docs")
+"""Folders whose files have few tests that take long: last, they would keep one worker while the other has none left."""
+
 _DEVELOPERS_HOME = os.environ.get("OPTIMUM_NEURON_HOME")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow folders first; the Makefile tells xdist to keep the order."""
+    items.sort(key=lambda item: not set(SLOW).intersection(item.path.parts))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -53,11 +61,17 @@ def quiet_trace() -> None:
 
 @pytest.fixture(autouse=True)
 def fetched_checkpoints(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests of real checkpoints use the developer's own caches, so that 93 MB are fetched once."""
+    """Tests of real checkpoints use the developer's caches, so that 93 MB are fetched once, but cores of their own."""
     if request.node.get_closest_marker("checkpoint"):
         monkeypatch.delenv("OPTIMUM_NEURON_HOME")
         if _DEVELOPERS_HOME is not None:
             monkeypatch.setenv("OPTIMUM_NEURON_HOME", _DEVELOPERS_HOME)
+        home = request.getfixturevalue("tmp_path_factory").mktemp("home")
+        for name in ("checkpoints", "device", "host"):
+            developers = env.home() / name
+            developers.mkdir(parents=True, exist_ok=True)
+            (home / name).symlink_to(developers.absolute())
+        monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(home))
 
 
 @pytest.fixture(scope="session")
