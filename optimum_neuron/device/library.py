@@ -55,6 +55,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "neuron_set_limit": (None, [_INT64, _INT64]),
     "neuron_elapsed_ms": (ctypes.c_double, [_INT64, _INT64]),
     "neuron_seed_all": (None, [ctypes.c_uint64]),
+    "neuron_set_for_device": (ctypes.c_int, [ctypes.c_int]),
     "neuron_set_products": (None, [_INT64, _INT64]),
     "neuron_set_numerics": (None, [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]),
     "neuron_set_adaptive_eager": (None, [ctypes.c_int]),

@@ -175,6 +175,7 @@ class Aliases {
     return out;
   }
 
+  const ForDevice for_device_;
   c10::SmallVector<Pair, 6> pairs_;
   c10::SmallVector<std::pair<c10::StorageImpl*, c10::Storage>, 2> adopted_;
   DeviceIndex device_ = -1;

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <array>
 #include <cstring>
+#include "pages.h"
 #include "queue.h"
 
 namespace neuron {
@@ -98,6 +99,7 @@ inline c10::DataPtr adopt(c10::Storage twin, DeviceIndex device) {
 }
 
 inline c10::Storage new_twin(size_t size_bytes) {
+  ForDevice scope;
   auto* cpu = c10::GetCPUAllocator();
   return c10::Storage(c10::Storage::use_byte_size_t(), size_bytes, cpu->allocate(size_bytes), cpu, true);
 }
@@ -139,8 +141,9 @@ struct NeuronAllocator final : c10::DeviceAllocator {
     std::memcpy(to, from, size_bytes);
   }
   bool initialized() override { return true; }
-  // Nothing is cached here, but the host's heap keeps what lay between blocks that are still in use.
+  // The host's heap too keeps what lay between blocks that are still in use.
   void emptyCache(c10::MempoolId_t = {0, 0}) override {
+    pages().trim();
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif

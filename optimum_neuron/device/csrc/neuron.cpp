@@ -6,13 +6,14 @@
 //
 //   host.h        what is asked of Python: cores and limits    pinned.h      pinned host memory
 //   queue.h, deferral.h   Adaptive Eager Execution: what waits to run, and which operators may
-//   memory.h      storages, their CPU twins, HBM counted       generator.h   random numbers
-//   aliases.h     device tensors as CPU tensors and back       guard.h       devices, streams, events
-//   fallback.h    the one kernel for nearly every operator     hooks.h       torch's generic entry points
-//   kernels.h     operators with a kernel of their own         autocast.h    torch.autocast
-//   attention.h   which attention kernel runs                  cells.h       cells of LSTM and GRU
-//   rounding.h, emulation.h   the emulated numerics            grouped.h     grouped products of FP8
-//   products.h    products of float32 by oneDNN                python_ops.h  operators that Python calls
+//   pages.h       large blocks of the host, for reuse          generator.h   random numbers
+//   memory.h      storages, their CPU twins, HBM counted       guard.h       devices, streams, events
+//   aliases.h     device tensors as CPU tensors and back       hooks.h       torch's generic entry points
+//   fallback.h    the one kernel for nearly every operator     autocast.h    torch.autocast
+//   kernels.h     operators with a kernel of their own         cells.h       cells of LSTM and GRU
+//   attention.h   which attention kernel runs                  grouped.h     grouped products of FP8
+//   rounding.h, emulation.h   the emulated numerics            python_ops.h  operators that Python calls
+//   products.h    products of float32 by oneDNN
 #include "attention.h"
 #include "autocast.h"
 #include "cells.h"
@@ -41,6 +42,7 @@ void register_everything() {
   Quiet quiet;
   c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   c10::SetAllocator(kNeuron, &allocator);
+  c10::SetCPUAllocator(&host_allocator, 1);
   static NeuronGuard neuron_guard;
   c10::impl::DeviceGuardImplRegistrar registrar(kNeuron, &neuron_guard);
   at::RegisterPrivateUse1HooksInterface(new NeuronHooks);
@@ -68,8 +70,20 @@ void register_everything() {
   for (Key key : {Key::Autograd, Key::ADInplaceOrView}) fall_through(library(Kind::IMPL, "neuron_sim", key));
 }
 
+// A fork waits until nothing is in the midst of a change that the child would find half made.
+void before_fork() {
+  hold_queues();
+  pages().hold();
+}
+
+void after_fork() {
+  pages().let_go();
+  release_queues();
+}
+
 // A forked child has none of its parent's cores: whatever it charges first claims, and claiming refuses.
 void begin_child() {
+  pages().let_go();
   abandon_queues();
   for (Meter& meter : meters) meter.claimed = false;
 }
@@ -86,7 +100,7 @@ const char* neuron_load(const neuron::Host* host) {
   try {
     neuron::host = *host;
     neuron::register_everything();
-    pthread_atfork(&neuron::hold_queues, &neuron::release_queues, &neuron::begin_child);
+    pthread_atfork(&neuron::before_fork, &neuron::after_fork, &neuron::begin_child);
     neuron::refusal.clear();
   } catch (const std::exception& error) {
     neuron::refusal = error.what();
@@ -155,6 +169,11 @@ const char* neuron_eager_statistics(int64_t device) {
 
 void neuron_reset_eager_statistics(int64_t device) {
   if (neuron::Queue* queue = neuron::adaptive.queues[device]) queue->reset_statistics();
+}
+
+// Whether what this thread allocates on the CPU becomes device tensors; returns what was so before.
+int neuron_set_for_device(int is_so) {
+  return std::exchange(neuron::computes_for_device, is_so != 0);
 }
 
 // From which size on oneDNN computes products of float32; 0 multiplications: never.

@@ -14,6 +14,8 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map_only
 
+from .. import library
+
 HostFunction = Callable[[list[Any]], Sequence[Any]]
 """A compiled graph as AOTAutograd calls it: one list of inputs, which the callee empties."""
 
@@ -123,7 +125,12 @@ class _DeviceFunction:
         host = [hosted.pop() if ours else value for value, ours in zip(arguments, self._inputs, strict=True)]
         given = [value for value, shared in zip(arguments, self._shared, strict=True) if shared]
         arguments.clear()
-        results = list(self._with_generator(host, index) if self._random else self._compiled(host))
+        set_for_device = library.load().neuron_set_for_device
+        before = set_for_device(1)
+        try:
+            results = list(self._with_generator(host, index) if self._random else self._compiled(host))
+        finally:
+            set_for_device(before)
         places = [i for i, ours in enumerate(self._results) if ours and isinstance(results[i], torch.Tensor)]
         for place, tensor in zip(
             places, ops.alias_neuron_list([results[i] for i in places], given, index), strict=True

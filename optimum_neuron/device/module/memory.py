@@ -22,12 +22,12 @@ def max_memory_allocated(device: Device = None) -> int:
 
 
 def memory_reserved(device: Device = None) -> int:
-    """The same as `memory_allocated`: nothing is cached."""
+    """The same as `memory_allocated`: HBM is not cached."""
     return memory_allocated(device)
 
 
 def max_memory_reserved(device: Device = None) -> int:
-    """The same as `max_memory_allocated`: nothing is cached."""
+    """The same as `max_memory_allocated`: HBM is not cached."""
     return max_memory_allocated(device)
 
 
@@ -93,7 +93,7 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
 
 
 def empty_cache() -> None:
-    """Give memory of freed tensors back to the host's system. HBM is not cached: `memory_allocated` does not change."""
+    """Give the host's system what is kept of freed tensors. HBM is not cached: `memory_allocated` does not change."""
     import torch
 
     library.load()

@@ -1,0 +1,108 @@
+"""Large blocks of host memory: those of freed tensors are used again, and never are there more than tensors took."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.device.test_memory import MIB, resident_bytes
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def block(num_mib):
+    return torch.empty(int(num_mib * MIB), dtype=torch.uint8, device="neuron")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    torch.neuron.empty_cache()
+    yield
+    torch.neuron.empty_cache()
+
+
+def test_a_freed_block_is_split_and_joined():
+    whole = block(48)
+    start = whole.data_ptr()
+    del whole
+    parts = [block(16) for _ in range(3)]
+    assert [part.data_ptr() - start for part in parts] == [0, 16 * MIB, 32 * MIB]
+    del parts[1]
+    assert block(12).data_ptr() == start + 16 * MIB
+    parts.clear()
+    assert block(48).data_ptr() == start
+
+
+def takes_huge_pages(tensor):
+    """Whether the kernel was asked for huge pages where a tensor is, which nobody else here does."""
+    found = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, _, rest = line.partition(" ")
+        if not first.endswith(":"):
+            start, end = (int(address, 16) for address in first.split("-"))
+            found = start <= tensor.data_ptr() < end
+        elif first == "VmFlags:" and found:
+            return "hg" in rest.split()
+    raise AssertionError("no such address")
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages on this machine")
+def test_whose_blocks_they_are():
+    x = torch.ones(512, 512, device="neuron")
+    compiled = torch.compile(lambda x: (x.sin() @ x.cos()).relu(), backend="neuron")
+    ours = {"factory": x, "operator": x + 1, "copy": torch.ones(512, 512).to("neuron"), "graph": compiled(x)}
+    theirs = {"cpu": torch.ones(512, 512) + 1, "copied to cpu": x.cpu()}
+    assert {name: takes_huge_pages(tensor) for name, tensor in {**ours, **theirs}.items()} == {
+        **dict.fromkeys(ours, True),
+        **dict.fromkeys(theirs, False),
+    }
+
+
+def test_no_more_is_kept_than_tensors_took():
+    # Sizes that grow fit into nothing that was freed before.
+    before, taken = resident_bytes(), 0
+    for num_mib in range(8, 128, 4):
+        tensor = block(num_mib)
+        tensor.fill_(1)
+        taken = tensor.nbytes
+        del tensor
+    assert resident_bytes() - before < taken + 8 * MIB
+    torch.neuron.empty_cache()
+    assert resident_bytes() - before < 8 * MIB
+
+
+def test_no_two_blocks_overlap():
+    def work(seed, problems):
+        draws = random.Random(seed)
+        kept = {}
+        for number in range(300):
+            tensor = block(draws.choice([0.2, 0.3, 1, 1.5, 3]))
+            kept[number] = tensor.fill_(number % 251)
+            if len(kept) > 12:
+                old = draws.choice(list(kept))
+                problems += [old] if not bool((kept.pop(old) == old % 251).all()) else []
+
+    problems: list[int] = []
+    threads = [threading.Thread(target=work, args=(seed, problems)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_frees_what_it_has():
+    tensor = block(8)
+    host = torch.ones(MIB)
+    child = os.fork()
+    if child == 0:
+        del tensor
+        os._exit(0 if float((host + 1).sum()) == 2 * MIB else 1)
+    assert os.waitpid(child, 0)[1] == 0 and tensor.fill_(3).sum() == 24 * MIB
