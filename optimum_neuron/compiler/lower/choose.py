@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
+import platform
 import subprocess
 from typing import Literal
 
@@ -57,6 +59,24 @@ def probe_compiler() -> str | None:
         return None
     done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
     return done.stdout.splitlines()[0] if done.returncode == 0 and done.stdout else None
+
+
+@functools.cache
+def compiler_knows_cpu() -> bool:
+    """Whether the C++ compiler takes the flags of this CPU's vector extensions.
+
+    Without being told, Inductor compiles and loads a probe for each extension, in each process. torch has said what the
+    CPU has, so it is the compiler alone that may be too old (AMX: GCC 11).
+    """
+    import torch
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.cpu_vec_isa import VecAMX, VecAVX512VNNI
+
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    widest = VecAMX if torch.cpu._is_amx_tile_supported() else VecAVX512VNNI
+    command = [get_cpp_compiler(), *widest._arch_flags.split(), "-fsyntax-only", "-x", "c++", os.devnull]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def choose_level(

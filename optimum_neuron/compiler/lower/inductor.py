@@ -16,7 +16,7 @@ from ..serial import body_from_dict
 from . import attention
 from .arithmetic import host_body
 from .aten import HostFunction
-from .choose import HostLevel, probe_cpu
+from .choose import HostLevel, compiler_knows_cpu, probe_cpu
 from .prepare import Preparation
 
 _OPTIONS: dict[str, Any] = {
@@ -24,8 +24,6 @@ _OPTIONS: dict[str, Any] = {
     "cpp_cache_precompile_headers": False,
     # A fused multiply-add rounds once instead of twice.
     "cpp.enable_floating_point_contract_flag": "fast",
-    # The CPU's own flags say which vector extensions it has; compiling a probe for each takes 6 s.
-    "cpp.vec_isa_ok": True,
     # Intermediate results of up to 100 KB live on the stack: some thirty allocations less for a block and token.
     "aot_inductor.allow_stack_allocation": True,
 }
@@ -58,6 +56,7 @@ def compile_body(
             program = host_body(body_from_dict(body), probe_cpu(), convolutions, *orders)  # type: ignore[arg-type]
             options = {**_OPTIONS, **(_MAX_OPTIONS if level == "inductor-max" else {})}
             options |= attention.inductor_options()
+            options["cpp.vec_isa_ok"] = compiler_knows_cpu() or None
             # Packed weights have no address that the minimal interface could take.
             options["aot_inductor.use_minimal_arrayref_interface"] = not preparations
             aoti_compile_and_package(program, package_path=str(partial), inductor_configs=options)

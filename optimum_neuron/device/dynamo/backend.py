@@ -17,7 +17,7 @@ import torch
 from torch import fx
 from torch._guards import CompileContext
 
-from ...compiler.lower.choose import HostLevel, probe_compiler
+from ...compiler.lower.choose import HostLevel, compiler_knows_cpu, probe_compiler
 from ...compiler.passes.autocast import auto_cast
 from ...compiler.rules.report import check_graph
 from ...core import Choice, Rejected
@@ -119,7 +119,11 @@ def _host_code(
     from torch._inductor.compile_fx import compile_fx_inner
 
     # Loops are compiled for a number of threads, which is not in the key of Inductor's cache unless it is a setting.
-    settings = {"max_autotune": level == "inductor-max", "cpp.threads": torch.get_num_threads()}
+    settings = {
+        "max_autotune": level == "inductor-max",
+        "cpp.threads": torch.get_num_threads(),
+        "cpp.vec_isa_ok": compiler_knows_cpu() or None,
+    }
     with inductor_config.patch(settings):
         return compile_fx_inner(graph_module, example_inputs, **keywords)
 
