@@ -27,7 +27,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from ..errors import ConfigError, ModelError, refusal
-from .labels import next_labels
+from ..labels import next_labels
 from .plans import CONTEXT_FAMILIES
 from .styles import redistribute
 

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from ..core import Choice
 from ..errors import ConfigError, refusal
-from .labels import IGNORED, next_labels
+from ..labels import IGNORED, next_labels
 
 _PARTS = {"embed_tokens", "layers", "norm"}
 """Children of a base model that transformers' `base_model_pp_plan` names, for decoders of one stack."""

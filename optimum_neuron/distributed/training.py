@@ -19,7 +19,7 @@ from ..trainer.layout import fsdp_problems
 from ..trainer.optimizer import NARROW, narrow
 from .context import ContextParallel, require_context
 from .gather import gather_for_metrics
-from .mesh import require_agreement, require_processes
+from .mesh import MeshSizes, require_agreement, require_processes
 from .states import ShardedCheckpoints
 from .steps import StagedTraining
 from .whole import WholeModel
@@ -61,7 +61,7 @@ class DistributedTraining(StagedTraining, ShardedCheckpoints):
             for name, parameter in model.named_parameters()
             if parameter.requires_grad and parameter.dtype in NARROW
         )
-        stage = _lay_out(core, args)
+        sizes, stage = _lay_out(core, args)
         # Accelerate is not to split it once more.
         args.fsdp_plugin_args = None
         # Upstream refuses to save such models with their optimizer, because it cannot; `checkpoint.py` can.
@@ -75,9 +75,8 @@ class DistributedTraining(StagedTraining, ShardedCheckpoints):
             self._tp_size = 1
         if stage is not None:
             self._pipeline = self._make_pipeline(*stage)
-        if args.trn_config.context_parallel_size > 1:
+        if sizes.context > 1:
             self._require_loss_of_tokens("context_parallel_size", *self.losses_of_tokens)
-            sizes = require_processes(args.trn_config, args.world_size)
             self._context = ContextParallel(core, sizes.context_mesh(args.device.type))
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -193,8 +192,8 @@ def _words(arguments: Any) -> str:
     return told or f"{arguments.world_size} processes with 16-bit parameters"
 
 
-def _lay_out(model: Any, arguments: Any) -> Any:
-    """Distribute a model in place; the stage and the mesh of its pipeline, where there is one."""
+def _lay_out(model: Any, arguments: Any) -> tuple[MeshSizes, Any]:
+    """Distribute a model in place; how, and the stage and the mesh of its pipeline, where there is one."""
     from . import pipeline
     from .shard import Sharding, shard
 
@@ -223,4 +222,4 @@ def _lay_out(model: Any, arguments: Any) -> Any:
     )
     mesh = sizes.device_mesh(arguments.device.type, shard=sharding.splits_states)
     stage = shard(model, sharding, mesh)
-    return None if stage is None else (stage, mesh["pipeline"])
+    return sizes, None if stage is None else (stage, mesh["pipeline"])

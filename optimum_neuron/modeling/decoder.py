@@ -15,13 +15,14 @@ from transformers import GenerationConfig
 from ..core import Choice
 from ..errors import ShapeError, refusal
 from ..exporters.prepare import Prepared
+from ..labels import IGNORED, next_labels
 from .cache import NeuronCache, own_cache
 from .calls import DecoderCalls, PromptImages, choose_prompt_bucket
 from .checks import check_length, checked_mask, limit_length
 from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
 from .loading import NeuronModel
 from .packing import check_positions, plan_packing
-from .targets import IGNORED, check_labels
+from .targets import check_labels
 
 
 class NeuronDecoderModel(NeuronModel, CompiledGenerationMixin):
@@ -157,5 +158,6 @@ def next_token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
                 do=f"pass labels of {list(logits.shape[:2])}, {IGNORED} where nothing is compared",
             )
         )
-    shifted = torch.nn.functional.pad(labels, (0, 1), value=IGNORED)[:, 1:]
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), shifted.flatten(), ignore_index=IGNORED)
+    return torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), next_labels(labels).flatten(), ignore_index=IGNORED
+    )

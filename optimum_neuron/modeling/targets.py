@@ -16,9 +16,7 @@ import torch
 
 from ..errors import ShapeError, refusal
 from ..exporters.tasks import architectures_of
-
-IGNORED = -100
-"""A label that counts for nothing, as everywhere in transformers."""
+from ..labels import IGNORED
 
 
 def check_labels(labels_RT: torch.Tensor, vocabulary: int) -> None:

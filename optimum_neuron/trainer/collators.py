@@ -18,9 +18,7 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError, ShapeError, refusal
-
-IGNORED = -100
-"""Label that losses leave out (torch, `CrossEntropyLoss`)."""
+from ..labels import IGNORED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ..errors import NumericsError, refusal
+from ..labels import IGNORED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,8 +99,8 @@ def loss_error(
         labels: of the batch, if it has some.
         first: of what the processes of a batch found, the first that is something; as it is where there is one.
     """
-    if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not bool((labels != -100).any()):
-        found, do = "every label of the batch is -100", "leave such examples out: a loss has nothing to average"
+    if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not bool((labels != IGNORED).any()):
+        found, do = f"every label of the batch is {IGNORED}", "leave such examples out: a loss has nothing to average"
     else:
         weights = first([name for name, parameter in model.named_parameters() if not is_finite(parameter)])
         culprit = first(find_culprit(model, forward))

@@ -1,4 +1,7 @@
-"""Labels of the next token, of rows that are whole: a part of a row, or a stage, cannot tell what comes after it."""
+"""Labels of the next token, as losses of decoders want them. It knows nothing of models.
+
+Rows are whole: a part of a row cannot tell what comes after it.
+"""
 
 from __future__ import annotations
 
