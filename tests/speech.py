@@ -64,8 +64,8 @@ GENERATION: dict[str, Any] = {
 """Whisper's: ids 60 and above are timestamps."""
 
 
-def save_tiny_speech(folder: Path, model_type: str, *, seed: int = 0, **generation: Any) -> Path:
-    """Write a random checkpoint whose tokens differ: its logits are spread."""
+def save_tiny_speech(folder: Path, model_type: str, *, seed: int = 0, spread: float = 1.5, **generation: Any) -> Path:
+    """Write a random checkpoint; the more its logits are spread, the more its tokens differ, and what rounding does."""
     import torch
     from transformers import CONFIG_MAPPING, AutoModelForSpeechSeq2Seq, GenerationConfig
 
@@ -73,7 +73,7 @@ def save_tiny_speech(folder: Path, model_type: str, *, seed: int = 0, **generati
     randomize(model, seed=seed)
     with torch.no_grad():
         for parameter in model.get_decoder().parameters():
-            parameter.mul_(1.5)
+            parameter.mul_(spread)
     if model_type == "whisper":
         special = {name: getattr(model.config, name) for name in _SPECIAL}
         model.generation_config = GenerationConfig(**special, **{**GENERATION, **generation})

@@ -12,6 +12,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -231,6 +232,11 @@ def uneven(case: str, folder: Path, num_steps: int) -> str:
     return "nothing"
 
 
+def narrow(case: str, folder: Path, num_steps: int) -> list[float]:
+    """What `trained` tells of a run whose gradients have the 16 bits of its weights."""
+    return trained(case, folder, num_steps, optimizer_use_fp32_grad_acc=False)
+
+
 def rounded(case: str, folder: Path, num_steps: int) -> list[float]:
     """What `trained` tells of a run that rounds at random."""
     return trained(case, folder, num_steps, stochastic_rounding_enabled=True)
@@ -245,6 +251,12 @@ def compiled(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
         "kinds": sorted(graph.kind for graph in report().graphs),
         "breaks": report().breaks,
     }
+
+
+def graphs(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
+    """What `compiled` tells, without a C++ compiler: operators of a graph run one by one."""
+    with mock.patch("optimum_neuron.device.dynamo.backend.probe_compiler", lambda: None):
+        return compiled(case, folder, num_steps)
 
 
 def poisoned(case: str, folder: Path, num_steps: int) -> str:
@@ -282,8 +294,10 @@ KINDS: dict[str, Any] = {
     "resumed": resumed,
     "moved": moved,
     "measured": measured,
+    "narrow": narrow,
     "rounded": rounded,
     "compiled": compiled,
+    "graphs": graphs,
     "poisoned": poisoned,
     "disagreeing": disagreeing,
     "uneven": uneven,

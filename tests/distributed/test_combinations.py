@@ -10,8 +10,7 @@ import pytest
 
 from optimum_neuron.trainer.layout import TrainingNeuronConfig, combination_problems
 from tests.distributed.layouts import CASES
-from tests.distributed.test_compiled import COMPILED
-from tests.distributed.test_layouts import FOUR, TWO
+from tests.distributed.test_layouts import COMPILED, FOUR, TWO
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
 FIELDS = {

@@ -56,10 +56,12 @@ REFERENCES = (
 """On one core, by the kind of model; the layout is left out."""
 SAVED = ("tp", "zero_1", "pp")
 """Cases whose checkpoints are looked at."""
-RESUMED = (*SAVED, "cp", "tied-tp", "qwen3_moe-tp", "lora-pp", "bfloat16-tp", "bfloat16-dp")
+RESUMED = (*SAVED, "dp", "cp", "tied-tp", "qwen3_moe-tp", "lora-pp", "bfloat16-tp", "bfloat16-dp")
 """Cases that go on from their checkpoints."""
 MOVED = ("tp>pp", "cp>tp", "sp>zero_1", "lora-pp>tp", "bfloat16-tp>zero_1", "bfloat16-fsdp>pp")
 """Cases that go on from checkpoints of another layout."""
+COMPILED = ("compiled-sp", "graphs-pp", "graphs-zero_1", "graphs-cp")
+"""Cases with compiled graphs: one with Inductor's code, which takes time, the others without."""
 MEASURED = ("dp", "zero_1", "tp", "bert-tp", "sp", "pp", "cp")
 """Cases that evaluate with metrics."""
 APART = ("disagreeing-zero_1", "disagreeing-dp", "uneven-dp")
@@ -104,7 +106,7 @@ def run_cases(
 
 @pytest.fixture(scope="module")
 def reference(built, tmp_path_factory):
-    more = ("measured-tp", "measured-bert-tp")
+    more = ("measured-tp", "measured-bert-tp", "narrow-bfloat16-tp")
     return run_cases(tmp_path_factory.mktemp("one"), 0, NUM_STEPS, (*REFERENCES, *more))
 
 
@@ -112,9 +114,8 @@ def reference(built, tmp_path_factory):
 def two(built, tmp_path_factory):
     kinds = {"resumed": RESUMED, "moved": MOVED, "measured": MEASURED, "poisoned": POISONED}
     more = [f"{kind}-{case}" for kind, cases in kinds.items() for case in cases]
-    return run_cases(
-        tmp_path_factory.mktemp("two"), 2, NUM_STEPS, (*TWO, *more, "rounded-bfloat16-tp", "bert-fsdp", *APART)
-    )
+    more += ["rounded-bfloat16-tp", "narrow-bfloat16-dp", "bert-fsdp"]
+    return run_cases(tmp_path_factory.mktemp("two"), 2, NUM_STEPS, (*TWO, *more, *COMPILED, *APART))
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +139,21 @@ def test_two_processes(two, reference, case):
 @pytest.mark.parametrize("case", FOUR)
 def test_four_processes(four, reference, case):
     assert four[case] == expected(reference, case)
+
+
+@pytest.mark.parametrize("case", COMPILED)
+def test_compiled_steps(two, reference, case):
+    assert two[case]["losses"] == expected(reference, "tp")
+
+
+@pytest.mark.parametrize("case", ["compiled-sp", "graphs-pp"])
+def test_layers_in_parts_and_stages_are_whole_graphs(two, case):
+    assert two[case]["kinds"] == ["backward", "forward"] and not two[case]["breaks"]
+
+
+def test_gradients_of_16_bits(two, reference):
+    found, one = two["narrow-bfloat16-dp"], reference["narrow-bfloat16-tp"]
+    assert found == pytest.approx(one, abs=0.02) and found != two["bfloat16-dp"]
 
 
 def test_embeddings_are_split_once(two, reference):
@@ -244,7 +260,7 @@ def loss_of(model: Any, batch_size: int) -> float:
         return sum(float(model(**batch).loss) for batch in batches) / len(batches)
 
 
-@pytest.mark.parametrize("case", [*SAVED, "lora-pp", "bfloat16-tp"])
+@pytest.mark.parametrize("case", [*SAVED, "dp", "lora-pp", "bfloat16-tp"])
 def test_one_core_goes_on_from_shards(two, train, case):
     from tests.distributed.layouts import model_of
     from tests.trainer.conftest import losses
@@ -252,7 +268,7 @@ def test_one_core_goes_on_from_shards(two, train, case):
     found = two[f"resumed-{case}"]
     model, rows = model_of(case)
     options = dict(max_steps=NUM_STEPS, learning_rate=1e-3, seed=7, max_grad_norm=0.5)
-    options |= {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8 if case == "zero_1" else 4}
+    options |= {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8 if case in ("dp", "zero_1") else 4}
     trainer = train(model, rows, resume=found["checkpoint"], **options)
     assert losses(trainer)[-1] == pytest.approx(found["whole"][-1], abs=1e-4)
 

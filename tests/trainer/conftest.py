@@ -92,5 +92,11 @@ def train(make: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators of compiled graphs run one by one: graphs are the same as with a compiler, and ready at once."""
+    monkeypatch.setattr("optimum_neuron.device.dynamo.backend.probe_compiler", lambda: None)
+
+
 def losses(trainer: Any) -> list[float]:
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

@@ -24,7 +24,7 @@ class At(torch.nn.Module):
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_the_step_and_the_module_are_named(train, llama, sentences, compiled):
+def test_the_step_and_the_module_are_named(train, llama, sentences, no_compiler, compiled):
     model = copy.deepcopy(llama)
     model.model.layers[1].mlp.up_proj = At(model.model.layers[1].mlp.up_proj, float("inf"))
     torch._dynamo.reset()

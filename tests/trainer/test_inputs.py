@@ -137,7 +137,7 @@ class TestBuckets:
 
 class TestRecompiles:
     @pytest.fixture(autouse=True)
-    def fresh(self):
+    def fresh(self, no_compiler):
         torch._dynamo.reset()
 
     def test_they_are_told_and_stopped(self, train, llama, sentences, caplog):

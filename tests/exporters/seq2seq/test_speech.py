@@ -45,8 +45,10 @@ def test_they_are_listed(cli):
     assert {"wav2vec2", "whisper", "moonshine"} <= set(shown)
 
 
-def test_narrow_weights_stay_within_their_tolerance(checkpoints, tmp_path):
-    for name, folder in checkpoints.items():
+def test_narrow_weights_stay_within_their_tolerance(tmp_path):
+    # Not the spread ones: on some CPUs they are past it as transformers computes them in bfloat16, too.
+    for name in SHAPES:
+        folder = save_tiny_speech(tmp_path / "models" / name, name, spread=1.0)
         report = main_export(folder, tmp_path / name, torch_dtype="bfloat16", **SHAPES[name]).to_dict()
         assert all(row["ok"] and row["max_abs_error"] > 0 for row in report["validation"])
 
