@@ -32,9 +32,9 @@ def test_a_freed_block_is_split_and_joined():
     start = whole.data_ptr()
     del whole
     parts = [block(16) for _ in range(3)]
-    assert [part.data_ptr() - start for part in parts] == [0, 16 * MIB, 32 * MIB]
+    assert [part.data_ptr() - start for part in parts] == [32 * MIB, 16 * MIB, 0]
     del parts[1]
-    assert block(12).data_ptr() == start + 16 * MIB
+    assert block(12).data_ptr() == start + 20 * MIB
     parts.clear()
     assert block(48).data_ptr() == start
 
@@ -72,7 +72,7 @@ def test_no_more_is_kept_than_tensors_took():
         tensor.fill_(1)
         taken = tensor.nbytes
         del tensor
-    assert resident_bytes() - before < taken + 8 * MIB
+    assert resident_bytes() - before < taken + 16 * MIB
     torch.neuron.empty_cache()
     assert resident_bytes() - before < 8 * MIB
 
