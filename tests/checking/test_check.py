@@ -186,7 +186,7 @@ def test_a_graph_of_unknown_sizes_leaves_memory_open(checkpoint, monkeypatch):
 
 def test_a_model_that_is_too_large_says_what_makes_it_fit(checkpoint, tmp_path):
     tiny_config(
-        "llama", hidden_size=8192, intermediate_size=28672, num_attention_heads=64, num_hidden_layers=80
+        "llama", hidden_size=16384, intermediate_size=57344, num_attention_heads=128, num_hidden_layers=20
     ).save_pretrained(tmp_path)
     report = check_model(tmp_path, task="text-generation", **GRAPHS | {"torch_dtype": "bfloat16"})
     assert report.tier == 1 and report.memory.fits is False

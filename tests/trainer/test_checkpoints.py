@@ -60,7 +60,7 @@ print([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run(built):
     def start(output_dir: Path, moment: str, *, resume: bool = False) -> subprocess.CompletedProcess[str]:
         words = [str(output_dir), moment, "resume" if resume else "anew"]
@@ -75,17 +75,23 @@ def run(built):
     return start
 
 
-@pytest.mark.parametrize(("moment", "last"), [("step", 4), ("checkpoint", 2), ("rename", 4)])
-def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(run, tmp_path, moment, last):
-    whole = run(tmp_path / "whole", "never")
+@pytest.fixture(scope="module")
+def uninterrupted(run, tmp_path_factory):
+    """The losses that a run prints that nobody kills."""
+    whole = run(tmp_path_factory.mktemp("whole"), "never")
     assert whole.returncode == 0, whole.stderr
+    return whole.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("moment", "last"), [("step", 4), ("checkpoint", 2), ("rename", 4)])
+def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(run, uninterrupted, tmp_path, moment, last):
     killed = run(tmp_path / "killed", moment)
     assert killed.returncode == -signal.SIGKILL
     visible = {path.name for path in (tmp_path / "killed").glob("checkpoint-*")}
     assert visible == ({"checkpoint-2", "checkpoint-4"} if moment == "step" else {"checkpoint-2"})
     resumed = run(tmp_path / "killed", "never", resume=True)
     assert resumed.returncode == 0, resumed.stderr
-    assert resumed.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]
+    assert resumed.stdout.splitlines()[-1] == uninterrupted
     # What was whole and only not moved yet is used: nothing is lost then.
     logged = [line for line in resumed.stdout.splitlines() if line.startswith("{'loss'")]
     assert len(logged) == 6 - last

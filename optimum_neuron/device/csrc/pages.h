@@ -1,7 +1,7 @@
 // Large blocks of host memory for what the device computes: pages that one tensor gave back are the next one's.
 //
 // The C library gives large blocks back to the kernel, which fills the pages of the next one with zeros; of smaller
-// ones its heap keeps what lies between blocks that are in use. Here ranges of pages are split and joined, and no more of
+// ones its heap keeps what lies between blocks in use. Here ranges of pages are split and joined, and no more of
 // them are kept than blocks took at their peak, but for parts of huge pages. It knows nothing of tensors.
 #pragma once
 #include <c10/core/CPUAllocator.h>
