@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -22,6 +23,7 @@ def block(num_mib):
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
+    gc.collect()
     torch.neuron.empty_cache()
     yield
     torch.neuron.empty_cache()

@@ -42,7 +42,7 @@ void register_everything() {
   Quiet quiet;
   c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   c10::SetAllocator(kNeuron, &allocator);
-  c10::SetCPUAllocator(new HostAllocator, 1); // for good: others allocate later than static destructors run
+  allocate_for_device();
   static NeuronGuard neuron_guard;
   c10::impl::DeviceGuardImplRegistrar registrar(kNeuron, &neuron_guard);
   at::RegisterPrivateUse1HooksInterface(new NeuronHooks);

@@ -147,12 +147,15 @@ inline Pages& pages() {
   return *pages;
 }
 
+// What allocated on the CPU before this device came.
+inline c10::Allocator* former_allocator = nullptr;
+
 inline void free_host(void* block) {
   if (block == nullptr) return;
   if (pages().give_back(block))
     c10::profiledCPUMemoryReporter().Delete(block);
   else
-    c10::GetDefaultCPUAllocator()->raw_deallocate(block);
+    former_allocator->raw_deallocate(block);
 }
 
 inline thread_local bool computes_for_device = false;
@@ -168,10 +171,10 @@ class ForDevice {
   const bool before_;
 };
 
-// In place of torch's CPU allocator, which it is but for that.
+// In place of the former allocator, which it is but for that.
 struct HostAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t size_bytes) override {
-    if (!computes_for_device || size_bytes < kLargeBlock) return c10::GetDefaultCPUAllocator()->allocate(size_bytes);
+    if (!computes_for_device || size_bytes < kLargeBlock) return former_allocator->allocate(size_bytes);
     void* block = pages().take(size_bytes);
     if (block == nullptr) {
       pages().trim();
@@ -186,5 +189,11 @@ struct HostAllocator final : c10::Allocator {
     default_copy_data(to, from, size_bytes);
   }
 };
+
+// For good: others allocate later than static destructors run.
+inline void allocate_for_device() {
+  former_allocator = c10::GetCPUAllocator();
+  c10::SetCPUAllocator(new HostAllocator, 1);
+}
 
 } // namespace neuron
