@@ -60,17 +60,16 @@ def quiet_trace() -> None:
 
 
 @pytest.fixture(autouse=True)
-def fetched_checkpoints(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def fetched_checkpoints(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Tests of real checkpoints use the developer's caches, so that 93 MB are fetched once, but cores of their own."""
     if request.node.get_closest_marker("checkpoint"):
-        monkeypatch.delenv("OPTIMUM_NEURON_HOME")
-        if _DEVELOPERS_HOME is not None:
-            monkeypatch.setenv("OPTIMUM_NEURON_HOME", _DEVELOPERS_HOME)
-        home = request.getfixturevalue("tmp_path_factory").mktemp("home")
+        developers = env.home({**os.environ, "OPTIMUM_NEURON_HOME": _DEVELOPERS_HOME or ""}).absolute()
+        home = tmp_path_factory.mktemp("home")
         for name in ("checkpoints", "device", "host"):
-            developers = env.home() / name
-            developers.mkdir(parents=True, exist_ok=True)
-            (home / name).symlink_to(developers.absolute())
+            (developers / name).mkdir(parents=True, exist_ok=True)
+            (home / name).symlink_to(developers / name)
         monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(home))
 
 

@@ -1,4 +1,4 @@
-"""Large blocks of host memory: those of freed tensors are used again, and never are there more than tensors took."""
+"""Large blocks of host memory: those of freed tensors are used again, and few more are kept than tensors took."""
 
 from __future__ import annotations
 

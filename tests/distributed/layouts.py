@@ -159,10 +159,10 @@ def trained(case: str, folder: Path, num_steps: int, **changes: Any) -> list[flo
     return losses(trainer) + [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
 
 
-def resumed(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
+def resumed(case: str, folder: Path, num_steps: int, **changes: Any) -> dict[str, Any]:
     """Losses of a run that saves and evaluates, and of one that goes on from what it saved."""
     options = dict(save_strategy="steps", save_steps=num_steps - 1, max_grad_norm=0.5, gradient_accumulation_steps=2)
-    options["per_device_train_batch_size"] = BATCH // 2
+    options |= {"per_device_train_batch_size": BATCH // 2, **changes}
     trainer, again = (trainer_of(case, folder, num_steps, **options) for _ in range(2))
     trainer.train()
     checkpoint = folder / case / f"checkpoint-{num_steps - 1}"
@@ -232,9 +232,10 @@ def uneven(case: str, folder: Path, num_steps: int) -> str:
     return "nothing"
 
 
-def narrow(case: str, folder: Path, num_steps: int) -> list[float]:
-    """What `trained` tells of a run whose gradients have the 16 bits of its weights."""
-    return trained(case, folder, num_steps, optimizer_use_fp32_grad_acc=False)
+def narrow(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
+    """What `resumed` tells of a run whose gradients have the 16 bits of its weights; one process has the rows of two."""
+    changes = {"per_device_train_batch_size": BATCH // int(os.environ.get("WORLD_SIZE", "1"))}
+    return resumed(case, folder / "narrow", num_steps, optimizer_use_fp32_grad_acc=False, **changes)
 
 
 def rounded(case: str, folder: Path, num_steps: int) -> list[float]:

@@ -11,6 +11,7 @@ from optimum_neuron.compiler.lower.choose import (
     LIBRARY_ROWS,
     CpuFeatures,
     choose_level,
+    compiler_knows_cpu,
     probe_compiler,
     probe_cpu,
 )
@@ -116,3 +117,20 @@ def test_only_a_compiler_that_answers_counts(script, found, tmp_path):
         compiler.chmod(0o755)
     with torch._inductor.config.patch({"cpp.cxx": (str(compiler),)}):
         assert probe_compiler.__wrapped__() == found
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_flags_of_this_cpu_are_asked_of_the_compiler(tmp_path, monkeypatch, knows):
+    compiler = tmp_path / "c++"
+    answers = f"case $* in --version) exec g++ --version;; esac\necho $* > {tmp_path}/asked\nexit {0 if knows else 1}\n"
+    compiler.write_text(f"#!/bin/sh\n{answers}")
+    compiler.chmod(0o755)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    with torch._inductor.config.patch({"cpp.cxx": (str(compiler),)}):
+        assert compiler_knows_cpu.__wrapped__() is knows
+    assert "-mavx512f" in (tmp_path / "asked").read_text()
+
+
+def test_probes_stay_on_cpus_of_other_kinds(monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert compiler_knows_cpu.__wrapped__() is False
