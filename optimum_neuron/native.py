@@ -1,7 +1,8 @@
 """C++ of this package: compiled once for the installed torch, kept in the user's cache, shared by all processes.
 
 The name of a shared object has a hash of everything it depends on, so one that was built for another torch is never
-loaded. It links to torch's libraries only: no Python headers and no pybind are needed, and compiling takes seconds.
+loaded; a record beside it has the hash of its bytes (`shared_objects.py`). It links to torch's libraries only: no
+Python headers and no pybind are needed, and compiling takes seconds.
 
     path = NativeLibrary(title="the neuron device", source=Path("csrc/neuron.cpp"), folder="device").ensure_built()
 """
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 import platform
 import subprocess
 import sys
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from . import env
 from .errors import LoweringError, refusal
+from .shared_objects import SharedObject, find, make_folder, publish, require_ours
 
 _FLAGS = ("-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 _LAST_LINES = 20
@@ -41,8 +42,8 @@ class NativeLibrary:
     announced_s: int | None = None
     """How long compiling takes, to be told on stderr before; None for a time that nobody notices."""
 
-    def path(self) -> Path:
-        """Where the shared object for the installed torch is, or will be."""
+    def record(self) -> Path:
+        """Return where the record of the shared object for the installed torch is, or will be."""
         import torch
 
         digest = hashlib.sha256()
@@ -51,38 +52,40 @@ class NativeLibrary:
         for path in sorted(self.source.parent.iterdir()):
             if path.suffix in {".cpp", ".h"}:
                 digest.update(path.name.encode() + b"\0" + path.read_bytes())
-        return env.home() / self.folder / f"{self.source.stem}-{digest.hexdigest()[:16]}.so"
+        return env.home() / self.folder / f"{self.source.stem}-{digest.hexdigest()[:16]}.json"
 
-    def ensure_built(self, path: Path | None = None) -> Path:
-        """Return the shared object; build it if no process has done so.
+    def ensure_built(self, record: Path | None = None) -> Path:
+        """Return the shared object; build it if no process has done so, or if it is damaged.
 
         Args:
-            path: where it is or will be, an earlier value of `path()`.
+            record: an earlier value of `record()`.
 
         Raises:
-            LoweringError: there is no C++ compiler, it fails, or the cache cannot be written.
+            LoweringError: there is no C++ compiler, it fails, the cache cannot be written, or other users can write it.
         """
-        path = path or self.path()
-        if path.exists():
-            return path
+        record = record or self.record()
+        built = find(record) or self._built(record)
+        require_ours(built.library)
+        return built.library
+
+    def _built(self, record: Path) -> SharedObject:
         from filelock import FileLock
 
         compiler = self._compiler()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(path.with_suffix(".lock")):
-                if not path.exists():
-                    self._build(compiler, path)
+            make_folder(record.parent)
+            with FileLock(record.with_suffix(".lock")):
+                built = find(record)
+                if built is None:
+                    self._build(compiler, record)
+                    built = find(record)
         except OSError as error:
             raise LoweringError(
-                refusal(
-                    asked=f"build {self.title} in {path.parent}",
-                    found=str(error),
-                    why="its shared object is kept there",
-                    do="set OPTIMUM_NEURON_HOME to a folder that may be written",
-                )
+                f"{record.parent} cannot be written ({error}), and {self.title} is kept there. "
+                "Set OPTIMUM_NEURON_HOME to a folder that you may write."
             ) from error
-        return path
+        assert built is not None, "just published"
+        return built
 
     def _compiler(self) -> str:
         if not has_compiler():
@@ -98,16 +101,16 @@ class NativeLibrary:
 
         return get_cpp_compiler()
 
-    def _build(self, compiler: str, path: Path) -> None:
+    def _build(self, compiler: str, record: Path) -> None:
         import torch
 
         root = Path(torch.__file__).parent
         if self.announced_s is not None:
             time = f"about {self.announced_s} s, once"
             print(f"optimum_neuron: building {self.title} for torch {torch.__version__}; {time}", file=sys.stderr)
-        # Beside its place, so that the rename is atomic.
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            built = Path(folder, path.name)
+        library = record.with_suffix(".so")
+        with tempfile.TemporaryDirectory(dir=record.parent) as folder:
+            built = Path(folder, library.name)
             words = [compiler, *_FLAGS, *self.flags, f"-I{root}/include", str(self.source), "-o", str(built)]
             words += [f"-L{root}/lib", *(f"-l{name}" for name in self.libraries), f"-Wl,-rpath,{root}/lib"]
             done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -121,7 +124,7 @@ class NativeLibrary:
                         do=f"use a compiler that knows C++20, or report this output:\n{last}",
                     )
                 )
-            os.replace(built, path)
+            publish(built, library, {record: ""})
 
 
 def has_compiler() -> bool:

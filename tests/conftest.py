@@ -48,6 +48,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.delenv(name, raising=False)
         patch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         patch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path_factory.mktemp("home")))
+        # Beside another worker's tests, a process of low priority would hardly run.
+        patch.setattr("optimum_neuron.compiler.lower.background.NICENESS", 0)
         yield
 
 

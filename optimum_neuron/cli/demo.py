@@ -16,12 +16,16 @@ from .output import Out, cell
 from .parser import Command
 
 _ROWS = {
-    "compile_s": "compile, s",
+    "compile_s": "compile for the target, s",
     "cache": "compile cache",
     "load_s": "load, s",
     "validate_s": "compare with the original, s",
-    "time_to_first_token_s": "time to first token, s",
-    "tokens_per_s": "tokens per second",
+    "first_token_after_s": "first token after the command, s",
+    "tokens_per_s_at_first": "tokens per second of the first answer",
+    "full_speed_after_s": "full speed after the command, s",
+    "host_code": "host code",
+    "time_to_first_token_s": "time to first token at full speed, s",
+    "tokens_per_s": "tokens per second at full speed",
 }
 """Keys of the demo's dictionary that the table shows, with their labels."""
 
@@ -40,21 +44,31 @@ class DemoCommand(Command):
         """Declare the prompt and the length of the answer."""
         parser.add_argument("--prompt", metavar="TEXT", help="what to ask")
         parser.add_argument("--max_new_tokens", type=positive_int, metavar="N", help="longest answer, in tokens")
+        parser.add_argument(
+            "--wait-for-host-code",
+            action="store_true",
+            help="compile all code for this machine before the first answer, as for benchmarks",
+        )
 
     def execute(self, out: Out) -> int:
         """Run the demo and show the answer, then the table."""
         from ..demo import run
 
-        report = run(**given(self.args, ("prompt", "max_new_tokens")))
+        options = given(self.args, ("prompt", "max_new_tokens", "wait_for_host_code"))
+
+        def show_answer(answer: str) -> None:
+            out.text(answer)
+            out.text()
+            out.flush()
+
+        report = run(**options, on_answer=show_answer)
         out.result(report, human=show_demo, brief=str(report.get("answer", "")))
         out.hint("optimum-cli export neuron --help  # your own model")
         return 0
 
 
 def show_demo(out: Out, report: Mapping[str, Any]) -> None:
-    """Render the answer and the table of a demo; missing keys are left out."""
-    out.text(str(report.get("answer", "")))
-    out.text()
+    """Render the table of a demo; the answer was shown when it came. Missing keys are left out."""
     rows = []
     for key, label in _ROWS.items():
         value = report.get(key)

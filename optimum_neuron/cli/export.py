@@ -23,8 +23,9 @@ _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, check it against
   optimum-cli export neuron -m ./my_model --batch_size 1 --sequence_length 2048 --instance_type trn2 out
   optimum-cli export neuron -m ./my_classifier --batch_size 8 --sequence_length 64,128,512 out
   optimum-cli export neuron -m smollm2 --adapter out/checkpoint-50 tuned_neuron
+  optimum-cli export neuron -m smollm2 --precompile smollm2_neuron
 """
-_EXPORT_OPTIONS = ("adapter", "disable_neuron_cache", "disable_validation", "atol")
+_EXPORT_OPTIONS = ("adapter", "disable_neuron_cache", "disable_validation", "atol", "precompile")
 _CHOICES = ("task", "family", "target", "placed_share", "cache", "host_code")
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
 
@@ -49,6 +50,11 @@ class NeuronExportCommand(Command):
         checks = parser.add_argument_group("cache and validation")
         checks.add_argument("--disable_neuron_cache", action="store_true", help="compile even if the cache has it")
         checks.add_argument("--disable-validation", action="store_true", help="do not compare with the original")
+        checks.add_argument(
+            "--precompile",
+            action="store_true",
+            help="also compile the code that runs the model on this machine, as for a container image or a CI cache",
+        )
         checks.add_argument("--atol", type=nonnegative, help="largest absolute difference that validation accepts")
 
     def execute(self, out: Out) -> int:

@@ -23,17 +23,17 @@ def _library() -> NativeLibrary:
 
 
 def cached_path() -> Path:
-    """Where the shared object for the installed torch is, or will be."""
-    return _library().path()
+    """Return where the record of the shared object for the installed torch is, or will be."""
+    return _library().record()
 
 
-def ensure_built(path: Path) -> Path:
-    """Return the shared object at `path`, a value of `cached_path`; build it if no process has done so.
+def ensure_built(record: Path) -> Path:
+    """Return the shared object of a record, a value of `cached_path`; build it if no process has done so.
 
     Raises:
-        LoweringError: there is no C++ compiler, it fails, or the cache cannot be written.
+        LoweringError: there is no C++ compiler, it fails, the cache cannot be written, or other users can write it.
     """
-    return _library().ensure_built(path)
+    return _library().ensure_built(record)
 
 
 if __name__ == "__main__":

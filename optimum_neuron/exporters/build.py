@@ -108,7 +108,6 @@ def cached_neff(
     cache: CompileCache | None,
     workdir: Path,
     trust_remote_code: bool = False,
-    on_miss: Callable[[], None] = lambda: None,
     on_done: Callable[[str], None] = lambda name: None,
 ) -> Choice[Path]:
     """Return the NEFF of a model, from the cache or compiled now, and why.
@@ -120,7 +119,6 @@ def cached_neff(
         cache: where NEFFs are kept; None compiles always.
         workdir: where a NEFF goes that is not cached.
         trust_remote_code: let the checkpoint's own code run.
-        on_miss: called once before anything is captured.
         on_done: called with the name of each compiled entry point.
     """
     # What code of a checkpoint or a model in memory does is not in its configuration: only capturing tells.
@@ -130,7 +128,6 @@ def cached_neff(
         found = cache.find(request)
         if found.value is not None:
             return Choice(value=found.value, reason=found.reason)
-    on_miss()
     built = compile_source(source, config, target, trust_remote_code=trust_remote_code, on_done=on_done)
 
     def produce(path: Path) -> None:

@@ -41,6 +41,7 @@ def main_export(
     atol: float | None = None,
     disable_neuron_cache: bool = False,
     cache_url: str | None = None,
+    precompile: bool = False,
     **options: Any,
 ) -> ExportReport:
     """Compile a checkpoint for a simulated NeuronCore and save it.
@@ -53,6 +54,8 @@ def main_export(
         atol: largest absolute difference of logits that passes; None derives it from the arithmetic.
         disable_neuron_cache: compile even if the cache has the NEFF.
         cache_url: where compiled NEFFs are kept; None asks NEURON_COMPILE_CACHE_URL.
+        precompile: also compile the code that runs the model on this machine, into the host-code store; it is not
+            part of the export. Without it, the model is validated with ATen's operators, unless the code is there.
         **options: the fields of `NeuronConfig`, `instance_type`, and where to find the model: `subfolder,
             revision, token, cache_dir, local_files_only, force_download, trust_remote_code`.
 
@@ -100,6 +103,7 @@ def main_export(
         validate=not disable_validation,
         atol=atol,
         trust_remote_code=trust,
+        host_code="wait" if precompile else "stored",
     )
     try:
         size_bytes = save_folder(prepared, Path(output))
@@ -118,9 +122,7 @@ def _task(prepared: Prepared) -> Choice[str]:
 def describe(prepared: Prepared) -> dict[str, Any]:
     """Plain data about a compiled model."""
     config, program = prepared.config, prepared.program
-    host = prepared.host
-    levels = sorted({choice.value for choice in host.choices.values()}) if host else []
-    reasons = sorted({f"{choice.value}: {choice.reason}" for choice in host.choices.values()}) if host else []
+    host = prepared.host.describe() if prepared.host else Choice(value="none", reason="no weights to run with")
     available = prepared.target.value.hbm_bytes_per_core()
     outcome, _, why = prepared.cache.reason.partition(": ")
     return {
@@ -129,7 +131,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "family": prepared.metadata["family"],
         "target": prepared.target.to_dict(),
         "cache": {**prepared.cache.to_dict(), "value": outcome, "reason": why},
-        "host_code": {"value": ", ".join(levels) or "none", "reason": "; ".join(reasons) or "no weights to run with"},
+        "host_code": host.to_dict(),
         "weights": None
         if prepared.tensors is None
         else {"value": prepared.tensors.value.origin, "reason": prepared.tensors.reason},

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
 import shutil
 import tempfile
 import time
@@ -19,13 +18,10 @@ from typing import Any
 
 from ..compiler.cache import CompileCache
 from ..compiler.ir import Program
-from ..compiler.lower.choose import probe_compiler
-from ..compiler.lower.lower import HostCode, lower
-from ..compiler.lower.pool import LoweringPool
+from ..compiler.lower.lower import HostCode, Mode, lower
 from ..compiler.memory import MemoryNeed, memory_need
 from ..compiler.neff import open_neff
 from ..compiler.package import read_program
-from ..configuration import CompileConfig
 from ..core import Choice
 from ..errors import ConfigError, ValidationError, refusal
 from ..hardware import Target, resolve_instance
@@ -116,10 +112,11 @@ def prepare(
     validate: bool,
     atol: float | None = None,
     trust_remote_code: bool = False,
+    host_code: Mode = "background",
 ) -> Prepared:
     """Compile, load and validate a checkpoint.
 
-    A folder without weights is compiled and not loaded.
+    A folder without weights is compiled and not loaded. `host_code` says when code for this machine is compiled.
 
     Raises:
         NeuronError: one of the refusals of the steps; see `errors.py`.
@@ -129,7 +126,6 @@ def prepare(
     workdir = WorkFolder()
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress(f"Compiling {source.name} for {config.target}"))
-        pool = _LazyPool(stack, config)
         with _timed(timings, "compile"):
             cached = cached_neff(
                 source,
@@ -138,7 +134,6 @@ def prepare(
                 cache=cache,
                 workdir=workdir.path,
                 trust_remote_code=trust_remote_code,
-                on_miss=pool.start,
                 on_done=progress.captured,
             )
             with open_neff(cached.value) as neff:
@@ -164,7 +159,7 @@ def prepare(
             prepared.host = lower(
                 program,
                 optlevel=config.optlevel,
-                pool=pool.pool,
+                mode=host_code,
                 on_start=progress.start_lowering,
                 on_done=progress.lowered,
             )
@@ -200,18 +195,6 @@ def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -
     except ValidationError:
         prepared.loaded.close()
         raise
-
-
-class _LazyPool:
-    """Starts compile workers when something has to be compiled, so that a warm load starts none."""
-
-    def __init__(self, stack: contextlib.ExitStack, config: CompileConfig) -> None:
-        self._stack, self._wanted = stack, config.optlevel != "1" and probe_compiler() is not None
-        self.pool: LoweringPool | None = None
-
-    def start(self) -> None:
-        if self._wanted and self.pool is None:
-            self.pool = self._stack.enter_context(LoweringPool(min(4, os.cpu_count() or 1)))
 
 
 @contextlib.contextmanager

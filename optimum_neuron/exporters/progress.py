@@ -1,4 +1,4 @@
-"""One progress bar for an export: entry points captured, bodies compiled. Silent where the Hub's switch says so."""
+"""One progress bar for an export: entry points captured, blocks compiled. Silent where the Hub's switch says so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Any
 from .. import env
 
 if TYPE_CHECKING:
-    from ..compiler.lower.pool import Job
+    from ..compiler.lower.background import Compiling
+    from ..compiler.lower.unit import Job
+
+
+def follow(compiling: Compiling, title: str) -> None:
+    """Show the progress of background compilation on stderr until it ends."""
+    from tqdm.auto import tqdm
+
+    form = "{desc}: {n}/{total} blocks, {elapsed}"
+    with tqdm(total=len(compiling.jobs), desc=title, disable=env.progress_disabled(), bar_format=form) as bar:
+        while not compiling.wait(0.2):
+            bar.n = compiling.num_done
+            bar.refresh()
+        bar.n = compiling.num_done
 
 
 class Progress:
@@ -39,13 +52,12 @@ class Progress:
         self._bar.update()
 
     def start_lowering(self, num_jobs: int) -> None:
-        """Host code of some bodies has to be compiled."""
-        if num_jobs:
-            self._step(f"compiling {num_jobs} bodies with C++", more=num_jobs)
+        """Host code of some blocks has to be compiled."""
+        self._step(f"compiling {num_jobs} blocks with C++", more=num_jobs)
 
     def lowered(self, job: Job) -> None:
-        """Host code of one body is ready."""
-        self._step(f"compiled {job.output.name.partition('-')[0]}", more=0)
+        """Host code of one block is ready."""
+        self._step(f"compiled {job.name}", more=0)
         self._bar.update()
 
     def say(self, what: str) -> None:

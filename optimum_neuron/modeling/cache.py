@@ -74,7 +74,7 @@ class NeuronCache(Cache):
     def _take(self, num_rows: int) -> None:
         self.num_rows = num_rows
         while len(self.states) * self._batch_size < num_rows:
-            self.states.append(self._loaded.take_state())
+            self.states.append(self._loaded.take_state(self.states[0] if self.states else None))
 
     def read_sources(self, hidden_RSD: torch.Tensor, mask_RS: torch.Tensor | None) -> None:
         """Note which rows read the same source, as beams do: they need not exchange its keys and values."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import env
 from ..compiler.ir import Program
-from ..compiler.lower.lower import lower
+from ..compiler.lower.lower import Mode, lower
 from ..compiler.memory import memory_need
 from ..compiler.neff import check_target, open_neff
 from ..compiler.package import WEIGHTS_MEMBER, read_program
@@ -38,6 +38,7 @@ def load_exported(
     revision: str | None = None,
     config: Any = None,
     trust_remote_code: bool = False,
+    host_code: Mode = "background",
 ) -> Prepared:
     """Load an exported folder.
 
@@ -48,6 +49,7 @@ def load_exported(
         revision: revision on the Hub that was asked for.
         config: a transformers configuration that the user expects to be in the folder.
         trust_remote_code: let code that came with the checkpoint read its configuration.
+        host_code: when code for this machine is compiled that it lacks.
 
     Raises:
         ArtifactError: the folder is broken, or was compiled for another NeuronCore generation.
@@ -84,7 +86,7 @@ def load_exported(
     )
     prepared.tensors = _open_weights(folder, inlined)
     prepared.weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
-    prepared.host = lower(program, optlevel=host_level)
+    prepared.host = lower(program, optlevel=host_level, mode=host_code)
     prepared.loaded = prepared.load()
     return prepared
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import transformers
 
+from ..compiler.lower.lower import Mode
 from ..configuration import check_known
 from ..errors import ConfigError, ModelError, refusal
 from ..exporters.folder import is_broken_export, is_export, read_folder
@@ -26,6 +27,9 @@ from .model import CompiledModel
 logger = logging.getLogger(__name__)
 
 EXPORT_OPTIONS = ("disable_validation", "atol", "disable_neuron_cache", "cache_url")
+
+LOAD_OPTIONS = ("wait_for_host_code",)
+"""Keywords that say how a model is loaded, exported before or not."""
 
 
 class NeuronModel(CompiledModel):
@@ -53,17 +57,19 @@ class NeuronModel(CompiledModel):
                 fixed.
             export: True exports a checkpoint, False requires an exported folder, None does what fits.
             **options: fields of `NeuronConfig` and `instance_type`; where the model is (`subfolder, revision, token,
-                cache_dir, local_files_only, force_download, trust_remote_code`); and for an export
-                `disable_validation, atol, disable_neuron_cache, cache_url`.
+                cache_dir, local_files_only, force_download, trust_remote_code`); for an export `disable_validation,
+                atol, disable_neuron_cache, cache_url`; and `wait_for_host_code`: True returns when all code for this
+                machine is compiled, False at once: blocks then run operator by operator until it is.
 
         Raises:
             NeuronError: see `optimum_neuron/errors.py`.
         """
-        known = [*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS, *cls.load_options]
+        known = [*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS, *cls.load_options]
         check_known(options, known, what=f"{cls.__name__}")
         where = {key: value for key, value in options.items() if key in SOURCE_OPTIONS}
         asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
         how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
+        mode: Mode = "wait" if options.get("wait_for_host_code") else "background"
         finding = {key: value for key, value in where.items() if key != "trust_remote_code"}
         folder = find_folder(model_id, **finding)
         _require_form(folder, str(model_id), export, how)
@@ -76,6 +82,7 @@ class NeuronModel(CompiledModel):
                 revision=where.get("revision"),
                 config=config,
                 trust_remote_code=trust_remote_code,
+                host_code=mode,
             )
             cls._check_task(prepared)
             return cls._wrap(prepared)
@@ -83,7 +90,7 @@ class NeuronModel(CompiledModel):
         source = ModelSource(
             name=str(model_id), folder=folder, config=config or source.config, revision=where.get("revision")
         )
-        return cls._export(source, asked, trust_remote_code=trust_remote_code, **how)
+        return cls._export(source, asked, trust_remote_code=trust_remote_code, host_code=mode, **how)
 
     @classmethod
     def from_model(cls, module: transformers.PreTrainedModel, **options: Any) -> Self:
@@ -102,11 +109,12 @@ class NeuronModel(CompiledModel):
             model = NeuronModelForSequenceClassification.from_model(module, batch_size=1, sequence_length=128)
             ```
         """
-        check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS, *cls.load_options], what=cls.__name__)
+        check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS, *cls.load_options], what=cls.__name__)
         asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
         how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
+        mode: Mode = "wait" if options.get("wait_for_host_code") else "background"
         with source_in_memory(module, cls._task(asked) or "auto") as (source, work):
-            model = cls._export(source, asked, trust_remote_code=False, **how)
+            model = cls._export(source, asked, trust_remote_code=False, host_code=mode, **how)
         model._config_folder = work
         return model
 
@@ -117,6 +125,7 @@ class NeuronModel(CompiledModel):
         asked: dict[str, Any],
         *,
         trust_remote_code: bool,
+        host_code: Mode,
         disable_validation: bool = False,
         atol: float | None = None,
         disable_neuron_cache: bool = False,
@@ -133,6 +142,7 @@ class NeuronModel(CompiledModel):
             validate=not disable_validation,
             atol=atol,
             trust_remote_code=trust_remote_code,
+            host_code=host_code,
         )
         if prepared.loaded is None:
             raise ConfigError(

@@ -17,7 +17,6 @@ from ..exporters.folder import is_export
 from ..exporters.prepare import Prepared
 from ..exporters.save import save_folder
 from ..runtime.copies import Copies
-from ..runtime.executor import Executor
 from ..runtime.loaded import LoadedProgram
 from ..weights import bind_weights
 from .checks import require_host
@@ -104,15 +103,29 @@ class CompiledModel:
         """
         opened = open_weights(weights, self.prepared)
         bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, opened.tensors.value)
-        host = self.prepared.host
-        assert host is not None
-        executor = Executor(self.loaded.program, host.functions, host.preparations.apply(bound.tensors))
+        assert self.prepared.host is not None
         for loaded in self.copies.loaded:
-            loaded.executor = executor
+            loaded.bind(self.prepared.host, bound.tensors)
         self.prepared.weights, self.prepared.tensors = bound, opened.tensors
         self.prepared.validation = []  # that was of the weights before
         self.prepared.source = opened.source
         self._saved_in = None
+
+    def wait_for_host_code(self, timeout_s: float | None = None) -> bool:
+        """Wait until the blocks that are compiled in the background are ready; the next call runs on them.
+
+        Args:
+            timeout_s: longest time to wait, in seconds; None waits for the end.
+
+        Returns:
+            Whether they are ready.
+
+        Raises:
+            LoweringError: a block could not be compiled.
+        """
+        assert self.prepared.host is not None
+        code = self.prepared.host.wait(timeout_s)
+        return code.compiling is None or code.compiling.ended
 
     def describe(self) -> dict[str, Any]:
         """Every automatic choice with its reason, memory, validation and timings, as plain data."""

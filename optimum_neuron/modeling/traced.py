@@ -16,7 +16,6 @@ import torch
 import transformers
 from transformers.utils import ModelOutput
 
-from ..compiler.lower.concurrent import concurrent_host
 from ..core import Choice
 from ..errors import ConfigError, ShapeError, nearest, refusal
 from ..exporters.encoders.batches import choose_size, run_batch
@@ -113,7 +112,6 @@ class NeuronTracedModel(NeuronModel):
         prepared = self.prepared
         assert prepared.loaded is not None and prepared.host is not None
         cores = range(num_usable(prepared.loaded.claim.instance, os.environ))
-        prepared.host = concurrent_host(prepared.host, len(cores))
         prepared.loaded.close()
         self.copies = Copies(load_copies(cores, prepared.load, model=prepared.source.name))
         self.loaded = prepared.loaded = self.copies.loaded[0]

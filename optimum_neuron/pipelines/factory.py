@@ -90,11 +90,11 @@ def pipeline(
     """
     from .. import modeling
     from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS
-    from ..modeling.loading import EXPORT_OPTIONS, NeuronModel
+    from ..modeling.loading import EXPORT_OPTIONS, LOAD_OPTIONS, NeuronModel
 
     name = ALIASES.get(task, task)
     served = _served(plain_name(name))
-    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS, "data_parallel_mode")
+    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS, "data_parallel_mode")
     loading = {key: options.pop(key) for key in known if key in options}
     _refuse_mistyped(options, known)
     loaded: NeuronModel

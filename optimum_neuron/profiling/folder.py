@@ -45,7 +45,7 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
     from ..modeling.exported import load_exported
 
     folder = Path(folder)
-    prepared = load_exported(folder, {}, name=folder.name)
+    prepared = load_exported(folder, {}, name=folder.name, host_code="stored")
     loaded = prepared.loaded
     assert loaded is not None
     try:

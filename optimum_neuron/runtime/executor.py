@@ -7,35 +7,31 @@ passed with each call, because one program may serve several batches.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..compiler.ir import Graph, Program
 from ..compiler.lower.aten import HostFunction
+from ..compiler.lower.library import CompiledFunction
 from ..compiler.serial import tensor_spec
 from ..errors import ShapeError, refusal
+from .segments import Segment, State, Step, Values
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclasses.dataclass(frozen=True)
-class _Step:
-    function: HostFunction
-    arguments: tuple[int, ...]
-    results: tuple[int, ...]
-    unused: tuple[int, ...]
-    """Values that no later step needs: their memory serves the next ones while it is in the CPU's caches."""
 
 
 @dataclasses.dataclass
 class _Plan:
     """A graph with its values numbered; `template` holds the tensors bound at load."""
 
-    template: list[torch.Tensor | None]
+    template: Values
     inputs: list[int]
     states: list[int]
-    steps: list[_Step]
+    steps: list[Step]
+    parts: list[Step | Segment]
+    """The steps, with those of compiled functions that follow each other joined."""
     outputs: dict[str, int]
 
 
@@ -51,11 +47,12 @@ class Executor:
         self.program = program
         self._plans = {name: _plan(program, graph, functions, weights) for name, graph in program.graphs.items()}
 
-    def new_state(self) -> list[torch.Tensor]:
-        """Zeroed state tensors, in the order in which `run` takes them."""
+    def new_state(self) -> State:
+        """Return zeroed state tensors, in the order in which `run` takes them."""
         import torch
 
-        return [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in self.program.states.values()]
+        specs = self.program.states.values()
+        return State(torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in specs)
 
     def run(
         self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
@@ -71,11 +68,14 @@ class Executor:
             ShapeError: an input has another shape or dtype than the graph was compiled for.
         """
         plan, values = self._bound(graph, inputs, state)
-        for step in plan.steps:
-            results = step.function([values[slot] for slot in step.arguments])
-            for slot, result in zip(step.results, results, strict=True):
+        for part in plan.parts:
+            if isinstance(part, Segment):
+                part.run(values, state)
+                continue
+            results = part.function([values[slot] for slot in part.arguments])
+            for slot, result in zip(part.results, results, strict=True):
                 values[slot] = result
-            for slot in step.unused:
+            for slot in part.unused:
                 values[slot] = None
         return {name: values[slot] for name, slot in plan.outputs.items()}
 
@@ -135,7 +135,7 @@ def _plan(
     program: Program, graph: Graph, functions: Mapping[str, HostFunction], weights: Mapping[str, torch.Tensor]
 ) -> _Plan:
     slots: dict[str, int] = {}
-    template: list[torch.Tensor | None] = []
+    template: Values = []
 
     def slot(value: str) -> int:
         if value not in slots:
@@ -155,5 +155,15 @@ def _plan(
     for function, arguments, results in reversed(calls):
         unused = tuple({*arguments, *results} - kept)
         kept.update(unused)
-        steps.append(_Step(function, arguments, results, unused))
-    return _Plan(template, inputs, states, steps[::-1], outputs)
+        steps.append(Step(function, arguments, results, unused))
+    steps.reverse()
+    return _Plan(template, inputs, states, steps, _joined(steps, template, states), outputs)
+
+
+def _joined(steps: Sequence[Step], bound: Values, states: Sequence[int]) -> list[Step | Segment]:
+    """Join the steps of compiled functions that follow each other."""
+    parts: list[Step | Segment] = []
+    for compiled, group in itertools.groupby(steps, key=lambda step: isinstance(step.function, CompiledFunction)):
+        following = list(group)
+        parts += [Segment(following, bound, states)] if compiled else following
+    return parts

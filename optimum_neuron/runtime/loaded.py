@@ -7,7 +7,6 @@ logits = model.run("decode", [input_ids, position_ids], state)["logits"]
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import weakref
@@ -25,13 +24,11 @@ from .executor import Executor
 from .hbm import Charge, ledger
 from .host_memory import keep_freed_memory
 from .publisher import PUBLISHER
+from .segments import State
 from .timeline import TIMELINE, Track
 
 if TYPE_CHECKING:
     import torch
-
-State = list["torch.Tensor"]
-"""Device-resident tensors of one compiled batch, in the order of `Program.states`."""
 
 
 @dataclasses.dataclass
@@ -45,6 +42,7 @@ class LoadedProgram:
     charges: list[Charge]
     track: Track
     closed: bool = False
+    _bound: tuple[HostCode | None, Mapping[str, torch.Tensor]] = (None, {})
     _idle_states: list[State] = dataclasses.field(default_factory=list)
 
     @property
@@ -70,30 +68,55 @@ class LoadedProgram:
                     do="load it again",
                 )
             )
+        # A sequence ends with the host code that it began with, though other code is ready meanwhile.
+        executor = getattr(state, "executor", None) or self.executor
         started_ns = self.track.start()
         try:
-            results = self.executor.run(graph, inputs, state)
+            results = executor.run(graph, inputs, state)
         except BaseException as error:
             self.track.fail("incorrect_input" if isinstance(error, ShapeError) else "completed_with_err")
             raise
         self.track.end(graph, started_ns)
         return results
 
-    def take_state(self) -> State:
+    def bind(self, host: HostCode, weights: Mapping[str, torch.Tensor]) -> None:
+        """Run on other weights or host code from the next sequence on."""
+        code = host.current()
+        self.executor = Executor(self.program, code.functions, code.preparations.apply(weights))
+        self.watch(code, weights)
+
+    def watch(self, host: HostCode, weights: Mapping[str, torch.Tensor]) -> None:
+        """Run on the compiled code of `host` once it is ready, unless something else was bound meanwhile."""
+        self._bound, this = (host, weights), weakref.ref(self)
+
+        def upgrade(compiled: HostCode) -> None:
+            loaded = this()
+            if loaded is not None and not loaded.closed and loaded._bound[0] is host:
+                loaded.bind(compiled, loaded._bound[1])
+
+        host.when_compiled(upgrade)
+
+    def take_state(self, beside: State | None = None) -> State:
         """State tensors for one batch; the first set is charged at load, more are charged when they are taken.
+
+        Args:
+            beside: state of the same sequence; all of it runs on the same host code.
 
         Raises:
             DeviceMemoryError: another set does not fit in the core's HBM.
         """
-        with contextlib.suppress(IndexError):  # not asked first: another thread may take the last one in between
-            return self._idle_states.pop()
-        state = self.executor.new_state()
-        core = ledger(self.claim.instance, self.claim.core_ids[0])
-        self.charges.append(core.charge("kv_cache", self.need.kv_cache, self.claim.model))
+        try:
+            state = self._idle_states.pop()  # not asked first: another thread may take the last one in between
+        except IndexError:
+            state = self.executor.new_state()
+            core = ledger(self.claim.instance, self.claim.core_ids[0])
+            self.charges.append(core.charge("kv_cache", self.need.kv_cache, self.claim.model))
+        state.executor = self.executor if beside is None else beside.executor
         return state
 
     def give_back(self, state: State) -> None:
         """Return state tensors for reuse."""
+        state.executor = None
         self._idle_states.append(state)
 
     def close(self) -> None:
@@ -144,11 +167,13 @@ def load_program(
     try:
         for category in ("weights", "kv_cache", "scratch"):
             charges.append(hbm.charge(category, getattr(need, category), model_name))
-        executor = Executor(program, host.functions, host.preparations.apply(weights))
+        code = host.current()
+        executor = Executor(program, code.functions, code.preparations.apply(weights))
     except BaseException:
         _release(charges, claim, track)
         raise
     loaded = LoadedProgram(executor=executor, need=need, claim=claim, target=target, charges=charges, track=track)
+    loaded.watch(code, weights)
     loaded.give_back(executor.new_state())
     weakref.finalize(loaded, _release, charges, claim, track)
     PUBLISHER.wake()

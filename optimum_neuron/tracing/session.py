@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from ..compiler.ir import Graph
-from ..compiler.lower.concurrent import concurrent_host
-from ..compiler.lower.lower import HostCode, lower
+from ..compiler.lower.lower import HostCode, Mode, lower
 from ..compiler.neff import Neff, check_target
 from ..compiler.package import WEIGHTS_MEMBER, read_program
 from ..errors import NeuronError
@@ -181,10 +180,11 @@ class Session:
 
     def _loaded(self) -> list[_Replica]:
         if self._host is None:
-            self._host = lower(self.program, optlevel=self.metadata["optlevel"])
+            # What a caller carries on in states stays on one kind of host code, so that has to be there from the start.
+            mode: Mode = "wait" if self.program.states else "background"
+            self._host = lower(self.program, optlevel=self.metadata["optlevel"], mode=mode)
         source, cores = self._source(), self.placement.cores
-        weights = bind_weights(self.program.weights, self.weight_sources, source).tensors
-        host = self._host if len(cores) == 1 else concurrent_host(self._host, len(cores))
+        weights, host = bind_weights(self.program.weights, self.weight_sources, source).tensors, self._host
 
         def load(core: int | None) -> LoadedProgram:
             return load_program(

@@ -3,6 +3,8 @@ REPORT = {
     "compile_s": 12.3456,
     "cache": {"value": "hit", "reason": "same program, shapes, flags and target"},
     "load_s": 0.5,
+    "first_token_after_s": 9.5,
+    "full_speed_after_s": 21.0,
     "time_to_first_token_s": 0.25,
     "tokens_per_s": 44.0,
     "target": {"value": "inf2", "reason": "the default"},
@@ -11,7 +13,13 @@ REPORT = {
 
 def run(cli, fake_module, *words, report=REPORT):
     asked = {}
-    fake_module("optimum_neuron.demo", run=lambda **options: asked.update(options) or report)
+
+    def fake_run(*, on_answer, **options):
+        on_answer(report["answer"])
+        asked.update(options)
+        return report
+
+    fake_module("optimum_neuron.demo", run=fake_run)
     return cli("neuron", "demo", *words), asked
 
 
@@ -20,14 +28,15 @@ def test_the_answer_comes_first_then_the_labelled_table(cli, fake_module):
     lines = ran.stdout.splitlines()
     assert asked == {}
     assert lines[:3] == [REPORT["answer"], "", "simulated target inf2; times are this host's"]
-    assert "compile, s              12.35" in lines
-    assert "compile cache           hit    same program, shapes, flags and target" in lines
-    assert "tokens per second       44" in lines
+    rows = {line.partition("  ")[0]: line.split("  ", 1)[1].split() for line in lines[4:] if "  " in line}
+    assert rows["compile for the target, s"] == ["12.35"]
+    assert rows["compile cache"] == ["hit", *"same program, shapes, flags and target".split()]
+    assert rows["first token after the command, s"] == ["9.5"] and rows["tokens per second at full speed"] == ["44"]
 
 
 def test_options_reach_the_demo(cli, fake_module):
-    _, asked = run(cli, fake_module, "--prompt", "Why?", "--max_new_tokens", "7")
-    assert asked == {"prompt": "Why?", "max_new_tokens": 7}
+    _, asked = run(cli, fake_module, "--prompt", "Why?", "--max_new_tokens", "7", "--wait-for-host-code")
+    assert asked == {"prompt": "Why?", "max_new_tokens": 7, "wait_for_host_code": True}
 
 
 def test_quiet_is_the_answer_and_json_is_everything(cli, fake_module):

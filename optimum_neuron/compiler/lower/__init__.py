@@ -1,6 +1,7 @@
 """Host code: what really runs a subprogram on this machine's CPU.
 
-`choose.py` decides the level of each subprogram and says why; `aten.py` runs the FX body through ATen;
-`inductor.py` compiles it ahead of time; `store.py` keeps shared objects by content, CPU and torch version;
-`pool.py` compiles several at once in worker processes. Host code never travels with an artifact.
+`choose.py` decides the level of each subprogram and says why. `aten.py` runs it operator by operator; `functional.py`,
+`generate.py` and `unit.py` turn it into C++ and compile it, in this process or in the background (`background.py`,
+`worker.py`); `store.py` keeps the result by content, CPU and torch version; `library.py` loads it. Host code never
+travels with an artifact.
 """

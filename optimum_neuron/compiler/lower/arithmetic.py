@@ -3,7 +3,7 @@
 TensorE multiplies bf16 operands and accumulates in float32. A single row reads every weight once, so the
 product is written as multiply-and-sum, which Inductor turns into one pass over the bf16 weights. Many rows go
 to oneDNN: in bf16 where the CPU has bf16 dot products (they accumulate in float32 too), else in float32 on upcast
-weights. `host_body` rewrites a body with these; it knows nothing of files or caches.
+weights. `functional.py` traces a subgraph with these in place; this module knows nothing of files or caches.
 
 Shape legend: R rows, O output width, I input width; B batch, N query heads, K key heads, G = N / K, T queries,
 S keys, H head width.
@@ -14,15 +14,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import fx
 
-from ..serial import base_of
 from . import attention, onednn
-from .convolutions import fuse
 
 if TYPE_CHECKING:
     from .choose import CpuFeatures
@@ -44,6 +41,14 @@ class HostArithmetic:
 
     features: CpuFeatures
     """What the CPU offers."""
+
+    def operators(self) -> dict[Any, Callable[..., torch.Tensor]]:
+        """Return the ATen operators that have an implementation here."""
+        return {
+            torch.ops.aten.linear.default: self.linear,
+            torch.ops.aten.scaled_dot_product_attention.default: self.attention,
+            torch.ops.aten.max_pool2d.default: self.max_pool2d,
+        }
 
     def linear(self, x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
         """`x @ weight.T + bias` in the dtype of `x`."""
@@ -142,66 +147,3 @@ def _streamed_product(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
     num_blocks = STREAMED_BLOCKS if weight_OI.shape[0] % STREAMED_BLOCKS == 0 else 1
     row = x.unsqueeze(-2)
     return torch.cat([(row * block.float()).sum(-1) for block in weight_OI.chunk(num_blocks)], -1)
-
-
-class HostBody(fx.Interpreter):
-    """Run a body with its matmuls replaced by `HostArithmetic`."""
-
-    def __init__(self, body: fx.GraphModule, arithmetic: HostArithmetic) -> None:
-        super().__init__(body)
-        self.replaced: dict[Any, Any] = {
-            torch.ops.aten.linear.default: arithmetic.linear,
-            torch.ops.aten.scaled_dot_product_attention.default: arithmetic.attention,
-            torch.ops.aten.max_pool2d.default: arithmetic.max_pool2d,
-        }
-
-    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return super().call_function(self.replaced.get(target, target), args, kwargs)
-
-
-def host_body(
-    body: fx.GraphModule,
-    features: CpuFeatures,
-    convolutions: Collection[int] = (),
-    channels_last: tuple[Collection[int], Collection[int]] = ((), ()),
-) -> torch.export.ExportedProgram:
-    """Re-export a body with host arithmetic in place, decomposed and ready for Inductor.
-
-    Args:
-        body: what is compiled; changed where convolutions are fused.
-        features: what the CPU offers.
-        convolutions: positions of the weights of convolutions that are prepared, see `prepare.py`.
-        channels_last: positions of the arguments and of the results that are in this order; all others are contiguous.
-    """
-    if convolutions:
-        fuse(body, convolutions)
-    onednn.register_lowerings()
-    interpreter = HostBody(body, HostArithmetic(features=features))
-
-    def order(index: int, positions: Collection[int]) -> torch.memory_format:
-        return torch.channels_last if index in positions else torch.contiguous_format
-
-    bases = [base_of(result) for result in next(n for n in body.graph.nodes if n.op == "output").args[0]]
-    shared = {index for index, base in enumerate(bases) if base.op == "placeholder" or base in bases[:index]}
-
-    class Rewritten(torch.nn.Module):
-        def forward(self, *arguments: torch.Tensor) -> Any:
-            # Other bodies take these, and they were compiled for one layout. What is a view of an argument or of
-            # another result is copied: code that was compiled with two names for one buffer crashed.
-            return [
-                result.clone(memory_format=order(index, channels_last[1]))
-                if index in shared
-                else result.contiguous(memory_format=order(index, channels_last[1]))
-                for index, result in enumerate(interpreter.run(*arguments))
-            ]
-
-    fakes = tuple(node.meta["val"] for node in body.graph.nodes if node.op == "placeholder")
-    fakes = tuple(
-        fake.contiguous(memory_format=torch.channels_last) if index in channels_last[0] else fake
-        for index, fake in enumerate(fakes)
-    )
-    decompositions = torch.export.default_decompositions()
-    # Its decomposition holds all scores at once: 4,096 queries took four times as long.
-    decompositions.pop(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default)
-    with torch.no_grad():
-        return torch.export.export(Rewritten(), fakes, strict=False).run_decompositions(decompositions)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import math
 import os
 import platform
 import subprocess
+from collections.abc import Collection
 from typing import Literal
 
 from ...core import Choice, OptLevel, Rejected
@@ -33,18 +35,64 @@ class CpuFeatures:
     """Widest vector extension, as torch names it: "AVX512", "AVX2", "DEFAULT" ..."""
     has_bf16_dot: bool
     """Dot products on bf16 operands in hardware (AVX512_BF16 or AMX)."""
+    march: str | None = None
+    """Named level of instructions that code is compiled for ("x86-64-v4"); None compiles for this very CPU."""
+    extensions: tuple[str, ...] = ()
+    """Vector extensions beyond `isa` that Inductor's code uses ("vnni", "amx")."""
+    model: str = ""
+    """Hash of the CPU's features where code is compiled for this very CPU."""
 
     def __str__(self) -> str:
-        return f"{self.isa.lower()}{'-bf16' if self.has_bf16_dot else ''}"
+        parts = [self.isa.lower(), *self.extensions, "bf16" if self.has_bf16_dot else "", self.march or "", self.model]
+        return "-".join(part for part in parts if part)
+
+
+_LEVELS = {
+    "x86-64-v3": ("AVX2", {"avx", "avx2", "bmi", "bmi2", "f16c", "fma3", "lzcnt"}),
+    "x86-64-v4": ("AVX512", {"avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl"}),
+}
+"""Level, its vector extension, and what it adds to the level below: x86-64 psABI 1.0, in torch's names."""
 
 
 @functools.cache
 def probe_cpu() -> CpuFeatures:
-    """Ask torch what this CPU has."""
+    """Return the features of this CPU, as torch reports them."""
     import torch
 
-    bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return CpuFeatures(isa=torch.backends.cpu.get_cpu_capability(), has_bf16_dot=bool(bf16))
+    isa, present = torch.backends.cpu.get_cpu_capability(), torch.cpu.get_capabilities()
+    wide = isa == "AVX512"
+    extensions = {"vnni": wide and torch.cpu._is_vnni_supported(), "amx": wide and torch.cpu._is_amx_tile_supported()}
+    march, model = name_level(isa, platform.machine(), {name for name, value in present.items() if value is True})
+    return CpuFeatures(
+        isa=isa,
+        has_bf16_dot=bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()),
+        march=march,
+        extensions=tuple(name for name, value in extensions.items() if value),
+        model=model,
+    )
+
+
+def name_level(isa: str, machine: str, features: Collection[str]) -> tuple[str | None, str]:
+    """Return the level that code is compiled for, or None and a hash of the CPU's features.
+
+    A named level runs on every CPU that has it, so CPU models that share a home can share code. On other kinds of CPU
+    the compiler's own "native" is used, and code belongs to CPUs with the same features.
+
+    Args:
+        isa: widest vector extension, as torch names it.
+        machine: as `platform.machine()` returns it.
+        features: names of the features that the CPU has, as torch spells them.
+    """
+    if machine not in ("x86_64", "AMD64"):
+        return None, hashlib.sha256(" ".join(sorted(features)).encode()).hexdigest()[:8]
+    named, required = "x86-64", set[str]()
+    for level, (extension, added) in _LEVELS.items():
+        required |= added
+        if isa in ("AVX2", "AVX512") and required <= set(features):
+            named = level
+        if extension == isa:
+            break
+    return named, ""
 
 
 @functools.cache

@@ -6,8 +6,9 @@ Source: torch 2.13, torch/csrc/inductor/aoti_torch/c/shim.h.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +17,18 @@ Handle = ctypes.c_void_p
 
 _get_pointer = ctypes.PYFUNCTYPE(Handle, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, Handle, ctypes.c_char_p, Handle)(("PyCapsule_New", ctypes.pythonapi))
+
+
+class Handles:
+    """New handles of tensors, deleted with this object."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.array: Any = (Handle * len(tensors))(*handles_of(tensors))
+        """As C functions take them."""
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():  # torch's module may be gone by then
+            tensors_of(self.array)
 
 
 def handles_of(tensors: Sequence[torch.Tensor]) -> list[int]:

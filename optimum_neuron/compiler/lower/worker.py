@@ -1,7 +1,7 @@
-"""A process that compiles bodies: one JSON job a line on stdin, one JSON answer a line on stdout.
+"""A process that compiles subprograms: one JSON job a line on stdin, one JSON answer for each on stdout.
 
-Started by `pool.py`; a process of its own, so that several compile at once and a crash of the compiler takes
-nothing else down. Run as `python -m optimum_neuron.compiler.lower.worker`.
+Started by `background.py` with a low priority: a process of its own leaves the caller's Python lock alone, and a crash
+of the compiler takes nothing else down. Run as `python -m optimum_neuron.compiler.lower.worker NUM_THREADS NICENESS`.
 """
 
 from __future__ import annotations
@@ -9,30 +9,49 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
-
+from collections.abc import Iterator
+from typing import IO
 
 def main() -> None:
-    """Answer jobs until stdin closes."""
+    """Answer jobs until stdin closes; a line that has "end" ends a batch, which is compiled together."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever torch or the compiler print goes to stderr
+    os.nice(int(sys.argv[2]))
     import torch
     import torch._inductor.compile_fx
 
-    from ...errors import NeuronError
-    from .inductor import compile_body
-    from .prepare import Preparation
+    from ...errors import LoweringError
+    from .store import locate
+    from .unit import Job, compile_jobs
 
     torch.set_num_threads(int(sys.argv[1]))
-    for line in sys.stdin:
-        job = json.loads(line)
+
+    def say(**fields: object) -> None:
+        print(json.dumps(fields), file=answers, flush=True)
+
+    for batch in _batches(sys.stdin):
+        jobs = [Job.from_dict(data) for data in batch]
+        missing = [job for job in jobs if locate(job.record) is None]  # another process may have been faster
+        for job in jobs:
+            if job not in missing:
+                say(done=job.name)
+        failures: list[str] = []
         try:
-            preparations = [Preparation.from_list(one) for one in job["preparations"]]
-            compile_body(job["body"], job["level"], Path(job["output"]), preparations)
-            answer: dict[str, bool | str] = {"ok": True}
-        except NeuronError as error:
-            answer = {"ok": False, "error": str(error)}
-        print(json.dumps(answer), file=answers, flush=True)
+            compile_jobs(missing, num_compilers=1, on_done=lambda job: say(done=job.name))
+        except LoweringError as error:
+            failures.append(str(error))
+        say(end=True, failures=failures)
+
+
+def _batches(lines: IO[str]) -> Iterator[list[dict[str, object]]]:
+    batch: list[dict[str, object]] = []
+    for line in lines:
+        job = json.loads(line)
+        if "end" in job:
+            yield batch
+            batch = []
+        else:
+            batch.append(job)
 
 
 if __name__ == "__main__":

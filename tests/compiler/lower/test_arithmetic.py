@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower.arithmetic import MAX_STREAMED_ROWS, HostArithmetic, host_body
+from optimum_neuron.compiler.lower.arithmetic import MAX_STREAMED_ROWS, HostArithmetic
 from optimum_neuron.compiler.lower.choose import CpuFeatures
-from tests.programs import body_of, spec
 
 EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8}
 DTYPES = list(EPS)
@@ -128,23 +127,6 @@ def test_large_scores_do_not_overflow():
     assert found.isfinite().all()
     exact, largest = exact_attention(query * 1e4, key, value, row_mask())
     assert_close(found, exact, largest * 100, torch.float32)
-
-
-@pytest.mark.parametrize("has_bf16_dot", [False, True])
-def test_a_host_body_is_the_body_with_writes_in_place(has_bf16_dot):
-    def function(cache, x, w, query, mask):
-        cache[:, :, 1:2].copy_(F.linear(x, w).view(1, 1, 1, 8))
-        return F.scaled_dot_product_attention(query, cache, cache, mask), x + 1
-
-    shapes = [spec(1, 1, 4, 8), spec(1, 16), spec(8, 16), spec(1, 1, 1, 8), spec(1, 1, 1, 4, dtype="bool")]
-    body = body_of(function, *shapes, num_outputs=2)
-    rest = [torch.randn(shape.shape) for shape in shapes[1:4]] + [torch.tensor([[[[True, True, False, True]]]])]
-    cache = torch.randn(1, 1, 4, 8)
-    mine, theirs = cache.clone(), cache.clone()
-    found, wanted = host_body(body, features(has_bf16_dot)).module()(mine, *rest), body(theirs, *rest)
-    assert not torch.equal(mine, cache)
-    torch.testing.assert_close(mine, theirs)
-    torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

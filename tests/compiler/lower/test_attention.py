@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import zipfile
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 from optimum_neuron.compiler.lower import attention
-from optimum_neuron.compiler.lower.attention import attend, inductor_options, is_faster
+from optimum_neuron.compiler.lower.attention import attend, is_faster
 from optimum_neuron.compiler.lower.choose import CpuFeatures, probe_compiler, probe_cpu
-from optimum_neuron.compiler.lower.concurrent import load_concurrent
-from optimum_neuron.compiler.lower.inductor import load_package
+from optimum_neuron.compiler.lower.generate import generate
+from optimum_neuron.compiler.serial import body_to_dict
+from tests.compiler.lower.test_unit import compiled
+from tests.programs import body_of, spec
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 
@@ -201,33 +202,18 @@ def test_when_it_is_the_faster_one():
 
 
 def test_inductor_calls_it_directly(tmp_path):
-    """Nothing is copied, and the package needs no executor of unknown operators, so threads may run it at once."""
-    from torch._inductor import aoti_compile_and_package
+    """Nothing is copied, and it is not called through torch's dispatcher."""
 
-    class Layer(torch.nn.Module):
-        def forward(self, joined, keep):
-            query, key, value = joined.view(2, 40, 3, 2, 16).permute(2, 0, 3, 1, 4)
-            mixed = attend(query, key, value, keep[:, None, None, :].expand(2, 1, 40, 40))
-            return mixed.transpose(1, 2).reshape(2, 40, 32)
+    def layer(joined, keep):
+        query, key, value = joined.view(2, 40, 3, 2, 16).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, keep[:, None, None, :].expand(2, 1, 40, 40))
+        return mixed.transpose(1, 2).reshape(2, 40, 32)
 
     joined, keep = torch.randn(2, 40, 96), torch.arange(40).expand(2, 40) < torch.tensor([[40], [13]])
-    wanted = Layer()(joined, keep)
-    program = torch.export.export(Layer(), (joined, keep))
-    options = {
-        "cpp_cache_precompile_headers": False,
-        "aot_inductor.allow_stack_allocation": True,
-        "aot_inductor.use_minimal_arrayref_interface": True,
-        **inductor_options(),
-    }
-    path = tmp_path / "layer.pt2"
-    with torch.no_grad():
-        aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
-    with zipfile.ZipFile(path) as package:
-        (code,) = (package.read(name).decode() for name in package.namelist() if name.endswith(".wrapper.cpp"))
-    assert "aoti_torch_cpu_attention" in code and "cpp_fused" not in code
+    body = body_of(layer, spec(2, 40, 96), spec(2, 40, dtype="bool"))
+    code = generate(body_to_dict(body), "inductor")
+    assert "aoti_torch_cpu_attention(" in code and "cpp_fused" not in code and "dispatcher" not in code
     attention.load(probe_cpu().isa)
+    (function,) = compiled([body], tmp_path)
     # The bits may differ: the kernel of another vector extension may have been loaded first.
-    torch.testing.assert_close(load_package(path)([joined, keep])[0], wanted)
-    concurrent = load_concurrent(path, 2)
-    assert concurrent is not None
-    torch.testing.assert_close(concurrent([joined, keep])[0], wanted)
+    torch.testing.assert_close(function([joined, keep])[0], layer(joined, keep))

@@ -7,8 +7,9 @@ import torch
 
 from optimum_neuron import env
 from optimum_neuron.compiler.lower import store
-from optimum_neuron.compiler.lower.choose import CpuFeatures
-from optimum_neuron.compiler.lower.store import package_path
+from optimum_neuron.compiler.lower.choose import CpuFeatures, name_level
+from optimum_neuron.compiler.lower.store import locate, record_path, writable
+from optimum_neuron.shared_objects import publish
 
 AVX2 = CpuFeatures(isa="AVX2", has_bf16_dot=False)
 
@@ -21,16 +22,16 @@ def threads():
 
 
 def test_the_path_is_in_the_store_and_stays_the_same(tmp_path):
-    path = package_path("sub_0", "inductor", AVX2, tmp_path)
-    assert path == package_path("sub_0", "inductor", AVX2, tmp_path)
-    assert path.is_relative_to(tmp_path) and path.suffix == ".pt2" and path.name.startswith("sub_0-inductor-")
+    path = record_path("sub_0", "inductor", AVX2, tmp_path)
+    assert path == record_path("sub_0", "inductor", AVX2, tmp_path)
+    assert path.is_relative_to(tmp_path) and path.suffix == ".json" and path.name.startswith("sub_0-inductor-")
     assert torch.__version__.replace("+", "-") in path.parent.name and path.parent.name.endswith("-avx2")
-    assert package_path("sub_0", "inductor", AVX2).is_relative_to(env.home() / "host")
+    assert record_path("sub_0", "inductor", AVX2).is_relative_to(env.home() / "host")
 
 
 def test_content_level_and_cpu_change_it(tmp_path):
     paths = {
-        package_path(name, level, CpuFeatures(isa=isa, has_bf16_dot=dot), tmp_path)
+        record_path(name, level, CpuFeatures(isa=isa, has_bf16_dot=dot), tmp_path)
         for name in ("sub_0", "sub_1")
         for level in ("inductor", "inductor-max")
         for isa in ("AVX2", "AVX512")
@@ -39,22 +40,54 @@ def test_content_level_and_cpu_change_it(tmp_path):
     assert len(paths) == 16
 
 
+def test_two_cpus_share_code_only_where_both_can_run_it(tmp_path):
+    base = {"avx", "avx2", "bmi", "bmi2", "f16c", "fma3", "lzcnt"}
+    wide = base | {"avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl"}
+    assert name_level("AVX512", "x86_64", wide) == ("x86-64-v4", "")
+    assert name_level("AVX512", "x86_64", wide - {"avx512_cd"}) == ("x86-64-v3", "")
+    assert name_level("AVX2", "x86_64", wide) == ("x86-64-v3", ""), "as ATEN_CPU_CAPABILITY=avx2 makes it"
+    assert name_level("AVX2", "x86_64", base - {"bmi2"}) == ("x86-64", "")
+    assert name_level("DEFAULT", "x86_64", wide) == ("x86-64", "")
+    one, two = (name_level("SVE256", "aarch64", {"sve", "bf16", extra}) for extra in ("i8mm", "sha3"))
+    assert one[0] is None and one[1] != two[1]
+    paths = {
+        record_path("sub_0", "inductor", CpuFeatures(isa="AVX512", has_bf16_dot=True, march=m, extensions=e), tmp_path)
+        for m in ("x86-64-v3", "x86-64-v4")
+        for e in ((), ("vnni",), ("vnni", "amx"))
+    }
+    assert len(paths) == 6
+
+
 def test_torch_and_its_threads_change_it(tmp_path, threads, monkeypatch):
     threads(1)
-    one = package_path("sub_0", "inductor", AVX2, tmp_path)
+    one = record_path("sub_0", "inductor", AVX2, tmp_path)
     threads(2)
-    two = package_path("sub_0", "inductor", AVX2, tmp_path)
+    two = record_path("sub_0", "inductor", AVX2, tmp_path)
     monkeypatch.setattr(torch, "__version__", "9.9.9")
-    assert len({one, two, package_path("sub_0", "inductor", AVX2, tmp_path)}) == 3
+    assert len({one, two, record_path("sub_0", "inductor", AVX2, tmp_path)}) == 3
 
 
 def test_the_code_that_writes_host_code_changes_it(tmp_path, monkeypatch):
-    before = package_path("sub_0", "inductor", AVX2, tmp_path)
-    for name in ("arithmetic.py", "inductor.py"):
+    before = record_path("sub_0", "inductor", AVX2, tmp_path)
+    for name in ("arithmetic.py", "host.h"):
         (tmp_path / name).write_text("another generator")
     monkeypatch.setattr(store, "__file__", str(tmp_path / "store.py"))
-    store._generator_hash.cache_clear()
+    store.generator_hash.cache_clear()
     try:
-        assert package_path("sub_0", "inductor", AVX2, tmp_path) != before
+        assert record_path("sub_0", "inductor", AVX2, tmp_path) != before
     finally:
-        store._generator_hash.cache_clear()
+        store.generator_hash.cache_clear()
+
+
+def test_a_store_that_cannot_be_written_is_replaced_by_a_folder_of_the_process(tmp_path, monkeypatch, caplog):
+    (tmp_path / "store").write_text("a file in the place of the folder")
+    monkeypatch.setattr(store, "_private", [])
+    record = record_path("sub_0", "inductor", AVX2, tmp_path / "store")
+    for _ in range(2):
+        private = writable(record)
+        assert not private.is_relative_to(tmp_path) and private.name == record.name
+    assert len(caplog.records) == 1 and str(record.parent) in caplog.text
+    built = tmp_path / "built.so"
+    built.write_bytes(b"library")
+    publish(built, private.with_name("unit.so"), {private: "sub_0"})
+    assert locate(record).library == private.with_name("unit.so")

@@ -1,0 +1,190 @@
+"""Compile host code in the background, so that nothing waits for a C++ compiler.
+
+One worker process with a low priority serves this process, one program after the other. What it has finished is in the
+store, so ending the process early loses only what is being compiled. It knows nothing of programs or of models.
+
+    compiling = compile_in_background(jobs)
+    compiling.on_end(lambda: ...)      # called in a thread of this module
+    compiling.wait(timeout_s=60)
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import logging
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .unit import Job
+
+logger = logging.getLogger(__name__)
+
+NICENESS = 10
+"""What is added to the niceness of the worker and of its C++ compilers: about a tenth of a busy core is theirs."""
+
+
+class Compiling:
+    """Jobs that are being compiled."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = tuple(jobs)
+        self.num_done = 0
+        """Jobs whose code is in the store."""
+        self.failures: list[str] = []
+        """Why jobs failed; final once it has ended."""
+        self.seconds: float | None = None
+        """Time from the request to the end."""
+        self._started = time.perf_counter()
+        self._ended = threading.Event()
+        self._callbacks: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to do, and the callbacks have been called."""
+        return self._ended.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end; return whether it has come."""
+        return self._ended.wait(timeout_s)
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Have a function called at the end, or now where that has come."""
+        with self._lock:
+            if self.seconds is None:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def end(self, failures: Sequence[str] = ()) -> None:
+        """Call the callbacks and let those go on that wait."""
+        self.failures += failures
+        with self._lock:
+            self.seconds = time.perf_counter() - self._started
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:  # a thread has nobody to raise it to
+                logger.exception("Compiled host code could not be taken into use.")
+        self._ended.set()
+
+
+class _Service:
+    """The thread that feeds the worker, and the worker."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[Compiling | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._worker: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def submit(self, compiling: Compiling) -> None:
+        with self._lock:
+            self._waiting.put(compiling)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="host code", daemon=True)
+                self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if self._waiting.empty() or self._closed:
+                    self._thread = None
+                    worker, self._worker = self._worker, None
+                    break
+            compiling = self._waiting.get()
+            if compiling is not None:
+                compiling.end(self._compile(compiling))
+        _stop(worker)
+
+    def _compile(self, compiling: Compiling) -> list[str]:
+        try:
+            with self._lock:
+                if self._closed:
+                    return ["the process ends"]
+                if self._worker is None or self._worker.poll() is not None:
+                    self._worker = _started_worker()
+                worker = self._worker
+            assert worker.stdin is not None and worker.stdout is not None
+            for job in compiling.jobs:
+                worker.stdin.write(json.dumps(job.to_dict()) + "\n")
+            worker.stdin.write('{"end": true}\n')
+            worker.stdin.flush()
+            for line in worker.stdout:
+                answer = json.loads(line)
+                if "end" in answer:
+                    return list(answer["failures"])
+                compiling.num_done += 1
+        except (BrokenPipeError, ValueError, OSError) as error:
+            return [f"The process that compiles host code failed: {error}."]
+        return [
+            f"The process that compiles host code ended with exit code {worker.wait()}; -9 means that the system ran "
+            "out of memory. Close other programs, or use -O1, which compiles nothing."
+        ]
+
+    def close(self) -> None:
+        """End the worker, also while it compiles, and the thread."""
+        with self._lock:
+            self._closed = True
+            worker, thread = self._worker, self._thread
+        _stop(worker)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+
+def _started_worker() -> subprocess.Popen[str]:
+    import torch
+
+    command = [sys.executable, "-m", f"{__package__}.worker", str(torch.get_num_threads()), str(NICENESS)]
+    root = str(Path(__file__).resolve().parents[3])
+    return subprocess.Popen(
+        command,
+        text=True,
+        cwd=root,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        process_group=0,  # Ctrl-C is for this process, which ends the worker
+    )
+
+
+def _stop(worker: subprocess.Popen[str] | None) -> None:
+    if worker is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(worker.pid, 15)
+    worker.wait()
+    for pipe in (worker.stdin, worker.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):  # a dead worker did not read its last job
+                pipe.close()
+
+
+_service = _Service()
+
+
+def compile_in_background(jobs: Sequence[Job]) -> Compiling:
+    """Compile subprograms into the store, with a low priority, after what was asked for before."""
+    compiling = Compiling(jobs)
+    _service.submit(compiling)
+    return compiling
+
+
+def _after_fork() -> None:
+    """A child has neither the thread nor the pipes."""
+    global _service
+    _service = _Service()
+
+
+atexit.register(lambda: _service.close())
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,106 @@
+"""Trace a subgraph into the graph that Inductor compiles: functional, decomposed, with host arithmetic in place.
+
+One trace on fake tensors does what `torch.export` and AOTAutograd do in four. It knows nothing of files or compilers.
+
+    traced = trace(body, probe_cpu())
+    traced.graph_module, traced.inputs
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from . import onednn
+from .arithmetic import HostArithmetic
+from .choose import CpuFeatures
+from .convolutions import fuse
+
+Positions = Collection[int]
+"""Positions of arguments or results of a subgraph."""
+
+_CLONE = torch.ops.aten.clone.default
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Traced:
+    """A functional graph; `copy_` at its end writes the arguments that the subgraph writes."""
+
+    graph_module: fx.GraphModule
+    inputs: list[torch.Tensor]
+    """Fake arguments, in the memory order that the code may expect of real ones."""
+    mode: FakeTensorMode
+    """The mode of all fakes."""
+
+
+class _WithArithmetic(fx.Interpreter):
+    """Runs a subgraph with some of its operators replaced."""
+
+    def __init__(self, body: fx.GraphModule, arithmetic: HostArithmetic) -> None:
+        super().__init__(body)
+        self._replaced = arithmetic.operators()
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return super().call_function(self._replaced.get(target, target), args, kwargs)
+
+
+def trace(
+    body: fx.GraphModule,
+    features: CpuFeatures,
+    convolutions: Positions = (),
+    channels_last: tuple[Positions, Positions] = ((), ()),
+) -> Traced:
+    """Trace a subgraph for the host.
+
+    Args:
+        body: the subgraph; changed where convolutions are fused.
+        features: features of the CPU.
+        convolutions: positions of the weights of convolutions that are packed, see `prepare.py`.
+        channels_last: positions of the arguments and of the results in channels-last order; the others are contiguous.
+    """
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    if convolutions:
+        fuse(body, convolutions)
+    onednn.register_lowerings()
+    interpreter = _WithArithmetic(body, HostArithmetic(features=features))
+    inputs = [node.meta["val"] for node in body.graph.nodes if node.op == "placeholder"]
+    mode = inputs[0].fake_mode if inputs else FakeTensorMode()
+    with torch.no_grad(), mode:
+        inputs = [
+            fake.contiguous(memory_format=torch.channels_last) if index in channels_last[0] else fake
+            for index, fake in enumerate(inputs)
+        ]
+        functional = torch.func.functionalize(interpreter.run, remove="mutations")
+        graph_module = make_fx(functional, decomposition_table=select_decomp_table())(*inputs)
+        _own_results(graph_module.graph, channels_last[1])
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+    return Traced(graph_module=graph_module, inputs=inputs, mode=mode)
+
+
+def _own_results(graph: fx.Graph, channels_last: Positions) -> None:
+    """Give each result memory of its own, in the order that the next subgraph was compiled for."""
+    output = next(node for node in graph.nodes if node.op == "output")
+    taken = {_storage(node) for node in graph.find_nodes(op="placeholder")}
+    results = []
+    for index, node in enumerate(output.args[0]):
+        order = torch.channels_last if index in channels_last else torch.contiguous_format
+        value = node.meta["val"]
+        if _storage(node) in taken or not value.is_contiguous(memory_format=order):
+            with graph.inserting_before(output):
+                node = graph.call_function(_CLONE, (node,), {"memory_format": order})
+            node.meta["val"] = value.clone(memory_format=order)
+        taken.add(_storage(node))
+        results.append(node)
+    output.args = (tuple(results),)
+
+
+def _storage(node: fx.Node) -> int:
+    return node.meta["val"].untyped_storage()._cdata

@@ -1,0 +1,106 @@
+"""Write the C++ of a subgraph: Inductor's passes and kernels, with a function around them that is ours.
+
+It knows nothing of compilers or files.
+
+    text = generate(body_to_dict(body), "inductor", preparations)
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..serial import body_from_dict
+from . import attention
+from .choose import HostLevel, compiler_knows_cpu, probe_cpu
+from .functional import Traced, trace
+from .prepare import Preparation
+
+OPTIONS: dict[str, Any] = {
+    "cpp_wrapper": True,
+    # A precompiled header takes 5 s and 150 MB; functions that share a file save as much.
+    "cpp_cache_precompile_headers": False,
+    # A fused multiply-add rounds once instead of twice.
+    "cpp.enable_floating_point_contract_flag": "fast",
+    "size_asserts": False,
+    "alignment_asserts": False,
+    "nan_asserts": False,
+}
+_MAX_OPTIONS: dict[str, Any] = {"max_autotune": True, "cpp.enable_grouped_gemm_template": True}
+
+
+def inductor_options(level: HostLevel) -> dict[str, Any]:
+    """Return Inductor's settings for a level."""
+    options = OPTIONS | attention.inductor_options() | (_MAX_OPTIONS if level == "inductor-max" else {})
+    options["cpp.vec_isa_ok"] = compiler_knows_cpu() or None
+    options["cpp.march"] = probe_cpu().march
+    return options
+
+
+def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Preparation] = ()) -> str:
+    """Return the C++ of a stored subgraph.
+
+    Args:
+        body: as `serial.body_to_dict` returns it.
+        level: how to compile.
+        preparations: weights that it gets in another form.
+
+    Raises:
+        LoweringError: an operator can be called from Python only.
+        ArtifactError: the data is no subgraph.
+    """
+    import torch
+    from torch._inductor import config
+
+    convolutions = [one.targets[0] for one in preparations if one.kind == "convolution"]
+    orders = [(one.sources, one.targets) for one in preparations if one.kind == "channels_last"]
+    with _quiet(), torch.no_grad(), config.patch(inductor_options(level)):
+        traced = trace(body_from_dict(body), probe_cpu(), convolutions, *orders)  # type: ignore[arg-type]
+        return _write(traced)
+
+
+def _write(traced: Traced) -> str:
+    from torch._inductor.compile_fx import (
+        _recursive_joint_graph_passes,
+        _recursive_post_grad_passes,
+        _recursive_record_original_output_strides,
+        fake_tensor_prop,
+        view_to_reshape,
+    )
+    from torch._inductor.debug import DebugContext
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.virtualized import V
+
+    from .wrapper import writing_functions
+
+    graph_module, inputs, mode = traced.graph_module, traced.inputs, traced.mode
+    with writing_functions(), V.set_fake_mode(mode), DebugContext():
+        _recursive_joint_graph_passes(graph_module)
+        view_to_reshape(graph_module)
+        fake_tensor_prop(graph_module, inputs)
+        _recursive_record_original_output_strides(graph_module)
+        _recursive_post_grad_passes(graph_module, is_inference=True)
+        lowered = GraphLowering(
+            graph_module, example_inputs=inputs, shape_env=mode.shape_env, cpp_wrapper=True, is_inference=True
+        )
+        with V.set_graph_handler(lowered), V.set_extern_kernel_nodes([]):
+            lowered.run(*inputs)
+            text, _ = lowered.codegen_with_cpp_wrapper()
+    return text.value
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Inductor's remarks about operators without a C function of their own from the user's terminal."""
+    logger = logging.getLogger("torch._inductor")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,91 @@
+"""Compiled functions in this process: loaded from the store, called with handles of tensors.
+
+A function keeps nothing between calls and runs without Python's lock, so threads may call it at once.
+`runtime/segments.py` runs many in one call; `CompiledFunction.__call__` runs one, with tensors.
+
+    function = load_function(locate(record), num_results=1)
+    results = function([x, weight])
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import LoweringError
+from ...shared_objects import SharedObject
+from .handles import Handle, Handles, tensors_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+class CompiledFunction:
+    """One subprogram as machine code."""
+
+    def __init__(self, library: ctypes.CDLL, name: str, num_results: int) -> None:
+        self.library = library
+        """The file that it is in, which also has `run_steps`."""
+        self.name = name
+        """Name of the subprogram."""
+        self.num_results = num_results
+        """Tensors that it returns."""
+        self.function = getattr(library, name)
+        """The C function, which takes two arrays of handles."""
+
+    @property
+    def address(self) -> int:
+        """Where its code is."""
+        address = ctypes.cast(self.function, ctypes.c_void_p).value
+        assert address is not None
+        return address
+
+    def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run it; mutated arguments change in place.
+
+        Raises:
+            LoweringError: an operator of torch failed in it.
+        """
+        import torch
+
+        handles, results = Handles(arguments), (Handle * self.num_results)()
+        with torch.no_grad():
+            status = self.function(handles.array, results)
+        if status:
+            raise self.error()
+        return tensors_of(results)
+
+    def error(self) -> LoweringError:
+        """Return the error of a call that failed in this thread."""
+        return LoweringError(f"Compiled host code of {self.name} failed: {self.library.last_error().decode()}")
+
+
+@functools.cache
+def _opened(path: str) -> ctypes.CDLL:
+    library = ctypes.CDLL(path)
+    library.last_error.restype = ctypes.c_char_p
+    pointer = ctypes.POINTER(Handle)
+    library.run_steps.argtypes = [ctypes.c_void_p, ctypes.c_int32, pointer]
+    library.release.argtypes, library.release.restype = [pointer, ctypes.c_int32], None
+    return library
+
+
+def load_function(stored: SharedObject, num_results: int) -> CompiledFunction:
+    """Load a compiled function.
+
+    Args:
+        stored: where it is, as `store.locate` returns it.
+        num_results: tensors that it returns.
+
+    Raises:
+        LoweringError: the library cannot be loaded on this machine.
+    """
+    try:
+        return CompiledFunction(_opened(str(stored.library)), stored.function, num_results)
+    except (OSError, AttributeError) as error:
+        raise LoweringError(
+            f"Host code {stored.library} cannot be loaded: {error}. Delete the file; it is compiled again then.",
+            details={"library": str(stored.library)},
+        ) from error

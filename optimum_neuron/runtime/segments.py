@@ -1,0 +1,132 @@
+"""Compiled functions that follow each other in a graph, run by one call into machine code.
+
+Values inside such a segment are handles in an array; only what enters or leaves it is a Python object. Weights are
+bound when the segment is made. It knows nothing of graphs: `executor.py` numbers the values.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..compiler.lower.handles import Handle, Handles, handles_of, tensors_of
+from ..compiler.lower.library import CompiledFunction
+
+if TYPE_CHECKING:
+    import torch
+
+Values = list["torch.Tensor | None"]
+"""Values of a graph by slot."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One call of a host function."""
+
+    function: Any
+    """What is called."""
+    arguments: tuple[int, ...]
+    """Slots of what it takes."""
+    results: tuple[int, ...]
+    """Slots of what it returns."""
+    unused: tuple[int, ...]
+    """Values that no later step needs: their memory serves the next ones while it is in the CPU's caches."""
+
+
+class State(list["torch.Tensor"]):
+    """Tensors that live on the device between calls; a sequence keeps its state until it ends."""
+
+    executor: Any = None
+    """What runs the calls of the sequence that has this state; None outside of one."""
+    _handles: Handles | None = None
+
+    @property
+    def handles(self) -> Handles:
+        """The tensors as machine code takes them."""
+        if self._handles is None:
+            self._handles = Handles(self)
+        return self._handles
+
+
+class _StepRecord(ctypes.Structure):
+    """`Step` of `compiler/lower/host.h`."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        ("slots", ctypes.POINTER(ctypes.c_int32)),
+        ("num_arguments", ctypes.c_int32),
+        ("num_results", ctypes.c_int32),
+        ("num_unused", ctypes.c_int32),
+    )
+
+
+class Segment:
+    """Some steps of compiled functions.
+
+    Args:
+        steps: the steps, in order.
+        bound: tensors that are the same in every call, by slot.
+        states: slots of the state, in its order.
+    """
+
+    def __init__(self, steps: Sequence[Step], bound: Values, states: Sequence[int]) -> None:
+        self._functions: list[CompiledFunction] = [step.function for step in steps]
+        made = {slot for step in steps for slot in step.results}
+        dropped = {slot for step in steps for slot in step.unused}
+        taken = dict.fromkeys(slot for step in steps for slot in step.arguments if slot not in made)
+        fixed = [slot for slot in taken if bound[slot] is not None]
+        self._states = [(index, slot) for index, slot in enumerate(states) if slot in taken]
+        held = {slot for _, slot in self._states}
+        self._entering = [slot for slot in taken if bound[slot] is None and slot not in held]
+        self._leaving = [slot for slot in made if slot not in dropped]
+        self._dropped = [slot for slot in self._entering if slot in dropped]
+        # The array has what is borrowed first, then what belongs to a call and is released after it.
+        order = [*fixed, *(slot for _, slot in self._states), *self._entering, *made]
+        index = {slot: number for number, slot in enumerate(order)}
+        self._first_state, self._first_own = len(fixed), len(fixed) + len(self._states)
+        self._bound = Handles([tensor for slot in fixed if (tensor := bound[slot]) is not None])
+        self._array_type = Handle * len(order)
+        self._leaving_at = [index[slot] for slot in self._leaving]
+        self._slots: list[Any] = []
+        self._steps = (_StepRecord * len(steps))(*(self._record(step, index, made) for step in steps))
+
+    def _record(self, step: Step, index: dict[int, int], made: set[int]) -> _StepRecord:
+        unused = [slot for slot in step.unused if slot in made]
+        numbers = [index[slot] for slot in (*step.arguments, *step.results, *unused)]
+        slots = (ctypes.c_int32 * len(numbers))(*numbers)
+        self._slots.append(slots)
+        counts = (len(step.arguments), len(step.results), len(unused))
+        return _StepRecord(step.function.address, ctypes.cast(slots, ctypes.POINTER(ctypes.c_int32)), *counts)
+
+    def run(self, values: Values, state: Sequence[torch.Tensor]) -> None:
+        """Run the steps: read what enters from `values`, write what leaves to it.
+
+        Raises:
+            LoweringError: an operator of torch failed in one of them.
+        """
+        array, own = self._array_type(), self._first_own
+        ctypes.memmove(array, self._bound.array, ctypes.sizeof(self._bound.array))
+        held = (state if isinstance(state, State) else State(state)) if self._states else State()
+        if self._states:
+            handles = held.handles.array
+            for number, (index, _) in enumerate(self._states, self._first_state):
+                array[number] = handles[index]
+        for number, handle in enumerate(handles_of([values[slot] for slot in self._entering]), own):
+            array[number] = handle
+        for slot in self._dropped:
+            values[slot] = None
+        library = self._functions[0].library
+        try:
+            failed = library.run_steps(self._steps, len(self._steps), array)
+            if failed:
+                raise self._functions[failed - 1].error()
+            leaving = tensors_of(array[number] for number in self._leaving_at)
+            for number in self._leaving_at:
+                array[number] = None
+            for slot, tensor in zip(self._leaving, leaving, strict=True):
+                values[slot] = tensor
+        finally:
+            first = ctypes.cast(ctypes.byref(array, own * ctypes.sizeof(Handle)), ctypes.POINTER(Handle))
+            library.release(first, len(array) - own)

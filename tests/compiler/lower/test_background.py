@@ -1,0 +1,90 @@
+"""A real worker process: programs one after the other, one that fails, one that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from torch.nn import functional as F
+
+from optimum_neuron.compiler.lower import background
+from optimum_neuron.compiler.lower.choose import probe_compiler, probe_cpu
+from optimum_neuron.compiler.lower.store import locate, record_path
+from optimum_neuron.compiler.lower.unit import Job
+from optimum_neuron.compiler.serial import body_to_dict
+from tests.programs import body_of, spec
+
+pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
+
+
+def job(root, name, scale=1.0, **changes):
+    body = body_to_dict(body_of(lambda x, w: F.linear(x, w) * scale, spec(1, 16), spec(16, 16)))
+    record = record_path(name, "inductor", probe_cpu(), root)
+    return Job(body=body | changes, level="inductor", record=record)
+
+
+def test_programs_are_compiled_in_turn_and_a_failure_is_reported(tmp_path):
+    broken = job(tmp_path, "sub_broken", nodes=[{"op": "aten.no_such.default", "args": [], "kwargs": {}}])
+    first = background.compile_in_background([broken, job(tmp_path, "sub_a", 2.0)])
+    second = background.compile_in_background([job(tmp_path, "sub_a", 2.0), job(tmp_path, "sub_b", 3.0)])
+    ended = []
+    second.on_end(lambda: ended.append(second.num_done))
+    assert not second.ended and second.wait(240) and first.ended
+    assert "aten.no_such.default" in first.failures[0] and first.num_done == 1
+    assert second.failures == [] and second.num_done == 2 and ended == [2] and second.seconds > 0
+    assert all(locate(one.record) for one in second.jobs) and locate(broken.record) is None
+    second.on_end(lambda: ended.append("late"))
+    assert ended == [2, "late"]
+
+
+def test_the_worker_has_a_low_priority_and_ends_when_nothing_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(background, "NICENESS", 10)
+    compiling = background.compile_in_background([job(tmp_path, "sub_nice", 5.0)])
+    worker = _worker()
+    deadline = time.monotonic() + 60
+    while os.getpriority(os.PRIO_PROCESS, worker.pid) < 10 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert os.getpriority(os.PRIO_PROCESS, worker.pid) >= 10
+    assert compiling.wait(120)
+    while worker.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert worker.poll() is not None
+
+
+def _worker():
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (worker := background._service._worker) is not None:
+            return worker
+        time.sleep(0.01)
+    raise AssertionError("no worker was started")
+
+
+def test_a_killed_worker_is_reported_and_the_next_program_gets_another(tmp_path):
+    compiling = background.compile_in_background([job(tmp_path, "sub_killed", 7.0)])
+    os.kill(_worker().pid, signal.SIGKILL)
+    assert compiling.wait(60)
+    assert "-9" in compiling.failures[0] and "-O1" in compiling.failures[0]
+    again = background.compile_in_background([job(tmp_path, "sub_again", 8.0)])
+    assert again.wait(120) and again.failures == []
+
+
+def test_a_process_that_ends_early_ends_its_worker_and_keeps_what_is_finished(tmp_path):
+    program = (
+        "import sys, time; from pathlib import Path\n"
+        "from tests.compiler.lower.test_background import job, background, locate\n"
+        "root = Path(sys.argv[1])\n"
+        "first = background.compile_in_background([job(root, 'sub_first', 1.5)])\n"
+        "second = background.compile_in_background([job(root, 'sub_second', 2.5)])\n"
+        "assert first.wait(120) and not second.ended\n"
+        "print(background._service._worker.pid)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "terminate" not in done.stderr, done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+    assert locate(job(tmp_path, "sub_first").record) is not None

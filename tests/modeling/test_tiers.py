@@ -1,0 +1,138 @@
+"""A loaded model answers at once, operator by operator; sequences that begin later run compiled code.
+
+Real compiles of a tiny model, some ten seconds.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.compiler.lower.choose import probe_compiler
+from optimum_neuron.errors import ConfigError, LoweringError
+from optimum_neuron.exporters import main_export
+from tests.tiny import SHAPES
+
+pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
+OPTIONS = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """An empty store, and cores of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("home")
+        patch.setenv("OPTIMUM_NEURON_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def first(exported, home):
+    """The first load of a model on this machine, with what it said and did before its code was compiled."""
+    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
+    story = {"before": model.describe()["host_code"], "slow": model.loaded.executor}
+    ids = torch.tensor([[5, 6, 7]])
+    begun = model(ids, use_cache=True)
+    story["begun"] = begun.past_key_values
+    story["answer"] = model.generate(ids, attention_mask=torch.ones_like(ids), **OPTIONS)
+    story["logits"] = begun.logits
+    assert model.wait_for_host_code(240)
+    return model, story
+
+
+def levels(executor):
+    return {type(step.function).__name__ for plan in executor._plans.values() for step in plan.steps}
+
+
+def test_nothing_waits_for_the_compiler_and_the_reason_is_told(first):
+    model, story = first
+    assert story["before"]["value"] == "aten"
+    assert "until it is compiled" in story["before"]["reason"] and "blocks are compiled" in story["before"]["reason"]
+    after = model.describe()["host_code"]
+    assert "inductor" in after["value"] and "compiled in the background in" in after["reason"]
+
+
+def test_a_sequence_ends_on_the_code_that_it_began_with(first):
+    model, story = first
+    assert "CompiledFunction" in levels(model.loaded.executor) and "CompiledFunction" not in levels(story["slow"])
+    cache = story["begun"]
+    assert {state.executor for state in cache.states} == {story["slow"]}
+    cache.batch_repeat_interleave(2 * model.batch_size)  # takes more state
+    assert len(cache.states) > 1 and {state.executor for state in cache.states} == {story["slow"]}
+    fresh = model(torch.tensor([[5, 6, 7]]), use_cache=True)
+    assert {state.executor for state in fresh.past_key_values.states} == {model.loaded.executor}
+
+
+def test_both_give_the_same_within_rounding(first):
+    model, story = first
+    ids = torch.tensor([[5, 6, 7]])
+    torch.testing.assert_close(model(ids).logits, story["logits"], rtol=1e-4, atol=1e-4)
+    answer = model.generate(ids, attention_mask=torch.ones_like(ids), **OPTIONS)
+    assert torch.equal(answer, story["answer"])
+
+
+def test_a_second_load_runs_compiled_code_at_once(first, exported):
+    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2", wait_for_host_code=True)
+    assert model.prepared.host.compiling is None and model.prepared.host.num_compiled == 0
+    assert "CompiledFunction" in levels(model.loaded.executor)
+
+
+@pytest.mark.parametrize("damage", ["empty", "flipped"])
+def test_damaged_code_is_compiled_again(first, exported, home, damage, caplog):
+    library = max((home / "host").rglob("unit-*.so"), key=lambda path: path.stat().st_mtime)
+    data = library.read_bytes()
+    library.unlink()  # the old file stays mapped, as after a rename
+    library.write_bytes(b"" if damage == "empty" else bytes([data[0], data[1] ^ 1]) + data[2:])
+    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2", wait_for_host_code=True)
+    assert "damaged" in caplog.text and model.prepared.host.num_compiled > 0
+    ids = torch.tensor([[5, 6, 7]])
+    torch.testing.assert_close(model(ids).logits, first[1]["logits"], rtol=1e-4, atol=1e-4)
+    again = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2", wait_for_host_code=True)
+    assert again.prepared.host.num_compiled == 0
+
+
+def test_code_that_others_may_write_is_not_loaded(first, exported, home):
+    (home / "host").chmod(0o777)
+    try:
+        with pytest.raises(LoweringError) as refused:
+            NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
+    finally:
+        (home / "host").chmod(0o700)
+    assert list(refused.value.details["unsafe"]) == [str(home / "host")]
+
+
+def test_replaced_weights_stay_where_compiled_code_comes_later(exported, tmp_path, monkeypatch, checkpoint):
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
+    ids = torch.tensor([[5, 6, 7]])
+    before = model(ids).logits
+    changed = {name: tensor * 1.5 for name, tensor in _tensors(checkpoint).items()}
+    model.replace_weights(changed)
+    expected = model(ids).logits
+    assert model.wait_for_host_code(240) and "CompiledFunction" in levels(model.loaded.executor)
+    torch.testing.assert_close(model(ids).logits, expected, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(expected, before, atol=1e-2)
+
+
+def _tensors(checkpoint):
+    from safetensors.torch import load_file
+
+    return load_file(checkpoint / "model.safetensors")
+
+
+def test_an_export_compiles_nothing_for_this_machine_unless_asked(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
+    shapes = SHAPES | {"optlevel": "2"}
+    report = main_export(checkpoint, tmp_path / "one", **shapes).to_dict()
+    assert report["host_code"]["value"] == "aten" and "not in the store" in report["host_code"]["reason"]
+    assert not list((tmp_path / "home").rglob("unit-*.so")) and all(row["ok"] for row in report["validation"])
+    report = main_export(checkpoint, tmp_path / "two", precompile=True, **shapes).to_dict()
+    assert "inductor" in report["host_code"]["value"] and list((tmp_path / "home").rglob("unit-*.so"))
+    model = NeuronModelForCausalLM.from_pretrained(tmp_path / "two")
+    assert model.prepared.host.compiling is None
+
+
+def test_a_mistyped_option_is_refused(exported):
+    with pytest.raises(ConfigError, match="wait_for_host_code"):
+        NeuronModelForCausalLM.from_pretrained(exported, wait_for_hostcode=True)
