@@ -27,6 +27,7 @@ from ..hardware import TARGETS, InstanceSpec, require_core_count
 from . import core_files
 from .core_choice import Allowed, Cores, allowed_cores, explained, no_place, placements, ranges, ranked, starting_at
 from .core_process import PROCESS
+from .hbm import HbmLedger, ledger
 from .publisher import PUBLISHER
 
 
@@ -53,6 +54,11 @@ class CoreClaim:
     def core_ids(self) -> Cores:
         """Ids of the logical cores on the instance, ascending."""
         return self.choice.value
+
+    @property
+    def hbm(self) -> HbmLedger:
+        """HBM ledger of the first core."""
+        return ledger(self.instance, self.core_ids[0])
 
     @property
     def held(self) -> bool:
