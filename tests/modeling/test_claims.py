@@ -30,13 +30,12 @@ def home(monkeypatch, tmp_path):
 def work(monkeypatch):
     """What was compiled or lowered from now on."""
     done = []
+
+    def recorded(name, real):
+        return lambda *arguments, **options: done.append(name) or real(*arguments, **options)
+
     for module, name in ((build, "compile_source"), (prepare, "lower"), (loading_of_exports, "lower")):
-
-        def record(*arguments, name=name, real=getattr(module, name), **options):
-            done.append(name)
-            return real(*arguments, **options)
-
-        monkeypatch.setattr(module, name, record)
+        monkeypatch.setattr(module, name, recorded(name, getattr(module, name)))
     return done
 
 

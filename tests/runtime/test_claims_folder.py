@@ -140,7 +140,8 @@ load = lambda: NeuronModelForCausalLM.from_pretrained(sys.argv[1], optlevel="1")
 model = load()
 told = {"cores": list(model.loaded.claim.core_ids), "tokens": model.generate(max_new_tokens=3).shape[1]}
 if len(sys.argv) > 2:
-    child = subprocess.run([sys.executable, "-c", open(sys.argv[2]).read(), sys.argv[1]], capture_output=True, text=True)
+    words = [sys.executable, sys.argv[2], sys.argv[1]]
+    child = subprocess.run(words, capture_output=True, text=True)
     told["other"], told["warning"] = json.loads(child.stdout.splitlines()[-1]), child.stderr
 print(json.dumps(told))
 """
