@@ -110,12 +110,9 @@ def test_a_core_without_room_is_an_error_before_the_host_code(checkpoint, export
     assert "lower" not in work
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [({"atol": 0.0}, ValidationError), ({"atol": -1.0}, ConfigError), ({"cache_url": "no-such:///x"}, Exception)],
-)
+@pytest.mark.parametrize(("options", "error"), [({"atol": 0.0}, ValidationError), ({"atol": -1.0}, ConfigError)])
 def test_an_export_that_fails_gives_its_core_back(checkpoint, options, error):
-    with pytest.raises(error) as failed:
+    with pytest.raises(error) as failed:  # its traceback has references to all objects, so release is no finalizer's
         load(checkpoint, export=True, **SHAPES, **options)
-    assert held_cores(INSTANCE) == [] and failed.value is not None
+    assert held_cores(INSTANCE) == [] and failed.tb is not None
     claim_cores(INSTANCE, model="next").release()
