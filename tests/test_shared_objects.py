@@ -81,7 +81,9 @@ def test_a_damaged_library_is_reported_and_removed_with_its_record(published, da
     assert find(published[1]) is None, "its library is gone"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", json.dumps({"library": "../x.so", "sha256": "", "function": ""})])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", json.dumps({"library": "../x.so", "sha256": "", "function": ""})]
+)
 def test_a_damaged_record_is_removed(published, text, caplog):
     published[0].write_text(text)
     assert find(published[0]) is None and not published[0].exists()

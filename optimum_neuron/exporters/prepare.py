@@ -23,9 +23,11 @@ from ..compiler.memory import MemoryNeed, memory_need
 from ..compiler.neff import open_neff
 from ..compiler.package import read_program
 from ..core import Choice
-from ..errors import ConfigError, ValidationError, refusal
+from ..errors import ConfigError, refusal
 from ..hardware import Target, resolve_instance
-from ..runtime.loaded import LoadedProgram, load_program, require_fit
+from ..runtime.cores import CoreClaim
+from ..runtime.loaded import LoadedProgram, load_program, require_fit, require_room
+from ..runtime.private_core import PrivateCore
 from ..weights import BoundWeights, TensorSource, bind_weights
 from .build import cached_neff
 from .kinds import kind_of
@@ -80,11 +82,21 @@ class Prepared:
         """Implementation that was compiled."""
         return self.metadata["family"]["value"]
 
-    def load(self, core: int | None = None) -> LoadedProgram:
+    def require_room(self, claim: CoreClaim | PrivateCore) -> None:
+        """Check that the program fits on a core, before minutes are spent on host code.
+
+        Raises:
+            DeviceMemoryError: it does not fit.
+        """
+        require_fit(self.need, instance=claim.instance, target=self.target.value, model_name=self.source.name)
+        require_room(self.need, claim)
+
+    def load(self, core: int | None = None, *, claim: CoreClaim | PrivateCore | None = None) -> LoadedProgram:
         """Load the program with its weights and host code on a core.
 
         Args:
             core: counted from 0 among the cores that the process may use; None takes the least loaded.
+            claim: the core, claimed before, in place of `core`.
 
         Raises:
             DeviceMemoryError, CoreBusyError: there is no room for it.
@@ -98,6 +110,7 @@ class Prepared:
             target=self.target.value,
             model_name=self.source.name,
             core=core,
+            claim=claim,
             auto_cast=self.config.auto_cast,
             task=self.config.task,
         )
@@ -113,10 +126,12 @@ def prepare(
     atol: float | None = None,
     trust_remote_code: bool = False,
     host_code: Mode = "background",
+    claim: CoreClaim | None = None,
 ) -> Prepared:
     """Compile, load and validate a checkpoint.
 
-    A folder without weights is compiled and not loaded. `host_code` says when code for this machine is compiled.
+    A folder without weights is compiled and not loaded. Without a `claim` the model is loaded on a private core, which
+    is enough to validate it: exports hold no core. `host_code` says when code for this machine is compiled.
 
     Raises:
         NeuronError: one of the refusals of the steps; see `errors.py`.
@@ -152,9 +167,8 @@ def prepare(
         )
         if not source.has_weights:
             return prepared
-        # Before minutes are spent on host code.
-        instance = resolve_instance(config.instance_type).value
-        require_fit(prepared.need, instance=instance, target=target.value, model_name=source.name)
+        core = claim or PrivateCore(resolve_instance(config.instance_type).value, model=source.name)
+        prepared.require_room(core)
         with _timed(timings, "host_code"):
             prepared.host = lower(
                 program,
@@ -173,7 +187,7 @@ def prepare(
                 trust_remote_code=trust_remote_code,
             )
             prepared.weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
-            prepared.loaded = prepared.load()
+            prepared.loaded = prepared.load(claim=core)
         if validate:
             progress.say("validating")
             with _timed(timings, "validate"):
@@ -192,7 +206,7 @@ def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -
         kind = kind_of(task, prepared.source.config.model_type)
         with prepared.loaded.track.paused():
             return kind.validate(prepared.loaded, reference, prepared.metadata, prepared.config, atol=atol)
-    except ValidationError:
+    except BaseException:
         prepared.loaded.close()
         raise
 

@@ -23,6 +23,7 @@ from ..exporters.prepare import Prepared
 from ..exporters.request import COMMON_OPTIONS, plain_options, structure_differences
 from ..exporters.source import ModelSource, read_config
 from ..hardware import resolve_instance, resolve_target
+from ..runtime.copies import claimed
 from ..weights import Checkpoint, TensorSource, bind_weights
 from ..weights.mapped import MappedFile
 
@@ -86,8 +87,10 @@ def load_exported(
     )
     prepared.tensors = _open_weights(folder, inlined)
     prepared.weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
-    prepared.host = lower(program, optlevel=host_level, mode=host_code)
-    prepared.loaded = prepared.load()
+    with claimed(instance, model=name) as claim:
+        prepared.require_room(claim)
+        prepared.host = lower(program, optlevel=host_level, mode=host_code)
+        prepared.loaded = prepared.load(claim=claim)
     return prepared
 
 

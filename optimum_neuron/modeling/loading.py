@@ -6,7 +6,6 @@ once it is there is in `model.py`.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,16 +14,17 @@ import transformers
 from ..compiler.lower.lower import Mode
 from ..configuration import check_known
 from ..errors import ConfigError, ModelError, refusal
-from ..exporters.folder import is_broken_export, is_export, read_folder
-from ..exporters.prepare import Prepared, WorkFolder, open_cache, prepare
+from ..exporters.folder import is_export
+from ..exporters.prepare import Prepared, WorkFolder, check_tolerance, open_cache, prepare
 from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config
 from ..exporters.source import ModelSource, find_folder, load_source
 from ..exporters.tasks import TASKS, find_task, kinds_of_task, plain_task
+from ..hardware import resolve_instance
+from ..runtime.copies import claimed
 from .exported import load_exported
+from .form import require_form
 from .in_memory import source_in_memory
 from .model import CompiledModel
-
-logger = logging.getLogger(__name__)
 
 EXPORT_OPTIONS = ("disable_validation", "atol", "disable_neuron_cache", "cache_url")
 
@@ -70,9 +70,10 @@ class NeuronModel(CompiledModel):
         asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
         how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
         mode: Mode = "wait" if options.get("wait_for_host_code") else "background"
+        loading = {key: value for key, value in options.items() if key in cls.load_options}
         finding = {key: value for key, value in where.items() if key != "trust_remote_code"}
         folder = find_folder(model_id, **finding)
-        _require_form(folder, str(model_id), export, how)
+        require_form(folder, str(model_id), export, how)
         trust_remote_code = where.get("trust_remote_code", False)
         if is_export(folder):
             prepared = load_exported(
@@ -85,12 +86,12 @@ class NeuronModel(CompiledModel):
                 host_code=mode,
             )
             cls._check_task(prepared)
-            return cls._wrap(prepared)
+            return cls._wrap(prepared)._placed(**loading)
         source = load_source(folder, trust_remote_code=trust_remote_code)
         source = ModelSource(
             name=str(model_id), folder=folder, config=config or source.config, revision=where.get("revision")
         )
-        return cls._export(source, asked, trust_remote_code=trust_remote_code, host_code=mode, **how)
+        return cls._export(source, asked, trust_remote_code=trust_remote_code, host_code=mode, **how, **loading)
 
     @classmethod
     def from_model(cls, module: transformers.PreTrainedModel, **options: Any) -> Self:
@@ -111,7 +112,7 @@ class NeuronModel(CompiledModel):
         """
         check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS, *cls.load_options], what=cls.__name__)
         asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
-        how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
+        how = {key: value for key, value in options.items() if key in (*EXPORT_OPTIONS, *cls.load_options)}
         mode: Mode = "wait" if options.get("wait_for_host_code") else "background"
         with source_in_memory(module, cls._task(asked) or "auto") as (source, work):
             model = cls._export(source, asked, trust_remote_code=False, host_code=mode, **how)
@@ -130,30 +131,42 @@ class NeuronModel(CompiledModel):
         atol: float | None = None,
         disable_neuron_cache: bool = False,
         cache_url: str | None = None,
+        **loading: Any,
     ) -> Self:
         task = cls._task(asked)
         cls._require_kind(task, source)
         complete, target = neuron_config(source, {**asked, "task": task}, trust_remote_code=trust_remote_code)
-        prepared = prepare(
-            source,
-            complete,
-            target,
-            cache=open_cache(disable_neuron_cache, cache_url),
-            validate=not disable_validation,
-            atol=atol,
-            trust_remote_code=trust_remote_code,
-            host_code=host_code,
-        )
-        if prepared.loaded is None:
+        if not source.has_weights:
             raise ConfigError(
                 refusal(
                     asked=f"a model from {source.folder}",
                     found="a configuration without weights",
                     why="a model that runs needs weights",
                     do="pass a folder with safetensors, or compile only, with main_export()",
-                )
+                ),
+                details={"folder": str(source.folder)},
             )
-        return cls._wrap(prepared)
+        cache = open_cache(disable_neuron_cache, cache_url)
+        check_tolerance(atol, validate=not disable_validation)
+        every_core = loading.get("data_parallel_mode") == "all"
+        # Before the compile: a model that is compiled for minutes has a core when it is ready.
+        with claimed(resolve_instance(complete.instance_type).value, model=source.name, every_core=every_core) as claim:
+            prepared = prepare(
+                source,
+                complete,
+                target,
+                cache=cache,
+                validate=not disable_validation,
+                atol=atol,
+                trust_remote_code=trust_remote_code,
+                host_code=host_code,
+                claim=claim,
+            )
+            return cls._wrap(prepared)._placed(**loading)
+
+    def _placed(self) -> Self:
+        """Place the loaded model as `load_options` say; a class without such options has nothing to do."""
+        return self
 
     @classmethod
     def _wrap(cls, prepared: Prepared) -> Self:
@@ -218,42 +231,4 @@ class NeuronModel(CompiledModel):
                 why=f"{cls.__name__} serves {cls.task}",
                 do=f"use {served.model_class}, or export the checkpoint for {cls.task}",
             )
-        )
-
-
-def _require_form(folder: Path, name: str, export: bool | None, how: dict[str, Any]) -> None:
-    """Refuse to export what has been exported, and to load what has not; say so where nobody asked for an export.
-
-    Raises:
-        ConfigError: `export`, or an option of exports in `how`, does not fit what the folder holds.
-        ArtifactError: it holds half an export.
-    """
-    if is_export(folder):
-        asked = {key: value for key, value in {"export": export, **how}.items() if value not in (None, False)}
-        if asked:
-            raise ConfigError(
-                refusal(
-                    asked=f"{', '.join(f'{key}={value}' for key, value in asked.items())} for {name}",
-                    found="it has already been exported",
-                    why="there is nothing to export",
-                    do=f"leave {' and '.join(asked)} out, or pass the checkpoint",
-                )
-            )
-        return
-    if is_broken_export(folder) and not export:
-        read_folder(folder)  # says what is missing
-    if export is False:
-        raise ConfigError(
-            refusal(
-                asked=f"export=False for {name}",
-                found="a plain checkpoint",
-                why="it must be exported before it can run",
-                do="pass export=True",
-            )
-        )
-    if export is None:
-        logger.warning(
-            "%s is a plain checkpoint: it is exported now. Pass export=True to say so, and "
-            "save_pretrained() to keep the result.",
-            name,
         )

@@ -75,8 +75,7 @@ class NeuronTracedModel(NeuronModel):
             NeuronError: see `optimum_neuron/errors.py`.
         """
         _check_mode(data_parallel_mode)
-        model = super().from_pretrained(model_id, config, export, **options)
-        return model._parallel() if data_parallel_mode == "all" else model
+        return super().from_pretrained(model_id, config, export, data_parallel_mode=data_parallel_mode, **options)
 
     @classmethod
     def from_model(
@@ -99,8 +98,10 @@ class NeuronTracedModel(NeuronModel):
             ```
         """
         _check_mode(data_parallel_mode)
-        model = super().from_model(module, **options)
-        return model._parallel() if data_parallel_mode == "all" else model
+        return super().from_model(module, data_parallel_mode=data_parallel_mode, **options)
+
+    def _placed(self, data_parallel_mode: DataParallelMode = "none") -> Self:
+        return self._parallel() if data_parallel_mode == "all" else self
 
     def _parallel(self) -> Self:
         """Load a copy on every core that the process may use, in place of the one that is loaded.

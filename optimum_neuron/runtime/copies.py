@@ -9,15 +9,19 @@ one says so in calls.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import CoreBusyError, NeuronError, refusal
-from .core_choice import ranges
+from ..hardware import InstanceSpec
+from .core_choice import num_usable, ranges
 from .core_files import table
+from .cores import CoreClaim, claim_cores
 from .loaded import LoadedProgram
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 Core = TypeVar("Core", int, int | None)
+Copy = TypeVar("Copy", LoadedProgram, CoreClaim)
 
 
 class CoreThreads:
@@ -114,21 +119,62 @@ def load_copies(cores: Sequence[Core], load: Callable[[Core], LoadedProgram], *,
         CoreBusyError: other processes hold some of the cores; all holders are in the message.
         DeviceMemoryError: it does not fit beside what is on a core.
     """
-    copies: list[LoadedProgram] = []
+    return _on_each(cores, load, LoadedProgram.close, lambda copy: copy.claim.core_ids, model)
+
+
+@contextlib.contextmanager
+def claimed(instance: InstanceSpec, *, model: str, every_core: bool = False) -> Iterator[CoreClaim]:
+    """Claim the core of a model before the work that takes minutes, so that busy cores are reported at once.
+
+    The claim is released if the block raises; otherwise it belongs to the program that the block loaded with it.
+
+    Args:
+        instance: the simulated instance.
+        model: its name, for messages.
+        every_core: also hold every core that the process may use until the block ends, for copies.
+
+    Raises:
+        CoreBusyError: other processes hold the cores.
+    """
+    cores = range(num_usable(instance, os.environ)) if every_core else ()
+
+    def claim_core(core: int) -> CoreClaim:
+        return claim_cores(instance, model=model, start=core)
+
+    with contextlib.ExitStack() as held:
+        for one in _on_each(cores, claim_core, CoreClaim.release, lambda claim: claim.core_ids, model):
+            held.enter_context(one)
+        claim = claim_cores(instance, model=model)
+        try:
+            yield claim
+        except BaseException:
+            claim.release()
+            raise
+
+
+def _on_each(
+    cores: Sequence[Core],
+    take: Callable[[Core], Copy],
+    drop: Callable[[Copy], None],
+    core_ids: Callable[[Copy], Sequence[int]],
+    model: str,
+) -> list[Copy]:
+    """Take every core or none; the error has the holders of all cores that are busy."""
+    copies: list[Copy] = []
     busy: list[CoreBusyError] = []
     try:
         for core in cores:
             try:
-                copies.append(load(core))
+                copies.append(take(core))
             except CoreBusyError as error:
                 busy.append(error)
         if len(cores) == 1 and busy:
             raise busy[0]
         if busy:
-            raise _busy(busy, [core for copy in copies for core in copy.claim.core_ids], len(cores), model)
+            raise _busy(busy, [core for copy in copies for core in core_ids(copy)], len(cores), model)
     except NeuronError:
         for copy in copies:
-            copy.close()
+            drop(copy)
         raise
     return copies
 

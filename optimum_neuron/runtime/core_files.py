@@ -3,7 +3,7 @@
 A core is held by whoever has the lock (`flock`) on `nc<N>.lock`, so the kernel frees it when its holder dies, however
 it dies. Records, one JSON file per claim, only tell who that is: one whose cores are free is stale and ignored. Lock
 files stay for good, because removing a locked file would let two processes lock the same name. It knows nothing of
-which core suits whom; see `cores.py`.
+which core suits whom, see `cores.py`, nor where the folder is if the home is read-only, see `claims_folder.py`.
 
     <OPTIMUM_NEURON_HOME>/cores/<instance>/claims.lock       held while claims are looked at or changed
                                            nc<N>.lock        held by the process that holds the core
@@ -63,12 +63,9 @@ def exclusive(folder: Path) -> Iterator[None]:
             yield
     except OSError as error:
         raise ConfigError(
-            refusal(
-                asked=f"look at the claims of simulated cores in {folder}",
-                found=str(error),
-                why="a claim is a locked file there",
-                do="set OPTIMUM_NEURON_HOME to a folder that may be written",
-            )
+            f"The folder {folder} cannot be used for claims on simulated cores: {error}. "
+            "Set OPTIMUM_NEURON_HOME to a folder that this user can write.",
+            details={"folder": str(folder), "error": str(error)},
         ) from error
 
 
@@ -175,8 +172,8 @@ def _records(folder: Path) -> list[tuple[Path, Row]]:
     """Every readable record, oldest first."""
     found = []
     for path in folder.glob("*.json"):
-        # It belongs to a process that may release it, and so remove it, at any time.
-        with contextlib.suppress(FileNotFoundError):
+        # Its process may remove it at any time, and that of another user may have made it unreadable.
+        with contextlib.suppress(OSError):
             record = _parsed(path.read_bytes())
             if record is not None:
                 found.append((path, record))

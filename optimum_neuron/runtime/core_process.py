@@ -87,10 +87,10 @@ class Process:
         if entry is None:
             return
         self._changed = True
-        try:
+        # The file system may have become read-only; a record whose cores are free is ignored.
+        with contextlib.suppress(OSError):
             entry.record.unlink(missing_ok=True)
-        finally:
-            self._sweep()
+        self._sweep()
 
     def loads(self, folder: Path) -> collections.Counter[int]:
         """Number of models by core."""

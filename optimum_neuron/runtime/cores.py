@@ -2,7 +2,8 @@
 
 A process claims the cores that a model needs and no others. Several models of one process may share a core; whether
 they fit is the ledger's business (`hbm.py`). It knows nothing of programs and weights. The parts: `core_choice.py`
-decides, `core_process.py` keeps what this process holds, `core_files.py` is what processes see of each other.
+decides, `core_process.py` keeps what this process holds, `core_files.py` is what processes see of each other, and
+`claims_folder.py` says where. Work that only looks at results needs no claim: see `private_core.py`.
 
     from optimum_neuron.hardware import resolve_instance
     from optimum_neuron.runtime.cores import claim_cores
@@ -20,13 +21,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from .. import env
 from ..core import Choice
 from ..errors import ConfigError, CoreBusyError, refusal
 from ..hardware import TARGETS, InstanceSpec, require_core_count
 from . import core_files
+from .claims_folder import claims_folder
 from .core_choice import Allowed, Cores, allowed_cores, explained, no_place, placements, ranges, ranked, starting_at
 from .core_process import PROCESS
+from .hbm import HbmLedger, ledger
 from .publisher import PUBLISHER
 
 
@@ -53,6 +55,11 @@ class CoreClaim:
     def core_ids(self) -> Cores:
         """Ids of the logical cores on the instance, ascending."""
         return self.choice.value
+
+    @property
+    def hbm(self) -> HbmLedger:
+        """HBM ledger of the first core."""
+        return ledger(self.instance, self.core_ids[0])
 
     @property
     def held(self) -> bool:
@@ -149,11 +156,6 @@ def held_cores(instance: InstanceSpec, *, environ: Mapping[str, str] = os.enviro
         return []
     with PROCESS.alone(folder):
         return core_files.read_rows(folder, range(instance.num_logical_cores()), PROCESS.own(folder))
-
-
-def claims_folder(instance: InstanceSpec, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where processes tell each other about the cores of an instance."""
-    return (env.home(environ) / "cores" / instance.name).absolute()
 
 
 def _reserve(instance: InstanceSpec, folder: Path, allowed: Allowed, count: int, num_cores: int) -> Allowed:

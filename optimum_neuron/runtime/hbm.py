@@ -332,9 +332,13 @@ def ledger(instance: InstanceSpec, core_id: int) -> HbmLedger:
     target = TARGETS[instance.family]
     with _LEDGERS_LOCK:
         if (instance.name, core_id) not in _LEDGERS:
-            made = HbmLedger(capacity_bytes=target.hbm_bytes_per_core(), core_id=core_id, target=target)
-            # 96 MB for each physical core (Neuron docs, Neuron device memory); kept for as long as the ledger is.
-            num_physical = target.chip.num_cores // target.logical_cores_per_chip()
-            microcode = made.charge("code", MICROCODE_BYTES * num_physical, MICROCODE_OWNER)
-            _LEDGERS[instance.name, core_id] = made, microcode
+            _LEDGERS[instance.name, core_id] = empty_ledger(target, core_id)
         return _LEDGERS[instance.name, core_id][0]
+
+
+def empty_ledger(target: Target, core_id: int) -> tuple[HbmLedger, Charge]:
+    """Return a new ledger of a core and the charge of its microcode, which has to live as long as the ledger."""
+    made = HbmLedger(capacity_bytes=target.hbm_bytes_per_core(), core_id=core_id, target=target)
+    # 96 MB for each physical core (Neuron docs, Neuron device memory).
+    num_physical = target.chip.num_cores // target.logical_cores_per_chip()
+    return made, made.charge("code", MICROCODE_BYTES * num_physical, MICROCODE_OWNER)

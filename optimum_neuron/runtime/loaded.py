@@ -21,8 +21,9 @@ from ..errors import CoreBusyError, DeviceMemoryError, ShapeError, refusal
 from ..hardware import InstanceSpec, Target
 from .cores import CoreClaim, claim_cores
 from .executor import Executor
-from .hbm import Charge, ledger
+from .hbm import Charge
 from .host_memory import keep_freed_memory
+from .private_core import PrivateCore
 from .publisher import PUBLISHER
 from .segments import State
 from .timeline import TIMELINE, Track
@@ -37,7 +38,7 @@ class LoadedProgram:
 
     executor: Executor
     need: MemoryNeed
-    claim: CoreClaim
+    claim: CoreClaim | PrivateCore
     target: Target
     charges: list[Charge]
     track: Track
@@ -109,8 +110,7 @@ class LoadedProgram:
             state = self._idle_states.pop()  # not asked first: another thread may take the last one in between
         except IndexError:
             state = self.executor.new_state()
-            core = ledger(self.claim.instance, self.claim.core_ids[0])
-            self.charges.append(core.charge("kv_cache", self.need.kv_cache, self.claim.model))
+            self.charges.append(self.claim.hbm.charge("kv_cache", self.need.kv_cache, self.claim.model))
         state.executor = self.executor if beside is None else beside.executor
         return state
 
@@ -135,6 +135,7 @@ def load_program(
     target: Target,
     model_name: str,
     core: int | None = None,
+    claim: CoreClaim | PrivateCore | None = None,
     auto_cast: AutoCast = "none",
     task: str | None = None,
 ) -> LoadedProgram:
@@ -148,6 +149,7 @@ def load_program(
         target: what the program was compiled for.
         model_name: for messages.
         core: counted from 0 among the cores that the process may use; None takes the least loaded.
+        claim: the core, claimed before, in place of `core`; it is released with the program.
         auto_cast: what was rounded when it was compiled, for its simulated time.
         task: what the model is for, for the interval of that time; None where nobody says.
 
@@ -157,16 +159,14 @@ def load_program(
     """
     need = memory_need(program, lnc=target.chip.default_lnc)
     require_fit(need, instance=instance, target=target, model_name=model_name)
-    claim = claim_cores(instance, model=model_name, start=core)
-    hbm = ledger(instance, claim.core_ids[0])
+    claim = claim or claim_cores(instance, model=model_name, start=core)
     keep_freed_memory()
-    track = TIMELINE.open(
-        Track(program, model=model_name, instance=instance, core_ids=claim.core_ids, auto_cast=auto_cast, task=task)
-    )
+    track = Track(program, model=model_name, instance=instance, core_ids=claim.core_ids, auto_cast=auto_cast, task=task)
     charges: list[Charge] = []
     try:
-        for category in ("weights", "kv_cache", "scratch"):
-            charges.append(hbm.charge(category, getattr(need, category), model_name))
+        if claim.core_ids:  # calls on a private core are no use of the instance
+            TIMELINE.open(track)
+        _charge(need, claim, charges)
         code = host.current()
         executor = Executor(program, code.functions, code.preparations.apply(weights))
     except BaseException:
@@ -180,7 +180,26 @@ def load_program(
     return loaded
 
 
-def _release(charges: list[Charge], claim: CoreClaim, track: Track) -> None:
+def require_room(need: MemoryNeed, claim: CoreClaim | PrivateCore) -> None:
+    """Check that a program fits beside the models on its core, before its host code is made.
+
+    Raises:
+        DeviceMemoryError: it does not fit; the message has the table of the core.
+    """
+    charges: list[Charge] = []
+    try:
+        _charge(need, claim, charges)
+    finally:
+        for charge in charges:
+            charge.release()
+
+
+def _charge(need: MemoryNeed, claim: CoreClaim | PrivateCore, charges: list[Charge]) -> None:
+    for category in ("weights", "kv_cache", "scratch"):
+        charges.append(claim.hbm.charge(category, getattr(need, category), claim.model))
+
+
+def _release(charges: list[Charge], claim: CoreClaim | PrivateCore, track: Track) -> None:
     TIMELINE.close(track)
     for charge in charges:
         charge.release()

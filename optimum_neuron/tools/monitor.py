@@ -19,7 +19,7 @@ from typing import Any
 from ..cli.errors import run_guarded
 from ..cli.output import Out
 from ..cli.parser import NeuronParser
-from ..runtime.cores import claims_folder
+from ..runtime.claims_folder import claims_folder
 from ..runtime.status import watch
 from . import report
 from .monitor_config import DEFAULT_CONFIG, MonitorConfig, read_config

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from ..hardware import InstanceSpec
-from ..runtime.cores import claims_folder
+from ..runtime.claims_folder import claims_folder
 from ..runtime.status import Status, watch
 from .host import ProcessUse, process_use
 from .processes import NeuronProcess, choose_instance, neuron_processes

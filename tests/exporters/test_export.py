@@ -13,10 +13,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron import NeuronModelForCausalLM, env
 from optimum_neuron.errors import CacheError, ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import build, main_export
 from optimum_neuron.runtime.cores import held_cores
+from tests.runtime.conftest import Worker
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny, tiny_config
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,47 @@ def test_the_core_is_free_again(checkpoint, tmp_path, monkeypatch):
     report = main_export(checkpoint, tmp_path / "out", disable_validation=True, **SHAPES)
     instance = report.prepared.loaded.claim.instance
     assert held_cores(instance) == []
+
+
+EXPORT = """
+import sys
+from optimum_neuron.exporters import main_export
+from tests.tiny import SHAPES
+
+main_export(sys.argv[1], sys.argv[2], instance_type="inf2.xlarge", **SHAPES)
+"""
+
+
+def test_exports_at_once_succeed_while_another_process_holds_every_core(checkpoint, model, tmp_path):
+    home = tmp_path / "home"
+    # The program is in the cache already, so that the processes spend their time with the core.
+    cache = env.compile_cache_url()
+    environ = {
+        **os.environ,
+        "OPTIMUM_NEURON_HOME": str(home),
+        "PYTHONPATH": str(ROOT),
+        "NEURON_COMPILE_CACHE_URL": cache,
+    }
+    holder = Worker(home, "inf2.xlarge", {})
+    try:
+        assert holder.ask("claim", "trainer", 2) == [0, 1]
+        exports = [
+            subprocess.Popen(
+                [sys.executable, "-c", EXPORT, str(checkpoint), str(tmp_path / name)],
+                env=environ,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for name in "ab"
+        ]
+        for process in exports:
+            _, errors = process.communicate()
+            assert process.returncode == 0, errors
+        assert {row["pid"] for row in holder.ask("held")} == {holder.pid}
+    finally:
+        holder.end()
+    found = [NeuronModelForCausalLM.from_pretrained(tmp_path / name)(IDS).logits for name in "ab"]
+    assert torch.equal(*found) and torch.equal(found[0], model(IDS).logits)
 
 
 def test_options_that_end_in_a_refusal_compile_nothing(checkpoint, captures, tmp_path):
@@ -174,7 +216,7 @@ def test_two_processes_at_once_compile_once_and_both_succeed(checkpoint, tmp_pat
 # Without weights.
 
 
-def test_a_configuration_alone_is_compiled_and_cannot_run(checkpoint, model, tmp_path):
+def test_a_configuration_alone_is_compiled_and_cannot_run(checkpoint, model, tmp_path, captures):
     config = tiny_config("llama", vocab_size=NUM_BYTE_TOKENS, architectures=["LlamaForCausalLM"])
     config.save_pretrained(tmp_path / "config")
     report = main_export(tmp_path / "config", tmp_path / "out", **SHAPES)
@@ -185,7 +227,8 @@ def test_a_configuration_alone_is_compiled_and_cannot_run(checkpoint, model, tmp
     with pytest.raises(WeightsError, match="exported from a configuration without weights.*export a checkpoint"):
         NeuronModelForCausalLM.from_pretrained(tmp_path / "out")
     with pytest.raises(ConfigError, match="a configuration without weights.*compile only, with main_export"):
-        NeuronModelForCausalLM.from_pretrained(tmp_path / "config", export=True, **SHAPES)
+        NeuronModelForCausalLM.from_pretrained(tmp_path / "config", export=True, disable_neuron_cache=True, **SHAPES)
+    assert captures == [], "it is refused before it is compiled"
 
 
 def test_an_export_can_be_exported_again_with_other_shapes_if_it_has_its_weights(exported, checkpoint, tmp_path):

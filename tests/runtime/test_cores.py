@@ -91,8 +91,9 @@ def test_what_holds_a_core_is_the_lock_and_not_its_record(start, environ, tmp_pa
 
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="set OPTIMUM_NEURON_HOME to a folder that may be written"):
+    with pytest.raises(ConfigError, match="OPTIMUM_NEURON_HOME") as refused:
         claim_cores(SMALL, model="bert", environ={"OPTIMUM_NEURON_HOME": str(tmp_path / "file")})
+    assert refused.value.details["folder"] == str(tmp_path / "file" / "cores" / SMALL.name)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.cores import claim_cores, claims_folder
+from optimum_neuron.runtime.claims_folder import claims_folder
+from optimum_neuron.runtime.cores import claim_cores
 from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status, status_path, write_status
 from optimum_neuron.tools.monitor import main, reports
 from optimum_neuron.tools.monitor_config import RUNTIME_METRICS, SYSTEM_METRICS, parse_config

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import IO
 
+
 def main() -> None:
     """Answer jobs until stdin closes; a line that has "end" ends a batch, which is compiled together."""
     answers = os.fdopen(os.dup(1), "w")

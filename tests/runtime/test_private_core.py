@@ -1,0 +1,90 @@
+"""A core that holds none of the instance's: other processes do not matter, and no tool sees it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.lower.lower import lower
+from optimum_neuron.compiler.memory import MICROCODE_BYTES
+from optimum_neuron.errors import CoreBusyError, DeviceMemoryError
+from optimum_neuron.hardware import INSTANCES, TARGETS
+from optimum_neuron.runtime.cores import claim_cores
+from optimum_neuron.runtime.hbm import ledger
+from optimum_neuron.runtime.loaded import load_program, require_room
+from optimum_neuron.runtime.private_core import PrivateCore
+from optimum_neuron.simulator.clock import core_usage
+from tests.programs import compile_module, spec, weights_of
+
+INSTANCE, TARGET = INSTANCES["trn1.2xlarge"], TARGETS["trn1"]
+
+
+@pytest.fixture
+def load(monkeypatch, tmp_path):
+    """Load a program with a state on a private core, with a home that only this test uses."""
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
+
+    class Sum(torch.nn.Module):
+        def forward(self, x: torch.Tensor, totals: list[torch.Tensor]) -> torch.Tensor:
+            totals[0].add_(x)
+            return totals[0] + 1
+
+    module = Sum()
+    program = compile_module(module, {"x": spec(4, 64)}, states={"total.0": spec(4, 64)}).program
+
+    def run(claim):
+        host = lower(program, optlevel="1")
+        weights = weights_of(program, module)
+        return load_program(
+            program, weights, host, instance=INSTANCE, target=TARGET, model_name=claim.model, claim=claim
+        )
+
+    return run
+
+
+def test_a_program_runs_on_it_while_another_process_holds_every_core(load, monkeypatch, tmp_path, start):
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+    holder = start(INSTANCE.name)
+    assert holder.ask("claim", "hog", INSTANCE.num_logical_cores()) == [0, 1]
+    with pytest.raises(CoreBusyError):
+        claim_cores(INSTANCE, model="bert")
+    loaded = load(PrivateCore(INSTANCE, model="bert"))
+    (result,) = loaded.run("graph", [torch.ones(4, 64)], loaded.take_state()).values()
+    assert torch.equal(result, torch.full((4, 64), 2.0))
+    loaded.close()
+    with pytest.raises(CoreBusyError, match="closed"):
+        loaded.run("graph", [torch.ones(4, 64)], [])
+
+
+def test_nothing_of_the_instance_is_used(load, tmp_path):
+    usage, used = core_usage(), ledger(INSTANCE, 0).used_bytes
+    core = PrivateCore(INSTANCE, model="bert")
+    loaded = load(core)
+    loaded.run("graph", [torch.ones(4, 64)], loaded.take_state())
+    assert core.hbm.used_by_owner()["bert"]["kv_cache"] == 4 * 64 * 4
+    assert (core_usage(), ledger(INSTANCE, 0).used_bytes) == (usage, used)
+    assert not (tmp_path / "home" / "cores").exists()
+    loaded.close()
+    assert not core.held and core.hbm.used_bytes == MICROCODE_BYTES
+    assert repr(core) == "PrivateCore('bert', trn1.2xlarge, released)"
+
+
+def test_its_memory_is_that_of_one_core(load):
+    core = PrivateCore(INSTANCE, model="bert")
+    loaded = load(core)
+    hog = core.hbm.charge("weights", core.hbm.available_bytes, "hog")
+    loaded.take_state()
+    with pytest.raises(DeviceMemoryError, match="hog"):
+        loaded.take_state()
+    with pytest.raises(DeviceMemoryError) as refused:
+        require_room(loaded.need, core)
+    assert refused.value.details["capacity_bytes"] == TARGET.hbm_bytes_per_core()
+    hog.release()
+    before = core.hbm.used_bytes
+    require_room(loaded.need, core)
+    assert core.hbm.used_bytes == before, "a check keeps no memory"
+    with pytest.raises(DeviceMemoryError):
+        require_room(dataclasses.replace(loaded.need, scratch=TARGET.hbm_bytes_per_core()), core)
+    assert core.hbm.used_bytes == before, "neither does one that fails"
