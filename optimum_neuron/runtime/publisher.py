@@ -73,7 +73,7 @@ class Publisher:
             thread = self._thread
             for folder in self._instances:
                 _remove(status_path(folder, os.getpid()))
-        # Python ends daemon threads at exit by force. C++ code of torch cannot be unwound like that: it calls terminate.
+        # Python ends daemon threads at exit by force. In C++ code of torch, that calls std::terminate.
         if thread is not None:
             thread.join()
 

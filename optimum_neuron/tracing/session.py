@@ -141,7 +141,7 @@ class Session:
 
     def load_in_background(self) -> None:
         """Load in a separate thread. Calls wait for it, and so does the end of the process."""
-        # Python ends daemon threads at exit by force. C++ code of torch cannot be unwound like that: it calls terminate.
+        # Python ends daemon threads at exit by force. In C++ code of torch, that calls std::terminate.
         threading.Thread(target=self._try_load, name=f"load {self.name}", daemon=False).start()
 
     def unload(self) -> None:
