@@ -52,7 +52,10 @@ def run(settings: Settings) -> list[Row]:
         }
         for name, (num_calls, part) in parts.items():
             print(f"soaking {name} ...", file=sys.stderr)
-            rows += soak(name, part, num_calls // scale)
+            found = soak(name, part, num_calls // scale)
+            for row in found:
+                print(f"  {row.what}: {row.note}", file=sys.stderr)
+            rows += found
     return rows
 
 
