@@ -1,4 +1,4 @@
-"""Calls leak nothing: the number of tensors, descriptors, and threads, and the memory, stay the same over many calls."""
+"""Calls leak nothing: tensors, memory, descriptors, and threads are the same before and after many calls."""
 
 from __future__ import annotations
 
