@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...] [--rounds N] [--sequence_length N] [--json]`"""
+"""`python -m benchmarks [NAME ...] [--rounds N] [--sequence_length N] [--optlevel N] [--quick] [--json]`"""
 
 from __future__ import annotations
 
@@ -14,22 +14,39 @@ from .harness import Settings
 
 NAMES = ("agreement", "decode", "prefill", "encoders", "start", "export", "device", "compile", "training", "speech")
 
+LONG_NAMES = ("soak",)
+"""Benchmarks that run only where they are named."""
+
 
 def main() -> None:
     """Run benchmarks and print their figures."""
+    known = (*NAMES, *LONG_NAMES)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Ours and the alternative, in turn.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(NAMES)}; default: all")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"one or more of {', '.join(known)}; default: all but {', '.join(LONG_NAMES)}",
+    )
     parser.add_argument("--rounds", type=int, default=Settings.rounds)
     parser.add_argument("--sequence_length", type=int, default=Settings.sequence_length)
     parser.add_argument("--model", default=Settings.model)
+    parser.add_argument("--optlevel", choices=("1", "2", "3"), default=Settings.optlevel, help="for soak")
+    parser.add_argument("--quick", action="store_true", help="soak: a tiny random model, a tenth of the calls")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    unknown = [name for name in args.names if name not in NAMES]
+    unknown = [name for name in args.names if name not in known]
     if unknown:
-        parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(known)}")
     import torch
 
-    settings = Settings(rounds=args.rounds, sequence_length=args.sequence_length, model=args.model)
+    settings = Settings(
+        rounds=args.rounds,
+        sequence_length=args.sequence_length,
+        model=args.model,
+        optlevel=args.optlevel,
+        quick=args.quick,
+    )
     host = f"{torch.get_num_threads()} threads, {probe_cpu()}, {probe_compiler()}, torch {torch.__version__}"
     if not args.json:
         print(f"this host: {host}; sequence_length {settings.sequence_length}, {settings.rounds} rounds in turn")

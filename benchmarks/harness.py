@@ -19,6 +19,10 @@ class Settings:
     """Tokens of the compiled model."""
     model: str = "smollm2"
     """Checkpoint."""
+    optlevel: str = "2"
+    """Optimization level of `soak`."""
+    quick: bool = False
+    """Whether `soak` takes a tiny random model and a tenth of the calls."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

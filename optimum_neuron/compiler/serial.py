@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import TensorSpec
 from ..errors import ArtifactError, refusal
 from .ir import Subprogram
+from .sources import forget_source, forget_source_at_end
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +45,9 @@ def make_subprogram(body: fx.GraphModule) -> Subprogram:
     inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
     results = next(node for node in body.graph.nodes if node.op == "output").args[0]
     text = json.dumps(body_to_dict(body, canonical=True), sort_keys=True)
+    forget_source(body)
     body.recompile()
+    forget_source_at_end(body)
     assert all(isinstance(node.meta["val"], torch.Tensor) for node in [*inputs, *results])
     return Subprogram(
         name="sub_" + hashlib.sha256(text.encode()).hexdigest()[:16],

@@ -63,9 +63,10 @@ class CoreThreads:
         import torch
 
         num_all, all_started = torch.get_num_threads(), threading.Barrier(self.num_threads + 1)
+        num_each = max(1, num_all // self.num_cores)
 
-        def start() -> None:
-            torch.set_num_threads(max(1, num_all // self.num_cores))
+        def start() -> None:  # threads keep it, so it must not refer to `self`: they end when the pool is freed
+            torch.set_num_threads(num_each)
             torch.get_num_threads()  # a thread takes the number over when it first asks
             all_started.wait()
 

@@ -66,12 +66,16 @@ class Publisher:
         self._awake.set()
 
     def close(self) -> None:
-        """Remove the statuses, at exit."""
+        """Remove the statuses and wait for the thread, at exit."""
         with self._lock:
             self._closed = True
             self.wake()
+            thread = self._thread
             for folder in self._instances:
                 _remove(status_path(folder, os.getpid()))
+        # Python ends daemon threads at exit by force. In C++ code of torch, that calls std::terminate.
+        if thread is not None:
+            thread.join()
 
     def forget(self) -> None:
         """Begin anew, in a forked child: the thread is not in it, and the claims are the parent's."""
@@ -110,6 +114,8 @@ class Publisher:
         """Count what calls cost, where a tool watches: some tenths of a second, once for each graph, without a lock."""
         watched = {instance.name for folder, instance in list(self._instances.items()) if is_watched(folder)}
         for track in TIMELINE.tracks():
+            if self._closed:
+                return
             if track.instance.name in watched:
                 from ..simulator.clock import call_cost
 

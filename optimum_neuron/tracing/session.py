@@ -10,7 +10,7 @@ import contextlib
 import contextvars
 import dataclasses
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
@@ -50,6 +50,15 @@ def dry_calls() -> Iterator[None]:
         yield
     finally:
         _DRY.reset(token)
+
+
+class _ProcessEnds(RuntimeError):
+    """The main thread has ended, so background work stops."""
+
+
+def _stop_at_exit(_: object) -> None:
+    if not threading.main_thread().is_alive():
+        raise _ProcessEnds
 
 
 @dataclasses.dataclass
@@ -113,8 +122,11 @@ class Session:
         """Whether weights are outside the NEFF, so that they can be replaced."""
         return self._inlined is None and bool(self.metadata["weights"])
 
-    def load(self) -> list[_Replica]:
+    def load(self, on_progress: Callable[[object], None] = lambda step: None) -> list[_Replica]:
         """Load every replica that is not loaded.
+
+        Args:
+            on_progress: called before and after each body that has to be compiled; an exception from it ends loading.
 
         Raises:
             CoreBusyError: other processes hold the cores.
@@ -123,12 +135,13 @@ class Session:
         with self._lock:
             # A forked child has no part in the claims of its parent.
             if not self._replicas or not all(replica.loaded.claim.held for replica in self._replicas):
-                self._replicas = self._loaded()
+                self._replicas = self._loaded(on_progress)
             return self._replicas
 
     def load_in_background(self) -> None:
-        """Load in a thread of its own; calls wait for it."""
-        threading.Thread(target=self._try_load, name=f"load {self.name}", daemon=True).start()
+        """Load in a separate thread. Calls wait for it, and so does the end of the process."""
+        # Python ends daemon threads at exit by force. In C++ code of torch, that calls std::terminate.
+        threading.Thread(target=self._try_load, name=f"load {self.name}", daemon=False).start()
 
     def unload(self) -> None:
         """Give cores and memory back; the next call loads again."""
@@ -175,14 +188,21 @@ class Session:
         return replicas[chosen].run(graph.name, inputs)
 
     def _try_load(self) -> None:
-        with contextlib.suppress(NeuronError):  # the first call tries again, and raises it
-            self.load()
+        try:
+            self.load(_stop_at_exit)
+        except NeuronError:
+            pass  # the first call tries again, and raises it
+        except RuntimeError:
+            # At exit, thread pools accept no more work. A thread that still calls the model loads it itself.
+            if threading.main_thread().is_alive():
+                raise
 
-    def _loaded(self) -> list[_Replica]:
+    def _loaded(self, on_progress: Callable[[object], None]) -> list[_Replica]:
         if self._host is None:
             # What a caller carries on in states stays on one kind of host code, so that has to be there from the start.
             mode: Mode = "wait" if self.program.states else "background"
-            self._host = lower(self.program, optlevel=self.metadata["optlevel"], mode=mode)
+            level = self.metadata["optlevel"]
+            self._host = lower(self.program, optlevel=level, mode=mode, on_start=on_progress, on_done=on_progress)
         source, cores = self._source(), self.placement.cores
         weights, host = bind_weights(self.program.weights, self.weight_sources, source).tensors, self._host
 

@@ -233,7 +233,7 @@ def uneven(case: str, folder: Path, num_steps: int) -> str:
 
 
 def narrow(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
-    """What `resumed` tells of a run whose gradients have the 16 bits of its weights; one process has the rows of two."""
+    """Return what `resumed` does, with gradients of 16 bits as the weights have; one process has the rows of two."""
     changes = {"per_device_train_batch_size": BATCH // int(os.environ.get("WORLD_SIZE", "1"))}
     return resumed(case, folder / "narrow", num_steps, optimizer_use_fp32_grad_acc=False, **changes)
 

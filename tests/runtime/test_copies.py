@@ -15,6 +15,7 @@ from optimum_neuron.runtime.cores import held_cores
 from optimum_neuron.runtime.hbm import ledger
 from optimum_neuron.runtime.loaded import load_program
 from tests.programs import compile_module, spec, weights_of
+from tests.waiting import PATIENCE_S
 
 INSTANCE, TARGET = INSTANCES["trn1.2xlarge"], TARGETS["trn1"]
 
@@ -62,6 +63,15 @@ def test_the_threads_of_the_host_are_divided_and_those_of_others_stay(monkeypatc
         assert (torch.get_num_threads(), later) == (4, [4])
     finally:
         torch.set_num_threads(before)
+
+
+def test_threads_end_when_nobody_calls_any_more():
+    threads = CoreThreads(2)
+    started = threads.map(lambda core, part: threading.current_thread(), [0, 1])
+    del threads
+    for thread in started:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
 
 
 def test_the_first_error_is_raised_after_all_calls_have_ended():

@@ -1,0 +1,38 @@
+"""The source that torch generates for a body goes with the body."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+
+from torch import nn
+
+from optimum_neuron.compiler.neff import open_neff
+from optimum_neuron.compiler.package import read_program, write_program
+from optimum_neuron.compiler.sources import num_sources
+from optimum_neuron.hardware import TARGETS
+from tests.programs import compile_module, spec
+
+
+def num_lines() -> int:
+    return sum(name.startswith("<eval_with_key>") for name in linecache.cache)
+
+
+def test_programs_that_were_read_and_freed_leave_no_source(tmp_path):
+    path = tmp_path / "program.neff"
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    compiled = compile_module(model, {"x": spec(2, 4)})
+    write_program(path, compiled.program, name="m", target=TARGETS["trn1"], metadata={})
+    del compiled
+    gc.collect()
+    before = num_sources(), num_lines()
+    for _ in range(3):
+        program = read_program(open_neff(path))
+    body = next(iter(program.subprograms.values())).body
+    file = type(body).forward.__code__.co_filename
+    assert "def forward" in "".join(linecache.getlines(file))
+    gc.collect()  # graph modules refer to themselves
+    assert num_sources() == before[0] + len(program.subprograms)
+    del program, body
+    gc.collect()
+    assert (num_sources(), num_lines()) == before
