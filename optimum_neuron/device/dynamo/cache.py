@@ -79,12 +79,12 @@ class LoadedGraphs(CUDAGraphPolicy):
 
 @contextlib.contextmanager
 def caches(plan: Plan, loaded: LoadedGraphs) -> Iterator[None]:
-    """Let AOTAutograd look up and store a capture with the key of `plan`.
+    """Let AOTAutograd look up and store the graphs of a frame under the key of `plan`.
 
     Graphs that run operator by operator have no host code to store, so AOTAutograd's cache is off for them.
 
     Args:
-        plan: how the capture is compiled.
+        plan: how the frame is compiled.
         loaded: collects the graphs that come from the cache.
     """
     from torch._functorch import config as functorch_config
@@ -96,7 +96,8 @@ def caches(plan: Plan, loaded: LoadedGraphs) -> Iterator[None]:
     )
     with (
         functorch_config.patch(enable_autograd_cache=is_enabled),
-        inductor_config.patch(cudagraph_policy=loaded),
+        # Inductor picks vector extensions when it loads code too: without its setting it compiles probes for each.
+        inductor_config.patch({**plan.inductor_settings(), "cudagraph_policy": loaded}),
         key_tag(plan),
     ):
         yield
