@@ -1,13 +1,18 @@
-"""`torch.compile(backend="neuron")`: a training step against eager on the CPU and against Inductor on the CPU."""
+"""`torch.compile(backend="neuron")` against eager and Inductor on the CPU: training steps and warm starts."""
 
 from __future__ import annotations
 
+from . import warm_start
 from .device import HIDDEN_SIZE, NUM_LAYERS, small_llama, stepping
 from .harness import Row, Settings, in_turn, ratio, rows_of
 
 
 def run(settings: Settings) -> list[Row]:
-    """Measure in turn; compiling is not in the figures."""
+    """Measure in turn, first steps of compiled models, then what the first step of a process costs."""
+    return [*_steps(settings), *warm_start.run(settings)]
+
+
+def _steps(settings: Settings) -> list[Row]:
     contenders = {
         "neuron, compiled": stepping(small_llama(), "neuron", backend="neuron"),
         "cpu, eager": stepping(small_llama(), "cpu"),

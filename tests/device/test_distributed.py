@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from optimum_neuron.compiler.lower.choose import probe_compiler
+
 ROOT = Path(__file__).resolve().parents[2]
 CASES = (
     "backend",
@@ -45,8 +47,8 @@ FOUR = ("ddp", "fsdp2", "tensor_parallel")
 """Cases that run with four processes too."""
 
 
-def run_ranks(folder: Path, num_processes: int, cases: Sequence[str]) -> dict[str, str]:
-    """What each case of tests/device/ranks.py ended with, on rank 0."""
+def run_ranks(folder: Path, num_processes: int, cases: Sequence[str], module: str = "ranks") -> dict[str, str]:
+    """What each case of a module here ended with, on rank 0."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -57,7 +59,7 @@ def run_ranks(folder: Path, num_processes: int, cases: Sequence[str]) -> dict[st
         "OMP_NUM_THREADS": "1",
         "OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge",
     }
-    command = [sys.executable, "-m", "tests.device.ranks", str(folder), *cases]
+    command = [sys.executable, "-m", f"tests.device.{module}", str(folder), *cases]
     processes = [
         subprocess.Popen(
             command,
@@ -90,6 +92,14 @@ def test_two_processes(results, case):
 
 def test_what_fails_is_seen(results):
     assert results["failing"].startswith("AssertionError")
+
+
+@pytest.mark.skipif(probe_compiler() is None, reason="caches store compiled code, which needs a compiler")
+def test_compiled_models_are_loaded_on_every_rank(built, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    cases = ("warm_ddp", "warm_collective")
+    found = run_ranks(tmp_path, 2, cases, "warm_ranks")
+    assert [found[case] for case in cases] == ["ok", "ok"]
 
 
 def test_four_processes(built, tmp_path):

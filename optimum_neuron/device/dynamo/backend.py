@@ -1,31 +1,30 @@
 """The Dynamo backend: every graph is checked, cast, estimated and turned into host code.
 
 AOTAutograd hands over a forward and a backward graph. Each is compared with the compiler's rules, so an operator that
-the chip refuses is named with its module and source line; the cost of each is estimated. Host code is Inductor's, whose
-caches work as always: a second process starts warm.
+the chip refuses is named with its module and source line; the cost of each is estimated. Host code is Inductor's. A
+second process loads all of this from torch's caches (`cache.py`) without tracing, checking, or compiling again.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import fx
 from torch._guards import CompileContext
 
-from ...compiler.lower.choose import HostLevel, compiler_knows_cpu, probe_compiler
+from ...compiler.lower.choose import HostLevel, probe_compiler
 from ...compiler.passes.autocast import auto_cast
 from ...compiler.rules.report import check_graph
 from ...core import Choice, Rejected
-from .. import products
-from . import report, shapes
+from . import cache, report, shapes
+from .border import HostFunction
 from .estimate import estimate
-from .host_graph import HostFunction, on_device
+from .host_graph import border_of, on_device
 from .options import CompileOptions
+from .plan import Plan
 from .products import use_onednn
 
 logger = logging.getLogger(__package__)
@@ -44,7 +43,6 @@ def compile_graph(
         ConfigError: a mode or option that the backend has not.
         UnsupportedOperatorError: the target refuses operators; all of a graph are listed.
     """
-    from torch._functorch import config as functorch_config
     from torch._inductor.compile_fx import compile_fx
 
     chosen = CompileOptions.from_torch(mode=mode, options=options)
@@ -53,47 +51,72 @@ def compile_graph(
     compile_id = CompileContext.current_compile_id()
     frame, number = (compile_id.frame_id or 0, compile_id.frame_compile_id or 0) if compile_id else (0, 0)
     why = shapes.reason_of_compile(graph_module, frame, number, was_symbolic=was_symbolic)
-    inner = functools.partial(_compile_inner, options=chosen, frame=f"{frame}/{number}", why=why)
-    # AOTAutograd's own cache would bring back host code without the border to the device.
-    with functorch_config.patch(enable_autograd_cache=False):
-        return compile_fx(graph_module, example_inputs, inner_compile=inner)
+    plan = Plan.make(chosen, choose_host_code(chosen), frame=f"{frame}/{number}", why=why)
+    loaded = cache.LoadedGraphs()
+
+    def compile_inner(graph_module: fx.GraphModule, example_inputs: list[Any], **keywords: Any) -> HostFunction:
+        # AOTAutograd compiles after all if it cannot use an entry that it began to load.
+        loaded.graphs.clear()
+        return _compile_inner(graph_module, example_inputs, plan=plan, **keywords)
+
+    with cache.caches(plan, loaded):
+        compiled = compile_fx(graph_module, example_inputs, inner_compile=compile_inner)
+    for checked, seconds in loaded.graphs:
+        _report(plan, checked, seconds=seconds, loaded_from="AOTAutograd's cache")
+    loaded.graphs.clear()
+    return compiled
 
 
 def _compile_inner(
-    graph_module: fx.GraphModule,
-    example_inputs: list[Any],
-    *,
-    options: CompileOptions,
-    frame: str,
-    why: str,
-    **keywords: Any,
+    graph_module: fx.GraphModule, example_inputs: list[Any], *, plan: Plan, **keywords: Any
 ) -> HostFunction:
     """Compile a forward, backward or inference graph of AOTAutograd."""
     start = time.perf_counter()
-    target = options.resolve()
-    check_graph(graph_module, target.value, allow_host_ops=options.allow_host_ops).raise_for_refusals()
+    target, options = plan.target.value, plan.options
+    check_graph(graph_module, target, allow_host_ops=options.allow_host_ops).raise_for_refusals()
     if options.auto_cast != "none":
         graph_module = auto_cast(graph_module, kind=options.auto_cast, dtype=options.auto_cast_type)
-    cost = estimate(graph_module, target.value)
-    level = choose_host_code(options)
-    num_calls = sum(node.op == "call_function" for node in graph_module.graph.nodes)
-    make = functools.partial(_host_code, level=level.value, keywords=keywords)
-    compiled = on_device(graph_module, example_inputs, make)
-    done = report.CompiledGraph(
-        frame=frame,
+    checked = cache.CheckedGraph(
+        border=border_of(graph_module, example_inputs),
         kind="backward" if keywords.get("is_backward") else "inference" if keywords.get("is_inference") else "forward",
-        why=why,
-        num_calls=num_calls,
-        host_code=Choice(value=str(level.value), reason=level.reason, rejected=level.rejected),
-        products=products.current(),
+        num_calls=sum(node.op == "call_function" for node in graph_module.graph.nodes),
+        estimate=estimate(graph_module, target),
+    )
+    was_loaded = False
+
+    def make(graph_module: fx.GraphModule, example_inputs: list[Any]) -> HostFunction:
+        nonlocal was_loaded
+        if plan.by_onednn:
+            use_onednn(graph_module)
+        if plan.host_code.value == "aten":
+            return _operator_by_operator(graph_module)
+        compiled, was_loaded = cache.inductor(graph_module, example_inputs, plan=plan, checked=checked, **keywords)
+        return compiled
+
+    compiled = on_device(graph_module, example_inputs, checked.border, make)
+    seconds = time.perf_counter() - start
+    _report(plan, checked, seconds=seconds, loaded_from="Inductor's cache" if was_loaded else None)
+    return compiled
+
+
+def _report(plan: Plan, checked: cache.CheckedGraph, *, seconds: float, loaded_from: str | None) -> None:
+    """Add a graph to the compile report and to the log."""
+    options, host_code, target = plan.options, plan.host_code, plan.target
+    done = report.CompiledGraph(
+        frame=plan.frame,
+        kind=checked.kind,
+        why=plan.why,
+        loaded_from=loaded_from,
+        num_calls=checked.num_calls,
+        host_code=Choice(value=str(host_code.value), reason=host_code.reason, rejected=host_code.rejected),
+        products=plan.products,
         target=Choice(value=target.value.name, reason=target.reason),
         auto_cast="none" if options.auto_cast == "none" else f"{options.auto_cast} to {options.auto_cast_type}",
-        estimate=cost,
-        compile_s=time.perf_counter() - start,
+        estimate=checked.estimate,
+        compile_s=seconds,
     )
     report.add(done)
     logger.info("%s", done)
-    return compiled
 
 
 def choose_host_code(options: CompileOptions) -> Choice[HostLevel]:
@@ -106,26 +129,6 @@ def choose_host_code(options: CompileOptions) -> Choice[HostLevel]:
         missing = Rejected(candidate=wanted, reason="needs g++ or clang++ (apt-get install g++)")
         return Choice(value="aten", reason="no C++ compiler on this machine", rejected=(missing,))
     return Choice(value=wanted, reason=f"optlevel {options.optlevel}: fused kernels by {compiler}")
-
-
-def _host_code(
-    graph_module: fx.GraphModule, example_inputs: list[Any], *, level: HostLevel, keywords: dict[str, Any]
-) -> HostFunction:
-    if products.current().value == "onednn" and torch.backends.mkldnn.enabled:
-        use_onednn(graph_module)
-    if level == "aten":
-        return _operator_by_operator(graph_module)
-    from torch._inductor import config as inductor_config
-    from torch._inductor.compile_fx import compile_fx_inner
-
-    # Loops are compiled for a number of threads, which is not in the key of Inductor's cache unless it is a setting.
-    settings = {
-        "max_autotune": level == "inductor-max",
-        "cpp.threads": torch.get_num_threads(),
-        "cpp.vec_isa_ok": compiler_knows_cpu() or None,
-    }
-    with inductor_config.patch(settings):
-        return compile_fx_inner(graph_module, example_inputs, **keywords)
 
 
 def _operator_by_operator(graph_module: fx.GraphModule) -> HostFunction:

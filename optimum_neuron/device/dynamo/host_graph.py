@@ -1,8 +1,8 @@
 """A graph of device tensors as a graph of host tensors over the same bytes, and back.
 
-Inductor makes host code for CPU tensors only. So devices in the graph become "cpu", inputs are passed as host views of
-device memory, and results come back as device tensors; a result that is a view of an input keeps that input's storage.
-It knows nothing of checks or options.
+Inductor makes host code for CPU tensors only. So devices in the graph become "cpu", and `border.py` passes inputs as
+host views of device memory and returns results as device tensors; a result that is a view of an input keeps that
+input's storage. It knows nothing of checks or options.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map_only
 
-from .. import library
-
-HostFunction = Callable[[list[Any]], Sequence[Any]]
-"""A compiled graph as AOTAutograd calls it: one list of inputs, which the callee empties."""
+from .border import Border, HostFunction, attach
 
 _RANDOM = ("inductor_seed", "inductor_random", "inductor_randint")
 
@@ -68,9 +65,26 @@ def draws_random_numbers(graph_module: fx.GraphModule) -> bool:
     )
 
 
+def border_of(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Border:
+    """Find which inputs and results of a graph of AOTAutograd are device tensors.
+
+    Args:
+        graph_module: the graph, before `move_to_host`.
+        example_inputs: its fake inputs.
+    """
+    returned = next(node for node in graph_module.graph.nodes if node.op == "output").args[0]
+    return Border(
+        inputs=tuple(is_device_tensor(value) for value in example_inputs),
+        results=tuple(isinstance(node, fx.Node) and is_device_tensor(node.meta.get("val")) for node in returned),
+        shared=tuple(_shared_with_results(graph_module, returned)),
+        random=draws_random_numbers(graph_module),
+    )
+
+
 def on_device(
     graph_module: fx.GraphModule,
     example_inputs: Sequence[Any],
+    border: Border,
     make: Callable[[fx.GraphModule, list[Any]], HostFunction],
 ) -> HostFunction:
     """Have `make` compile the host's form of a graph, and return a function of device tensors.
@@ -78,18 +92,11 @@ def on_device(
     Args:
         graph_module: a graph of AOTAutograd; it is changed in place.
         example_inputs: its fake inputs.
+        border: what `border_of` found in the graph.
         make: compiles a host graph for fake host inputs.
     """
-    returned = next(node for node in graph_module.graph.nodes if node.op == "output").args[0]
-    results = [is_device_tensor(node.meta.get("val")) if isinstance(node, fx.Node) else False for node in returned]
-    inputs = [is_device_tensor(value) for value in example_inputs]
-    random = draws_random_numbers(graph_module)
-    shared = _shared_with_results(graph_module, returned)
     move_to_host(graph_module)
-    compiled = make(graph_module, [to_host(value) for value in example_inputs])
-    if not any(inputs) and not any(results):
-        return compiled
-    return _boxed(_DeviceFunction(compiled, inputs, results, shared, random))
+    return attach(make(graph_module, [to_host(value) for value in example_inputs]), border)
 
 
 def _shared_with_results(graph_module: fx.GraphModule, returned: Sequence[Any]) -> list[bool]:
@@ -101,55 +108,3 @@ def _shared_with_results(graph_module: fx.GraphModule, returned: Sequence[Any]) 
 
     results = {storage(node) for node in returned} - {None}
     return [storage(node) in results for node in graph_module.graph.find_nodes(op="placeholder")]
-
-
-class _DeviceFunction:
-    """Passes device tensors to host code and brings results back.
-
-    Host code frees an input when it has read it last, so nothing here may hold one for longer: what a forward saved for
-    its backward would stay until the end. Only inputs that results may share bytes with are kept.
-    """
-
-    def __init__(
-        self, compiled: HostFunction, inputs: list[bool], results: list[bool], shared: list[bool], random: bool
-    ) -> None:
-        self._compiled, self._inputs, self._results, self._random = compiled, inputs, results, random
-        self._shared = shared
-
-    def __call__(self, arguments: list[Any]) -> list[Any]:
-        ops = torch.ops.neuron_sim
-        given = [value for value, ours in zip(arguments, self._inputs, strict=True) if ours]
-        index = given[0].device.index if given else torch.neuron.current_device()
-        hosted = ops.alias_cpu_list(given)
-        hosted.reverse()
-        host = [hosted.pop() if ours else value for value, ours in zip(arguments, self._inputs, strict=True)]
-        given = [value for value, shared in zip(arguments, self._shared, strict=True) if shared]
-        arguments.clear()
-        set_for_device = library.load().neuron_set_for_device
-        before = set_for_device(1)
-        try:
-            results = list(self._with_generator(host, index) if self._random else self._compiled(host))
-        finally:
-            set_for_device(before)
-        places = [i for i, ours in enumerate(self._results) if ours and isinstance(results[i], torch.Tensor)]
-        for place, tensor in zip(
-            places, ops.alias_neuron_list([results[i] for i in places], given, index), strict=True
-        ):
-            results[place] = tensor
-        return results
-
-    def _with_generator(self, host: list[Any], index: int) -> Sequence[Any]:
-        """Host code draws from the CPU's default generator: lend it the core's, and put its own state back."""
-        default = torch.default_generator
-        state = default.get_state()
-        default.set_state(torch.ops.neuron_sim.engine(index).get_state())
-        try:
-            return self._compiled(host)
-        finally:
-            default.set_state(state)
-
-
-def _boxed(function: Any) -> HostFunction:
-    """Mark a function as one that takes a single list and may empty it (AOTAutograd's calling convention)."""
-    function._boxed_call = True
-    return function

@@ -28,6 +28,8 @@ class CompiledGraph:
     """"inference", "forward" or "backward"."""
     why: str
     """Why it was compiled."""
+    loaded_from: str | None
+    """"AOTAutograd's cache" or "Inductor's cache" if a graph of the same key was compiled before, else None."""
     num_calls: int
     """Operators in it."""
     host_code: Choice[str]
@@ -41,17 +43,18 @@ class CompiledGraph:
     estimate: Estimate
     """Simulated."""
     compile_s: float
-    """Host time to compile it."""
+    """Host time to compile or load it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         plain = {name: getattr(self, name).to_dict() for name in ("host_code", "products", "target")}
-        fields = ("frame", "kind", "why", "num_calls", "auto_cast", "compile_s")
+        fields = ("frame", "kind", "why", "loaded_from", "num_calls", "auto_cast", "compile_s")
         return {name: getattr(self, name) for name in fields} | plain | {"estimate": self.estimate.to_dict()}
 
     def __str__(self) -> str:
         times = f"{self.compile_s:>9.2f} {self.estimate.least_us:>12.3g}"
-        return f"{self.frame:<6} {self.kind:<10} {self.num_calls:>5} {times}  {self.host_code.value:<13} {self.why}"
+        why = f"{self.why}; from {self.loaded_from}" if self.loaded_from else self.why
+        return f"{self.frame:<6} {self.kind:<10} {self.num_calls:>5} {times}  {self.host_code.value:<13} {why}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

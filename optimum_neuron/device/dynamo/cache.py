@@ -1,0 +1,151 @@
+"""torch's compile caches for the backend "neuron": the keys, and what to do with a graph that was loaded.
+
+torch has two caches on disk. AOTAutograd's cache maps Dynamo's graph to a forward and a backward graph; Inductor's FX
+graph cache maps each of these to host code. Both keys contain `torch.compiler.config.cache_key_tag`. `key_tag` sets it
+to everything that decides what this backend generates, so a changed option, target, or version of this package compiles
+again, and the backend "inductor" never shares an entry with this one.
+
+Each compiled graph is stored with a `CheckedGraph`: its border to the device and what the compile report says about it.
+`LoadedGraphs` reads it from a graph that came out of AOTAutograd's cache.
+
+    loaded = LoadedGraphs()
+    with caches(plan, loaded):
+        function = compile_fx(graph_module, example_inputs, inner_compile=...)
+    loaded.graphs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._inductor.cudagraph_utils import CUDAGraphPolicy
+
+from .border import Border, HostFunction, attach
+from .estimate import Estimate
+from .plan import Plan
+
+KEYWORD = "neuron_graph"
+"""Keyword of `compile_fx_inner` that carries the `CheckedGraph`: Inductor hashes its keywords and stores them."""
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+_GENERATORS = ("compiler", "core.py", "device", "hardware", "simulator/work")
+"""Code that checks, rewrites, estimates, or lowers a graph."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckedGraph:
+    """What is known of a graph besides its host code. It is stored in torch's caches, so it is plain data."""
+
+    border: Border
+    """Which inputs and results are device tensors."""
+    kind: str
+    """"inference", "forward", or "backward"."""
+    num_calls: int
+    """Number of operators."""
+    estimate: Estimate
+    """Simulated cost."""
+
+
+class LoadedGraphs(CUDAGraphPolicy):
+    """Collects graphs that AOTAutograd's cache loads, and puts the border in front of their host code.
+
+    AOTAutograd's cache returns Inductor's results without calling the backend. A policy for CUDA graphs is torch's only
+    hook that wraps such a result; there are no CUDA graphs on the CPU.
+    """
+
+    def __init__(self) -> None:
+        self.graphs: list[tuple[CheckedGraph, float]] = []
+        """Loaded graphs, each with the seconds that loading it took."""
+        self._last = time.perf_counter()
+
+    def wrap_output(self, output_code: Any) -> Any:
+        """Return host code with its border; called by torch for each graph that it loads."""
+        checked = getattr(output_code, "fx_kwargs", {}).get(KEYWORD)
+        if not isinstance(checked, CheckedGraph):
+            return output_code
+        now = time.perf_counter()
+        self.graphs.append((checked, now - self._last))
+        self._last = now
+        return attach(output_code, checked.border)
+
+
+@contextlib.contextmanager
+def caches(plan: Plan, loaded: LoadedGraphs) -> Iterator[None]:
+    """Let AOTAutograd look up and store the graphs of a frame under the key of `plan`.
+
+    Graphs that run operator by operator have no host code to store, so AOTAutograd's cache is off for them.
+
+    Args:
+        plan: how the frame is compiled.
+        loaded: collects the graphs that come from the cache.
+    """
+    from torch._functorch import config as functorch_config
+    from torch._functorch._aot_autograd.autograd_cache import should_bundle_autograd_cache
+    from torch._inductor import config as inductor_config
+
+    is_enabled = (
+        functorch_config.enable_autograd_cache and plan.host_code.value != "aten" and not should_bundle_autograd_cache()
+    )
+    with (
+        functorch_config.patch(enable_autograd_cache=is_enabled),
+        # Inductor picks vector extensions when it loads code too: without its setting it compiles probes for each.
+        inductor_config.patch({**plan.inductor_settings(), "cudagraph_policy": loaded}),
+        key_tag(plan),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def key_tag(plan: Plan) -> Iterator[None]:
+    """Put the options of `plan` and the hash of the generating code into the keys of torch's caches."""
+    parts = (torch.compiler.config.cache_key_tag, "neuron", generator_hash(), plan.key)
+    with torch.compiler.config.patch(cache_key_tag="|".join(parts)):
+        yield
+
+
+def inductor(
+    graph_module: torch.fx.GraphModule, example_inputs: list[Any], *, plan: Plan, checked: CheckedGraph, **keywords: Any
+) -> tuple[HostFunction, bool]:
+    """Compile a host graph with Inductor, or load it from the FX graph cache.
+
+    Returns:
+        The host code, without its border, and whether it was loaded.
+    """
+    from torch._dynamo.utils import counters
+    from torch._inductor import config as inductor_config
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    before = counters["inductor"]["fxgraph_cache_hit"]
+    with inductor_config.patch({**plan.inductor_settings(), "cudagraph_policy": None}), key_tag(plan):
+        compiled = compile_fx_inner(graph_module, example_inputs, **keywords, **{KEYWORD: checked})
+    return compiled, counters["inductor"]["fxgraph_cache_hit"] > before
+
+
+@functools.cache
+def generator_hash() -> str:
+    """Hash of the installed code that decides what is generated."""
+    return hash_of_sources(_PACKAGE, _GENERATORS)
+
+
+def hash_of_sources(root: Path, names: Iterable[str]) -> str:
+    """Hash the Python files below a folder, with their paths.
+
+    Args:
+        root: the folder.
+        names: files and folders in it.
+    """
+    digest = hashlib.sha256()
+    for name in names:
+        found = root / name
+        for path in sorted(found.rglob("*.py")) if found.is_dir() else [found]:
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:32]

@@ -1,0 +1,85 @@
+"""All decisions for one captured frame, made once: its forward and its backward are compiled in the same way.
+
+The backward is compiled later and in another thread, where the number of threads or the library for float32 may have
+changed. This module knows nothing of graphs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import torch
+
+from ...compiler.lower.choose import HostLevel, compiler_knows_cpu
+from ...core import Choice
+from ...hardware import Target
+from .. import products
+from .options import CompileOptions
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How the graphs of one captured frame are compiled."""
+
+    options: CompileOptions
+    """Options of `torch.compile`."""
+    target: Choice[Target]
+    """What graphs are checked and estimated for."""
+    host_code: Choice[HostLevel]
+    """How graphs run on the host."""
+    products: Choice[products.Library]
+    """Library that multiplies float32 matrices on the host."""
+    has_onednn: bool
+    """Whether oneDNN is switched on in torch."""
+    num_threads: int
+    """Threads that loops are compiled for."""
+    knows_cpu: bool
+    """Whether the C++ compiler supports the vector extensions of this CPU."""
+    frame: str
+    """Torch's number of the frame and of its compile, such as "0/1"."""
+    why: str
+    """Why it is compiled."""
+
+    @classmethod
+    def make(cls, options: CompileOptions, host_code: Choice[HostLevel], *, frame: str, why: str) -> Plan:
+        """Resolve what the options leave open, for this process as it is now."""
+        return cls(
+            options=options,
+            target=options.resolve(),
+            host_code=host_code,
+            products=products.current(),
+            has_onednn=torch.backends.mkldnn.enabled,
+            num_threads=torch.get_num_threads(),
+            knows_cpu=host_code.value != "aten" and compiler_knows_cpu(),
+            frame=frame,
+            why=why,
+        )
+
+    @property
+    def by_onednn(self) -> bool:
+        """Whether float32 matrices are multiplied by oneDNN."""
+        return self.products.value == "onednn" and self.has_onednn
+
+    @property
+    def key(self) -> str:
+        """Everything here that can change a graph, its checks, or its host code, as text."""
+        options = dataclasses.asdict(self.options) | {
+            "target": self.target.value.name,
+            "allow_host_ops": sorted(self.options.allow_host_ops),
+        }
+        fields = ("num_threads", "knows_cpu", "by_onednn")
+        settings = {"host_code": self.host_code.value} | {name: getattr(self, name) for name in fields}
+        return json.dumps(options | settings, sort_keys=True)
+
+    def inductor_settings(self) -> dict[str, Any]:
+        """Settings of Inductor for host code.
+
+        Loops are compiled for a number of threads, which is in the key of Inductor's cache only if it is a setting.
+        """
+        return {
+            "max_autotune": self.host_code.value == "inductor-max",
+            "cpp.threads": self.num_threads,
+            "cpp.vec_isa_ok": self.knows_cpu or None,
+        }

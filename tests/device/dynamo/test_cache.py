@@ -1,0 +1,153 @@
+"""A warm start: what torch's caches load, that results are the same, and what the compile report says."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from optimum_neuron.compiler.lower.choose import probe_compiler
+from tests.device.dynamo.warm import AOTAUTOGRAD, INDUCTOR, compiled, loaded_from, lookups, restart, scaled
+
+pytestmark = [
+    pytest.mark.skipif(probe_compiler() is None, reason="caches store compiled code, which needs a compiler"),
+    pytest.mark.usefixtures("empty_cache"),
+]
+
+PROGRAM = """
+import json, torch
+from torch._dynamo.utils import counters
+torch.manual_seed(0)
+host = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 2))
+x = torch.linspace(-1, 1, 32).view(4, 8)
+def losses(model, run, x):
+    optimizer, found = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for _ in range(3):
+        loss = run(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    return found
+import copy
+ours = copy.deepcopy(host).to("neuron")
+found = losses(ours, torch.compile(ours, backend="neuron"), x.to("neuron"))
+counts = {key: dict(counters[key]) for key in ("aot_autograd", "inductor")}
+report = torch.neuron.compile_report().to_dict()
+print(json.dumps([found, losses(host, host, x), counts, report["graphs"]]))
+"""
+
+
+def test_a_second_process_neither_traces_nor_compiles(python, empty_cache):
+    runs = []
+    for _ in range(2):
+        done = python(PROGRAM, TORCHINDUCTOR_CACHE_DIR=str(empty_cache))
+        assert done.returncode == 0, done.stderr
+        runs.append(json.loads(done.stdout))
+    (first, wanted, cold, cold_graphs), (second, _, warm, warm_graphs) = runs
+    assert first == second and first == pytest.approx(wanted, abs=1e-6)
+    assert cold["aot_autograd"]["autograd_cache_miss"] == 1 and cold["aot_autograd"]["autograd_cache_saved"] == 1
+    assert warm["aot_autograd"]["autograd_cache_hit"] == 1 and "autograd_cache_miss" not in warm["aot_autograd"]
+    assert "fxgraph_cache_miss" not in warm["inductor"]
+    assert {graph.pop("loaded_from") for graph in cold_graphs} == {None}
+    assert {graph.pop("loaded_from") for graph in warm_graphs} == {AOTAUTOGRAD}
+    assert [graph.pop("compile_s") >= 0 for graph in cold_graphs + warm_graphs] == [True] * 4
+    assert cold_graphs == warm_graphs, "a loaded graph is reported as it was when it was compiled"
+
+
+def test_views_and_changed_inputs_keep_their_storage():
+    def change(x):
+        x.add_(1)
+        return x.view(-1)[1:], x.t(), x * 2
+
+    for origin in (None, AOTAUTOGRAD):
+        restart()
+        x = torch.zeros(2, 3, device="neuron")
+        tail, turned, double = compiled(change)(x)
+        tail.add_(1)
+        assert x.sum().item() == 11 and turned.sum().item() == 11 and double.sum().item() == 12
+        assert turned.untyped_storage()._cdata == x.untyped_storage()._cdata and double.device == x.device
+        assert loaded_from() == [origin]
+
+
+def test_random_numbers_come_from_the_core():
+    x, before, found = torch.ones(64, device="neuron"), torch.get_rng_state(), []
+    for origin in (None, AOTAUTOGRAD):
+        restart()
+        dropped = compiled(lambda x: F.dropout(x, 0.5) * 2)
+        torch.neuron.manual_seed(0)
+        found += [dropped(x), dropped(x)]
+        assert loaded_from() == [origin]
+    assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3]) and not torch.equal(found[0], found[1])
+    assert torch.equal(torch.get_rng_state(), before), "the host's generator is left alone"
+
+
+def test_saved_activations_are_freed_while_the_backward_runs():
+    """The peak of a step is that of a process that compiled it."""
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(4))).to("neuron")
+    peaks = []
+    for origin in (None, AOTAUTOGRAD):
+        restart()
+        run, x = compiled(model), torch.ones(512, 256, device="neuron")
+        run(x).sum().backward()
+        torch.neuron.reset_peak_memory_stats()
+        run(x).sum().backward()
+        peaks.append(torch.neuron.max_memory_allocated())
+        assert loaded_from() == [origin] * 2
+    assert peaks[0] == peaks[1]
+
+
+def test_a_new_size_compiles_again_and_both_are_loaded():
+    for origin in (None, AOTAUTOGRAD):
+        restart()
+        run = compiled(scaled)
+        for size in (8, 12):
+            x = torch.randn(size, size)
+            torch.testing.assert_close(run(x.to("neuron")).cpu(), scaled(x), atol=1e-5, rtol=1e-5)
+        assert loaded_from() == [origin] * 2
+        assert "x was float32[8, 8], is float32[12, 12]" in str(torch.neuron.compile_report())
+
+
+def test_host_code_that_was_removed_is_compiled_again(empty_cache):
+    model, x = nn.Linear(8, 8).to("neuron"), torch.ones(2, 8, device="neuron")
+    compiled(model)(x).sum().backward()
+    shutil.rmtree(empty_cache / "fxgraph")
+    restart()
+    compiled(model)(x).sum().backward()
+    assert lookups() == {"miss": 1} and loaded_from() == [None, None]
+    shutil.rmtree(empty_cache / "aotautograd")
+    restart()
+    compiled(model)(x).sum().backward()
+    assert lookups() == {"miss": 1} and loaded_from() == [INDUCTOR, INDUCTOR]
+    assert "first call; from Inductor's cache" in str(torch.neuron.compile_report())
+
+
+def test_operators_one_by_one_are_not_looked_up():
+    for _ in range(2):
+        restart()
+        compiled(scaled, optlevel="1")(torch.eye(4, device="neuron"))
+        assert lookups() == {} and loaded_from() == [None]
+
+
+def test_a_backward_is_compiled_for_the_threads_of_its_forward():
+    host = nn.Linear(64, 64)
+    model, threads = copy.deepcopy(host).to("neuron"), torch.get_num_threads()
+    x = torch.ones(2, 64)
+    loss = compiled(model)(x.to("neuron")).sin().sum()
+    torch.set_num_threads(threads + 1)
+    try:
+        loss.backward()
+    finally:
+        torch.set_num_threads(threads)
+    gradient = model.weight.grad.cpu()
+    model.weight.grad = None
+    restart()
+    compiled(model)(x.to("neuron")).sin().sum().backward()
+    assert lookups() == {"hit": 1} and torch.equal(model.weight.grad.cpu(), gradient)
+    host(x).sin().sum().backward()
+    torch.testing.assert_close(gradient, host.weight.grad, atol=1e-5, rtol=1e-5)
