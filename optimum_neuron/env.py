@@ -10,6 +10,7 @@ that cannot be used raises `ConfigError` instead of being ignored.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,6 +63,15 @@ def home(environ: Mapping[str, str] = os.environ) -> Path:
     """Root folder of this package's caches."""
     default = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "optimum_neuron"
     return Path(environ.get("OPTIMUM_NEURON_HOME") or default)
+
+
+def make_home(environ: Mapping[str, str] = os.environ) -> None:
+    """Make the root folder, so that no other user may write it; host code is not loaded from one that others may write.
+
+    Whoever writes below it calls this first. Where it cannot be made, what is written next says so.
+    """
+    with contextlib.suppress(OSError):
+        home(environ).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def compile_cache_url(environ: Mapping[str, str] = os.environ) -> str:

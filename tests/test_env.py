@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -107,3 +109,14 @@ def test_nothing_else_in_the_package_reads_the_environment():
             if reads and path.name != "env.py" or named(node, "getenv"):
                 found.append(f"{path.relative_to(root)}:{node.lineno}")
     assert found == []
+
+
+def test_the_home_is_private_under_any_umask(tmp_path):
+    before = os.umask(0o002)
+    try:
+        env.make_home({"OPTIMUM_NEURON_HOME": str(tmp_path / "home")})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
+    (tmp_path / "file").write_text("")
+    env.make_home({"OPTIMUM_NEURON_HOME": str(tmp_path / "file" / "home")})  # what is written there says why not

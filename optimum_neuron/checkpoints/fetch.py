@@ -147,6 +147,7 @@ def _make_once(entry: Entry, folder: Path, *, progress: bool) -> None:
     """Make the folder, unless another process has made it while this one waited for the lock."""
     from filelock import FileLock
 
+    env.make_home()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(f".{folder.name}.lock")):
         damaged = damaged_files(folder, hash_weights=False)

@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import env
 from ..compiler.atomic import write_bytes
 from ..errors import ConfigError, CoreBusyError, refusal
 
@@ -46,6 +47,7 @@ def exclusive(folder: Path) -> Iterator[None]:
         CoreBusyError: another process has not finished for half a minute.
     """
     try:
+        env.make_home()
         folder.mkdir(parents=True, exist_ok=True)
         with _opened(folder / "claims.lock") as descriptor:
             deadline = time.monotonic() + _PATIENCE_S

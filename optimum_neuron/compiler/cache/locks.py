@@ -20,6 +20,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ... import env
 from ...errors import CacheError, refusal
 from ..atomic import disk_full, is_disk_full, sync_folder
 from .storage import LOCKS_FOLDER
@@ -65,6 +66,7 @@ def claim(root: Path, name: str, *, timeout_s: float | None = None) -> Iterator[
     with contextlib.ExitStack() as stack:
         try:
             lock = FileLock(_lock_path(root, name))
+            env.make_home()
             _lock_path(root, name).parent.mkdir(parents=True, exist_ok=True)
             waited = _acquire(lock, folder, name, timeout_s)
             stack.callback(lock.release)

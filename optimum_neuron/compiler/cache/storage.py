@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ... import env
 from ...errors import CacheError, refusal
 from ..atomic import write_bytes
 
@@ -102,6 +103,7 @@ class LocalStorage:
     def write(self, path: str, data: bytes) -> None:
         target = self.root / path
         with self._told(path):
+            env.make_home()
             target.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(target, data, error=CacheError)
 
