@@ -18,7 +18,7 @@ def follow(compiling: Compiling, title: str) -> None:
 
     form = "{desc}: {n}/{total} blocks, {elapsed}"
     with tqdm(total=len(compiling.jobs), desc=title, disable=env.progress_disabled(), bar_format=form) as bar:
-        while not compiling.wait(0.2):
+        while not compiling.wait(0.5):
             bar.n = compiling.num_done
             bar.refresh()
         bar.n = compiling.num_done
