@@ -12,7 +12,19 @@ from optimum_neuron.compiler.lower.choose import probe_compiler, probe_cpu
 from . import contenders
 from .harness import Settings
 
-NAMES = ("agreement", "decode", "prefill", "encoders", "start", "export", "device", "compile", "training", "speech")
+NAMES = (
+    "agreement",
+    "decode",
+    "prefill",
+    "encoders",
+    "start",
+    "first",
+    "export",
+    "device",
+    "compile",
+    "training",
+    "speech",
+)
 
 LONG_NAMES = ("soak",)
 """Benchmarks that run only where they are named."""

@@ -26,7 +26,12 @@ def ours(model: str, sequence_length: int, dtype: str = "bfloat16", optlevel: st
     from optimum_neuron import NeuronModelForCausalLM
 
     return NeuronModelForCausalLM.from_pretrained(
-        folder(model), export=True, sequence_length=sequence_length, torch_dtype=dtype, optlevel=optlevel
+        folder(model),
+        export=True,
+        sequence_length=sequence_length,
+        torch_dtype=dtype,
+        optlevel=optlevel,
+        wait_for_host_code=True,
     )
 
 

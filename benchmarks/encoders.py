@@ -83,9 +83,11 @@ def _engines(model: str, batch: int) -> dict[str, Callable[[], Any]]:
 
     original, inputs = _original(model), _inputs(model, batch)
     if model == "MiniLM":
-        ours = NeuronModelForFeatureExtraction.from_model(original, batch_size=batch, sequence_length=SEQUENCE_LENGTH)
+        ours = NeuronModelForFeatureExtraction.from_model(
+            original, batch_size=batch, sequence_length=SEQUENCE_LENGTH, wait_for_host_code=True
+        )
     else:
-        ours = NeuronModelForImageClassification.from_model(original, batch_size=batch)
+        ours = NeuronModelForImageClassification.from_model(original, batch_size=batch, wait_for_host_code=True)
     torch._dynamo.reset()
     compiled = torch.compile(original)
 

@@ -114,7 +114,7 @@ def _model(settings: Settings, work: Path) -> tuple[Any, int]:
         from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny
 
         folder = save_tiny(work / "tiny", "llama", vocab_size=NUM_BYTE_TOKENS)
-        options = SHAPES | {"batch_size": 1, "optlevel": settings.optlevel}
+        options = SHAPES | {"batch_size": 1, "optlevel": settings.optlevel, "wait_for_host_code": True}
         return NeuronModelForCausalLM.from_pretrained(folder, export=True, **options), NUM_BYTE_TOKENS
     model = contenders.ours(settings.model, settings.sequence_length, optlevel=settings.optlevel)
     return model, model.config.vocab_size
@@ -162,10 +162,11 @@ def _pipeline(model: Any, tokenizer: Path, num_calls: int, after: After) -> None
 def _traced(settings: Settings, num_calls: int, after: After) -> None:
     import torch
 
-    from optimum_neuron.tracing import trace
+    from optimum_neuron.tracing import trace, wait_for_host_code
 
     net = torch.nn.Sequential(torch.nn.Linear(256, 64), torch.nn.GELU(), torch.nn.Linear(64, 8)).eval()
     model = trace(net, torch.rand(4, 256), compiler_args=f"-O{settings.optlevel}")
+    wait_for_host_code(model)
     for _ in range(num_calls):
         model(torch.rand(4, 256))
         after()

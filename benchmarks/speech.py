@@ -20,7 +20,9 @@ def run(settings: Settings) -> list[Row]:
     features = _features()
     models: dict[str, Any] = {}
     for short, dtype in DTYPES.items():
-        models[f"ours, {short}"] = NeuronModelForSpeechSeq2Seq.from_pretrained(MODEL, export=True, torch_dtype=dtype)
+        models[f"ours, {short}"] = NeuronModelForSpeechSeq2Seq.from_pretrained(
+            MODEL, export=True, torch_dtype=dtype, wait_for_host_code=True
+        )
         models[f"transformers eager, {short}"] = _original(dtype)
         models[f"transformers torch.compile, {short}"] = _compiled(dtype)
     tokens = {name: model.generate(features.to(model.dtype)).shape[1] for name, model in models.items()}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .contexts import disable_nrt_load, multicore_context, neuron_cores_context
     from .data_parallel import DataParallel
     from .partition import PartitionerConfig
-    from .placement import async_load, lazy_load, set_multicore, set_neuron_cores
+    from .placement import async_load, lazy_load, set_multicore, set_neuron_cores, wait_for_host_code
     from .profiler import profile
     from .tracer import trace
     from .weights import move_trace_to_device, replace_weights
@@ -44,6 +44,7 @@ __all__ = [
     "set_multicore",
     "set_neuron_cores",
     "trace",
+    "wait_for_host_code",
 ]
 
 _MODULES = {
@@ -64,6 +65,7 @@ _MODULES = {
     "set_multicore": "placement",
     "set_neuron_cores": "placement",
     "trace": "tracer",
+    "wait_for_host_code": "placement",
 }
 
 __getattr__ = lazy_names(__name__, _MODULES)

@@ -77,3 +77,28 @@ def async_load(trace: torch.jit.ScriptModule, enable_async_load: bool = True) ->
     """
     for model in neuron_models(trace):
         model.async_load = enable_async_load
+
+
+def wait_for_host_code(trace: torch.jit.ScriptModule, timeout_s: float | None = None) -> bool:
+    """Load a traced model and wait until its blocks that compile in the background are ready.
+
+    Args:
+        trace: the traced model.
+        timeout_s: longest time to wait for each part, in seconds; None waits for the end.
+
+    Returns:
+        Whether they are ready.
+
+    Raises:
+        LoweringError: a block could not be compiled.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.tracing import trace, wait_for_host_code
+
+        model = trace(torch.nn.ReLU(), torch.rand(2), compiler_args="-O1")
+        assert wait_for_host_code(model)
+        ```
+    """
+    return all([session_of(model).wait_for_host_code(timeout_s) for model in neuron_models(trace)])

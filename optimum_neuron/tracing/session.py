@@ -143,6 +143,17 @@ class Session:
         # Python ends daemon threads at exit by force. In C++ code of torch, that calls std::terminate.
         threading.Thread(target=self._try_load, name=f"load {self.name}", daemon=False).start()
 
+    def wait_for_host_code(self, timeout_s: float | None) -> bool:
+        """Load, and wait until compiled blocks are ready; return whether they are.
+
+        Raises:
+            LoweringError: a block could not be compiled.
+        """
+        self.load()
+        assert self._host is not None, "made when it was loaded"
+        code = self._host.wait(timeout_s)
+        return code.compiling is None or code.compiling.ended
+
     def unload(self) -> None:
         """Give cores and memory back; the next call loads again."""
         with self._lock:

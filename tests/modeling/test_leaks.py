@@ -16,7 +16,7 @@ from optimum_neuron import (
     NeuronModelForSequenceClassification,
     NeuronModelForSpeechSeq2Seq,
 )
-from optimum_neuron.tracing import trace
+from optimum_neuron.tracing import trace, wait_for_host_code
 from tests import seq2seq, speech, tiny
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.footprint import footprint
@@ -34,28 +34,30 @@ Calls = dict[str, Callable[[], Any]]
 def decoder(folder: Path, optlevel: str) -> Calls:
     checkpoint = tiny.save_tiny(folder, "llama", num_hidden_layers=2)
     shapes = tiny.SHAPES | {"optlevel": optlevel, "prefill_buckets": (16,), "decode_buckets": (48,)}
-    model = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **shapes)
+    model = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, wait_for_host_code=True, **shapes)
     return _calls(model, {}, _text(tiny.VOCABULARY), max_new_tokens=4)
 
 
 def encoder(folder: Path, optlevel: str) -> Calls:
     checkpoint = save_tiny_encoder(folder, "bert", "text-classification")
     shapes = tiny_shapes("bert", "text-classification") | {"optlevel": optlevel}
-    model = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **shapes)
+    model = NeuronModelForSequenceClassification.from_pretrained(
+        checkpoint, export=True, wait_for_host_code=True, **shapes
+    )
     return {"forward": functools.partial(model, **_text(90))}
 
 
 def t5(folder: Path, optlevel: str) -> Calls:
     checkpoint = seq2seq.save_tiny_seq2seq(folder, "t5")
     shapes = seq2seq.SHAPES | {"optlevel": optlevel, "sequence_length": seq2seq.SOURCE}
-    model = NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, **shapes)
+    model = NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, wait_for_host_code=True, **shapes)
     return _calls(model, _start(0), _text(seq2seq.VOCABULARY), max_new_tokens=4)
 
 
 def whisper(folder: Path, optlevel: str) -> Calls:
     checkpoint = speech.save_tiny_speech(folder, "whisper")
     shapes = speech.SHAPES["whisper"] | {"optlevel": optlevel}
-    model = NeuronModelForSpeechSeq2Seq.from_pretrained(checkpoint, export=True, **shapes)
+    model = NeuronModelForSpeechSeq2Seq.from_pretrained(checkpoint, export=True, wait_for_host_code=True, **shapes)
     known = {"language": "en", "task": "transcribe"}
     return _calls(model, _start(50), speech.sounds("whisper", 2), max_new_tokens=4, **known)
 
@@ -64,6 +66,7 @@ def traced(folder: Path, optlevel: str) -> Calls:
     x = torch.rand(4, INPUT_BYTES // 16)
     net = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 8), torch.nn.GELU(), torch.nn.Linear(8, 8)).eval()
     model = trace(net, x, compiler_args=f"-O{optlevel}")
+    assert wait_for_host_code(model)
     return {"forward": lambda: model(x.clone())}
 
 
