@@ -133,6 +133,17 @@ def test_an_export_compiles_nothing_for_this_machine_unless_asked(checkpoint, tm
     assert model.prepared.host.compiling is None
 
 
+def test_a_failure_in_the_background_is_reported_and_the_model_goes_on(exported, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", str(tmp_path / "none"))  # for the worker; this process has found its compiler before
+    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
+    with pytest.raises(LoweringError) as refused:
+        model.wait_for_host_code(240)
+    assert refused.value.details["failures"] and "operator by operator" in caplog.text
+    assert "could not be compiled" in model.describe()["host_code"]["reason"]
+    assert model(torch.tensor([[5, 6, 7]])).logits.isfinite().all()
+
+
 def test_a_mistyped_option_is_refused(exported):
     with pytest.raises(ConfigError, match="wait_for_host_code"):
         NeuronModelForCausalLM.from_pretrained(exported, wait_for_hostcode=True)

@@ -40,8 +40,11 @@ class Compiling:
         """Jobs whose code is in the store."""
         self.failures: list[str] = []
         """Why jobs failed; final once it has ended."""
+        self.cancelled = False
+        """Whether it ended because this process ends."""
         self.seconds: float | None = None
         """Time from the request to the end."""
+        self._pid = os.getpid()
         self._started = time.perf_counter()
         self._ended = threading.Event()
         self._callbacks: list[Callable[[], None]] = []
@@ -53,8 +56,8 @@ class Compiling:
         return self._ended.is_set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end; return whether it has come."""
-        return self._ended.wait(timeout_s)
+        """Wait for the end; return whether it has come. A forked child learns nothing of it, and does not wait."""
+        return self._ended.wait(timeout_s) if os.getpid() == self._pid else self.ended
 
     def on_end(self, callback: Callable[[], None]) -> None:
         """Have a function called at the end, or now where that has come."""
@@ -64,9 +67,10 @@ class Compiling:
                 return
         callback()
 
-    def end(self, failures: Sequence[str] = ()) -> None:
+    def end(self, failures: Sequence[str] = (), *, cancelled: bool = False) -> None:
         """Call the callbacks and let those go on that wait."""
         self.failures += failures
+        self.cancelled = cancelled
         with self._lock:
             self.seconds = time.perf_counter() - self._started
             callbacks, self._callbacks = self._callbacks, []
@@ -104,7 +108,8 @@ class _Service:
                     break
             compiling = self._waiting.get()
             if compiling is not None:
-                compiling.end(self._compile(compiling))
+                failures = self._compile(compiling)
+                compiling.end(failures, cancelled=self._closed)
         _stop(worker)
 
     def _compile(self, compiling: Compiling) -> list[str]:

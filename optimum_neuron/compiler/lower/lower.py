@@ -11,6 +11,7 @@ operator.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,6 +32,8 @@ from .unit import Job, compile_jobs
 
 Mode = Literal["wait", "background", "stored"]
 """When code that the store lacks is compiled: before anything runs, while operators run one by one, or never."""
+
+logger = logging.getLogger(__name__)
 
 Choices = Mapping[str, Choice[HostLevel]]
 
@@ -163,6 +166,8 @@ def _succeed(
     if not compiling.failures:
         code = _loaded(program, choices, preparations, root)
         plain._successor = dataclasses.replace(code, num_compiled=len(compiling.jobs), compiling=compiling)
+    elif not compiling.cancelled:
+        logger.warning("A model keeps running operator by operator. %s", " ".join(compiling.failures))
 
 
 def missing_jobs(
