@@ -131,7 +131,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "family": prepared.metadata["family"],
         "target": prepared.target.to_dict(),
         "cache": {**prepared.cache.to_dict(), "value": outcome, "reason": why},
-        "host_code": host.to_dict(),
+        "host_code": {"value": host.value, "reason": host.reason},
         "weights": None
         if prepared.tensors is None
         else {"value": prepared.tensors.value.origin, "reason": prepared.tensors.reason},

@@ -29,6 +29,7 @@ SURFACE = {
         "--adapter",
         "--atol",
         "--disable-validation",
+        "--precompile",
         "--disable_neuron_cache",
         "--model",
         "-m",
@@ -42,7 +43,7 @@ SURFACE = {
     "buckets suggest": [*OUTPUT, "--column", "--dataset", "--max", "--multiple_of", "--tokenizer"],
     "check": [*GRAPHS, *OUTPUT, "--allow_host_ops", "--fail-on", "MODEL"],
     "consolidate": [*OUTPUT, "--config", "--output", "CHECKPOINT"],
-    "demo": [*OUTPUT, "--max_new_tokens", "--prompt"],
+    "demo": [*OUTPUT, "--max_new_tokens", "--prompt", "--wait-for-host-code"],
     "doctor": OUTPUT,
     "estimate": [
         *OUTPUT,

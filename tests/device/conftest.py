@@ -25,7 +25,10 @@ def built(environment: None) -> Path:
     library.load()
     folder = Path(os.environ["OPTIMUM_NEURON_HOME"], "device")
     folder.mkdir(parents=True, exist_ok=True)
-    return Path(shutil.copy2(library.place(), folder))
+    shared_object = library.place().with_suffix(".so")
+    for path in (library.place(), shared_object):
+        shutil.copy2(path, folder)
+    return folder / shared_object.name
 
 
 @pytest.fixture(autouse=True)

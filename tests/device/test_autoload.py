@@ -10,6 +10,7 @@ import pytest
 
 from optimum_neuron.device import autoload, build, library
 from optimum_neuron.errors import LoweringError
+from optimum_neuron.shared_objects import make_folder, publish
 
 USE = "import torch; print(torch.ones(2, device='neuron').sum().item())"
 CORES_OF_TORCH = "import torch; x = torch.ones(2, device='neuron:0')"
@@ -21,13 +22,26 @@ def test_a_program_without_an_import_of_ours(python):
 
 
 def test_import_torch_goes_on_whatever_happens(python, tmp_path):
-    broken = tmp_path / "home" / "device"
-    broken.mkdir(parents=True)
-    (broken / library.place().name).write_bytes(b"of another torch")
+    record = tmp_path / "home" / "device" / library.place().name
+    make_folder(record.parent)
+    (tmp_path / "foreign").write_bytes(b"of another torch")
+    publish(tmp_path / "foreign", record.with_suffix(".so"), {record: ""})
     program = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
     done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
     assert done.returncode == 0 and "tensor(2.)" in done.stdout
     assert "False (registering it failed: LoweringError" in done.stdout and "remove it" in done.stdout
+
+
+def test_a_damaged_shared_object_is_built_again_at_the_first_use_and_not_at_the_import(python, built, tmp_path):
+    folder = tmp_path / "device"
+    make_folder(folder)
+    for path in (built, built.with_suffix(".json")):
+        shutil.copy2(path, folder)
+    (folder / built.name).write_bytes(built.read_bytes()[:-100])
+    program = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
+    done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path))
+    assert done.stdout.startswith("tensor(2.) True (the first use builds") and "damaged" in done.stderr
+    assert list(folder.iterdir()) == []
 
 
 def test_switched_off(python):

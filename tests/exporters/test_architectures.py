@@ -115,7 +115,7 @@ def test_llama_through_transformers_own_code_too(tmp_path):
 @pytest.mark.skipif(probe_compiler() is None, reason="-O2 needs a C++ compiler (apt-get install g++)")
 def test_llama_with_ahead_of_time_compiled_layers_o2(tmp_path):
     """The slowest test of this file: Inductor and the C++ compiler make four bodies, half a minute on one core."""
-    pair = export(tmp_path, "llama", optlevel="2", extend_length=1)
+    pair = export(tmp_path, "llama", optlevel="2", extend_length=1, wait_for_host_code=True)
     assert "inductor" in {choice.value for choice in pair.compiled.prepared.host.choices.values()}
     assert pair.compiled.prepared.host.num_compiled == 4
     check_greedy(pair)

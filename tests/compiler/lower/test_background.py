@@ -50,6 +50,7 @@ def test_the_worker_has_a_low_priority_and_ends_when_nothing_is_left(tmp_path, m
         time.sleep(0.01)
     assert os.getpriority(os.PRIO_PROCESS, worker.pid) >= 10
     assert compiling.wait(120)
+    deadline = time.monotonic() + 60
     while worker.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert worker.poll() is not None
