@@ -10,9 +10,11 @@ operator.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -137,7 +139,10 @@ def lower(
         return _loaded(program, choices, preparations, root)
     if mode == "wait":
         on_start(len(jobs))
+        kernel = threading.Thread(target=_build_attention, args=(program, choices), name="attention")
+        kernel.start()
         compile_jobs(jobs, num_compilers=os.cpu_count() or 1, on_done=on_done)
+        kernel.join()
         return dataclasses.replace(_loaded(program, choices, preparations, root), num_compiled=len(jobs))
     plain = HostCode(
         functions={name: aten_function(sub.body) for name, sub in program.subprograms.items()},
@@ -184,10 +189,21 @@ def missing_jobs(
     return jobs
 
 
+def _needs_attention(program: Program, choices: Choices) -> bool:
+    compiled = [program.subprograms[name].body for name, choice in choices.items() if choice.value != "aten"]
+    return any(attention.is_in(body, probe_cpu()) for body in compiled)
+
+
+def _build_attention(program: Program, choices: Choices) -> None:
+    """Build the kernel beside the blocks that call it; loading them reports what fails."""
+    if _needs_attention(program, choices):
+        with contextlib.suppress(LoweringError):
+            attention.library(probe_cpu().isa).ensure_built()
+
+
 def _loaded(program: Program, choices: Choices, preparations: Preparations, root: Path | None) -> HostCode:
     features = probe_cpu()
-    compiled = [program.subprograms[name] for name, choice in choices.items() if choice.value != "aten"]
-    if any(attention.is_in(subprogram.body, features) for subprogram in compiled):
+    if _needs_attention(program, choices):
         attention.load(features.isa)  # their code looks its function up when it is loaded
     functions: dict[str, HostFunction] = {}
     for name, choice in choices.items():
