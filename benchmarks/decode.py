@@ -20,9 +20,9 @@ def run(settings: Settings) -> list[Row]:
     ids = torch.randint(100, 10000, (1, NUM_PROMPT), generator=torch.Generator().manual_seed(0))
     compiled = contenders.ours(settings.model, settings.sequence_length)
     measured: dict[str, Callable[[], float]] = {
-        "ours, bf16": functools.partial(_generate, compiled, ids),
-        "transformers eager, fp32": functools.partial(_generate, contenders.eager(settings.model, "float32"), ids),
-        "transformers eager, bf16": functools.partial(_generate, contenders.eager(settings.model, "bfloat16"), ids),
+        "ours, bf16": functools.partial(tokens_per_s, compiled, ids),
+        "transformers eager, fp32": functools.partial(tokens_per_s, contenders.eager(settings.model, "float32"), ids),
+        "transformers eager, bf16": functools.partial(tokens_per_s, contenders.eager(settings.model, "bfloat16"), ids),
     }
     if contenders.has_llama_cpp():
         engine = contenders.llama_cpp(settings.model, settings.sequence_length)
@@ -39,7 +39,7 @@ def run(settings: Settings) -> list[Row]:
     return rows + _bandwidth(compiled, settings)
 
 
-def _generate(model, ids) -> float:  # type: ignore[no-untyped-def]
+def tokens_per_s(model, ids) -> float:  # type: ignore[no-untyped-def]
     import torch
 
     # No end token: a lower limit on new tokens would add a pass over the logits to every step.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from . import contenders
+from . import contenders, fresh
 from .harness import Row, Settings, in_turn, ratio, rows_of, seconds
 
 LLAMA_70B = {
@@ -25,34 +23,24 @@ LLAMA_70B = {
 def run(settings: Settings) -> list[Row]:
     """Export in a fresh process with fresh caches each time."""
     rounds = max(1, settings.rounds // 3)
+    options = ("-O2", "--sequence_length", str(settings.sequence_length))
     with tempfile.TemporaryDirectory() as work:
         whole = contenders.folder(settings.model)
         short = _shortened(settings.model, 6, Path(work) / "six")
         figures = in_turn(
             {
-                "cold export -O2, 6 layers": lambda: _export(short, settings),
-                "cold export -O2, all layers": lambda: _export(whole, settings),
+                "cold export -O2, 6 layers": lambda: fresh.export_s(short, *options),
+                "cold export -O2, all layers": lambda: fresh.export_s(whole, *options),
             },
             rounds,
         )
-        rows = rows_of(figures, "s", note="fresh process, empty caches, validation included; bar: 35 s")
+        rows = rows_of(figures, "s", note="fresh process, empty caches, validation included")
         six, all_layers = figures.values()
         rows.append(ratio("all layers over 6 layers", all_layers, six))
         config = Path(work) / "70b"
         config.mkdir()
         (config / "config.json").write_text(json.dumps(LLAMA_70B))
         return rows + _without_weights(config)
-
-
-def _export(folder: Path, settings: Settings) -> float:
-    with tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, "-m", "optimum.commands.optimum_cli", "export", "neuron", "-m", str(folder), "-O2"]
-        command += ["--sequence_length", str(settings.sequence_length), "--quiet", str(Path(home) / "out")]
-        variables = {"OPTIMUM_NEURON_HOME": home, "TORCHINDUCTOR_CACHE_DIR": str(Path(home) / "inductor"),
-                     "HF_HUB_DISABLE_PROGRESS_BARS": "1"}  # fmt: skip
-        return seconds(
-            lambda: subprocess.run(command, env={**os.environ, **variables}, check=True, capture_output=True)
-        )
 
 
 def _shortened(model: str, num_layers: int, folder: Path) -> Path:
@@ -75,17 +63,10 @@ def _without_weights(config: Path) -> list[Row]:
         "main_export(sys.argv[1], sys.argv[2], instance_type='trn2', sequence_length=4096)\n"
         "print('peak', open('/proc/self/status').read().split('VmHWM:')[1].split()[0])\n"
     )
-    with tempfile.TemporaryDirectory() as home:
-        variables = {"OPTIMUM_NEURON_HOME": home, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        command = [sys.executable, "-c", program, str(config), str(Path(home) / "out")]
+    with tempfile.TemporaryDirectory() as work:
+        command = [sys.executable, "-c", program, str(config), f"{work}/out"]
         printed: list[str] = []
-        elapsed = seconds(
-            lambda: printed.append(
-                subprocess.run(
-                    command, env={**os.environ, **variables}, check=True, capture_output=True, text=True
-                ).stdout
-            )
-        )
+        elapsed = seconds(lambda: printed.append(fresh.run(command)))
     peak = int(re.findall(r"peak (\d+)", printed[0])[0]) / 1024**2
     return [
         Row(what="Llama 70B configuration to a NEFF, no weights", value=elapsed, unit="s", note="bar: 60 s"),

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from optimum_neuron import env
-
-from . import contenders, decode
-from .harness import Row, Settings, in_turn, ratio, rows_of, seconds
+from . import contenders, decode, fresh
+from .harness import Row, Settings, in_turn, ratio, rows_of
 
 _COMPILE = (
     "import sys, time; from pathlib import Path\n"
@@ -36,15 +32,17 @@ def run(settings: Settings) -> list[Row]:
         (settings.model, 15, "--sequence_length", length),
         ("all-minilm-l6-v2", 8, "--batch_size", "1", "--sequence_length", "128"),
     ):
-        figures = in_turn({f"cold export of {model}": functools.partial(_export, model, options)}, settings.rounds)
+        figures = in_turn(
+            {f"cold export of {model}": functools.partial(fresh.export_s, model, *options)}, settings.rounds
+        )
         rows += rows_of(figures, "s", note=f"whole process, validated; bar: {bar} s")
     with tempfile.TemporaryDirectory() as work:
         exported = Path(work) / "exported"
         contenders.ours(settings.model, settings.sequence_length, optlevel="1").save_pretrained(exported)
-        compiled = [_run([sys.executable, "-c", _COMPILE, str(exported)]).split() for _ in range(settings.rounds)]
+        compiled = [fresh.run([sys.executable, "-c", _COMPILE, str(exported)]).split() for _ in range(settings.rounds)]
     note = f"{compiled[0][1]} blocks, empty store; bar: 8 s"
     rows += rows_of({"cold compile of host code, waited for": [float(time) for time, _ in compiled]}, "s", note=note)
-    demos = [json.loads(_run(_cli("neuron", "demo", "--json"))) for _ in range(settings.rounds)]
+    demos = [json.loads(fresh.run(fresh.cli("neuron", "demo", "--json"))) for _ in range(settings.rounds)]
     for what, key, bar in (
         ("demo: first token after the command", "first_token_after_s", "bar: 15 s"),
         ("demo: full speed after the command", "full_speed_after_s", ""),
@@ -63,28 +61,10 @@ def _decoding(settings: Settings) -> list[Row]:
         "transformers eager, bf16": contenders.eager(settings.model, "bfloat16"),
     }
     rates = in_turn(
-        {name: functools.partial(decode._generate, model, ids) for name, model in models.items()}, settings.rounds
+        {name: functools.partial(decode.tokens_per_s, model, ids) for name, model in models.items()}, settings.rounds
     )
     ours, *eager = rates.values()
     best = [max(pair) for pair in zip(*eager, strict=True)]
     return rows_of(rates, "token/s") + [
         ratio("ours over transformers eager in its better dtype", ours, best, note="bar: 1.0")
     ]
-
-
-def _export(model: str, options: list[str]) -> float:
-    with tempfile.TemporaryDirectory() as out:
-        return seconds(lambda: _run(_cli("export", "neuron", "-m", model, *options, "--quiet", str(Path(out) / "out"))))
-
-
-def _cli(*words: str) -> list[str]:
-    return [sys.executable, "-m", "optimum.commands.optimum_cli", *words]
-
-
-def _run(command: list[str]) -> str:
-    """Run a process whose caches are empty, but for checkpoints; return what it printed."""
-    with tempfile.TemporaryDirectory() as home:
-        (Path(home) / "checkpoints").symlink_to((env.home() / "checkpoints").absolute())
-        variables = {"OPTIMUM_NEURON_HOME": home, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        done = subprocess.run(command, env={**os.environ, **variables}, check=True, stdout=subprocess.PIPE, text=True)
-        return done.stdout

@@ -43,9 +43,6 @@ def run(
         `compile_s`, `load_s`, `validate_s`, `first_token_after_s` and `full_speed_after_s` (since the process began),
         `time_to_first_token_s`, `tokens_per_s_at_first`, `tokens_per_s`, `num_tokens`, `simulated`.
     """
-    from transformers import AutoTokenizer
-
-    from .exporters.progress import follow
     from .modeling import NeuronModelForCausalLM
 
     start = time.perf_counter()
@@ -54,40 +51,55 @@ def run(
     )
     ready_s = time.perf_counter() - start
     story = neuron_model.describe()
-    tokenizer = AutoTokenizer.from_pretrained(neuron_model.source_folder)
+    answer = _ask(neuron_model, prompt, max_new_tokens, on_answer)
+    return {
+        **answer,
+        "model": model,
+        "target": story["target"],
+        "cache": story["cache"],
+        "host_code": neuron_model.describe()["host_code"],
+        "ready_s": round(ready_s, 3),
+        **{f"{name}_s": story["timings_s"][name] for name in ("compile", "load", "validate")},
+        "simulated": True,
+    }
+
+
+def _ask(
+    model: NeuronModelForCausalLM, prompt: str, max_new_tokens: int, on_answer: Callable[[str], None]
+) -> dict[str, Any]:
+    """Ask twice: at once, and with all blocks compiled."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model.source_folder)
     inputs = tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
     before_s = _process_age_s()
-    first, tokens = _generate(neuron_model, inputs, max_new_tokens)
+    first, tokens = _generate(model, inputs, max_new_tokens)
     answer = tokenizer.decode(tokens, skip_special_tokens=True)
     on_answer(answer)
-    host = neuron_model.prepared.host
-    assert host is not None
-    if host.compiling is not None:
-        follow(host.compiling, "Compiling host code in the background")
-        neuron_model.wait_for_host_code()
-    full_speed_s = _process_age_s() if host.compiling is not None else before_s
-    best, _ = _generate(neuron_model, inputs, max_new_tokens)
-    timings = story["timings_s"]
+    full_speed_s = _process_age_s() if _follow_compiling(model) else before_s
+    best, _ = _generate(model, inputs, max_new_tokens)
     return {
         "answer": answer,
-        "model": model,
-        "target": story["target"],
-        "cache": story["cache"],
-        "host_code": host.describe().to_dict(),
-        "ready_s": round(ready_s, 3),
-        "compile_s": timings["compile"],
-        "load_s": timings["load"],
-        "validate_s": timings["validate"],
         "first_token_after_s": round(before_s + first.first_token_s, 2),
         "full_speed_after_s": round(full_speed_s, 2),
         "time_to_first_token_s": round(best.first_token_s, 4),
         "tokens_per_s_at_first": round(first.tokens_per_s, 1),
         "tokens_per_s": round(best.tokens_per_s, 1),
         "num_tokens": len(tokens),
-        "simulated": True,
     }
+
+
+def _follow_compiling(model: NeuronModelForCausalLM) -> bool:
+    """Wait for host code that is compiled in the background; return whether there is any."""
+    from .exporters.progress import follow
+
+    host = model.prepared.host
+    if host is None or host.compiling is None:
+        return False
+    follow(host.compiling, "Compiling host code in the background")
+    return model.wait_for_host_code()
 
 
 def _generate(model: NeuronModelForCausalLM, inputs: Any, max_new_tokens: int) -> tuple[TokenClock, Any]:

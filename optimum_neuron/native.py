@@ -19,7 +19,7 @@ from pathlib import Path
 
 from . import env
 from .errors import LoweringError, refusal
-from .shared_objects import SharedObject, find, make_folder, publish, require_ours
+from .shared_objects import SharedObject, find, make_folder, publish, require_ours, writable
 
 _FLAGS = ("-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 _LAST_LINES = 20
@@ -71,7 +71,7 @@ class NativeLibrary:
     def _built(self, record: Path) -> SharedObject:
         from filelock import FileLock
 
-        compiler = self._compiler()
+        compiler, record = self._compiler(), writable(record)
         try:
             make_folder(record.parent)
             with FileLock(record.with_suffix(".lock")):

@@ -2,9 +2,11 @@
 
 A record, a small JSON file, names a library, its hash, and perhaps a function in it; one library can have several. A
 library whose bytes have another hash is removed with its record and built again. What a process loads runs as its user,
-so files and folders that others own or may write are not loaded from.
+so files and folders that others own or may write are not loaded from. In place of a folder that cannot be written, new
+libraries go to a private one (`private_folder.py`).
 
-    publish(built, folder / "host.so", {folder / "sub_1.json": "sub_1"})
+    record = writable(folder / "sub_1.json")
+    publish(built, record.with_name("host.so"), {record: "sub_1"})
     found = find(folder / "sub_1.json")       # None: absent, or damaged and removed
     require_ours(found.library); ctypes.CDLL(found.library)
 """
@@ -12,6 +14,7 @@ so files and folders that others own or may write are not loaded from.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import logging
@@ -23,6 +26,7 @@ from pathlib import Path
 from . import env
 from .compiler.atomic import replacing, write_bytes
 from .errors import LoweringError
+from .private_folder import can_write, private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +59,7 @@ def publish(built: Path, library: Path, records: Mapping[Path, str]) -> None:
         LoweringError: a file cannot be written.
     """
     data = built.read_bytes()
+    make_folder(library.parent)
     with replacing(library, needed_bytes=len(data), error=LoweringError) as file:
         file.write(data)
         os.fchmod(file.fileno(), 0o700)
@@ -64,8 +69,41 @@ def publish(built: Path, library: Path, records: Mapping[Path, str]) -> None:
         write_bytes(record, json.dumps(fields).encode(), error=LoweringError)
 
 
+def writable(record: Path) -> Path:
+    """Return where a record can be written: in its place, or in a private folder if its own cannot be written.
+
+    Raises:
+        ConfigError: neither can be written.
+    """
+    if can_write(record.parent):
+        return record
+    private = _private(record)
+    _warn(record.parent, private.parent)
+    return private
+
+
+def _private(record: Path) -> Path:
+    return private_folder(record.parent.absolute()) / record.name
+
+
+@functools.cache
+def _warn(folder: Path, private: Path) -> None:
+    logger.warning(
+        "Cannot write %s, so compiled host code is kept in %s. Set OPTIMUM_NEURON_HOME to a folder that you may write.",
+        folder,
+        private,
+    )
+
+
 def find(record: Path) -> SharedObject | None:
     """Return the library that a record names, after comparing its hash; remove both where they are damaged."""
+    found = _find(record)
+    if found is None and not can_write(record.parent):
+        found = _find(_private(record))
+    return found
+
+
+def _find(record: Path) -> SharedObject | None:
     try:
         text = record.read_bytes()
     except (FileNotFoundError, NotADirectoryError):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+import tempfile
 
 import pytest
 
 from optimum_neuron import shared_objects
 from optimum_neuron.errors import LoweringError
-from optimum_neuron.shared_objects import find, make_folder, publish, require_ours
+from optimum_neuron.shared_objects import find, make_folder, publish, require_ours, writable
+from tests.unwritable import forbid_writing
 
 
 @pytest.fixture
@@ -120,3 +122,20 @@ def test_a_system_s_files_may_be_loaded(published, monkeypatch):
     library = find(published[0]).library
     if library.stat().st_uid == 0:
         require_ours(library)
+
+
+def test_in_place_of_a_folder_that_cannot_be_written_there_is_a_private_one(published, tmp_path, monkeypatch, caplog):
+    (tmp_path / "temp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
+    assert writable(published[0]) == published[0]
+    forbid_writing(monkeypatch, tmp_path / "home")
+    shared_objects._warn.cache_clear()
+    new = published[0].with_name("three.json")
+    assert find(new) is None and not caplog.records
+    private = {writable(new) for _ in range(2)}.pop()
+    assert private.is_relative_to(tmp_path / "temp") and private.name == "three.json"
+    assert len(caplog.records) == 1 and str(new.parent) in caplog.text
+    publish(tmp_path / "built.so", private.with_name("other.so"), {private: "three"})
+    assert find(new).library == private.with_name("other.so")
+    require_ours(find(new).library)
+    assert find(published[0]).library.parent == published[0].parent, "what was there before is found there"

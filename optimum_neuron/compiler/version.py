@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 COMPILER_VERSION = "0.1.0"
@@ -13,9 +14,22 @@ COMPILER_VERSION = "0.1.0"
 @functools.cache
 def source_hash() -> str:
     """Hash of the code that makes programs: compiler and models. Requests made by other code are not reused."""
-    root = Path(__file__).resolve().parents[1]
+    return hash_of_sources(Path(__file__).resolve().parents[1], ("compiler", "models", "exporters"))[:16]
+
+
+def hash_of_sources(root: Path, names: Iterable[str], suffixes: tuple[str, ...] = (".py",)) -> str:
+    """Hash source files below a folder, with their paths.
+
+    Args:
+        root: the folder.
+        names: files and folders in it.
+        suffixes: endings of the files that count in folders.
+    """
     digest = hashlib.sha256()
-    for folder in ("compiler", "models", "exporters"):
-        for path in sorted((root / folder).rglob("*.py")):
-            digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+    for name in names:
+        found = root / name
+        paths = sorted(path for path in found.rglob("*") if path.suffix in suffixes) if found.is_dir() else [found]
+        for path in paths:
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()

@@ -6,6 +6,7 @@ once it is there is in `model.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -69,7 +70,6 @@ class NeuronModel(CompiledModel):
         where = {key: value for key, value in options.items() if key in SOURCE_OPTIONS}
         asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
         how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
-        mode: Mode = "wait" if options.get("wait_for_host_code") else "background"
         loading = {key: value for key, value in options.items() if key in cls.load_options}
         finding = {key: value for key, value in where.items() if key != "trust_remote_code"}
         folder = find_folder(model_id, **finding)
@@ -83,7 +83,7 @@ class NeuronModel(CompiledModel):
                 revision=where.get("revision"),
                 config=config,
                 trust_remote_code=trust_remote_code,
-                host_code=mode,
+                host_code=_mode(options),
             )
             cls._check_task(prepared)
             return cls._wrap(prepared)._placed(**loading)
@@ -91,7 +91,9 @@ class NeuronModel(CompiledModel):
         source = ModelSource(
             name=str(model_id), folder=folder, config=config or source.config, revision=where.get("revision")
         )
-        return cls._export(source, asked, trust_remote_code=trust_remote_code, host_code=mode, **how, **loading)
+        return cls._export(
+            source, asked, trust_remote_code=trust_remote_code, host_code=_mode(options), **how, **loading
+        )
 
     @classmethod
     def from_model(cls, module: transformers.PreTrainedModel, **options: Any) -> Self:
@@ -113,9 +115,8 @@ class NeuronModel(CompiledModel):
         check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS, *cls.load_options], what=cls.__name__)
         asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
         how = {key: value for key, value in options.items() if key in (*EXPORT_OPTIONS, *cls.load_options)}
-        mode: Mode = "wait" if options.get("wait_for_host_code") else "background"
         with source_in_memory(module, cls._task(asked) or "auto") as (source, work):
-            model = cls._export(source, asked, trust_remote_code=False, host_code=mode, **how)
+            model = cls._export(source, asked, trust_remote_code=False, host_code=_mode(options), **how)
         model._config_folder = work
         return model
 
@@ -232,3 +233,7 @@ class NeuronModel(CompiledModel):
                 do=f"use {served.model_class}, or export the checkpoint for {cls.task}",
             )
         )
+
+
+def _mode(options: Mapping[str, Any]) -> Mode:
+    return "wait" if options.get("wait_for_host_code") else "background"

@@ -124,8 +124,7 @@ class CompiledModel:
             LoweringError: a block could not be compiled.
         """
         assert self.prepared.host is not None
-        code = self.prepared.host.wait(timeout_s)
-        return code.compiling is None or code.compiling.ended
+        return self.prepared.host.wait(timeout_s)
 
     def describe(self) -> dict[str, Any]:
         """Every automatic choice with its reason, memory, validation and timings, as plain data."""

@@ -108,11 +108,10 @@ class Segment:
         """
         array, own = self._array_type(), self._first_own
         ctypes.memmove(array, self._bound.array, ctypes.sizeof(self._bound.array))
-        held = (state if isinstance(state, State) else State(state)) if self._states else State()
         if self._states:
-            handles = held.handles.array
+            held = state if isinstance(state, State) else State(state)  # its handles are used until the end
             for number, (index, _) in enumerate(self._states, self._first_state):
-                array[number] = handles[index]
+                array[number] = held.handles.array[index]
         for number, handle in enumerate(handles_of([values[slot] for slot in self._entering]), own):
             array[number] = handle
         for slot in self._dropped:

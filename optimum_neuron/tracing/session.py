@@ -151,8 +151,7 @@ class Session:
         """
         self.load()
         assert self._host is not None, "made when it was loaded"
-        code = self._host.wait(timeout_s)
-        return code.compiling is None or code.compiling.ended
+        return self._host.wait(timeout_s)
 
     def unload(self) -> None:
         """Give cores and memory back; the next call loads again."""

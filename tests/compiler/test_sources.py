@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import linecache
 
+import torch
 from torch import nn
 
+from optimum_neuron.compiler.lower.aten import aten_function
 from optimum_neuron.compiler.neff import open_neff
 from optimum_neuron.compiler.package import read_program, write_program
 from optimum_neuron.compiler.sources import num_sources
 from optimum_neuron.hardware import TARGETS
-from tests.programs import compile_module, spec
+from tests.programs import body_of, compile_module, spec
 
 
 def num_lines() -> int:
@@ -34,5 +36,19 @@ def test_programs_that_were_read_and_freed_leave_no_source(tmp_path):
     gc.collect()  # graph modules refer to themselves
     assert num_sources() == before[0] + len(program.subprograms)
     del program, body
+    gc.collect()
+    assert (num_sources(), num_lines()) == before
+
+
+def test_host_functions_that_are_freed_leave_no_source():
+    query = spec(1, 2, 8, 4)
+    attention = body_of(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v), query, query, query)
+    plain = body_of(lambda x: x * 2, spec(2, 4))
+    gc.collect()
+    before = num_sources(), num_lines()
+    functions = [aten_function(body) for body in (attention, plain)]
+    assert num_sources() == before[0] + 1, "a body that needs no other operators runs as it is"
+    assert functions[0]([torch.ones(1, 2, 8, 4)] * 3)[0].eq(1).all()
+    del functions
     gc.collect()
     assert (num_sources(), num_lines()) == before

@@ -5,14 +5,17 @@ Real compiles of a tiny model, some ten seconds.
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 import torch
 
-from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron import NeuronModelForCausalLM, shared_objects
 from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.errors import ConfigError, LoweringError
 from optimum_neuron.exporters import main_export
 from tests.tiny import SHAPES
+from tests.unwritable import forbid_writing
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 OPTIONS = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
@@ -51,6 +54,7 @@ def test_nothing_waits_for_the_compiler_and_the_reason_is_told(first):
     assert "until it is compiled" in story["before"]["reason"] and "blocks are compiled" in story["before"]["reason"]
     after = model.describe()["host_code"]
     assert "inductor" in after["value"] and "compiled in the background in" in after["reason"]
+    assert model.prepared.host.current().wait(0), "there is nothing more to wait for"
 
 
 def test_a_sequence_ends_on_the_code_that_it_began_with(first):
@@ -147,3 +151,20 @@ def test_a_failure_in_the_background_is_reported_and_the_model_goes_on(exported,
 def test_a_mistyped_option_is_refused(exported):
     with pytest.raises(ConfigError, match="wait_for_host_code"):
         NeuronModelForCausalLM.from_pretrained(exported, wait_for_hostcode=True)
+
+
+def test_a_home_that_cannot_be_written_compiles_into_a_private_folder(exported, tmp_path, monkeypatch, caplog):
+    home, temp = tmp_path / "home", tmp_path / "temp"
+    home.mkdir()
+    temp.mkdir()
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(temp))  # for the worker
+    monkeypatch.setattr(tempfile, "tempdir", str(temp))
+    forbid_writing(monkeypatch, home)
+    shared_objects._warn.cache_clear()
+    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
+    assert model.wait_for_host_code(240) and "CompiledFunction" in levels(model.loaded.executor)
+    assert list(temp.rglob("unit-*.so")) and not list(home.rglob("unit-*.so"))
+    assert caplog.text.count("compiled host code is kept in") == 1
+    again = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2", wait_for_host_code=True)
+    assert again.prepared.host.num_compiled == 0

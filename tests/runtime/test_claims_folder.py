@@ -19,6 +19,7 @@ from optimum_neuron.runtime import claims_folder as module
 from optimum_neuron.runtime.claims_folder import claims_folder
 from optimum_neuron.runtime.cores import claim_cores, held_cores
 from optimum_neuron.tools.processes import neuron_processes
+from tests.unwritable import forbid_writing
 from tests.waiting import soon
 
 ROOT = Path(__file__).parents[2]
@@ -38,15 +39,10 @@ def temp(monkeypatch, tmp_path):
 
 @pytest.fixture
 def read_only(monkeypatch, tmp_path):
-    """A home that cannot be written as far as `os.access` knows: root may write everywhere."""
+    """A home that cannot be written."""
     home = tmp_path / "home"
     home.mkdir()
-    real = os.access
-
-    def access(path, mode, **options):
-        return not (mode & os.W_OK and Path(path).is_relative_to(home)) and real(path, mode, **options)
-
-    monkeypatch.setattr(os, "access", access)
+    forbid_writing(monkeypatch, home)
     return {"OPTIMUM_NEURON_HOME": str(home)}
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..sources import forget_source_at_end
+
 if TYPE_CHECKING:
     import torch
     from torch import fx
@@ -36,15 +38,20 @@ def _rewritten(body: fx.GraphModule) -> fx.GraphModule:
     import torch
     from torch import fx
 
-    graph = fx.Graph()
+    graph, is_changed = fx.Graph(), False
     graph.output(graph.graph_copy(body.graph, {}))
     for node in graph.nodes:
         if node.target == torch.ops.aten.scaled_dot_product_attention.default:
-            node.target = attention
-        elif node.target == torch.ops.aten.linear.default and _is_cast_argument(node.args[1]):
-            node.target, node.args = linear_of_cast, (node.args[0], node.args[1].args[0], *node.args[2:])
-    graph.eliminate_dead_code(is_impure_node=_is_impure)
-    return fx.GraphModule(body, graph)
+            node.target, is_changed = attention, True
+        elif node.target == torch.ops.aten.linear.default and _is_cast_argument(cast := node.args[1]):
+            node.target, node.args, is_changed = linear_of_cast, (node.args[0], cast.args[0], *node.args[2:]), True
+            if not cast.users:
+                graph.erase_node(cast)
+    if not is_changed:
+        return body
+    rewritten = fx.GraphModule(body, graph)
+    forget_source_at_end(rewritten)
+    return rewritten
 
 
 def _is_cast_argument(node: fx.Node) -> bool:
@@ -57,12 +64,6 @@ def _is_cast_argument(node: fx.Node) -> bool:
         and node.args[0].op == "placeholder"
         and node.args[0].meta["val"].dim() == 2
     )
-
-
-def _is_impure(node: fx.Node) -> bool:
-    """Whether a node stays though its result is not used: it writes in place, or is no call."""
-    schema = getattr(node.target, "_schema", None)
-    return node.op != "call_function" or schema is None or schema.is_mutable
 
 
 def linear_of_cast(x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:

@@ -86,7 +86,7 @@ class _Service:
     """The thread that feeds the worker, and the worker."""
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Compiling | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Compiling] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._worker: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
@@ -107,9 +107,8 @@ class _Service:
                     worker, self._worker = self._worker, None
                     break
             compiling = self._waiting.get()
-            if compiling is not None:
-                failures = self._compile(compiling)
-                compiling.end(failures, cancelled=self._closed)
+            failures = self._compile(compiling)
+            compiling.end(failures, cancelled=self._closed)
         _stop(worker)
 
     def _compile(self, compiling: Compiling) -> list[str]:

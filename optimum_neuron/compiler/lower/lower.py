@@ -10,17 +10,16 @@ operator.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import os
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
 from ...core import Choice, OptLevel, Rejected
 from ...errors import LoweringError
+from ...shared_objects import writable
 from ..ir import Graph, Program
 from ..serial import body_to_dict
 from . import attention
@@ -65,15 +64,19 @@ class HostCode:
         if self.compiling is not None:
             self.compiling.on_end(lambda: callback(self._successor) if self._successor is not None else None)
 
-    def wait(self, timeout_s: float | None = None) -> HostCode:
-        """Wait for the compiled code and return it, or this after `timeout_s`.
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the compiled code is there; return whether it is, after `timeout_s` at the latest.
 
         Raises:
             LoweringError: it could not be compiled.
         """
-        if self.compiling is not None and self.compiling.wait(timeout_s) and self._successor is None:
+        if self.compiling is None:
+            return True
+        if not self.compiling.wait(timeout_s):
+            return False
+        if self._successor is None:
             raise LoweringError("\n".join(self.compiling.failures), details={"failures": self.compiling.failures})
-        return self.current()
+        return True
 
     def describe(self) -> Choice[str]:
         """Return the levels in use, with the reasons and the progress of what is being compiled."""
@@ -131,26 +134,20 @@ def lower(
     Raises:
         LoweringError: a subprogram could not be compiled, or other users can change its code.
     """
-    choices = choose_levels(program, optlevel=optlevel)
-    compiled = [name for name, choice in choices.items() if choice.value != "aten"]
-    preparations = plan_preparations(program, compiled)
-    jobs = missing_jobs(program, choices, preparations, root)
-    if not jobs:
-        return _loaded(program, choices, preparations, root)
+    code = _Code(program, choose_levels(program, optlevel=optlevel), root)
+    if not code.missing:
+        return code.loaded()
     if mode == "wait":
-        on_start(len(jobs))
-        kernel = threading.Thread(target=_build_attention, args=(program, choices), name="attention")
-        kernel.start()
-        compile_jobs(jobs, num_compilers=os.cpu_count() or 1, on_done=on_done)
-        kernel.join()
-        return dataclasses.replace(_loaded(program, choices, preparations, root), num_compiled=len(jobs))
+        on_start(len(code.missing))
+        compile_jobs(code.jobs(), num_compilers=os.cpu_count() or 1, on_done=on_done)
+        return code.loaded(num_compiled=len(code.missing))
     plain = HostCode(
-        functions={name: aten_function(sub.body) for name, sub in program.subprograms.items()},
-        choices={name: _until_compiled(choice, mode) for name, choice in choices.items()},
+        functions={name: aten_function(subprogram.body) for name, subprogram in program.subprograms.items()},
+        choices={name: _until_compiled(choice, mode) for name, choice in code.choices.items()},
     )
     if mode == "background":
-        plain.compiling = compile_in_background(jobs)
-        plain.compiling.on_end(lambda: _succeed(plain, program, choices, preparations, root))
+        plain.compiling = compile_in_background(code.jobs())
+        plain.compiling.on_end(lambda: _succeed(plain, code))
     return plain
 
 
@@ -163,56 +160,58 @@ def _until_compiled(choice: Choice[HostLevel], mode: Mode) -> Choice[HostLevel]:
     return Choice(value="aten", reason=reason, rejected=(Rejected(candidate=choice.value, reason=choice.reason),))
 
 
-def _succeed(
-    plain: HostCode, program: Program, choices: Choices, preparations: Preparations, root: Path | None
-) -> None:
+def _succeed(plain: HostCode, code: _Code) -> None:
     compiling = plain.compiling
     assert compiling is not None
     if not compiling.failures:
-        code = _loaded(program, choices, preparations, root)
-        plain._successor = dataclasses.replace(code, num_compiled=len(compiling.jobs), compiling=compiling)
+        plain._successor = code.loaded(num_compiled=len(compiling.jobs))
     elif not compiling.cancelled:
         logger.warning("A model keeps running operator by operator. %s", " ".join(compiling.failures))
 
 
-def missing_jobs(
-    program: Program, choices: Choices, preparations: Preparations = NOTHING, root: Path | None = None
-) -> list[Job]:
-    """Return the subprograms that are not in the store."""
-    features, jobs = probe_cpu(), []
-    for name, choice in choices.items():
-        expected = preparations.of_subprogram.get(name, ())
-        record = record_path(name, choice.value, features, root, expected)
-        if choice.value != "aten" and locate(record) is None:
-            body = body_to_dict(program.subprograms[name].body)
-            jobs.append(Job(body=body, level=choice.value, record=record, preparations=expected))
-    return jobs
+class _Code:
+    """Compiled code of a program: some is in the store, the rest becomes jobs."""
 
+    def __init__(self, program: Program, choices: Choices, root: Path | None) -> None:
+        compiled = [name for name, choice in choices.items() if choice.value != "aten"]
+        self.program, self.choices = program, choices
+        self.preparations = plan_preparations(program, compiled)
+        self._expected = {name: self.preparations.of_subprogram.get(name, ()) for name in compiled}
+        self._records = {
+            name: record_path(name, choices[name].value, probe_cpu(), root, expected)
+            for name, expected in self._expected.items()
+        }
+        self._stored = {name: stored for name, record in self._records.items() if (stored := locate(record))}
+        self.missing = [name for name in compiled if name not in self._stored]
+        """Subprograms to compile."""
 
-def _needs_attention(program: Program, choices: Choices) -> bool:
-    compiled = [program.subprograms[name].body for name, choice in choices.items() if choice.value != "aten"]
-    return any(attention.is_in(body, probe_cpu()) for body in compiled)
+    def jobs(self) -> list[Job]:
+        """Return a job for each missing subprogram."""
+        return [
+            Job(
+                body=body_to_dict(self.program.subprograms[name].body),
+                level=self.choices[name].value,
+                record=writable(self._records[name]),
+                preparations=self._expected[name],
+            )
+            for name in self.missing
+        ]
 
-
-def _build_attention(program: Program, choices: Choices) -> None:
-    """Build the kernel beside the blocks that call it; loading them reports what fails."""
-    if _needs_attention(program, choices):
-        with contextlib.suppress(LoweringError):
-            attention.library(probe_cpu().isa).ensure_built()
-
-
-def _loaded(program: Program, choices: Choices, preparations: Preparations, root: Path | None) -> HostCode:
-    features = probe_cpu()
-    if _needs_attention(program, choices):
-        attention.load(features.isa)  # their code looks its function up when it is loaded
-    functions: dict[str, HostFunction] = {}
-    for name, choice in choices.items():
-        subprogram = program.subprograms[name]
-        if choice.value == "aten":
-            functions[name] = aten_function(subprogram.body)
-            continue
-        stored = locate(record_path(name, choice.value, features, root, preparations.of_subprogram.get(name, ())))
-        if stored is None:
-            raise LoweringError(f"Host code of {name} was removed while it was loaded. Load the model again.")
-        functions[name] = load_function(stored, len(subprogram.outputs))
-    return HostCode(functions=functions, choices=choices, preparations=preparations)
+    def loaded(self, num_compiled: int = 0) -> HostCode:
+        """Load the code; all of it is in the store."""
+        features, subprograms = probe_cpu(), self.program.subprograms
+        if any(attention.is_in(subprograms[name].body, features) for name in self._records):
+            attention.load(features.isa)  # their code looks its function up when it is loaded
+        functions: dict[str, HostFunction] = {}
+        for name, subprogram in subprograms.items():
+            record = self._records.get(name)
+            if record is None:
+                functions[name] = aten_function(subprogram.body)
+                continue
+            stored = self._stored.get(name) or locate(record)
+            if stored is None:
+                raise LoweringError(f"Host code of {name} was removed while it was loaded. Load the model again.")
+            functions[name] = load_function(stored, len(subprogram.outputs))
+        return HostCode(
+            functions=functions, choices=self.choices, preparations=self.preparations, num_compiled=num_compiled
+        )

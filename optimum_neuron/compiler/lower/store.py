@@ -9,29 +9,22 @@ time and nothing else.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import json
-import logging
-import shutil
-import tempfile
 from pathlib import Path
 
 from ... import env
-from ...shared_objects import SharedObject, find, make_folder, require_ours
+from ...shared_objects import SharedObject, find, require_ours
+from ..version import hash_of_sources
 from .choose import CpuFeatures, HostLevel
 from .prepare import Preparation
-
-logger = logging.getLogger(__name__)
 
 
 @functools.cache
 def generator_hash() -> str:
     """Return a hash that changes whenever the code that writes host code changes."""
-    folder = Path(__file__).parent
-    paths = sorted(path for suffix in ("*.py", "*.h", "*.cpp") for path in folder.rglob(suffix))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:8]
+    return hash_of_sources(Path(__file__).parent, ["."], suffixes=(".py", ".h", ".cpp"))[:8]
 
 
 def record_path(
@@ -65,37 +58,6 @@ def locate(record: Path) -> SharedObject | None:
         LoweringError: other users could have changed it.
     """
     found = find(record)
-    if found is None and _private:
-        found = find(_private_record(record))
     if found is not None:
         require_ours(found.library)
     return found
-
-
-def writable(record: Path) -> Path:
-    """Return where a record can be written: in the store, or where that is read-only, in a folder of this process."""
-    try:
-        make_folder(record.parent)
-        with tempfile.TemporaryFile(dir=record.parent):
-            return record
-    except OSError as error:
-        if not _private:
-            logger.warning(
-                "Compiled host code is not kept, because %s cannot be written (%s). Set OPTIMUM_NEURON_HOME to a "
-                "folder that you may write.",
-                record.parent,
-                error.strerror,
-            )
-            _private.append(Path(tempfile.mkdtemp(prefix="optimum-neuron-host-")))
-            atexit.register(shutil.rmtree, _private[0], ignore_errors=True)
-        private = _private_record(record)
-        make_folder(private.parent)
-        return private
-
-
-_private: list[Path] = []
-"""A folder that goes with the process, once it is needed."""
-
-
-def _private_record(record: Path) -> Path:
-    return _private[0] / record.parent.name / record.name

@@ -1,7 +1,7 @@
-"""Compile subprograms: their functions are written one after the other, and g++ takes several of them at once.
+"""Compile subprograms: write their C++, several in a file, and run the compiler.
 
 Torch's headers take g++ longer than a function does, so functions share files. Python writes the next functions while
-the compiler works on a file. It runs in this process or in a worker of its own (`background.py`).
+the compiler works on a file. This runs in the user's process or in a worker (`background.py`).
 
     compile_jobs([Job(body=..., level="inductor", record=record_path(...))], num_compilers=2)
 """
@@ -15,16 +15,16 @@ import re
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 from ...errors import LoweringError, NeuronError
 from ...shared_objects import publish
-from .choose import HostLevel
+from . import attention
+from .choose import HostLevel, probe_cpu
 from .prepare import Preparation
-from .store import writable
 
 HEADER = Path(__file__).with_name("host.h")
 
@@ -64,12 +64,12 @@ class Job:
         return cls(body=data["body"], level=data["level"], record=Path(data["record"]), preparations=preparations)
 
 
-Unit = list[tuple[Job, str]]
-"""Jobs of one file, each with its C++."""
+Text = tuple[Job, str]
+"""A job with its C++."""
 
 
 def compile_jobs(jobs: Sequence[Job], *, num_compilers: int, on_done: Callable[[Job], None] = lambda job: None) -> None:
-    """Compile subprograms into the store.
+    """Compile subprograms into the store, and the attention kernel if they call it.
 
     Args:
         jobs: what to compile; the largest are written first.
@@ -79,65 +79,82 @@ def compile_jobs(jobs: Sequence[Job], *, num_compilers: int, on_done: Callable[[
     Raises:
         LoweringError: at least one job failed; all failures are named, and the other jobs are done.
     """
-    from .generate import generate
-
-    waiting = sorted(jobs, key=lambda job: -len(job.body["nodes"]))
     failures: list[str] = []
+    running: dict[Future[object], tuple[str, list[Job]]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="optimum-neuron-") as work,
         ThreadPoolExecutor(num_compilers, thread_name_prefix="host code") as pool,
     ):
-        running: list[tuple[list[Job], Future[None]]] = []
-        unit: Unit = []
-        for index, job in enumerate(waiting):
-            try:
-                unit.append((job, generate(job.body, job.level, job.preparations)))
-            except Exception as error:  # whatever Inductor raises for code that it cannot write
-                failures.append(_failure([job], error))
-            last = index == len(waiting) - 1
-            if unit and (last or _size(unit) + _size([(waiting[index + 1], "")]) > UNIT_NODES):
+        calls_attention = False
+        for number, unit in enumerate(_units(jobs)):
+            texts = _written(unit, failures)
+            if not calls_attention and any(attention.is_called(text) for _, text in texts):
+                calls_attention = True
+                running[pool.submit(attention.library(probe_cpu().isa).ensure_built)] = ("attention", [])
+            if texts:
                 # Here and not in the thread: Inductor's settings are those of the thread that they were made in.
-                built = Path(work, f"unit{index}.so")
+                built = Path(work, f"unit{number}.so")
                 command = compiler_command(built.with_suffix(".cpp"), built)
-                running.append(([job for job, _ in unit], pool.submit(compile_unit, unit, command, built)))
-                unit = []
-            running = _collect(running, failures, on_done, wait=last)
-        _collect(running, failures, on_done, wait=True)
+                done = [job for job, _ in texts]
+                running[pool.submit(compile_unit, texts, command, built)] = (_names(done), done)
+            _report(wait(running, timeout=0).done, running, failures, on_done)
+        while running:
+            _report(wait(running, return_when=FIRST_COMPLETED).done, running, failures, on_done)
     if failures:
         raise LoweringError("\n".join(failures), details={"failures": failures})
 
 
-def _size(unit: Unit) -> int:
-    return sum(len(job.body["nodes"]) for job, _ in unit)
+def _units(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Divide jobs among files, the largest first."""
+    units: list[list[Job]] = []
+    num_nodes = UNIT_NODES
+    for job in sorted(jobs, key=lambda job: -len(job.body["nodes"])):
+        num_nodes += len(job.body["nodes"])
+        if num_nodes > UNIT_NODES:
+            units.append([])
+            num_nodes = len(job.body["nodes"])
+        units[-1].append(job)
+    return units
 
 
-def _collect(
-    running: list[tuple[list[Job], Future[None]]],
+def _written(unit: Sequence[Job], failures: list[str]) -> list[Text]:
+    """Return the C++ of the jobs that have one; the others go to `failures`."""
+    from .generate import generate
+
+    texts = []
+    for job in unit:
+        try:
+            texts.append((job, generate(job.body, job.level, job.preparations)))
+        except Exception as error:  # whatever Inductor raises for code that it cannot write
+            failures.append(_failure(job.name, error))
+    return texts
+
+
+def _report(
+    ended: Iterable[Future[object]],
+    running: dict[Future[object], tuple[str, list[Job]]],
     failures: list[str],
     on_done: Callable[[Job], None],
-    *,
-    wait: bool,
-) -> list[tuple[list[Job], Future[None]]]:
-    """Report what has ended and return the rest."""
-    rest = []
-    for jobs, future in running:
-        if not wait and not future.done():
-            rest.append((jobs, future))
-            continue
+) -> None:
+    """Take what has ended out of `running`, and say so."""
+    for future in ended:
+        names, jobs = running.pop(future)
         error = future.exception()
         if error is None:
             for job in jobs:
                 on_done(job)
         elif isinstance(error, Exception):
-            failures.append(_failure(jobs, error))
+            failures.append(_failure(names, error))
         else:
             raise error
-    return rest
 
 
-def _failure(jobs: Sequence[Job], error: Exception) -> str:
+def _names(jobs: Sequence[Job]) -> str:
+    return ", ".join(job.name for job in jobs)
+
+
+def _failure(names: str, error: Exception) -> str:
     text = str(error).strip() if isinstance(error, NeuronError) else f"{type(error).__name__}: {error}".strip()
-    names = ", ".join(job.name for job in jobs)
     return f"Host code for {names} could not be compiled: {_shortened(text)}. Use -O1, which compiles nothing."
 
 
@@ -146,7 +163,7 @@ def _shortened(text: str, first: int = 150, last: int = 600) -> str:
     return text if len(text) <= first + last else f"{text[:first]} ... {text[-last:]}"
 
 
-def compile_unit(functions: Unit, command: Sequence[str], built: Path) -> None:
+def compile_unit(functions: Sequence[Text], command: Sequence[str], built: Path) -> None:
     """Compile the text of some jobs into one library and publish it.
 
     Args:
@@ -159,7 +176,7 @@ def compile_unit(functions: Unit, command: Sequence[str], built: Path) -> None:
     """
     from .wrapper import FUNCTION_NAME
 
-    records = {writable(job.record): job.name for job, _ in functions}
+    records = {job.record: job.name for job, _ in functions}
     text = "\n".join(
         f"namespace unit_{job.name} {{\n{_INCLUDE.sub('', text).replace(FUNCTION_NAME, job.name)}\n}}"
         for job, text in functions

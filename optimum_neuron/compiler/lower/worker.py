@@ -19,7 +19,6 @@ def main() -> None:
     os.dup2(2, 1)  # whatever torch or the compiler print goes to stderr
     os.nice(int(sys.argv[2]))
     import torch
-    import torch._inductor.compile_fx
 
     from ...errors import LoweringError
     from .store import locate
@@ -31,10 +30,11 @@ def main() -> None:
         print(json.dumps(fields), file=answers, flush=True)
 
     for batch in _batches(sys.stdin):
-        jobs = [Job.from_dict(data) for data in batch]
-        missing = [job for job in jobs if locate(job.record) is None]  # another process may have been faster
-        for job in jobs:
-            if job not in missing:
+        missing = []
+        for job in map(Job.from_dict, batch):
+            if locate(job.record) is None:
+                missing.append(job)
+            else:  # another process was faster
                 say(done=job.name)
         failures: list[str] = []
         try:

@@ -19,15 +19,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch._inductor.cudagraph_utils import CUDAGraphPolicy
 
+from ...compiler.version import hash_of_sources
 from .border import Border, HostFunction, attach
 from .estimate import Estimate
 from .plan import Plan
@@ -132,20 +132,4 @@ def inductor(
 @functools.cache
 def generator_hash() -> str:
     """Hash of the installed code that decides what is generated."""
-    return hash_of_sources(_PACKAGE, _GENERATORS)
-
-
-def hash_of_sources(root: Path, names: Iterable[str]) -> str:
-    """Hash the Python files below a folder, with their paths.
-
-    Args:
-        root: the folder.
-        names: files and folders in it.
-    """
-    digest = hashlib.sha256()
-    for name in names:
-        found = root / name
-        for path in sorted(found.rglob("*.py")) if found.is_dir() else [found]:
-            content = path.read_bytes()
-            digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()[:32]
+    return hash_of_sources(_PACKAGE, _GENERATORS)[:32]

@@ -8,8 +8,7 @@ import torch
 from optimum_neuron import env
 from optimum_neuron.compiler.lower import store
 from optimum_neuron.compiler.lower.choose import CpuFeatures, name_level
-from optimum_neuron.compiler.lower.store import locate, record_path, writable
-from optimum_neuron.shared_objects import publish
+from optimum_neuron.compiler.lower.store import record_path
 
 AVX2 = CpuFeatures(isa="AVX2", has_bf16_dot=False)
 
@@ -77,17 +76,3 @@ def test_the_code_that_writes_host_code_changes_it(tmp_path, monkeypatch):
         assert record_path("sub_0", "inductor", AVX2, tmp_path) != before
     finally:
         store.generator_hash.cache_clear()
-
-
-def test_a_store_that_cannot_be_written_is_replaced_by_a_folder_of_the_process(tmp_path, monkeypatch, caplog):
-    (tmp_path / "store").write_text("a file in the place of the folder")
-    monkeypatch.setattr(store, "_private", [])
-    record = record_path("sub_0", "inductor", AVX2, tmp_path / "store")
-    for _ in range(2):
-        private = writable(record)
-        assert not private.is_relative_to(tmp_path) and private.name == record.name
-    assert len(caplog.records) == 1 and str(record.parent) in caplog.text
-    built = tmp_path / "built.so"
-    built.write_bytes(b"library")
-    publish(built, private.with_name("unit.so"), {private: "sub_0"})
-    assert locate(record).library == private.with_name("unit.so")

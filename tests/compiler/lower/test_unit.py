@@ -7,6 +7,7 @@ import torch
 import torch._inductor.config
 from torch.nn import functional as F
 
+from optimum_neuron.compiler.lower import attention
 from optimum_neuron.compiler.lower.aten import aten_function
 from optimum_neuron.compiler.lower.choose import probe_compiler, probe_cpu
 from optimum_neuron.compiler.lower.library import load_function
@@ -15,6 +16,7 @@ from optimum_neuron.compiler.lower.unit import Job, compile_jobs, compiler_comma
 from optimum_neuron.compiler.passes.autocast import auto_cast
 from optimum_neuron.compiler.serial import body_to_dict
 from optimum_neuron.errors import LoweringError
+from optimum_neuron.shared_objects import find
 from tests.programs import body_of, spec
 
 needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
@@ -162,3 +164,17 @@ def test_code_is_compiled_for_a_named_level_of_cpus():
     march = [word for word in words if word.startswith("-march=")]
     assert march == [f"-march={probe_cpu().march or 'native'}"]
     assert "-g1" not in words and "-ltorch_python" not in words
+
+
+@needs_compiler
+@pytest.mark.skipif(not attention.is_supported(probe_cpu()), reason="no attention kernel for this CPU")
+def test_the_attention_kernel_is_built_with_the_code_that_calls_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+    record, done = attention.library(probe_cpu().isa).record(), []
+    compile_jobs([job_of(views_body(), None, "sub_other")], num_compilers=2)
+    assert not record.exists()
+    shape = spec(1, 2, 8, 16)
+    body = body_of(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), shape, shape, shape)
+    job = job_of(body, None, "sub_attention")
+    compile_jobs([job], num_compilers=2, on_done=done.append)
+    assert find(record) is not None and done == [job] and locate(job.record) is not None

@@ -13,6 +13,7 @@ from optimum_neuron.compiler.lower import onednn
 from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.compiler.passes import autocast
 from optimum_neuron.compiler.rules import judge
+from optimum_neuron.compiler.version import hash_of_sources
 from optimum_neuron.device import products
 from optimum_neuron.device.dynamo import cache
 from tests.device.dynamo.warm import compiled, loaded_from, lookups, restart, scaled
@@ -96,12 +97,12 @@ def test_the_hash_covers_the_code_that_generates(tmp_path):
         path.parent.mkdir()
         path.write_text("x = 1")
     names = ("lower", "device")
-    hashes = [cache.hash_of_sources(tmp_path, names)]
+    hashes = [hash_of_sources(tmp_path, names)]
     (tmp_path / "lower/onednn.py").write_text("x = 2")
-    hashes.append(cache.hash_of_sources(tmp_path, names))
+    hashes.append(hash_of_sources(tmp_path, names))
     (tmp_path / "lower/onednn.py").rename(tmp_path / "lower/other.py")
-    hashes.append(cache.hash_of_sources(tmp_path, names))
-    assert len(set(hashes)) == 3 and hashes[-1] == cache.hash_of_sources(tmp_path, names)
+    hashes.append(hash_of_sources(tmp_path, names))
+    assert len(set(hashes)) == 3 and hashes[-1] == hash_of_sources(tmp_path, names)
 
 
 @pytest.mark.parametrize("backends", [("inductor", "neuron"), ("neuron", "inductor")])

@@ -22,7 +22,7 @@ import torch
 
 from ....native import NativeLibrary
 from ..choose import CpuFeatures, probe_cpu
-from ..handles import Handle, handles_of, tensors_of
+from ..handles import Handle, Handles, tensors_of
 
 MIN_QUERIES = 4
 """From this many queries on it is the faster one: packing keys and values then takes less than it gains."""
@@ -70,6 +70,11 @@ def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
         and node.args[0].meta["val"].shape[-2] >= MIN_QUERIES
         for node in body.graph.nodes
     )
+
+
+def is_called(text: str) -> bool:
+    """Whether C++ calls the kernel; Inductor declares it in every file."""
+    return text.count(_FUNCTION) > text.count(_declaration())
 
 
 def attend(
@@ -135,11 +140,10 @@ def _run(
     scale: float,
 ) -> torch.Tensor:
     _shape(query_BNTH, key_BKSH, value_BKSV, mask, is_causal, scale)
-    handles = handles_of([query_BNTH, key_BKSH, value_BKSV, *([] if mask is None else [mask])])
-    mask_handle = None if mask is None else ctypes.byref(Handle(handles[3]))
+    handles = Handles([query_BNTH, key_BKSH, value_BKSV, *([] if mask is None else [mask])])
+    mask_handle = None if mask is None else ctypes.byref(Handle(handles.array[3]))
     result = Handle()
-    status = load(probe_cpu().isa)(*handles[:3], mask_handle, is_causal, scale, ctypes.byref(result))
-    tensors_of(handles)
+    status = load(probe_cpu().isa)(*handles.array[:3], mask_handle, is_causal, scale, ctypes.byref(result))
     if status:
         raise MemoryError("attention found no memory")
     return tensors_of([result.value])[0]
@@ -171,6 +175,9 @@ def load(isa: str) -> Any:
 
 def inductor_options() -> dict[str, Any]:
     """Options with which Inductor calls the kernel directly; otherwise the call would go through the dispatcher."""
+    return {"aot_inductor.custom_ops_to_c_shims": {ATTENTION: [_declaration()]}}
+
+
+def _declaration() -> str:
     tensors = "AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, AtenTensorHandle* mask"
-    declaration = f"AOTITorchError {_FUNCTION}({tensors}, int32_t is_causal, double scale, AtenTensorHandle* result)"
-    return {"aot_inductor.custom_ops_to_c_shims": {ATTENTION: [declaration]}}
+    return f"AOTITorchError {_FUNCTION}({tensors}, int32_t is_causal, double scale, AtenTensorHandle* result)"
