@@ -1,7 +1,6 @@
 """First training steps of `torch.compile` with warm caches: backend "neuron" against Inductor on the CPU.
 
-Each start is a new process, which is this file. Each contender has a cache folder of its own, filled by the round that
-does not count.
+Each start is a new process that runs this file. Each contender has its own cache folder, which a warm-up round fills.
 """
 
 from __future__ import annotations

@@ -151,48 +151,55 @@ def prepare(
                 trust_remote_code=trust_remote_code,
                 on_done=progress.captured,
             )
-            with open_neff(cached.value) as neff:
-                program, metadata = read_program(neff), dict(neff.metadata)
-        prepared = Prepared(
-            source=source,
-            config=config,
-            target=target,
-            neff=cached.value,
-            cache=cached,
-            program=program,
-            metadata=metadata,
-            need=memory_need(program, lnc=target.value.chip.default_lnc),
-            timings_s=timings,
-            workdir=workdir,
-        )
+            prepared = _compiled(source, config, target, cached)
+        prepared.timings_s, prepared.workdir = timings, workdir
         if not source.has_weights:
             return prepared
         core = claim or PrivateCore(resolve_instance(config.instance_type).value, model=source.name)
         prepared.require_room(core)
         with _timed(timings, "host_code"):
             prepared.host = lower(
-                program,
+                prepared.program,
                 optlevel=config.optlevel,
                 mode=host_code,
                 on_start=progress.start_lowering,
                 on_done=progress.lowered,
             )
         with _timed(timings, "load"):
-            prepared.tensors = open_tensors(
-                source,
-                prepared.weight_sources,
-                task=config.task,
-                family=prepared.family,
-                dtype=config.torch_dtype,
-                trust_remote_code=trust_remote_code,
-            )
-            prepared.weights = bind_weights(program.weights, prepared.weight_sources, prepared.tensors.value)
+            _bind_weights(prepared, trust_remote_code)
             prepared.loaded = prepared.load(claim=core)
         if validate:
             progress.say("validating")
             with _timed(timings, "validate"):
                 prepared.validation = _validate(prepared, atol, trust_remote_code)
     return prepared
+
+
+def _compiled(source: ModelSource, config: Any, target: Choice[Target], neff_path: Choice[Path]) -> Prepared:
+    with open_neff(neff_path.value) as neff:
+        program, metadata = read_program(neff), dict(neff.metadata)
+    return Prepared(
+        source=source,
+        config=config,
+        target=target,
+        neff=neff_path.value,
+        cache=neff_path,
+        program=program,
+        metadata=metadata,
+        need=memory_need(program, lnc=target.value.chip.default_lnc),
+    )
+
+
+def _bind_weights(prepared: Prepared, trust_remote_code: bool) -> None:
+    prepared.tensors = open_tensors(
+        prepared.source,
+        prepared.weight_sources,
+        task=prepared.config.task,
+        family=prepared.family,
+        dtype=prepared.config.torch_dtype,
+        trust_remote_code=trust_remote_code,
+    )
+    prepared.weights = bind_weights(prepared.program.weights, prepared.weight_sources, prepared.tensors.value)
 
 
 def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -> list[OutputError]:

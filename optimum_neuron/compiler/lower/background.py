@@ -1,7 +1,7 @@
-"""Compile host code in the background, so that nothing waits for a C++ compiler.
+"""Compile host code in the background, so that a model answers before the C++ compiler has finished.
 
-One worker process with a low priority serves this process, one program after the other. What it has finished is in the
-store, so ending the process early loses only what is being compiled. It knows nothing of programs or of models.
+One worker process with a low priority compiles one program after the other. Finished code is in the store at once, so a
+process that ends early loses only the file that is being compiled. This module knows nothing of programs or models.
 
     compiling = compile_in_background(jobs)
     compiling.on_end(lambda: ...)      # called in a thread of this module
@@ -28,7 +28,7 @@ from .unit import Job
 logger = logging.getLogger(__name__)
 
 NICENESS = 10
-"""What is added to the niceness of the worker and of its C++ compilers: about a tenth of a busy core is theirs."""
+"""Added to the niceness of the worker and its C++ compilers: on a busy core they get about a tenth of the time."""
 
 
 class Compiling:
@@ -56,7 +56,7 @@ class Compiling:
         return self._ended.is_set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end; return whether it has come. A forked child learns nothing of it, and does not wait."""
+        """Wait for the end; return whether it has come. A forked child cannot see it, and does not wait."""
         return self._ended.wait(timeout_s) if os.getpid() == self._pid else self.ended
 
     def on_end(self, callback: Callable[[], None]) -> None:
@@ -68,7 +68,7 @@ class Compiling:
         callback()
 
     def end(self, failures: Sequence[str] = (), *, cancelled: bool = False) -> None:
-        """Call the callbacks and let those go on that wait."""
+        """Call the callbacks and wake the waiting threads."""
         self.failures += failures
         self.cancelled = cancelled
         with self._lock:

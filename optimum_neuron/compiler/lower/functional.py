@@ -1,6 +1,7 @@
 """Trace a subgraph into the graph that Inductor compiles: functional, decomposed, with host arithmetic in place.
 
-One trace on fake tensors does what `torch.export` and AOTAutograd do in four. It knows nothing of files or compilers.
+One trace on fake tensors replaces the four of `torch.export` and AOTAutograd. This module knows nothing of files or
+compilers.
 
     traced = trace(body, probe_cpu())
     traced.graph_module, traced.inputs

@@ -94,7 +94,7 @@ def _write(traced: Traced) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Inductor's remarks about operators without a C function of their own from the user's terminal."""
+    """Silence Inductor's warnings about operators that it calls through torch's dispatcher."""
     logger = logging.getLogger("torch._inductor")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -92,7 +92,7 @@ def compile_jobs(jobs: Sequence[Job], *, num_compilers: int, on_done: Callable[[
                 calls_attention = True
                 running[pool.submit(attention.library(probe_cpu().isa).ensure_built)] = ("attention", [])
             if texts:
-                # Here and not in the thread: Inductor's settings are those of the thread that they were made in.
+                # Not in the pool: Inductor's settings belong to this thread.
                 built = Path(work, f"unit{number}.so")
                 command = compiler_command(built.with_suffix(".cpp"), built)
                 done = [job for job, _ in texts]

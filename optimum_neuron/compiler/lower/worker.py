@@ -1,7 +1,9 @@
 """A process that compiles subprograms: one JSON job a line on stdin, one JSON answer for each on stdout.
 
-Started by `background.py` with a low priority: a process of its own leaves the caller's Python lock alone, and a crash
-of the compiler takes nothing else down. Run as `python -m optimum_neuron.compiler.lower.worker NUM_THREADS NICENESS`.
+`background.py` starts it with a low priority. In a separate process, compiling does not hold the user's Python lock,
+and a crash of the compiler does not end the user's program.
+
+    python -m optimum_neuron.compiler.lower.worker NUM_THREADS NICENESS
 """
 
 from __future__ import annotations
