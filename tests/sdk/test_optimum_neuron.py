@@ -1,28 +1,26 @@
+"""Names and modules of Optimum Neuron: each can be imported, and is what it should be here."""
+
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import optimum_neuron
+from optimum_neuron.errors import ModelError
 from optimum_neuron.version import __version__
 
 ROOT = Path(__file__).parents[2]
 
+pytest.importorskip("optimum.neuron", reason="the sdk distribution is not installed")
+from optimum.neuron._names import ABSENT, NAMES, TWINS  # noqa: E402
 
-def load() -> ModuleType:
-    """Run the module from the source tree, whether or not the distribution is installed."""
-    path = ROOT / "sdk" / "optimum" / "neuron" / "__init__.py"
-    spec = importlib.util.spec_from_file_location("optimum.neuron", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+NEEDS_PEFT = [module for module, names in NAMES.items() if any(target.startswith("peft:") for target in names.values())]
 
 
 def test_versions_of_both_distributions_are_the_same() -> None:
@@ -31,22 +29,65 @@ def test_versions_of_both_distributions_are_the_same() -> None:
     assert project["dependencies"] == [f"optimum-neuron-sim=={__version__}"]
 
 
-@pytest.mark.parametrize("folder", ["optimum", "optimum/commands", "optimum/commands/register", "sdk/optimum"])
+@pytest.mark.parametrize(
+    "folder", ["optimum", "optimum/commands", "optimum/commands/register", "sdk/optimum", "sdk/optimum/exporters"]
+)
 def test_namespace_folders_hold_no_init(folder: str) -> None:
     assert not (ROOT / folder / "__init__.py").exists()
 
 
-def test_public_names_are_those_of_optimum_neuron() -> None:
-    module = load()
-    assert module.__all__ == list(optimum_neuron.__all__)
-    assert set(module.__all__) <= set(dir(module))
-    for name in module.__all__:
+def test_every_name_of_optimum_neuron_is_here_too() -> None:
+    module = importlib.import_module("optimum.neuron")
+    for name in (*optimum_neuron.__all__, *optimum_neuron.TRAINING_NAMES):
+        assert name in dir(module) and NAMES["optimum.neuron"][name] == f"optimum_neuron:{name}"
+    for name in optimum_neuron.__all__:
         assert getattr(module, name) is getattr(optimum_neuron, name)
+    assert set(module.__all__) >= set(optimum_neuron.__all__)
+    assert not set(module.__all__) & {*optimum_neuron.TRAINING_NAMES, "NeuronStableDiffusionPipeline"}
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_every_module_imports_and_has_its_names(module: str) -> None:
+    if module in NEEDS_PEFT:
+        pytest.importorskip("peft")
+    loaded = importlib.import_module(module)
+    assert sorted(NAMES[module]) == dir(loaded) if NAMES[module] else dir(loaded) == []
+    for name in NAMES[module]:
+        if name not in optimum_neuron.TRAINING_NAMES:  # they need TRL
+            getattr(loaded, name)
+
+
+def test_names_after_an_architecture_are_the_classes_of_tasks() -> None:
+    module = importlib.import_module("optimum.neuron.modeling")
+    for name, ours in TWINS.items():
+        assert getattr(module, name) is getattr(optimum_neuron, ours)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "hint"),
+    [
+        ("optimum.neuron", "NeuronStableDiffusionPipeline", "torch_neuronx.trace"),
+        ("optimum.neuron.cache.hub_cache", "synchronize_hub_cache", "NEURON_COMPILE_CACHE_URL"),
+        ("optimum.neuron.models.training", "FusedLinearsSpec", "consolidate"),
+    ],
+)
+def test_a_missing_feature_is_an_error_when_it_is_used(module: str, name: str, hint: str) -> None:
+    absent = getattr(importlib.import_module(module), name)
+    assert isinstance(absent, type) and absent is getattr(importlib.import_module(module), name)
+    for use in (absent, lambda: absent.from_pretrained("a")):
+        with pytest.raises(ModelError) as refused:
+            use()
+        assert refused.value.details == {"name": name, "module": module} and hint in str(refused.value)
+
+
+def test_the_table_of_missing_features_is_used_and_complete() -> None:
+    empty = {name for names in NAMES.values() for name, target in names.items() if not target}
+    assert empty == set(ABSENT)
 
 
 def test_an_unknown_name_is_an_attribute_error_of_this_module() -> None:
     with pytest.raises(AttributeError, match=r"module 'optimum\.neuron' has no attribute 'NeuronModelForCausalLn'"):
-        load().NeuronModelForCausalLn  # noqa: B018
+        importlib.import_module("optimum.neuron").NeuronModelForCausalLn  # noqa: B018
 
 
 def test_it_refuses_beside_the_vendor_s_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,16 +95,18 @@ def test_it_refuses_beside_the_vendor_s_distribution(tmp_path: Path, monkeypatch
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: optimum-neuron\nVersion: 0.4.5\n")
     monkeypatch.syspath_prepend(tmp_path)
+    spec = importlib.util.spec_from_file_location("optimum.neuron", ROOT / "sdk/optimum/neuron/__init__.py")
+    assert spec is not None and spec.loader is not None
     with pytest.raises(ImportError, match=r"optimum-neuron 0\.4\.5 are both installed.*pip uninstall"):
-        load()
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
 def test_importing_it_is_light() -> None:
-    script = f"""
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("optimum.neuron", {str(ROOT / "sdk/optimum/neuron/__init__.py")!r})
-spec.loader.exec_module(importlib.util.module_from_spec(spec))
-print(sorted({{"torch", "transformers", "numpy"}} & set(sys.modules)))
+    script = """
+import sys
+from optimum.neuron import __version__
+import optimum.neuron.modeling, optimum.neuron.cache, optimum.neuron.models.training, optimum.exporters.neuron
+print(sorted({"torch", "transformers", "numpy", "accelerate"} & set(sys.modules)))
 """
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert output.strip() == "[]"

@@ -1,0 +1,220 @@
+"""Which name of Optimum Neuron is which object here: data for `_doors.py`.
+
+`NAMES` has one entry for each module. A target is `module:attribute`; it is empty for a feature that is missing here,
+and `ABSENT` says what to use instead.
+"""
+
+from __future__ import annotations
+
+import optimum_neuron
+
+MODELS = [name for name in optimum_neuron.__all__ if name.startswith("NeuronModelFor")]
+TRAINERS = ["NeuronTrainer", "NeuronTrainingArguments"]
+SFT = ["NeuronSFTConfig", "NeuronSFTTrainer"]
+
+TWINS = {
+    "NeuronBertModel": "NeuronModelForFeatureExtraction",
+    "NeuronBertForMaskedLM": "NeuronModelForMaskedLM",
+    "NeuronBertForQuestionAnswering": "NeuronModelForQuestionAnswering",
+    "NeuronBertForSequenceClassification": "NeuronModelForSequenceClassification",
+    "NeuronBertForTokenClassification": "NeuronModelForTokenClassification",
+    "NeuronBertForMultipleChoice": "NeuronModelForMultipleChoice",
+    "NeuronCLIPModel": "NeuronModelForZeroShotImageClassification",
+    "NeuronCLIPForImageClassification": "NeuronModelForImageClassification",
+    "NeuronYolosForObjectDetection": "NeuronModelForObjectDetection",
+    "NeuronSentenceTransformers": "NeuronSentenceTransformer",
+}
+"""Names after an architecture, or a plural, of classes that serve a task."""
+
+ACCELERATE = {
+    "NeuronAccelerator": "accelerate:Accelerator",
+    "NeuronAcceleratorState": "accelerate.state:AcceleratorState",
+    "NeuronPartialState": "accelerate.state:PartialState",
+}
+"""accelerate finds the device "neuron" by itself."""
+
+_DIFFUSION = (
+    "Diffusion pipelines are not compiled yet. Compile the components with `torch_neuronx.trace`, or estimate the "
+    "pipeline with `optimum-cli neuron estimate`."
+)
+_SHARDING = (
+    "Weights keep transformers' names and shapes here, so nothing is transformed: `NeuronTrainer` shards them by the "
+    "plans of `optimum_neuron.distributed`, and `optimum-cli neuron consolidate` joins checkpoints."
+)
+_HUB_CACHE = (
+    "A compile cache is named by a URL: set NEURON_COMPILE_CACHE_URL to a folder or an fsspec URL, and list it with "
+    "`optimum-cli neuron cache status`."
+)
+_PATCHING = "The simulator patches no other package. Use `unittest.mock.patch`."
+_NXD = "Use `optimum_neuron.NeuronConfig`, which has the shapes, arithmetic, and target of a compiled decoder."
+
+DIFFUSION_CLASSES = [
+    "NeuronDiffusionPipelineBase",
+    "NeuronFluxInpaintPipeline",
+    "NeuronFluxKontextPipeline",
+    "NeuronFluxPipeline",
+    "NeuronLatentConsistencyModelPipeline",
+    "NeuronPixArtAlphaPipeline",
+    "NeuronPixArtSigmaPipeline",
+    "NeuronStableDiffusionControlNetPipeline",
+    "NeuronStableDiffusionImg2ImgPipeline",
+    "NeuronStableDiffusionInpaintPipeline",
+    "NeuronStableDiffusionInstructPix2PixPipeline",
+    "NeuronStableDiffusionPipeline",
+    "NeuronStableDiffusionXLControlNetPipeline",
+    "NeuronStableDiffusionXLImg2ImgPipeline",
+    "NeuronStableDiffusionXLInpaintPipeline",
+    "NeuronStableDiffusionXLPipeline",
+]
+_DIFFUSION_MIXINS = [
+    "NeuronIPAdapterMixin",
+    "NeuronStableDiffusionPipelineMixin",
+    "NeuronStableDiffusionXLPipelineMixin",
+]
+_SHARDING_NAMES = [
+    "ALL_ATTENTION_FUNCTIONS",
+    "CustomModule",
+    "FusedLinearsSpec",
+    "GQAQKVColumnParallelLinearSpec",
+    "ModelWeightTransformationSpec",
+    "ModelWeightTransformationSpecs",
+    "NeuronModelMixin",
+    "adapt_peft_config_for_model",
+    "adapt_state_dict",
+    "create_parameter_metadata",
+    "get_pipeline_parameters_for_current_stage",
+    "specialize_transformation_specs_for_model",
+    "to_original_peft_config_for_model",
+    "to_original_weights",
+]
+_HUB_CACHE_NAMES = [
+    "CompileCacheHfProxy",
+    "MultiModelCacheEntry",
+    "SingleModelCacheEntry",
+    "cleanup_local_cache",
+    "get_hub_cached_entries",
+    "get_hub_cached_models",
+    "get_local_cache_status",
+    "hub_neuronx_cache",
+    "select_hub_cached_entries",
+    "synchronize_hub_cache",
+]
+_PATCHING_NAMES = ["DynamicPatch", "ModelPatcher", "Patcher", "patch_everywhere", "patch_within_function"]
+_ADAPTER_NAMES = ["IPAdapterArguments", "ImageEncoderArguments", "LoRAAdapterArguments"]
+_DIFFUSION_EXPORTS = ["build_stable_diffusion_components_mandatory_shapes", "get_diffusion_models_for_export"]
+
+ABSENT = {
+    **dict.fromkeys([*DIFFUSION_CLASSES, *_DIFFUSION_MIXINS, *_ADAPTER_NAMES, *_DIFFUSION_EXPORTS], _DIFFUSION),
+    **dict.fromkeys(_SHARDING_NAMES, _SHARDING),
+    **dict.fromkeys(_HUB_CACHE_NAMES, _HUB_CACHE),
+    **dict.fromkeys(_PATCHING_NAMES, _PATCHING),
+    "NxDNeuronConfig": _NXD,
+    "NxDVLMNeuronConfig": "Use `optimum_neuron.NeuronImageTextConfig`.",
+    "NeuronModelForEmbedding": "Use `NeuronSentenceTransformer`, which pools as the model's folder says.",
+    "NeuronArgumentParser": "Use `NeuronHfArgumentParser`.",
+    "InputShapesArguments": "Pass shapes as keywords of `from_pretrained` or `main_export`, for example batch_size=1.",
+    "DTYPE_MAPPER": "Pass torch_dtype as a string or a torch.dtype.",
+    "export": "Use `main_export`, which takes a checkpoint and the output folder.",
+    "export_models": "Use `main_export`, which compiles all parts of a model.",
+    "validate_model_outputs": "`main_export` and `from_pretrained(export=True)` validate; the report has the errors.",
+    "validate_models_outputs": "`main_export` and `from_pretrained(export=True)` validate; the report has the errors.",
+    "NeuronDefaultConfig": "Every architecture that can be captured is compiled; no export configuration is needed.",
+    "OptimumNeuronPlatform": "vLLM is not supported yet. Call `generate` of the compiled model.",
+    "OptimumNeuronWorker": "vLLM is not supported yet. Call `generate` of the compiled model.",
+    "get_original_merged_weights_for_vllm": "Merge adapters with `optimum_neuron.exporters.merge_adapter`.",
+    "MovingAverageWindow": "`NeuronTrainer` logs throughput itself; see docs/training.md.",
+    "TrainingMetricsCollector": "`NeuronTrainer` logs throughput itself; see docs/training.md.",
+}
+"""Names without a counterpart, and what to use instead."""
+
+
+def _absent(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "")
+
+
+def _ours(*names: str) -> dict[str, str]:
+    return {name: f"optimum_neuron:{name}" for name in names}
+
+
+def _twins(*names: str) -> dict[str, str]:
+    return {name: f"optimum_neuron:{TWINS[name]}" for name in names}
+
+
+_PARSER = {"NeuronHfArgumentParser": "transformers:HfArgumentParser"}
+_AVAILABLE = {"is_neuronx_available": "optimum.neuron.utils.import_utils:is_neuronx_available"}
+_CONSOLIDATE = {
+    "consolidate_model_parallel_checkpoints_to_unified_checkpoint": "optimum_neuron.distributed.consolidate:consolidate"
+}
+_TRAINING_MODELS = {
+    **{
+        name: f"optimum_neuron.trainer.models:{name}"
+        for name in ("GraniteForCausalLM", "LlamaForCausalLM", "NeuronModelForCausalLM", "Qwen3ForCausalLM")
+    },
+    "NeuronModel": "transformers:PreTrainedModel",
+    "TrainingNeuronConfig": "optimum_neuron.trainer:TrainingNeuronConfig",
+}
+
+NAMES: dict[str, dict[str, str]] = {
+    "optimum.neuron": {
+        **_ours(*optimum_neuron.__all__, *optimum_neuron.TRAINING_NAMES),
+        **_twins(*TWINS),
+        **ACCELERATE,
+        **_PARSER,
+        **_AVAILABLE,
+        **_absent("NeuronModelForEmbedding", *DIFFUSION_CLASSES),
+    },
+    "optimum.neuron.accelerate": ACCELERATE,
+    "optimum.neuron.cache": _absent("get_hub_cached_entries", "get_hub_cached_models", "synchronize_hub_cache"),
+    "optimum.neuron.cache.cleanup": _absent("cleanup_local_cache", "get_local_cache_status"),
+    "optimum.neuron.cache.entries": _absent("MultiModelCacheEntry", "SingleModelCacheEntry"),
+    "optimum.neuron.cache.hub_cache": _absent(
+        "CompileCacheHfProxy", "hub_neuronx_cache", "select_hub_cached_entries", "synchronize_hub_cache"
+    ),
+    "optimum.neuron.configuration_utils": _ours("NeuronConfig"),
+    "optimum.neuron.generation": {},
+    "optimum.neuron.modeling": {**_ours(*MODELS), **_twins(*TWINS)},
+    "optimum.neuron.modeling_decoder": {
+        **_ours("NeuronModelForCausalLM", "NeuronModelForImageTextToText"),
+        **_absent("NeuronModelForEmbedding"),
+    },
+    "optimum.neuron.modeling_diffusion": _absent(*DIFFUSION_CLASSES),
+    "optimum.neuron.modeling_seq2seq": _ours("NeuronModelForSeq2SeqLM", "NeuronWhisperForConditionalGeneration"),
+    "optimum.neuron.modeling_traced": _ours("NeuronTracedModel"),
+    "optimum.neuron.models": {},
+    "optimum.neuron.models.inference": {},
+    "optimum.neuron.models.inference.backend": {},
+    "optimum.neuron.models.inference.backend.config": _absent("NxDNeuronConfig", "NxDVLMNeuronConfig"),
+    "optimum.neuron.models.training": {**_TRAINING_MODELS, **_CONSOLIDATE, **_absent(*_SHARDING_NAMES)},
+    "optimum.neuron.peft": {
+        "NeuronPeftModel": "peft:PeftModel",
+        "NeuronPeftModelForCausalLM": "peft:PeftModelForCausalLM",
+        "get_peft_model": "peft:get_peft_model",
+    },
+    "optimum.neuron.peft.utils": {},
+    "optimum.neuron.peft.utils.vllm": _absent("get_original_merged_weights_for_vllm"),
+    "optimum.neuron.pipelines": {**_ours("pipeline"), **_absent(*_DIFFUSION_MIXINS)},
+    "optimum.neuron.trainers": _ours(*TRAINERS, *SFT),
+    "optimum.neuron.trainers.metrics": _absent("MovingAverageWindow", "TrainingMetricsCollector"),
+    "optimum.neuron.utils": {
+        **_AVAILABLE,
+        **_PARSER,
+        "DECODER_NAME": "optimum.neuron.utils.constant:DECODER_NAME",
+        "ENCODER_NAME": "optimum.neuron.utils.constant:ENCODER_NAME",
+        "NEURON_FILE_NAME": "optimum.neuron.utils.constant:NEURON_FILE_NAME",
+        "replace_weights": "torch_neuronx:replace_weights",
+        **_absent("DTYPE_MAPPER", "InputShapesArguments", "NeuronArgumentParser", *_ADAPTER_NAMES, *_PATCHING_NAMES),
+    },
+    "optimum.neuron.utils.argument_utils": _absent("DTYPE_MAPPER", "InputShapesArguments", *_ADAPTER_NAMES),
+    "optimum.neuron.utils.patching": _absent(*_PATCHING_NAMES),
+    "optimum.neuron.version": {
+        "__version__": "optimum_neuron:__version__",
+        "__sdk_version__": "optimum_neuron.version:__version__",
+    },
+    "optimum.neuron.vllm": _absent("OptimumNeuronPlatform", "OptimumNeuronWorker"),
+    "optimum.exporters.neuron": {
+        "main_export": "optimum_neuron:main_export",
+        **_absent("export", "export_models", "validate_model_outputs", "validate_models_outputs"),
+        **_absent("NeuronDefaultConfig", *_DIFFUSION_EXPORTS),
+    },
+    "optimum.exporters.neuron.model_configs": _absent("NeuronDefaultConfig"),
+}

@@ -1,0 +1,5 @@
+"""`optimum.neuron.generation`: generation, which is transformers' own here."""
+
+from optimum.neuron._doors import door
+
+__getattr__, __dir__, __all__ = door(__name__)

@@ -1,0 +1,35 @@
+"""Models to train load as transformers loads them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.trainer import TrainingNeuronConfig
+from optimum_neuron.trainer.models import LlamaForCausalLM, NeuronModelForCausalLM
+
+IDS = torch.tensor([[5, 6, 7]])
+
+
+@pytest.mark.parametrize("loader", [NeuronModelForCausalLM, LlamaForCausalLM])
+def test_a_checkpoint_loads_as_in_transformers(loader, checkpoint):
+    model = loader.from_pretrained(
+        checkpoint, TrainingNeuronConfig(), dtype="bfloat16", attn_implementation="flash_attention_2", revision="main"
+    )
+    expected = transformers.LlamaForCausalLM.from_pretrained(checkpoint, dtype="bfloat16", attn_implementation="sdpa")
+    assert type(model) is transformers.LlamaForCausalLM and model.config._attn_implementation == "sdpa"
+    assert torch.equal(model(IDS).logits, expected(IDS).logits)
+
+
+def test_a_configuration_becomes_a_random_model(checkpoint):
+    config = transformers.AutoConfig.from_pretrained(checkpoint)
+    model = NeuronModelForCausalLM.from_config(config, TrainingNeuronConfig(tensor_parallel_size=2))
+    assert type(model) is transformers.LlamaForCausalLM and model(IDS).logits.isfinite().all()
+
+
+def test_something_else_than_a_layout_is_refused(checkpoint):
+    with pytest.raises(ConfigError) as refused:
+        NeuronModelForCausalLM.from_pretrained(checkpoint, {"tensor_parallel_size": 2})
+    assert refused.value.details == {"type": "dict"}
