@@ -20,6 +20,7 @@ from transformers import TrainingArguments
 from ..distributed.mesh import require_processes
 from ..errors import ConfigError, NeuronError, refusal
 from .layout import TrainingNeuronConfig, combination_problems
+from .peer_arguments import PeerArgumentsMixin
 
 if TYPE_CHECKING:
     from ..hardware import Target
@@ -34,7 +35,7 @@ def _field(default: Any, text: str) -> Any:
 
 
 @dataclasses.dataclass(kw_only=True)
-class NeuronArgumentsMixin:
+class NeuronArgumentsMixin(PeerArgumentsMixin):
     """What Neuron adds to `TrainingArguments`; put it before a class that is derived from it.
 
     Raises:
@@ -71,6 +72,7 @@ class NeuronArgumentsMixin:
     enable_mfu_metrics: bool = _field(False, "Log estimates for the simulated instance, as neuron/est_*.")
 
     def __post_init__(self) -> None:
+        self.translate_peer_arguments()
         problems = self._problems()
         if problems:
             raise ConfigError("\n".join(problems))

@@ -11,6 +11,7 @@ from transformers import HfArgumentParser, TrainingArguments
 from optimum_neuron import NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.trainer import NeuronArgumentsMixin, TrainingNeuronConfig
+from optimum_neuron.trainer.peer_arguments import TRANSLATED, WITHOUT_EFFECT
 
 ADDED = {
     "tensor_parallel_size",
@@ -26,6 +27,8 @@ ADDED = {
     "max_recompiles",
     "enable_throughput_metrics",
     "enable_mfu_metrics",
+    *TRANSLATED,
+    *WITHOUT_EFFECT,
 }
 
 

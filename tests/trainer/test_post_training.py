@@ -136,6 +136,7 @@ def test_a_run_resumes_where_it_was(trainer, tmp_path):
 def test_a_configuration_has_both_sets_of_fields():
     made = post_training.NeuronSFTConfig(output_dir="out", packing=True, neuron_target="inf2", max_length=64)
     assert isinstance(made, trl.SFTConfig) and made.max_length == 64 and made.trn_config.tensor_parallel_size == 1
+    assert post_training.NeuronSFTConfig(output_dir="out", max_seq_length=32).max_length == 32
     assert made.bf16 and made.device.type == "neuron"
     with pytest.raises(ConfigError, match="fp16=True"):
         post_training.NeuronDPOConfig(output_dir="out", fp16=True)

@@ -24,6 +24,13 @@ class NeuronSFTConfig(NeuronArgumentsMixin, SFTConfig):
         ConfigError: values that cannot be, or cannot be together; all of them are named.
     """
 
+    max_seq_length: int | None = dataclasses.field(default=None, metadata={"help": "Sets max_length."})
+
+    def __post_init__(self) -> None:
+        if self.max_seq_length is not None:  # TRL's name before 0.20
+            self.max_length = self.max_seq_length
+        super().__post_init__()
+
 
 class NeuronSFTTrainer(NeuronTrainerMixin, SFTTrainer):
     """TRL's `SFTTrainer`, nothing removed, on simulated cores: supervised fine-tuning.

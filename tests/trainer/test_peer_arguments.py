@@ -1,0 +1,60 @@
+"""Arguments of Optimum Neuron are translated, or reported."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+
+import pytest
+
+from optimum_neuron import NeuronTrainingArguments
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.trainer.peer_arguments import TRANSLATED, WITHOUT_EFFECT, PeerArgumentsMixin
+
+
+def test_each_argument_is_translated_or_reported():
+    assert {field.name for field in dataclasses.fields(PeerArgumentsMixin)} == {*TRANSLATED, *WITHOUT_EFFECT}
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_an_argument_without_effect_is_reported_once(name, caplog):
+    caplog.set_level(logging.INFO, "optimum_neuron.trainer.peer_arguments")
+    NeuronTrainingArguments(output_dir="out")
+    assert not caplog.records
+    arguments = NeuronTrainingArguments(output_dir="out", **{name: False})
+    (record,) = caplog.records
+    assert record.args[0] == name and getattr(arguments, name) is False
+
+
+def test_a_share_of_the_steps_is_the_warmup():
+    arguments = NeuronTrainingArguments(output_dir="out", warmup_ratio=0.1)
+    assert arguments.get_warmup_steps(50) == 5
+    assert dataclasses.replace(arguments, learning_rate=1.0).get_warmup_steps(50) == 5
+    for options in ({"warmup_steps": 3}, {"warmup_ratio": 1.5}):
+        with pytest.raises(ConfigError) as refused:
+            NeuronTrainingArguments(output_dir="out", **{"warmup_ratio": 0.1, **options})
+        assert "warmup_ratio" in refused.value.details
+
+
+@pytest.mark.parametrize(("disabled", "cores", "expected"), [(False, 2, True), (True, 2, False), (False, 1, False)])
+def test_sequence_parallelism_can_be_disabled(disabled, cores, expected, monkeypatch):
+    monkeypatch.setattr("optimum_neuron.trainer.arguments.require_processes", lambda *arguments: None)
+    arguments = NeuronTrainingArguments(
+        output_dir="out", disable_sequence_parallel=disabled, tensor_parallel_size=cores
+    )
+    assert arguments.trn_config.sequence_parallel_enabled is expected
+
+
+def test_both_words_for_one_thing_are_refused():
+    with pytest.raises(ConfigError) as refused:
+        NeuronTrainingArguments(
+            output_dir="out", disable_sequence_parallel=True, sequence_parallel=True, tensor_parallel_size=2
+        )
+    assert set(refused.value.details) == {"disable_sequence_parallel", "sequence_parallel"}
+
+
+def test_the_folder_of_tensorboard_is_where_transformers_reads_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "before")
+    NeuronTrainingArguments(output_dir="out", logging_dir=str(tmp_path))
+    assert os.environ["TENSORBOARD_LOGGING_DIR"] == str(tmp_path)
