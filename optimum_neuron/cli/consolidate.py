@@ -23,14 +23,17 @@ class ConsolidateCommand(Command):
     COMMAND = CommandInfo(name="consolidate", help="Join weights that a training run saved in shards.")
     DESCRIPTION = """Join weights that a training run saved in shards into one file that from_pretrained reads.
 
-  optimum-cli neuron consolidate out/checkpoint-100 --output my_model --config base_model
+  optimum-cli neuron consolidate out/checkpoint-100 my_model --config base_model
 """
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         """Declare the folders."""
         parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder of a checkpoint with weights in shards")
-        parser.add_argument("--output", metavar="DIR", help="where to write (default: the checkpoint itself)")
+        parser.add_argument(
+            "output", metavar="OUTPUT", nargs="?", help="where to write (default: the checkpoint itself)"
+        )
+        parser.add_argument("-f", "--format", choices=["safetensors"], help="format of the weights")
         parser.add_argument("--config", metavar="DIR", help="folder with config.json, where the checkpoint has none")
 
     def execute(self, out: Out) -> int:

@@ -42,7 +42,7 @@ SURFACE = {
     ],
     "buckets suggest": [*OUTPUT, "--column", "--dataset", "--max", "--multiple_of", "--tokenizer"],
     "check": [*GRAPHS, *OUTPUT, "--allow_host_ops", "--fail-on", "MODEL"],
-    "consolidate": [*OUTPUT, "--config", "--output", "CHECKPOINT"],
+    "consolidate": [*OUTPUT, "--config", "--format", "-f", "CHECKPOINT", "OUTPUT"],
     "demo": [*OUTPUT, "--max_new_tokens", "--prompt", "--wait-for-host-code"],
     "doctor": OUTPUT,
     "estimate": [

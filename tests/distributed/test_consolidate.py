@@ -37,9 +37,9 @@ def test_the_folder_is_read_by_from_pretrained(sharded, tmp_path, llama):
 
 
 def test_the_command(sharded, tmp_path, cli):
-    told = cli("neuron", "consolidate", str(sharded), "--output", str(tmp_path / "joined"), "--json").json
+    told = cli("neuron", "consolidate", str(sharded), str(tmp_path / "joined"), "--json").json
     assert told["num_tensors"] > 0 and not told["loadable"]
-    assert "pass --config" in cli("neuron", "consolidate", str(sharded), "--output", str(tmp_path / "joined")).stdout
+    assert "pass --config" in cli("neuron", "consolidate", str(sharded), str(tmp_path / "joined")).stdout
 
 
 def test_what_has_no_shards(tmp_path, llama):
