@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Self, get_args
 
 from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
@@ -120,6 +121,29 @@ class CompileConfig:
         """
         check_known(data, cls.field_names(), what=cls.__name__)
         return cls(**data)
+
+    @classmethod
+    def from_pretrained(cls, model_id: str | Path, **where: Any) -> Self:
+        """Read the configuration of an exported model.
+
+        Args:
+            model_id: exported folder, or id on the Hub.
+            **where: `subfolder, revision, token, cache_dir, local_files_only, force_download`.
+
+        Raises:
+            ArtifactError: the model was not exported.
+            ConfigError: it is a model of another kind.
+        """
+        from .exporters.folder import read_folder
+        from .exporters.source import find_folder
+
+        config = read_folder(find_folder(model_id, **where)).config
+        if not isinstance(config, cls):
+            raise ConfigError(
+                f"{model_id} has a {type(config).__name__}, not a {cls.__name__}. Use {type(config).__name__}.",
+                details={"model": str(model_id), "class": type(config).__name__},
+            )
+        return config
 
     @classmethod
     def field_names(cls) -> list[str]:

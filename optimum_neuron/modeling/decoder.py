@@ -20,12 +20,12 @@ from .cache import NeuronCache, own_cache
 from .calls import DecoderCalls, PromptImages, choose_prompt_bucket
 from .checks import check_length, checked_mask, limit_length
 from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
-from .loading import NeuronModel
 from .packing import check_positions, plan_packing
 from .targets import check_labels
+from .two_step import TwoStepExport
 
 
-class NeuronDecoderModel(NeuronModel, CompiledGenerationMixin):
+class NeuronDecoderModel(TwoStepExport, CompiledGenerationMixin):
     """The base of the compiled models that continue a prompt; it has no `forward`."""
 
     main_input_name = "input_ids"

@@ -1,0 +1,101 @@
+"""Export of decoders in two steps, as scripts of Optimum Neuron write it: a configuration, then a model.
+
+    config = NeuronModelForCausalLM.get_neuron_config("smollm2", batch_size=1, sequence_length=512)
+    NeuronModelForCausalLM.export("smollm2", config).save_pretrained("smollm2_neuron")
+
+`from_pretrained(export=True)` of `loading.py` does both at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Self
+
+from ..configuration import NeuronConfig
+from ..errors import ConfigError
+from ..exporters.request import COMPILE_OPTIONS, neuron_config
+from ..exporters.source import load_source
+from .loading import NeuronModel
+
+
+class TwoStepExport(NeuronModel):
+    """Adds `get_neuron_config` and `export` to a class of decoders."""
+
+    @classmethod
+    def get_neuron_config(
+        cls,
+        model_name_or_path: str | Path,
+        config: Any = None,
+        token: str | bool | None = None,
+        revision: str | None = None,
+        instance_type: str | None = None,
+        batch_size: int | None = None,
+        sequence_length: int | None = None,
+        tensor_parallel_size: int | None = None,
+        **options: Any,
+    ) -> NeuronConfig:
+        """Return the complete configuration that an export would use; no weights are downloaded.
+
+        Args:
+            model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
+            config: the model's configuration, in place of the checkpoint's.
+            token: of the Hub.
+            revision: branch, tag, or commit on the Hub.
+            instance_type: the instance to compile for.
+            batch_size: sequences of every graph.
+            sequence_length: tokens of a sequence, prompt and answer together.
+            tensor_parallel_size: 1; a compiled model has one core.
+            **options: further fields of the configuration.
+
+        Raises:
+            ConfigError: an option is unknown or out of range, or more than one core is requested.
+        """
+        if tensor_parallel_size not in (None, 1):
+            raise ConfigError(
+                f"tensor_parallel_size={tensor_parallel_size} is not supported: a compiled model has one core. "
+                "Leave it out; `optimum-cli neuron estimate` estimates models on several cores.",
+                details={"tensor_parallel_size": tensor_parallel_size},
+            )
+        source = load_source(model_name_or_path, token=token, revision=revision, with_weights=False)
+        source = source if config is None else dataclasses.replace(source, config=config)
+        named = {"instance_type": instance_type, "batch_size": batch_size, "sequence_length": sequence_length}
+        given = {name: value for name, value in {**named, **options}.items() if value is not None}
+        complete: NeuronConfig = neuron_config(source, {**given, "task": cls._task(given)})[0]
+        return complete
+
+    @classmethod
+    def export(
+        cls,
+        model_id: str | Path,
+        neuron_config: NeuronConfig,
+        config: Any = None,
+        token: str | bool | None = None,
+        revision: str | None = None,
+        load_weights: bool = True,
+        **options: Any,
+    ) -> Self:
+        """Compile a checkpoint with a configuration of `get_neuron_config`.
+
+        Args:
+            model_id: as in `get_neuron_config`.
+            neuron_config: shapes, arithmetic, and target.
+            config: the model's configuration, in place of the checkpoint's.
+            token: of the Hub.
+            revision: branch, tag, or commit on the Hub.
+            load_weights: the model always has its weights, which are memory-mapped: False saves nothing here.
+            **options: as `from_pretrained`.
+
+        Raises:
+            ConfigError: `neuron_config` is no configuration.
+            NeuronError: the model cannot be compiled, see `optimum_neuron/errors.py`.
+        """
+        if not isinstance(neuron_config, NeuronConfig):
+            raise ConfigError(
+                f"neuron_config is a {type(neuron_config).__name__}. Pass what `get_neuron_config` returns.",
+                details={"type": type(neuron_config).__name__},
+            )
+        fields = {name: value for name, value in neuron_config.to_dict().items() if name in COMPILE_OPTIONS}
+        return cls.from_pretrained(
+            model_id, config, export=True, token=token, revision=revision, **{**fields, **options}
+        )

@@ -1,0 +1,46 @@
+"""Decoders exported in two steps, as scripts of Optimum Neuron do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from optimum_neuron import NeuronConfig, NeuronEncoderConfig, NeuronModelForCausalLM
+from optimum_neuron.errors import ArtifactError, ConfigError
+from tests.tiny import SHAPES
+
+
+def test_both_steps_give_the_model_of_one(checkpoint, exported, tmp_path):
+    options = {name: value for name, value in SHAPES.items() if name != "task"}
+    config = NeuronModelForCausalLM.get_neuron_config(checkpoint, **options)
+    assert config == NeuronConfig.from_pretrained(exported)
+    model = NeuronModelForCausalLM.export(checkpoint, config, load_weights=False)
+    ids = torch.tensor([[5, 6, 7]])
+    assert torch.equal(model(ids).logits, NeuronModelForCausalLM.from_pretrained(exported)(ids).logits)
+    model.save_pretrained(tmp_path / "two_steps")
+    assert NeuronConfig.from_pretrained(tmp_path / "two_steps") == config
+
+
+def test_the_configuration_is_complete_without_options(checkpoint):
+    config = NeuronModelForCausalLM.get_neuron_config(checkpoint, instance_type="trn1.2xlarge")
+    assert config.batch_size == 1 and config.sequence_length and config.prefill_buckets and config.target == "trn1"
+
+
+@pytest.mark.parametrize("options", [{"tensor_parallel_size": 2}, {"sequence_lenght": 8}, {"batch_size": 0}])
+def test_options_that_cannot_be_are_refused(checkpoint, options):
+    with pytest.raises(ConfigError):
+        NeuronModelForCausalLM.get_neuron_config(checkpoint, **options)
+
+
+def test_something_else_than_a_configuration_is_refused(checkpoint):
+    with pytest.raises(ConfigError) as refused:
+        NeuronModelForCausalLM.export(checkpoint, {"batch_size": 1})
+    assert refused.value.details == {"type": "dict"}
+
+
+def test_the_configuration_of_another_kind_and_of_no_export_are_errors(checkpoint, exported):
+    with pytest.raises(ConfigError) as refused:
+        NeuronEncoderConfig.from_pretrained(exported)
+    assert refused.value.details["class"] == "NeuronConfig"
+    with pytest.raises(ArtifactError):
+        NeuronConfig.from_pretrained(checkpoint)
