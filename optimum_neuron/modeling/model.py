@@ -19,7 +19,8 @@ from ..exporters.save import save_folder
 from ..runtime.copies import Copies
 from ..runtime.loaded import LoadedProgram
 from ..weights import bind_weights
-from .checks import require_host
+from .checks import on_host
+from .parameters import CheckpointParameters
 from .weights import Weights, open_weights
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _ESTIMATE_OPTIONS = ["output_length", "sequence_length", "concurrency", "data_pa
 """Keywords of an estimate that do not contradict what was compiled."""
 
 
-class CompiledModel:
+class CompiledModel(CheckpointParameters):
     """A program with its weights on a simulated core, and what every model has beside `forward`."""
 
     def __init__(self, prepared: Prepared) -> None:
@@ -220,8 +221,10 @@ class CompiledModel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward`.
 
+        Inputs on the device "neuron" are brought to the CPU, where the results are.
+
         Raises:
-            ShapeError: an input is not on the CPU.
+            ShapeError: an input is on another device.
         """
-        require_host(args, kwargs)
+        args, kwargs = on_host(args, kwargs)
         return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
