@@ -1,5 +1,7 @@
 """The entry point that torch calls at the end of `import torch`: it makes "neuron" a device, or says why not.
 
+It also lets transformers' own pipelines serve exported folders, once they are imported.
+
 It never raises, because torch would then fail to import for everybody. Where the shared object for this torch is in the
 cache it is loaded, which takes milliseconds; otherwise the first use of the device builds it (`first_use.py`).
 
@@ -14,6 +16,7 @@ import importlib.metadata
 from typing import Any
 
 from ..core import Choice
+from ..modeling import stock_pipelines
 
 VENDOR = "torch-neuronx"
 """Distribution of the vendor, which brings the real device."""
@@ -28,6 +31,7 @@ def autoload() -> None:
     """Register the device with torch. For torch's entry point group "torch.backends"."""
     global _status
     try:
+        stock_pipelines.install()
         _status = _registered()
     # Whatever it is, `import torch` has to go on; `status` tells.
     except Exception as error:

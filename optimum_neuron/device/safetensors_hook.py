@@ -8,23 +8,17 @@ when `safetensors` is imported, or now if it was.
 from __future__ import annotations
 
 import functools
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-_NAME = "safetensors"
+from ..after_import import after_import
 
 
 def install() -> None:
     """Wrap `safetensors.safe_open`, now or when it is imported."""
-    if _NAME in sys.modules:
-        _wrap_everywhere()
-    else:
-        sys.meta_path.insert(0, _Finder())
+    after_import("safetensors", _wrap_everywhere)
 
 
 def _accelerator_index(device: Any) -> Any:
@@ -46,32 +40,10 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
     return safe_open
 
 
-def _wrap_everywhere() -> None:
-    """Replace the class where modules have imported it by name."""
-    original = sys.modules[_NAME].safe_open
+def _wrap_everywhere(safetensors: ModuleType) -> None:
+    """Replace the class in the module, and where others have imported it by name."""
+    original = safetensors.safe_open
     wrapped = _wrapped(original)
     for module in list(sys.modules.values()):
         if getattr(module, "__dict__", {}).get("safe_open") is original:
             module.safe_open = wrapped  # type: ignore[attr-defined]
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds safetensors once, as the other finders do, and wraps it when it has run."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _NAME:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(_NAME)
-        if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = self._executing(spec.loader.exec_module)  # type: ignore
-        return spec
-
-    def _executing(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            module.safe_open = _wrapped(module.safe_open)  # type: ignore[attr-defined]
-
-        return exec_module

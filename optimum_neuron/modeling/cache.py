@@ -9,6 +9,7 @@ Shape legend: R rows, S hidden states of a source, D hidden.
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +43,28 @@ class NeuronCache(Cache):
     def is_croppable(self) -> bool:
         """Columns can be taken away: their slots are written again before they are seen."""
         return True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NeuronCache:
+        """A cache of the same model with the same contents, for a prefix that several prompts share.
+
+        Raises:
+            DeviceMemoryError: another copy of the state does not fit in the core's HBM.
+            CoreBusyError: the model was closed.
+        """
+        copied = NeuronCache(self._loaded, self._batch_size)
+        copied._take(self.num_rows)
+        for state, source in zip(copied.states, self.states, strict=False):
+            state.executor = source.executor
+            for tensor, original in zip(state, source, strict=True):
+                tensor.copy_(original)
+        copied.columns, copied._spoilt[:] = self.columns, self._spoilt
+        copied._sources_R = None if self._sources_R is None else self._sources_R.clone()
+        memo[id(self)] = copied
+        return copied
+
+    def __copy__(self) -> NeuronCache:
+        """A copy with state of its own: the state of one cache belongs to that cache alone."""
+        return copy.deepcopy(self)
 
     def reserve(self, num_rows: int, loaded: LoadedProgram) -> None:
         """Make room for the rows of a call.

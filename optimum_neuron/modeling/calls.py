@@ -101,8 +101,13 @@ class DecoderCalls:
         if num_tokens == 1 and num_past and bool(packing.valid_RT.all()):
             return self._decode(input_ids_RT, packing.positions_RT, state)
         longest = max(int(packing.lengths_R.max()), 1)
+        index = packing.index_RT[:, -wanted:] if wanted else packing.index_RT
         if num_past:
             packed = self._extend(packing.pack(input_ids_RT, longest), packing.first_R, state)
+        elif longest > self._prefill_buckets[-1] and images is None:
+            first = int(index.min())
+            packed, num_skipped = self._in_chunks(packing.pack(input_ids_RT, longest), first, state)
+            index = index - num_skipped
         else:
             bucket = choose_prompt_bucket(longest, self._prefill_buckets).value
             positions = torch.arange(bucket).expand(num_rows, -1)
@@ -114,8 +119,28 @@ class DecoderCalls:
                 last = (packing.lengths_R - 1).clamp(min=0)
                 return run_rows(self._loaded, f"prefill_{bucket}", [*inputs, last], state)
             packed = run_rows(self._loaded, f"score_{bucket}", inputs, state)
-        index = packing.index_RT[:, -wanted:] if wanted else packing.index_RT
         return packed.gather(1, index[:, :, None].expand(-1, -1, packed.shape[-1]))
+
+    def _in_chunks(self, ids_RT: torch.Tensor, first: int, state: State) -> tuple[torch.Tensor, int]:
+        """Run a packed prompt that is longer than the largest bucket: that bucket, then compiled chunks.
+
+        Args:
+            ids_RT: packed tokens.
+            first: first column whose logits are needed.
+            state: the cache, written in place.
+
+        Returns:
+            Logits, and how many columns before them were left out.
+        """
+        num_rows, bucket = ids_RT.shape[0], self._prefill_buckets[-1]
+        inputs = [ids_RT[:, :bucket], torch.arange(bucket).expand(num_rows, -1)]
+        if first < bucket:
+            head = [run_rows(self._loaded, f"score_{bucket}", inputs, state)]
+        else:
+            head, last = [], torch.full((num_rows,), bucket - 1)
+            run_rows(self._loaded, f"prefill_{bucket}", [*inputs, last], state)
+        tail = self._extend(ids_RT[:, bucket:], torch.full((num_rows,), bucket), state)
+        return torch.cat([*head, tail], 1), 0 if head else bucket
 
     def _decode(self, ids_R1: torch.Tensor, positions_R1: torch.Tensor, state: State) -> torch.Tensor:
         """One token of each row, through the smallest graph that sees all slots in use."""

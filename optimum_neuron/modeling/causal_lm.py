@@ -11,7 +11,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from .cache import NeuronCache
 from .checks import refuse_outputs
-from .decoder import NeuronDecoderModel, next_token_loss
+from .decoder import NeuronDecoderModel
 from .registration import register
 
 
@@ -42,7 +42,7 @@ class NeuronModelForCausalLM(NeuronDecoderModel):
         past_key_values: NeuronCache | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int = 0,
+        logits_to_keep: int | torch.Tensor = 0,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
@@ -56,7 +56,8 @@ class NeuronModelForCausalLM(NeuronDecoderModel):
             past_key_values: the cache that an earlier call returned.
             labels: token ids to compute the loss of, -100 to skip.
             use_cache: return the cache; the default is the configuration's.
-            logits_to_keep: return logits of the last columns only; 0 means all.
+            logits_to_keep: return logits of so many last columns only, or of the columns that a tensor names; 0 means
+                all.
             output_attentions: not possible: the compiled graph does not return them.
             output_hidden_states: not possible either.
             return_dict: False returns a tuple.
@@ -68,9 +69,6 @@ class NeuronModelForCausalLM(NeuronDecoderModel):
         """
         refuse_outputs(output_attentions, output_hidden_states)
         mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
-        logits = self._logits(input_ids, mask, position_ids, cache, 0 if labels is not None else logits_to_keep)
-        loss = None if labels is None else next_token_loss(logits, labels)
-        if labels is not None and logits_to_keep:
-            logits = logits[:, -logits_to_keep:]
+        logits, loss = self._logits_and_loss(input_ids, mask, position_ids, cache, labels, logits_to_keep)
         output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=self._kept(cache, use_cache))
         return output.to_tuple() if return_dict is False else output

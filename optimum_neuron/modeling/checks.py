@@ -17,6 +17,8 @@ from .packing import Packing
 
 logger = logging.getLogger(__name__)
 
+_INPUT_DEVICES = ("cpu", "neuron")
+
 
 def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past: int, vocabulary: int) -> torch.Tensor:
     """Return the mask over all columns, after checking tokens and mask.
@@ -105,15 +107,17 @@ def _require_mask(mask: torch.Tensor, wanted: tuple[int, int], num_past: int) ->
         )
 
 
-def require_host(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse tensors that are not on the CPU.
+def on_host(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Bring tensors of the device "neuron" to the CPU, where compiled models take their inputs.
 
     Raises:
-        ShapeError: some are not; all are named.
+        ShapeError: some tensors are on other devices; all are named.
     """
     named = {**{f"input {place}": value for place, value in enumerate(args)}, **kwargs}
     tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
-    found = [f"{name} is on {tensor.device}" for name, tensor in tensors.items() if tensor.device.type != "cpu"]
+    found = [
+        f"{name} is on {tensor.device}" for name, tensor in tensors.items() if tensor.device.type not in _INPUT_DEVICES
+    ]
     if found:
         raise ShapeError(
             refusal(
@@ -123,6 +127,11 @@ def require_host(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
                 do="pass tensor.cpu(), and leave device= of a pipeline out",
             )
         )
+    return tuple(map(_on_host, args)), {name: _on_host(value) for name, value in kwargs.items()}
+
+
+def _on_host(value: Any) -> Any:
+    return value.cpu() if isinstance(value, torch.Tensor) else value
 
 
 def check_length(packing: Packing, sequence_length: int) -> None:

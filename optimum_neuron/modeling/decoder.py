@@ -19,13 +19,13 @@ from ..labels import IGNORED, next_labels
 from .cache import NeuronCache, own_cache
 from .calls import DecoderCalls, PromptImages, choose_prompt_bucket
 from .checks import check_length, checked_mask, limit_length
-from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
+from .generation import CompiledGenerationMixin, known_inputs, refuse_settings, saved_generation_config
 from .packing import check_positions, plan_packing
 from .targets import check_labels
 from .two_step import TwoStepExport
 
 
-class NeuronDecoderModel(TwoStepExport, CompiledGenerationMixin):
+class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
     """The base of the compiled models that continue a prompt; it has no `forward`."""
 
     main_input_name = "input_ids"
@@ -66,6 +66,7 @@ class NeuronDecoderModel(TwoStepExport, CompiledGenerationMixin):
         Raises:
             ShapeError: the sequence is longer than compiled, or positions are not the running count.
         """
+        input_ids = input_ids.long()
         num_rows = input_ids.shape[0]
         packing = plan_packing(mask, cache.columns)
         check_positions(position_ids, packing)
@@ -86,6 +87,31 @@ class NeuronDecoderModel(TwoStepExport, CompiledGenerationMixin):
         cache.add(input_ids.shape[1], logits)
         return logits
 
+    def _logits_and_loss(
+        self,
+        input_ids: torch.Tensor,
+        mask: torch.Tensor,
+        position_ids: torch.Tensor | None,
+        cache: NeuronCache,
+        labels: torch.Tensor | None,
+        logits_to_keep: int | torch.Tensor,
+        images: PromptImages | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits of the columns that `logits_to_keep` names, and the loss of all columns where there are labels.
+
+        Raises:
+            ShapeError: as `_logits`, or the labels do not fit.
+        """
+        is_count = isinstance(logits_to_keep, int)
+        wanted = logits_to_keep if is_count and labels is None else 0
+        logits = self._logits(input_ids, mask, position_ids, cache, wanted, images)
+        loss = None if labels is None else next_token_loss(logits, labels)
+        if not is_count:
+            logits = logits[:, logits_to_keep]
+        elif labels is not None:
+            logits = logits[:, -logits_to_keep:]
+        return logits, loss
+
     def _kept(self, cache: NeuronCache, use_cache: bool | None) -> NeuronCache | None:
         """The cache where a caller wants it back; the default is the configuration's."""
         keep = getattr(self._text_config, "use_cache", True) if use_cache is None else use_cache
@@ -96,7 +122,7 @@ class NeuronDecoderModel(TwoStepExport, CompiledGenerationMixin):
     def _prepare_cache_for_generation(
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        refuse_cache_implementation(generation_config)
+        refuse_settings(generation_config)
         limit_length(generation_config, model_kwargs.get("attention_mask"), self.sequence_length)
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)

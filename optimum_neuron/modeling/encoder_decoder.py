@@ -23,14 +23,14 @@ from ..runtime.loaded import LoadedProgram, State
 from .cache import NeuronCache, own_cache
 from .calls import run_all, run_rows
 from .checks import checked_mask
-from .generation import CompiledGenerationMixin, known_inputs, refuse_cache_implementation, saved_generation_config
+from .generation import CompiledGenerationMixin, known_inputs, refuse_settings, saved_generation_config
 from .loading import NeuronModel
 from .targets import check_labels, label_loss, shifted_labels
 
 logger = logging.getLogger(__name__)
 
 
-class NeuronEncoderDecoder(NeuronModel, CompiledGenerationMixin):
+class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
     """A compiled encoder and decoder behind transformers' generation interface."""
 
     base_model_prefix = "model"
@@ -135,7 +135,7 @@ class NeuronEncoderDecoder(NeuronModel, CompiledGenerationMixin):
                     do="lower max_new_tokens, or export with a larger decoder_sequence_length",
                 )
             )
-        return ids, positions[:, num_past:]
+        return ids.long(), positions[:, num_past:]
 
     def _run(
         self,
@@ -191,7 +191,7 @@ class NeuronEncoderDecoder(NeuronModel, CompiledGenerationMixin):
     def _prepare_cache_for_generation(
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        refuse_cache_implementation(generation_config)
+        refuse_settings(generation_config)
         limit = self.decoder_sequence_length
         if generation_config.max_length > limit:
             logger.warning(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,27 @@ from ..errors import ConfigError, refusal
 from ..exporters.folder import is_broken_export, is_export, read_folder
 
 logger = logging.getLogger(__name__)
+
+
+def require_name(model_id: Any, model_class: str) -> None:
+    """Refuse what is no name or path of a model, such as a model in memory.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(model_id, (str, os.PathLike)):
+        return
+    kind = type(model_id).__name__
+    is_module = any(base.__module__.startswith("torch.nn") for base in type(model_id).__mro__)
+    raise ConfigError(
+        refusal(
+            asked=f"{model_class}.from_pretrained({kind})",
+            found="a model in memory" if is_module else "no path and no name",
+            why="from_pretrained reads a folder, a Hub model ID, or a name of the catalogue",
+            do=f"call {model_class}.from_model(model)" if is_module else "pass one of these as text or as a path",
+        ),
+        details={"type": kind, "method": "from_model" if is_module else None},
+    )
 
 
 def require_form(folder: Path, name: str, export: bool | None, how: dict[str, Any]) -> None:

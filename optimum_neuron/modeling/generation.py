@@ -7,17 +7,57 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from transformers import GenerationConfig, GenerationMixin
 
 from ..errors import ConfigError, refusal
+from .checks import on_host
 
 
 class CompiledGenerationMixin(GenerationMixin):
     """`generate` over a compiled program: its cache is compiled in, and nothing can be switched."""
 
     _is_stateful = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward`.
+
+        Raises:
+            ConfigError: embeddings were passed in place of token ids.
+            ShapeError: an input is neither on the CPU nor on the device "neuron".
+        """
+        refuse_embeddings(kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """transformers' `generate`, with all of its arguments.
+
+        Inputs on the device "neuron" are brought to the CPU, where the results are.
+
+        Raises:
+            ConfigError: something was asked for that a compiled program cannot do.
+            ShapeError: a prompt does not fit, or is neither on the CPU nor on the device "neuron".
+        """
+        refuse_embeddings(kwargs)
+        args, kwargs = on_host(args, kwargs)
+        return super().generate(*args, **kwargs)
+
+    def generate_batch(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Continuous batching, which this version does not have.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise _no_continuous_batching("generate_batch()")
+
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Continuous batching, which this version does not have.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise _no_continuous_batching("init_continuous_batching()")
 
     def can_generate(self) -> bool:
         """It can."""
@@ -35,12 +75,53 @@ class CompiledGenerationMixin(GenerationMixin):
         return False
 
 
-def refuse_cache_implementation(generation_config: GenerationConfig) -> None:
-    """Refuse a kind of cache that was asked for by name.
+def _no_continuous_batching(asked: str) -> ConfigError:
+    return ConfigError(
+        refusal(
+            asked=asked,
+            found="this version has no continuous batching",
+            why="compiled graphs take the rows of one call, and no scheduler adds requests to them",
+            do="call generate() with all prompts in one padded batch; more rows than compiled are split",
+        )
+    )
+
+
+def refuse_embeddings(inputs: dict[str, Any]) -> None:
+    """Refuse embeddings in place of token ids, and take out arguments for them that are None.
 
     Raises:
-        ConfigError: one was.
+        ConfigError: there are some.
     """
+    for name in ("inputs_embeds", "decoder_inputs_embeds"):
+        if inputs.get(name) is not None:
+            ids = name.replace("inputs_embeds", "input_ids")
+            raise ConfigError(
+                refusal(
+                    asked=name,
+                    found="a compiled graph that begins at token ids",
+                    why="the embedding is a part of the program",
+                    do=f"pass {ids}, or run the original transformers model",
+                ),
+                details={"argument": name},
+            )
+        inputs.pop(name, None)
+
+
+def refuse_settings(generation_config: GenerationConfig) -> None:
+    """Refuse settings of generation that would change what was compiled.
+
+    Raises:
+        ConfigError: a kind of cache was asked for by name, or drafts of the model's first layers.
+    """
+    if generation_config.assistant_early_exit is not None:
+        raise ConfigError(
+            refusal(
+                asked=f"assistant_early_exit={generation_config.assistant_early_exit}",
+                found="a program that runs all layers of the model",
+                why="its graphs cannot end after some of them",
+                do="pass a smaller model as assistant_model, or prompt_lookup_num_tokens",
+            )
+        )
     if generation_config.cache_implementation is not None:
         raise ConfigError(
             refusal(

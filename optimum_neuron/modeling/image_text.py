@@ -22,7 +22,7 @@ from .cache import NeuronCache
 from .calls import PromptImages
 from .checks import refuse_outputs
 from .checks_image_text import check_features, check_pixel_mask, check_pixels, given_features
-from .decoder import NeuronDecoderModel, next_token_loss
+from .decoder import NeuronDecoderModel
 from .registration import register
 
 
@@ -65,7 +65,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         past_key_values: NeuronCache | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int = 0,
+        logits_to_keep: int | torch.Tensor = 0,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
@@ -82,7 +82,8 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             past_key_values: the cache that an earlier call returned; images come with the first call.
             labels: token ids to compute the loss of, -100 to skip.
             use_cache: return the cache; the default is the configuration's.
-            logits_to_keep: return logits of the last columns only; 0 means all.
+            logits_to_keep: return logits of so many last columns only, or of the columns that a tensor names; 0 means
+                all.
             output_attentions: not possible: the compiled graph does not return them.
             output_hidden_states: not possible either.
             return_dict: False returns a tuple.
@@ -98,11 +99,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         if pixel_values is not None:
             features = self.get_image_features(pixel_values, pixel_attention_mask).pooler_output
         images = None if cache.columns else self._images(input_ids, mask, features)
-        wanted = 0 if labels is not None else logits_to_keep
-        logits = self._logits(input_ids, mask, position_ids, cache, wanted, images)
-        loss = None if labels is None else next_token_loss(logits, labels)
-        if labels is not None and logits_to_keep:
-            logits = logits[:, -logits_to_keep:]
+        logits, loss = self._logits_and_loss(input_ids, mask, position_ids, cache, labels, logits_to_keep, images)
         output = self._output_type(
             loss=loss,
             logits=logits,

@@ -23,7 +23,7 @@ from ..exporters.tasks import TASKS, find_task, kinds_of_task, plain_task
 from ..hardware import resolve_instance
 from ..runtime.copies import claimed
 from .exported import load_exported
-from .form import require_form
+from .form import require_form, require_name
 from .in_memory import source_in_memory
 from .model import CompiledModel
 
@@ -72,6 +72,7 @@ class NeuronModel(CompiledModel):
         how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
         loading = {key: value for key, value in options.items() if key in cls.load_options}
         finding = {key: value for key, value in where.items() if key != "trust_remote_code"}
+        require_name(model_id, cls.__name__)
         folder = find_folder(model_id, **finding)
         require_form(folder, str(model_id), export, how)
         trust_remote_code = where.get("trust_remote_code", False)

@@ -19,7 +19,8 @@ from ..exporters.save import save_folder
 from ..runtime.copies import Copies
 from ..runtime.loaded import LoadedProgram
 from ..weights import bind_weights
-from .checks import require_host
+from .checks import on_host
+from .parameters import CheckpointParameters
 from .weights import Weights, open_weights
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _ESTIMATE_OPTIONS = ["output_length", "sequence_length", "concurrency", "data_pa
 """Keywords of an estimate that do not contradict what was compiled."""
 
 
-class CompiledModel:
+class CompiledModel(CheckpointParameters):
     """A program with its weights on a simulated core, and what every model has beside `forward`."""
 
     def __init__(self, prepared: Prepared) -> None:
@@ -95,12 +96,14 @@ class CompiledModel:
         Raises:
             WeightsError: tensors are missing or have another shape, all of which are named, or the configuration is
                 another one; nothing is replaced then.
+            CoreBusyError: the model was closed.
 
         Example:
             ```python no-run
             model.replace_weights("fine_tuned")  # or fine_tuned_model.state_dict()
             ```
         """
+        self.loaded.require_open(f"other weights for {self.prepared.source.name}")
         opened = open_weights(weights, self.prepared)
         bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, opened.tensors.value)
         assert self.prepared.host is not None
@@ -110,6 +113,25 @@ class CompiledModel:
         self.prepared.validation = []  # that was of the weights before
         self.prepared.source = opened.source
         self._saved_in = None
+
+    def close(self) -> None:
+        """Free the cores, the HBM, and the threads of the model. A call after it is a `CoreBusyError`.
+
+        Without `close`, they are free when the last reference to the model goes. Calling it again does nothing.
+
+        Example:
+            ```python no-run
+            with NeuronModelForCausalLM.from_pretrained("smollm2_neuron") as model:
+                model.generate(**inputs)
+            ```
+        """
+        self.copies.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def wait_for_host_code(self, timeout_s: float | None = None) -> bool:
         """Wait until the blocks that are compiled in the background are ready; the next call runs on them.
@@ -198,8 +220,10 @@ class CompiledModel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward`.
 
+        Inputs on the device "neuron" are brought to the CPU, where the results are.
+
         Raises:
-            ShapeError: an input is not on the CPU.
+            ShapeError: an input is on another device.
         """
-        require_host(args, kwargs)
+        args, kwargs = on_host(args, kwargs)
         return self.forward(*args, **kwargs)  # type: ignore[attr-defined]

@@ -13,6 +13,9 @@ from transformers import PreTrainedConfig
 from transformers.models.auto import modeling_auto
 
 from ..exporters.tasks import kinds_of_task
+from . import stock_pipelines
+
+stock_pipelines.install()  # also where torch was told not to load devices of others
 
 
 class CompiledModelConfig(PreTrainedConfig):

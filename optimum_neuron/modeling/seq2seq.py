@@ -16,7 +16,7 @@ from ..errors import ShapeError, refusal
 from ..exporters.prepare import Prepared
 from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
-from .checks import checked_mask, refuse_outputs, require_host
+from .checks import checked_mask, on_host, refuse_outputs
 from .encoder_decoder import NeuronEncoderDecoder, encode_rows
 from .registration import register
 
@@ -33,9 +33,9 @@ class NeuronTextEncoder:
         """Run `forward`.
 
         Raises:
-            ShapeError: an input is not on the CPU.
+            ShapeError: an input is neither on the CPU nor on the device "neuron".
         """
-        require_host(args, kwargs)
+        args, kwargs = on_host(args, kwargs)
         return self.forward(*args, **kwargs)
 
     def forward(
@@ -70,7 +70,7 @@ class NeuronTextEncoder:
             do="shorten the source, or export with a larger sequence_length",
         ).value
         filler = self._config.pad_token_id or 0
-        ids = torch.nn.functional.pad(input_ids, (0, bucket - length), value=filler)
+        ids = torch.nn.functional.pad(input_ids.long(), (0, bucket - length), value=filler)
         mask = torch.nn.functional.pad(mask.long(), (0, bucket - length))
         output = BaseModelOutput(last_hidden_state=encode_rows(self._loaded, bucket, [ids, mask])[:, :length])
         return output.to_tuple() if return_dict is False else output

@@ -25,7 +25,7 @@ from ..exporters.seq2seq.entry import EncodedSource
 from ..exporters.seq2seq.sources import Source
 from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
-from .checks import refuse_outputs, require_host
+from .checks import on_host, refuse_outputs
 from .encoder_decoder import NeuronEncoderDecoder, encode_rows
 from .registration import register
 from .sounds import checked_sound
@@ -43,9 +43,9 @@ class NeuronSpeechEncoder:
         """Run `forward`.
 
         Raises:
-            ShapeError: an input is not on the CPU.
+            ShapeError: an input is neither on the CPU nor on the device "neuron".
         """
-        require_host(args, kwargs)
+        args, kwargs = on_host(args, kwargs)
         return self.forward(*args, **kwargs)
 
     def forward(

@@ -204,11 +204,6 @@ class NeuronTracedModel(NeuronModel):
         kinds = {"input_ids": "text", "pixel_values": "image", "input_values": "audio", "input_features": "audio"}
         return tuple(kinds[spec.name] for spec in self.signature.inputs if spec.name in kinds)
 
-    @property
-    def name_or_path(self) -> str:
-        """What the model was loaded from."""
-        return self.prepared.source.name
-
     def can_generate(self) -> bool:
         """It cannot."""
         return False

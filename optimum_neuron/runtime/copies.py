@@ -59,6 +59,13 @@ class CoreThreads:
         wait(calls)
         return [done.result() for done in calls]
 
+    def close(self) -> None:
+        """End the threads, after the calls that they run."""
+        with self._starting:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
     def _started(self) -> ThreadPoolExecutor:
         import torch
 
@@ -105,7 +112,15 @@ class Copies:
         """
         if len(self.loaded) == 1 or len(calls) == 1:
             return [next(self._turns).run(graph, inputs) for graph, inputs in calls]
+        for loaded in self.loaded:  # before threads start that nobody would end
+            loaded.require_open(f"running {loaded.claim.model}")
         return self._threads.map(lambda core, call: self.loaded[core].run(*call), calls)
+
+    def close(self) -> None:
+        """Free the HBM and the cores of all copies, and end the threads. Calling it again does nothing."""
+        for loaded in self.loaded:
+            loaded.close()
+        self._threads.close()
 
 
 def load_copies(cores: Sequence[Core], load: Callable[[Core], LoadedProgram], *, model: str) -> list[LoadedProgram]:

@@ -60,15 +60,7 @@ class LoadedProgram:
             ShapeError: an input has another shape or dtype than the graph was compiled for.
             CoreBusyError: the program was closed, so its core may be another's by now.
         """
-        if self.closed:
-            raise CoreBusyError(
-                refusal(
-                    asked=f"running graph '{graph}' of {self.claim.model}",
-                    found="the model was closed",
-                    why="its core and memory were given back",
-                    do="load it again",
-                )
-            )
+        self.require_open(f"running graph '{graph}' of {self.claim.model}")
         # A sequence ends with the host code that it began with, though other code is ready meanwhile.
         executor = getattr(state, "executor", None) or self.executor
         started_ns = self.track.start()
@@ -105,25 +97,53 @@ class LoadedProgram:
 
         Raises:
             DeviceMemoryError: another set does not fit in the core's HBM.
+            CoreBusyError: the program was closed.
         """
+        self.require_open(f"state of {self.claim.model}")
         try:
             state = self._idle_states.pop()  # not asked first: another thread may take the last one in between
         except IndexError:
+            charge = self.claim.hbm.charge("kv_cache", self.need.kv_cache, self.claim.model)
+            self.charges.append(charge)
             state = self.executor.new_state()
-            self.charges.append(self.claim.hbm.charge("kv_cache", self.need.kv_cache, self.claim.model))
+            state.charge = charge
         state.executor = self.executor if beside is None else beside.executor
         return state
 
     def give_back(self, state: State) -> None:
-        """Return state tensors for reuse."""
+        """Return state tensors: one set waits for the next call, the HBM of all others is free again."""
         state.executor = None
-        self._idle_states.append(state)
+        if not self._idle_states and not self.closed:
+            self._idle_states.append(state)
+            return
+        charge, state.charge = state.charge, None
+        if charge is not None and charge in self.charges:
+            self.charges.remove(charge)
+            charge.release()
 
     def close(self) -> None:
-        """Free HBM and core; the object cannot run afterwards."""
+        """Free HBM and core; the object cannot run afterwards. Calling it again does nothing."""
         self.closed = True
+        self._idle_states.clear()
         _release(self.charges, self.claim, self.track)
         PUBLISHER.wake()
+
+    def require_open(self, asked: str) -> None:
+        """Check that the program can still run.
+
+        Raises:
+            CoreBusyError: the program was closed.
+        """
+        if self.closed:
+            raise CoreBusyError(
+                refusal(
+                    asked=asked,
+                    found="the model was closed",
+                    why="its core and memory were given back",
+                    do="load it again",
+                ),
+                details={"model": self.claim.model, "closed": True},
+            )
 
 
 def load_program(
@@ -174,7 +194,9 @@ def load_program(
         raise
     loaded = LoadedProgram(executor=executor, need=need, claim=claim, target=target, charges=charges, track=track)
     loaded.watch(code, weights)
-    loaded.give_back(executor.new_state())
+    first = executor.new_state()
+    first.charge = next(charge for charge in charges if charge.category == "kv_cache")
+    loaded.give_back(first)
     weakref.finalize(loaded, _release, charges, claim, track)
     PUBLISHER.wake()
     return loaded
@@ -201,7 +223,7 @@ def _charge(need: MemoryNeed, claim: CoreClaim | PrivateCore, charges: list[Char
 
 def _release(charges: list[Charge], claim: CoreClaim | PrivateCore, track: Track) -> None:
     TIMELINE.close(track)
-    for charge in charges:
+    for charge in list(charges):  # another thread may give a state back meanwhile
         charge.release()
     claim.release()
 

@@ -17,6 +17,8 @@ from ..compiler.lower.library import CompiledFunction
 if TYPE_CHECKING:
     import torch
 
+    from .hbm import Charge
+
 Values = list["torch.Tensor | None"]
 """Values of a graph by slot."""
 
@@ -40,6 +42,8 @@ class State(list["torch.Tensor"]):
 
     executor: Any = None
     """What runs the calls of the sequence that has this state; None outside of one."""
+    charge: Charge | None = None
+    """The HBM that the tensors take."""
     _handles: Handles | None = None
 
     @property

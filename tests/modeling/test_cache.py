@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.modeling.cache import NeuronCache
-from optimum_neuron.runtime.hbm import ledger
 from tests.tiny import NUM_BYTE_TOKENS
 
 IDS = torch.randint(3, NUM_BYTE_TOKENS, (5, 9), generator=torch.Generator().manual_seed(3))
@@ -91,20 +90,6 @@ def test_the_cache_of_another_model_is_refused(model, exported, fill):
 def test_it_cannot_be_written_from_outside(fill):
     with pytest.raises(TypeError, match="writes its cache inside the graph"):
         fill(IDS[:1]).update(torch.zeros(1), torch.zeros(1), 0)
-
-
-def test_state_is_charged_once_and_reused(exported):
-    model = NeuronModelForCausalLM.from_pretrained(exported)
-    core = ledger(model.loaded.claim.instance, model.loaded.claim.core_ids[0])
-    before, need = core.used_bytes, model.loaded.need.kv_cache
-    cache = model(IDS, use_cache=True).past_key_values
-    assert core.used_bytes == before + 2 * need, "one set was charged at load"
-    states = {id(state[0]) for state in cache.states}
-    del cache
-    gc.collect()
-    again = model(IDS, use_cache=True).past_key_values
-    assert {id(state[0]) for state in again.states} == states
-    assert core.used_bytes == before + 2 * need
 
 
 def test_what_is_no_number_does_not_outlive_its_request(checkpoint, exported, tmp_path):

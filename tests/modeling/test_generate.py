@@ -20,6 +20,7 @@ from transformers import (
     set_seed,
 )
 
+from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.modeling.cache import NeuronCache
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES
@@ -272,7 +273,9 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"cache_implementation": "static"}, ConfigError, "cache_implementation='static': the cache is part of"),
     ({"past_key_values": DynamicCache()}, ConfigError, "past_key_values of type DynamicCache"),
     ({"attention_mask": torch.ones(1, 1, 7, 7)}, ValueError, "must be 2D"),
-    ({"inputs_embeds": torch.zeros(1, 7, 32)}, ValueError, "not used by the model: .'inputs_embeds'"),
+    ({"inputs_embeds": torch.zeros(1, 7, 32)}, ConfigError, "inputs_embeds"),
+    ({"assistant_early_exit": 1}, ConfigError, "assistant_early_exit=1"),
+    ({"cache_implementation": "paged"}, ConfigError, "generate_batch"),
     ({"no_such_option": 1}, ValueError, "not used by the model: .'no_such_option'"),
 ]
 
@@ -281,3 +284,69 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_what_a_compiled_graph_cannot_do_is_refused(model, options, error, message):
     with pytest.raises(error, match=message):
         model.generate(**{**inputs_of(1), "max_new_tokens": 4, "pad_token_id": 0, **options})
+
+
+def test_continuous_batching_is_an_error_that_says_so(model):
+    for start in (lambda: model.generate_batch([[5, 6]]), lambda: model.init_continuous_batching()):
+        with pytest.raises(ConfigError, match="no continuous batching"):
+            start()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_token_ids_of_other_whole_numbers(model, original, dtype):
+    options = {"do_sample": False, "max_new_tokens": 4, "pad_token_id": 0, "eos_token_id": None}
+    found = model.generate(ids_of(2, 7).clamp(max=255).to(dtype), **options)
+    assert found.tolist() == original.generate(ids_of(2, 7).clamp(max=255), **options).tolist()
+
+
+def test_inputs_on_the_device(model, original):
+    options = {"do_sample": False, "max_new_tokens": 4, "pad_token_id": 0, "eos_token_id": None}
+    wanted = original.generate(**inputs_of(2, padding=2), **options)
+    found = model.generate(**{name: tensor.to("neuron") for name, tensor in inputs_of(2, padding=2).items()}, **options)
+    assert found.device.type == "cpu" and torch.equal(found, wanted)
+
+
+# Prompts that are longer than every compiled bucket.
+
+
+@pytest.fixture(scope="module")
+def short(checkpoint):
+    """A model whose largest bucket is a third of its sequence."""
+    shapes = {**SHAPES, "prefill_buckets": (8, 16), "extend_length": 4}
+    return NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, disable_validation=True, **shapes)
+
+
+LONG: list[dict[str, Any]] = [
+    {},
+    {"prompt_lookup_num_tokens": 3},
+    {"num_beams": 3},
+    {"do_sample": True, "num_return_sequences": 2},
+    {"prefill_chunk_size": 10},
+    {"prefill_chunk_size": 30, "prompt_lookup_num_tokens": 3},
+    {"use_cache": False},
+]
+
+
+@pytest.mark.parametrize("options", LONG, ids=lambda options: "+".join(options) or "greedy")
+def test_prompts_longer_than_the_largest_bucket(short, original, options):
+    # One row for prompt lookup; otherwise the last row is shorter than the bucket.
+    inputs = inputs_of(1, 37) if "prompt_lookup_num_tokens" in options else inputs_of(3, 37, padding=29)
+    found = []
+    for runner in (short, original):
+        set_seed(0)
+        settings = {"do_sample": False, "max_new_tokens": 5, "pad_token_id": 0, "eos_token_id": None, **options}
+        found.append(runner.generate(**inputs, **settings).tolist())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("keep", [0, 1, 30])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_logits_of_prompts_longer_than_the_largest_bucket(short, original, keep, side):
+    ids, mask = ids_of(2, 37), torch.ones(2, 37, dtype=torch.long)
+    mask[1, slice(0, 25) if side == "left" else slice(12, 37)] = 0
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        wanted = original(ids, attention_mask=mask, position_ids=positions).logits[:, -keep:]
+    found = short(ids, attention_mask=mask, logits_to_keep=keep).logits
+    real = mask[:, -keep:].bool()
+    torch.testing.assert_close(found[real], wanted[real], atol=1e-4, rtol=0)

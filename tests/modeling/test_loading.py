@@ -46,6 +46,17 @@ def test_a_checkpoint_is_exported_and_says_so_when_nobody_asked(checkpoint, capl
     assert caplog.text == ""
 
 
+def test_a_model_in_memory_is_for_another_method(original, model):
+    for given in (original, torch.nn.Linear(2, 2)):
+        with pytest.raises(ConfigError, match="NeuronModelForCausalLM.from_model") as refused:
+            load(given)
+        assert refused.value.details["method"] == "from_model"
+    for given in (model, None, 7, {}):
+        with pytest.raises(ConfigError) as refused:
+            load(given)
+        assert refused.value.details == {"type": type(given).__name__, "method": None}
+
+
 def test_an_export_is_loaded_without_a_word(exported, model, caplog):
     with caplog.at_level(logging.WARNING):
         loaded = load(exported)

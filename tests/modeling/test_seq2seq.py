@@ -257,9 +257,20 @@ def test_what_does_not_fit_is_refused(model, case):
         model(**arguments)
 
 
-def test_sources_on_the_device_are_refused(model):
-    with pytest.raises(ShapeError, match="input_ids is on neuron:0"):
-        model.generate(torch.full((1, 4), 5).to("neuron"), max_new_tokens=2)
+def test_sources_on_the_device_are_brought_to_the_host(model):
+    ids = torch.full((1, 4), 5)
+    found = model.generate(ids.to("neuron"), max_new_tokens=2)
+    assert torch.equal(found, model.generate(ids, max_new_tokens=2))
+    with pytest.raises(ShapeError, match="input 0 is on meta"):
+        model.generate(ids.to("meta"), max_new_tokens=2)
+
+
+def test_embeddings_are_refused(model):
+    for name in ("inputs_embeds", "decoder_inputs_embeds"):
+        for call in (model, model.generate):
+            with pytest.raises(ConfigError) as refused:
+                call(**sources(1, 4), **{name: torch.zeros(1, 4, 32)})
+            assert refused.value.details == {"argument": name}
 
 
 def test_a_cache_by_name_is_refused(model):

@@ -109,6 +109,22 @@ def test_the_first_state_is_charged_at_load_and_more_when_taken(load):
     loaded.close()
 
 
+def test_one_set_of_state_waits_for_the_next_call_and_the_others_are_free(load):
+    loaded = load()
+    need, states = loaded.need.kv_cache, [loaded.take_state() for _ in range(4)]
+    for state, still_charged in zip(states, (4, 3, 2, 1), strict=True):
+        loaded.give_back(state)
+        assert used(loaded)["kv_cache"] == still_charged * need
+    again = [loaded.take_state(), loaded.take_state()]
+    assert again[0] is states[0] and used(loaded)["kv_cache"] == 2 * need
+    loaded.close()
+    assert used(loaded)["kv_cache"] == 0
+    for state in again:
+        loaded.give_back(state)
+    with pytest.raises(CoreBusyError):
+        loaded.take_state()
+
+
 def test_more_state_than_the_core_has_is_refused_with_the_table(load):
     loaded = load()
     core = ledger(INSTANCE, loaded.claim.core_ids[0])

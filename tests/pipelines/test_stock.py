@@ -1,0 +1,110 @@
+"""transformers' own `pipeline` of an exported folder: the compiled model runs, or an error says why not."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.after_import import after_import
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, NeuronError
+from tests.encoders import save_letters, save_tiny_encoder
+
+OPTIONS = {"do_sample": False, "max_new_tokens": 8}
+PROGRAM = """
+import sys
+{first}
+from transformers import pipeline
+run = pipeline("text-generation", sys.argv[1])
+print(type(run.model).__module__, run("Hello", do_sample=False, max_new_tokens=8)[0]["generated_text"].encode())
+"""
+
+
+@pytest.mark.parametrize(("first", "autoload"), [("", "1"), ("from optimum_neuron import NeuronModelForCausalLM", "0")])
+def test_a_script_that_knows_only_transformers(exported, checkpoint, tmp_path, first, autoload):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(first=first), str(exported)],
+        capture_output=True,
+        text=True,
+        check=False,
+        # Cores of its own: this process may hold all others.
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload, "OPTIMUM_NEURON_HOME": str(tmp_path)},
+    )
+    wanted = transformers.pipeline("text-generation", str(checkpoint))("Hello", **OPTIONS)[0]["generated_text"]
+    assert done.stdout.strip() == f"optimum_neuron.modeling.causal_lm {wanted.encode()}", done.stderr
+
+
+def test_a_plain_checkpoint_is_run_by_transformers(checkpoint):
+    run = transformers.pipeline("text-generation", str(checkpoint), dtype=torch.bfloat16)
+    assert type(run.model) is transformers.LlamaForCausalLM and run.model.dtype == torch.bfloat16
+    assert not hasattr(transformers.AutoModelForCausalLM, "_loads_exports")
+
+
+def test_an_encoder(tmp_path):
+    from optimum_neuron import NeuronModelForSequenceClassification
+
+    folder = save_letters(save_tiny_encoder(tmp_path / "bert", "bert", "text-classification"))
+    with NeuronModelForSequenceClassification.from_pretrained(
+        folder, export=True, sequence_length=16, batch_size=1, optlevel="1"
+    ) as model:
+        model.save_pretrained(tmp_path / "exported")
+    run = transformers.pipeline("sentiment-analysis", str(tmp_path / "exported"))
+    assert type(run.model) is NeuronModelForSequenceClassification
+    assert run("abc")[0]["score"] == pytest.approx(
+        transformers.pipeline("sentiment-analysis", str(folder))("abc")[0]["score"]
+    )
+    run.model.close()
+
+
+def refused(task, folder, **options):
+    with pytest.raises(NeuronError) as error:
+        transformers.pipeline(task, str(folder), **options)
+    return error.value
+
+
+def test_an_export_for_another_task_is_an_error(exported):
+    error = refused("text-classification", exported)
+    assert isinstance(error.__cause__, ModelError)
+    assert error.details == {"pipeline": "text-classification", "task": "text-generation"}
+
+
+def test_an_export_that_cannot_be_loaded_does_not_run_as_the_original(exported, tmp_path):
+    assert isinstance(refused("text-generation", exported, dtype=torch.bfloat16).__cause__, ConfigError)
+    folder = shutil.copytree(exported, tmp_path / "broken")
+    (folder / "model.neuron").unlink()
+    assert isinstance(refused("text-generation", folder).__cause__, ArtifactError)
+
+
+def test_options_of_the_export_may_be_said_again(exported):
+    run = transformers.pipeline("text-generation", str(exported), dtype="float32", device="cpu")
+    assert type(run.model) is NeuronModelForCausalLM
+    run.model.close()
+
+
+def test_an_action_waits_for_its_module(tmp_path, monkeypatch):
+    """Also for one that is being imported: it has not run yet."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "waited_for.py").write_text("value = 1")
+    (tmp_path / "in_the_middle.py").write_text("import calls_back\nvalue = 2")
+    (tmp_path / "calls_back.py").write_text(
+        "from optimum_neuron.after_import import after_import\n"
+        "seen = []\n"
+        "after_import('in_the_middle', lambda module: seen.append(module.value))\n"
+    )
+    (tmp_path / "anything_else.py").write_text("")
+    seen, finders = [], len(sys.meta_path)
+    after_import("waited_for", lambda module: seen.append(module.value))
+    assert seen == []
+    module = importlib.import_module("waited_for")
+    after_import("waited_for", lambda found: seen.append(found is module))
+    assert seen == [1, True]
+    importlib.import_module("in_the_middle")
+    importlib.import_module("anything_else")
+    assert importlib.import_module("calls_back").seen == [2] and len(sys.meta_path) == finders
