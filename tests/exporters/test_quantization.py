@@ -79,6 +79,38 @@ def test_fp8_weights_are_bound_with_their_scales(fp8, exported):
     torch.testing.assert_close(model(IDS).logits, logits_of(fp8[1]), atol=2e-5, rtol=1e-4)
 
 
+def save_mxfp4(folder):
+    """Write a GPT-OSS with its experts as pairs of four bits with a power of two for 32 of them, and return it."""
+    sizes = {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "layer_types": ["full_attention"] * 2}
+    tensors = load_file(save_tiny(folder, "gpt_oss", num_hidden_layers=2, **sizes) / "model.safetensors")
+    plain, stored = dict(tensors), dict(tensors)
+    magnitudes = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    values = torch.cat([magnitudes, -magnitudes])  # E2M1, the OCP's specification of MX formats, table 4
+    generator = torch.Generator().manual_seed(0)
+    for name in [name for name in tensors if name.endswith("_proj") and "experts" in name]:
+        num_experts, columns, rows = tensors[name].shape
+        packed = torch.randint(256, (num_experts, rows, columns // 32, 16), generator=generator)
+        exponents = torch.randint(122, 125, (num_experts, rows, columns // 32), generator=generator)
+        del stored[name]
+        stored[f"{name}_blocks"], stored[f"{name}_scales"] = packed.to(torch.uint8), exponents.to(torch.uint8)
+        pairs = values[torch.stack([packed % 16, packed // 16], -1)].flatten(-2)
+        scaled = pairs * 2.0 ** (exponents[..., None] - 127)
+        plain[name] = scaled.flatten(-2).transpose(1, 2).contiguous()
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    return declare(folder, {"quant_method": "mxfp4"}), plain
+
+
+def test_mxfp4_experts_are_dequantized(tmp_path):
+    folder, plain = save_mxfp4(tmp_path / "mxfp4")
+    shapes = SHAPES | {"sequence_length": 16, "prefill_buckets": (16,), "decode_buckets": (16,), "extend_length": 1}
+    model = NeuronModelForCausalLM.from_pretrained(folder, export=True, **shapes, disable_validation=True)
+    assert "mxfp4" in model.describe()["weights"]["reason"]
+    original = AutoModelForCausalLM.from_config(quantization.with_quantization(model.config, None)).eval()
+    original.load_state_dict(plain)
+    with torch.no_grad():
+        torch.testing.assert_close(model(IDS).logits, original(IDS).logits, atol=2e-5, rtol=1e-4)
+
+
 def test_other_weights_may_be_quantized_or_not(exported, tmp_path):
     model = NeuronModelForCausalLM.from_pretrained(exported[1])
     model.replace_weights(save_tiny(tmp_path / "plain", "llama", seed=3))
