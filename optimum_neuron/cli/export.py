@@ -26,7 +26,7 @@ _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, check it against
   optimum-cli export neuron -m smollm2 --precompile smollm2_neuron
 """
 _EXPORT_OPTIONS = ("adapter", "disable_neuron_cache", "disable_validation", "atol", "precompile")
-_CHOICES = ("task", "family", "target", "placed_share", "cache", "host_code")
+_CHOICES = ("task", "family", "attention", "target", "placed_share", "cache", "host_code")
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
 
 

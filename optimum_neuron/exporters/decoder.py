@@ -160,7 +160,7 @@ class DecoderKind(Kind):
 
     def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> NeuronConfig:
         """Fill in sequence length and buckets."""
-        return config.resolve(max_position_embeddings=num_positions(source.config))
+        return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length))
 
     def plan(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> Plan:
         """Choose and build a family, and return the captures of its entry points."""
@@ -171,7 +171,7 @@ class DecoderKind(Kind):
             choice=family.choice,
             captures=decoder_captures(family, config),
             weight_sources={f"{DECODER}.{name}": sources for name, sources in family.weight_sources.items()},
-            facts={},
+            facts={} if family.attention is None else {"attention": family.attention.to_dict()},
         )
 
     def validate(
@@ -201,20 +201,30 @@ class DecoderKind(Kind):
         return problems
 
 
-def num_positions(config: Any) -> int:
+LIMITS = ("max_position_embeddings", "max_seq_len")
+"""Fields of transformers configurations that limit positions; MPT has the second."""
+
+
+def num_positions(config: Any, sequence_length: int | None = None) -> int:
     """Positions that a decoder has.
 
+    Args:
+        config: a transformers configuration.
+        sequence_length: what the user gave, which is the limit where the model has none, as with ALiBi.
+
     Raises:
-        ModelError: its configuration does not say.
+        ModelError: neither says.
     """
-    limit = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    text = config.get_text_config(decoder=True)
+    limits = [limit for name in LIMITS if (limit := getattr(text, name, None)) is not None]
+    limit = min(limits, default=sequence_length)
     if limit is None:
         raise ModelError(
             refusal(
                 asked=f"compiling a {config.model_type} model",
-                found="its configuration has no max_position_embeddings",
-                why="a compiled decoder has one cache slot for each position, and this one counts none",
-                do="use an architecture with a key and value cache and a limit on positions, such as llama",
+                found="its configuration has no limit of positions such as max_position_embeddings",
+                why="a compiled decoder has one cache slot for each position",
+                do="pass sequence_length",
             )
         )
     return limit

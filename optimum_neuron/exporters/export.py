@@ -129,6 +129,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "model": prepared.source.name,
         "task": _task(prepared).to_dict(),
         "family": prepared.metadata["family"],
+        **({"attention": prepared.metadata["attention"]} if "attention" in prepared.metadata else {}),
         "target": prepared.target.to_dict(),
         "cache": {**prepared.cache.to_dict(), "value": outcome, "reason": why},
         "host_code": {"value": host.value, "reason": host.reason},

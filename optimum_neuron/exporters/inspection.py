@@ -34,6 +34,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         "simulated": True,
         "neff": header,
         "family": metadata["family"],
+        **({"attention": metadata["attention"]} if "attention" in metadata else {}),
         "config": info.config.to_dict(),
         "placed_share": metadata["placement"],
         "graphs": [

@@ -65,6 +65,7 @@ SOURCE_OPTIONS = (
 _NOT_STRUCTURE = (
     *("_name_or_path", "name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache"),
     *("id2label", "label2id", "problem_type", "output_attentions", "output_hidden_states", "return_dict", "neuron"),
+    "quantization_config",
 )
 """Training changes these, or an export writes them, and a graph for inference does not depend on them: fine-tuned
 checkpoints hit. So do fields that end as `Kind.ignored_endings` says."""

@@ -28,6 +28,7 @@ from ..weights.checkpoint import SINGLE_FILE
 from .folder import FOLDER_VERSION, NEFF_FILE, file_hash
 from .kinds import kind_of
 from .prepare import Prepared
+from .quantization import with_quantization
 from .source import ModelSource
 
 _LOCK = "writing.lock"
@@ -143,7 +144,9 @@ def _write_files(prepared: Prepared, work: Path) -> None:
                 copy = work / path.relative_to(prepared.source.folder)
                 copy.parent.mkdir(exist_ok=True)
                 shutil.copyfile(path, copy)
-    model_config = json.loads(prepared.source.config.to_json_string(use_diff=True))
+    # The weights beside it are plain, whatever they were in the checkpoint.
+    plain = with_quantization(prepared.source.config, None)
+    model_config = json.loads(plain.to_json_string(use_diff=True))
     # The dtype that the weights beside it are written in.
     model_config["dtype"] = prepared.config.torch_dtype
     model_config.pop("neuron", None)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..core import Choice
 from ..errors import ModelError, nearest, refusal
+from .quantization import require_readable
 from .tasks import SYNONYMS, TASKS, plain_task, task_of, tasks_of
 
 _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.neuron"]
@@ -134,7 +135,8 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     """Read the transformers configuration of a folder.
 
     Raises:
-        ModelError: there is none, or its architecture is unknown.
+        ModelError: there is none, its architecture is unknown, or its weights are quantized in a way that cannot be
+            dequantized.
     """
     from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING, AutoConfig
@@ -168,7 +170,9 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
                     do="upgrade transformers or check config.json",
                 )
             )
-        return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        require_readable(config, asked=f"reading the model in {folder}")
+        return config
     except ModelError:
         raise
     except (ValueError, OSError, LookupError, TypeError, AttributeError, ImportError, StrictDataclassError) as error:

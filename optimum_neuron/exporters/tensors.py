@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
 from ..errors import ModelError, WeightsError, refusal
+from ..models.registry import cast_parameters
 from ..weights import Checkpoint, StateDict, TensorSource
 from .kinds import kind_of
+from .quantization import dequantizing, method_of, quantization_of
 from .source import ModelSource, served_task
 from .tasks import find_task
 
@@ -41,13 +43,17 @@ def open_tensors(
         return Choice(value=tensors_in_memory(source.module, names, source.name), reason="a copy of those in memory")
     checkpoint = Checkpoint.open(source.folder)
     missing = sorted(names - checkpoint.specs.keys())
-    if not missing or not kind_of(task, source.config.model_type).converts(family):
+    quantization = quantization_of(source.config)
+    if quantization is None and (not missing or not kind_of(task, source.config.model_type).converts(family)):
         return Choice(value=checkpoint, reason="mapped from the checkpoint's safetensors")
     model = load_original(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code, needed=names)
-    return Choice(
-        value=_state_dict(model, f"{source.folder}, converted by transformers"),
-        reason=f"loaded by transformers, which converts this architecture's tensors ({missing[0]} is not in the files)",
-    )
+    if quantization is not None:
+        reason = f"loaded by transformers, which dequantizes them from {method_of(quantization)} to {dtype}"
+    else:
+        reason = (
+            f"loaded by transformers, which converts this architecture's tensors ({missing[0]} is not in the files)"
+        )
+    return Choice(value=_state_dict(model, f"{source.folder}, converted by transformers"), reason=reason)
 
 
 def tensors_in_memory(
@@ -116,15 +122,16 @@ def load_original(
     if source.module is not None:
         return source.module if source.module.dtype == getattr(torch, dtype) else _in_dtype(source.module, dtype)
     folder = source.folder
+    quantized = quantization_of(source.config) is not None
     try:
         model, told = getattr(transformers, find_task(task, source.config.model_type).auto_class).from_pretrained(
             folder,
-            config=copy.deepcopy(source.config),
+            config=dequantizing(source.config),
             dtype=getattr(torch, dtype),
             trust_remote_code=trust_remote_code,
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
         raise ModelError(
             refusal(
                 asked=f"the original model in {folder}",
@@ -147,6 +154,9 @@ def load_original(
             ),
             details={"problems": missing},
         )
+    if quantized:
+        # transformers leaves tensors that were not quantized in the dtype of the file.
+        cast_parameters(model, getattr(torch, dtype))
     return model.eval()
 
 

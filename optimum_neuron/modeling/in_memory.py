@@ -10,6 +10,7 @@ import transformers
 from ..errors import ConfigError, ModelError, refusal
 from ..exporters.kinds import kind_of
 from ..exporters.prepare import WorkFolder
+from ..exporters.quantization import require_plain
 from ..exporters.source import ModelSource, infer_task
 from ..exporters.tasks import architectures_of, task_of
 
@@ -24,7 +25,7 @@ def source_in_memory(module: transformers.PreTrainedModel, task: str) -> Iterato
 
     Raises:
         ConfigError: it is no transformers model, or has code of its own where that is not captured.
-        ModelError: its class is for another task.
+        ModelError: its class is for another task, or its weights are quantized.
     """
     if not isinstance(module, transformers.PreTrainedModel):
         raise ConfigError(
@@ -37,6 +38,7 @@ def source_in_memory(module: transformers.PreTrainedModel, task: str) -> Iterato
         )
     task = infer_task(module.config, task).value
     _require_head(module, task)
+    require_plain(module.config, asked=f"from_model({type(module).__name__})")
     kind = kind_of(task, module.config.model_type)
     if not kind.captures_module and not type(module).__module__.startswith("transformers."):
         raise ConfigError(

@@ -16,6 +16,7 @@ import torch
 from ..core import Choice
 from ..errors import WeightsError, refusal
 from ..exporters.prepare import Prepared
+from ..exporters.quantization import quantization_of, require_plain, require_readable, with_quantization
 from ..exporters.request import structure_differences
 from ..exporters.source import ModelSource, find_folder
 from ..exporters.tensors import open_tensors, tensors_in_memory
@@ -44,7 +45,7 @@ def open_weights(weights: Any, prepared: Prepared) -> OpenedWeights:
 
     Raises:
         WeightsError: the configuration beside them is of another architecture, or they are none.
-        ModelError: there is no such folder and no such id.
+        ModelError: there is no such folder and no such id, or they are quantized in a way that cannot be dequantized.
     """
     if isinstance(weights, (str, Path)):
         return _of_folder(weights, prepared)
@@ -61,20 +62,30 @@ def open_weights(weights: Any, prepared: Prepared) -> OpenedWeights:
     if isinstance(weights, torch.nn.Module):
         config = getattr(weights, "config", None)
         if config is not None and hasattr(config, "model_type"):
+            require_plain(config, asked=f"replace_weights({name})")
             _refuse_other_architecture(config.to_dict(), prepared, name)
     names = {source for group in prepared.weight_sources.values() for source in group}
     tensors = tensors_in_memory(weights, names, f"a {name}")
     # Without a folder of their own, tokenizer and configuration stay those of the checkpoint before.
-    source = dataclasses.replace(prepared.source, name=name, revision=None, module=None)
+    plain = with_quantization(prepared.source.config, None)
+    source = dataclasses.replace(prepared.source, name=name, revision=None, module=None, config=plain)
     return OpenedWeights(source=source, tensors=Choice(value=tensors, reason="a copy of those in memory"))
 
 
 def _of_folder(weights: str | Path, prepared: Prepared) -> OpenedWeights:
     folder = find_folder(weights)
     config = _config_of(folder)
+    quantization = None
     if config is not None:
+        require_readable(config, asked=f"replace_weights({str(weights)!r})")
+        quantization = quantization_of(config)
         _refuse_other_architecture(config, prepared, str(folder))
-    source = ModelSource(name=str(weights), folder=folder, config=prepared.source.config, revision=None)
+    source = ModelSource(
+        name=str(weights),
+        folder=folder,
+        config=with_quantization(prepared.source.config, quantization),
+        revision=None,
+    )
     tensors = open_tensors(
         source,
         prepared.weight_sources,

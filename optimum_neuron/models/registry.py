@@ -48,6 +48,8 @@ class Family:
     """Parameter name to the checkpoint tensors that are joined along dimension 0."""
     state_shapes: tuple[StateShape, ...]
     """Heads and widths of each layer's cache."""
+    attention: Choice[str] | None = None
+    """How transformers' own code attends, and why; None in a family, which has its own."""
 
 
 def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
@@ -134,6 +136,7 @@ def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str) 
         state_shapes=tuple(
             StateShape(num_heads=heads, key_width=key, value_width=value) for heads, key, value in probe_states(module)
         ),
+        attention=module.attention,
     )
 
 

@@ -127,6 +127,8 @@ def _estimate(
     machine: Machine,
     options: dict[str, Any],
 ) -> Estimate:
+    from ..exporters.quantization import method_of, quantization_of
+
     others = {key: value for key, value in options.items() if key not in SOURCE_OPTIONS}
     if hasattr(model, "forward") and hasattr(model, "parameters"):
         require_no_options(others, "a torch module")
@@ -140,7 +142,12 @@ def _estimate(
 
         return diffusion_estimate(pipeline, request, machine, others)
     source = source_of(model, options)
-    return config_estimate(source, request, machine, others, trust_remote_code=options.get("trust_remote_code", False))
+    told = config_estimate(source, request, machine, others, trust_remote_code=options.get("trust_remote_code", False))
+    quantization = quantization_of(source.config)
+    if quantization is None:
+        return told
+    note = f"the checkpoint's weights are quantized with {method_of(quantization)}; an export dequantizes them"
+    return dataclasses.replace(told, notes=(*told.notes, note))
 
 
 def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | None:
@@ -158,6 +165,7 @@ def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | No
 
 def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
     """Where a model's configuration is; weights are not downloaded."""
+    from ..exporters.quantization import require_readable
     from ..exporters.source import ModelSource, load_source
 
     if isinstance(model, (str, Path)):
@@ -172,6 +180,7 @@ def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
                 do="pass one of them",
             )
         )
+    require_readable(model, asked=f"estimating a {model.model_type} configuration")
     return ModelSource(name=model.model_type, folder=Path(), config=model, revision=None)
 
 

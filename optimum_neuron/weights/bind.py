@@ -38,7 +38,7 @@ def bind_weights(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: 
         checkpoint: where they are.
 
     Raises:
-        WeightsError: tensors are missing, of another shape, or whole numbers in place of others; all are named.
+        WeightsError: tensors are missing, of another shape, or quantized numbers in place of others; all are named.
     """
     import torch
 
@@ -91,4 +91,4 @@ def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Ten
 
 
 def _is_float(spec: TensorSpec) -> bool:
-    return spec.dtype.startswith(("float", "bfloat"))
+    return spec.dtype in ("float64", "float32", "float16", "bfloat16")  # eight bits are a quantized format

@@ -238,3 +238,22 @@ def test_an_export_can_be_exported_again_with_other_shapes_if_it_has_its_weights
     main_export(checkpoint, tmp_path / "inlined", inline_weights_to_neff=True, disable_validation=True, **SHAPES)
     with pytest.raises(ModelError, match="an exported folder without weights of its own.*pass the checkpoint"):
         main_export(tmp_path / "inlined", tmp_path / "out", **shapes)
+
+
+# Decoders that no family covers.
+
+
+@pytest.mark.parametrize(
+    ("model_type", "overrides", "attention"),
+    [
+        ("bloom", {"n_layer": 2, "n_head": 4}, "eager"),
+        ("bart", {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}, "sdpa"),
+    ],
+)
+def test_the_report_says_how_transformers_code_attends(model_type, overrides, attention, tmp_path):
+    folder = save_tiny(tmp_path / model_type, model_type, **overrides)
+    shapes = {"sequence_length": 16, "extend_length": 4, "torch_dtype": "float32", "optlevel": "1"}
+    told = main_export(folder, tmp_path / "out", **shapes).to_dict()
+    assert told["attention"]["value"] == attention and told["attention"]["reason"]
+    assert all(error["ok"] for error in told["validation"])
+    assert NeuronModelForCausalLM.from_pretrained(tmp_path / "out").describe()["attention"] == told["attention"]

@@ -97,10 +97,18 @@ def test_fp8_is_a_matter_of_the_target(source):
 
 
 @pytest.mark.parametrize("model_type", ["bloom", "mamba"])
-def test_an_architecture_that_counts_no_positions_is_refused(model_type, tmp_path):
-    config = AutoConfig.for_model(model_type, architectures=["XForCausalLM"])
-    with pytest.raises(ModelError, match=f"{model_type} model: its configuration has no max_position_embeddings"):
-        neuron_config(of_config(config, tmp_path), {})
+def test_an_architecture_that_counts_no_positions_needs_a_sequence_length(model_type, tmp_path):
+    source = of_config(AutoConfig.for_model(model_type, architectures=["XForCausalLM"]), tmp_path)
+    with pytest.raises(ModelError, match=f"{model_type} model.*pass sequence_length"):
+        neuron_config(source, {})
+    assert neuron_config(source, {"sequence_length": 4096})[0].sequence_length == 4096
+
+
+def test_mpt_names_its_limit_otherwise(tmp_path):
+    source = of_config(AutoConfig.for_model("mpt", architectures=["MptForCausalLM"], max_seq_len=64), tmp_path)
+    assert neuron_config(source, {})[0].sequence_length == 64
+    with pytest.raises(ConfigError, match="64 positions"):
+        neuron_config(source, {"sequence_length": 65})
 
 
 def test_the_target_comes_from_the_environment_where_nothing_is_asked(source, monkeypatch):

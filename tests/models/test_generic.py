@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers.models.bloom import modeling_bloom
 
+from optimum_neuron.errors import CaptureError
 from optimum_neuron.models import build_decoder
 from optimum_neuron.models.generic import build, probe_states
 from tests.models.steps import NUM_COLUMNS, check_steps, pair
@@ -101,6 +103,67 @@ ARCHITECTURES = {
     "gpt_bigcode": {"n_embd": 32, "n_layer": 3, "n_head": 4, "multi_query": True},
     "deepseek_v3": LATENT,
 }
+
+
+GPT = {"n_embd": 32, "n_layer": 3, "n_head": 4}
+BART = {"d_model": 32, "decoder_layers": 3, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
+OTHERS = {
+    # No scaled dot product attention in transformers.
+    "gemma2": ({"head_dim": 8, "sliding_window": 4, "query_pre_attn_scalar": 8}, "eager"),
+    "gpt_oss": (
+        {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4}
+        | {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+        "eager",
+    ),
+    "gptj": (GPT | {"rotary_dim": 4}, "eager"),
+    "codegen": (GPT | {"rotary_dim": 4}, "eager"),
+    "xglm": ({"d_model": 32, "num_layers": 3, "attention_heads": 4, "ffn_dim": 64}, "eager"),
+    # A window that is cut by the length of the cache.
+    "gpt_neo": ({"num_hidden_layers": 4, "attention_types": [[["global", "local"], 2]], "window_size": 4}, "eager"),
+    # Biases of ALiBi, built from a mask of two dimensions.
+    "bloom": ({"n_layer": 3, "n_head": 4}, "eager"),
+    "mpt": ({"d_model": 32, "n_layers": 3, "n_heads": 4, "max_seq_len": 32}, "eager"),
+    "falcon": ({"alibi": True, "new_decoder_architecture": False}, "sdpa"),
+    # Positions that are counted in the cache, of a decoder as deep as its encoder is not.
+    "bart": (BART | {"encoder_layers": 2}, "sdpa"),
+    "mbart": (BART, "sdpa"),
+    "pegasus": (BART, "sdpa"),
+    "marian": (BART | {"decoder_start_token_id": 0}, "sdpa"),
+    "blenderbot": (BART, "sdpa"),
+}
+
+
+@pytest.mark.parametrize("model_type", OTHERS)
+def test_decoders_with_ways_of_their_own_are_exact_too(model_type):
+    overrides, attention = OTHERS[model_type]
+    models = pair(model_type, family="generic", **overrides)
+    assert models.family.attention.value == attention and models.family.attention.reason
+    check_steps(models)
+
+
+def test_masks_of_eager_attention_are_added():
+    decoder = build(tiny_config("gptj", **GPT, rotary_dim=4))
+    assert [choice.candidate for choice in decoder.attention.rejected] == ["sdpa"]
+    low = torch.finfo(torch.float32).min
+    assert decoder.masks(torch.tensor([[1]]), 3).flatten().tolist() == [0.0, 0.0, low]
+
+
+def test_patches_do_not_stay():
+    before = modeling_bloom.build_alibi_tensor
+    models = pair("bloom", family="generic", n_layer=3, n_head=4)
+    models.run(torch.tensor([[3]] * 2), torch.tensor([[0]] * 2), models.new_states(), num_slots=None)
+    assert modeling_bloom.build_alibi_tensor is before
+    models = pair("bart", family="generic", **BART)
+    models.run(torch.tensor([[3]] * 2), torch.tensor([[0]] * 2), models.new_states(), num_slots=None)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in models.family.module.modules())
+
+
+def test_a_model_without_a_cache_of_keys_and_values_is_refused():
+    with pytest.raises(CaptureError) as refused:
+        build_decoder(tiny_config("openai-gpt", **GPT), dtype="float32")
+    assert "past_key_values" in refused.value.details["problem"]
+    with pytest.raises(CaptureError):
+        build_decoder(tiny_config("mamba"), dtype="float32")
 
 
 @pytest.mark.parametrize("model_type", ARCHITECTURES)

@@ -54,7 +54,7 @@ class ImageTextKind(DecoderKind):
         image_size, num_images = default_images(row, source.config, source.folder)
         image_size = config.image_size or image_size
         check_image_size(row, source.config, image_size)
-        return config.resolve(max_position_embeddings=num_positions(source.config)).with_images(
+        return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length)).with_images(
             max_num_images=num_images, image_size=image_size, image_tokens=row.image_tokens(source.config, image_size)
         )
 

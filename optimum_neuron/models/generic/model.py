@@ -1,7 +1,8 @@
 """Any transformers causal LM behind the interface of the families' decoder.
 
 Masks are built here from positions, one for each kind of attention that the configuration names, so that
-the model's own mask code is bypassed. The hidden state of the last token is picked before the head.
+the model's own mask code is bypassed: boolean ones for scaled dot product attention, and ones that are added for eager
+attention, which runs models that have no other. The hidden state of the last token is picked before the head.
 
 Shape legend: B batch, T new tokens, S cache slots, V vocabulary.
 """
@@ -9,22 +10,28 @@ Shape legend: B batch, T new tokens, S cache slots, V vocabulary.
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import torch
 from torch import nn
+from transformers.cache_utils import Cache
 
+from ...core import Choice, Rejected
 from ...errors import CaptureError, refusal
 from ..common.decoder import full_precision_linear
+from .adapt import at_positions, open_own_masks
 from .cache import slot_cache
+from .experts import register
 
 
 class GenericDecoder(nn.Module):
     """Token ids and positions to logits through transformers' own modules."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, attention: Choice[str]) -> None:
         super().__init__()
         self.model = model
+        self.attention = attention
         config: Any = model.config
         self.text_config = config.get_text_config(decoder=True)
 
@@ -56,26 +63,45 @@ class GenericDecoder(nn.Module):
             handles.append(head.register_forward_pre_hook(_pick(last_index_B)))
         tokens = {"input_ids": input_ids_BT} if embeds_BTD is None else {"inputs_embeds": embeds_BTD}
         try:
-            output = self.model(
-                **tokens,
-                position_ids=positions_BT,
-                attention_mask=self.masks(positions_BT, num_keys),
-                past_key_values=slot_cache(states, positions_BT, num_slots=num_slots),
-                use_cache=True,
-            )
+            output = self.run(positions_BT, num_keys, slot_cache(states, positions_BT, num_slots=num_slots), **tokens)
         finally:
             for handle in handles:
                 handle.remove()
         return output.logits.float()
 
-    def masks(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor | dict[str, torch.Tensor]:
-        """Boolean masks [B, 1, T, num_keys]; a dict by layer type where the configuration mixes them."""
+    def run(self, positions_BT: torch.Tensor, num_keys: int, cache: Cache, **tokens: torch.Tensor) -> Any:
+        """Call the model with its tokens at given positions, each of which sees the first `num_keys` slots at most."""
+
+        def window_mask(window: int) -> torch.Tensor:
+            return self._mask(positions_BT, num_keys, window)
+
+        with at_positions(self.model, positions_BT, window_mask):
+            return self.model(
+                **tokens,
+                position_ids=positions_BT,
+                attention_mask=self.masks(positions_BT, num_keys),
+                past_key_values=cache,
+                use_cache=True,
+            )
+
+    def _mask(self, positions_BT: torch.Tensor, num_keys: int, window: int | None = None) -> torch.Tensor:
+        """What each query sees [B, 1, T, num_keys], of the last `window` slots: boolean, or added to the scores."""
         slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
-        full = slots <= queries
+        seen = slots <= queries
+        if window is not None:
+            seen = seen & (slots > queries - window)
+        if self.attention.value == "sdpa":
+            return seen
+        dtype = next(self.model.parameters()).dtype
+        return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)
+
+    def masks(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor | dict[str, torch.Tensor]:
+        """Masks [B, 1, T, num_keys]; a dict by layer type where the configuration mixes them."""
+        full = self._mask(positions_BT, num_keys)
         window = getattr(self.text_config, "sliding_window", None)
         if not window:
             return full
-        sliding = full & (slots > queries - window)
+        sliding = self._mask(positions_BT, num_keys, window)
         kinds = set(getattr(self.text_config, "layer_types", None) or ["sliding_attention"])
         if kinds == {"full_attention"}:
             return full
@@ -148,11 +174,21 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
     from accelerate import init_empty_weights
 
     config = copy.deepcopy(config)
-    # Experts as batched products: the other implementations sort tokens, and their shapes follow the routing.
-    config._experts_implementation = "batched_mm"
+    config._experts_implementation = register()
+    attention = Choice(value="sdpa", reason="scaled dot product attention takes the masks as they are")
+    from_config = functools.partial(getattr(transformers, auto_class).from_config, trust_remote_code=trust_remote_code)
     with init_empty_weights(include_buffers=False):
-        model = getattr(transformers, auto_class).from_config(
-            config, attn_implementation="sdpa", trust_remote_code=trust_remote_code
-        )
+        try:
+            model = from_config(config, attn_implementation=attention.value)
+        except ValueError as error:
+            # Whatever else was wrong is raised again.
+            model = from_config(config, attn_implementation="eager")
+            told = " ".join(str(error).split()).partition(". ")[0]
+            attention = Choice(
+                value="eager",
+                reason=f"{type(model).__name__} has no scaled dot product attention in transformers",
+                rejected=(Rejected(candidate="sdpa", reason=told),),
+            )
     model.tie_weights()
-    return GenericDecoder(model).eval()
+    open_own_masks(model)
+    return GenericDecoder(model, attention).eval()

@@ -5,13 +5,15 @@ Configurations name heads and widths in many ways; the tensors that reach the ca
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from ...compiler.capture import capture_error, fake_parameters
+from ...compiler.capture import capture_error, fake_parameters, quiet
+from ...errors import CaptureError, refusal
 from .model import GenericDecoder
 
 
@@ -42,17 +44,35 @@ def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
     """Return (heads, key width, value width) of every layer's cache; of the last cache where a layer has none.
 
     Raises:
-        CaptureError: the model's code depends on tensor values.
+        CaptureError: the model's code depends on tensor values, cannot run like that, or keeps no keys and values.
     """
+    if "past_key_values" not in inspect.signature(type(decoder.model).forward).parameters:
+        raise _not_a_decoder(decoder.model, "its forward takes no past_key_values")
     recorders = [_Recorder() for _ in range(decoder.text_config.num_hidden_layers)]
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake_parameters(decoder, mode), mode, torch.no_grad():
+    with fake_parameters(decoder, mode), mode, torch.no_grad(), quiet():
         ids = torch.zeros(1, 1, dtype=torch.int64)
         model: Any = decoder.model
-        cache, mask = Cache(layers=recorders), decoder.masks(ids, 1)
         try:
-            model(input_ids=ids, position_ids=ids, past_key_values=cache, use_cache=True, attention_mask=mask)
+            decoder.run(ids, 1, Cache(layers=recorders), input_ids=ids)
         except RuntimeError as error:
             raise capture_error(model, "one token", error) from error
+        except (TypeError, AttributeError, LookupError, ValueError, NotImplementedError, AssertionError) as error:
+            raise _not_a_decoder(model, f"{type(error).__name__}: {' '.join(str(error).split())}") from error
     shapes = [recorder.shape for recorder in recorders if recorder.shape is not None]
+    if not shapes:
+        raise _not_a_decoder(model, "it wrote no keys and values")
     return [recorder.shape or shapes[-1] for recorder in recorders]
+
+
+def _not_a_decoder(model: Any, found: str) -> CaptureError:
+    """What is raised where a model's own code has no use for a cache of keys and values."""
+    return CaptureError(
+        refusal(
+            asked=f"running one token through {type(model).__name__} with a cache",
+            found=found,
+            why="text is generated with a key and value cache of each layer, with a slot for each position",
+            do="use an architecture with such a cache, such as llama, or compile it for another task",
+        ),
+        details={"model": type(model).__name__, "problem": found},
+    )

@@ -1,0 +1,124 @@
+"""Quantized checkpoints: which ones can be read, and how transformers turns them into plain floating-point weights.
+
+A program is compiled for floating-point weights, so a quantized checkpoint is dequantized while it is loaded, or
+refused by the name of its method. It knows the configuration only, and reads no weight.
+
+    require_readable(config, asked="exporting org/model")
+    model = AutoModelForCausalLM.from_pretrained(folder, config=dequantizing(config))
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ModelError, refusal
+
+DEQUANTIZED: dict[str, str | None] = {
+    "fp8": None,
+    "mxfp8": None,
+    "mxfp4": None,
+    "compressed-tensors": "compressed_tensors",
+}
+"""Methods that transformers dequantizes on a CPU (those whose configuration has `dequantize`), and the package that
+this takes."""
+
+KEY = "quantization_config"
+"""Field of a transformers configuration that says how its weights are quantized."""
+
+
+def quantization_of(config: Any) -> dict[str, Any] | None:
+    """Return what a configuration says of quantized weights; None where they are plain.
+
+    Args:
+        config: a transformers configuration or the data of a `config.json`; a text model inside it counts too.
+    """
+    is_data = isinstance(config, Mapping)
+    text = config.get("text_config") if is_data else config.get_text_config(decoder=True)
+    for owner in (config, text):
+        told = owner.get(KEY) if isinstance(owner, Mapping) else getattr(owner, KEY, None)
+        if told:
+            return dict(told) if isinstance(told, Mapping) else told.to_dict()
+    return None
+
+
+def method_of(quantization: Mapping[str, Any]) -> str:
+    """The name of a method, as transformers spells it.
+
+    Example:
+        ```python
+        from optimum_neuron.exporters.quantization import method_of
+
+        assert method_of({"load_in_4bit": True}) == "bitsandbytes"
+        ```
+    """
+    if quantization.get("load_in_4bit") or quantization.get("load_in_8bit"):
+        return "bitsandbytes"
+    method = quantization.get("quant_method") or "unknown"
+    return str(getattr(method, "value", method))
+
+
+def require_readable(config: Any, *, asked: str) -> None:
+    """Refuse a checkpoint whose weights cannot be dequantized here.
+
+    Args:
+        config: as for `quantization_of`.
+        asked: what the user does with it, for the message.
+
+    Raises:
+        ModelError: the method is not one of `DEQUANTIZED`, or its package is not installed; `details["quantization"]`
+            names it.
+    """
+    quantization = quantization_of(config)
+    if quantization is None:
+        return
+    method = method_of(quantization)
+    package = DEQUANTIZED.get(method)
+    if method not in DEQUANTIZED:
+        found, do = f"weights quantized with {method}", "pass the checkpoint that it was quantized from"
+        why = f"weights are compiled as floating point, and transformers dequantizes {', '.join(DEQUANTIZED)} only"
+    elif package is not None and importlib.util.find_spec(package) is None:
+        found, do = f"weights quantized with {method}", f"pip install {method}, or pass an unquantized checkpoint"
+        why = f"transformers dequantizes them with the package {method}, which is not installed"
+    else:
+        return
+    raise ModelError(refusal(asked=asked, found=found, why=why, do=do), details={"quantization": method})
+
+
+def require_plain(config: Any, *, asked: str) -> None:
+    """Refuse a model in memory whose weights are quantized.
+
+    Raises:
+        ModelError: they are; `details["quantization"]` names the method.
+    """
+    quantization = quantization_of(config)
+    if quantization is not None:
+        method = method_of(quantization)
+        raise ModelError(
+            refusal(
+                asked=asked,
+                found=f"a model in memory with weights quantized with {method}",
+                why="weights are bound as floating point",
+                do="call its dequantize(), or pass the checkpoint that it was quantized from",
+            ),
+            details={"quantization": method},
+        )
+
+
+def dequantizing(config: Any) -> Any:
+    """Return a copy of a transformers configuration that makes transformers dequantize the weights that it loads."""
+    quantization = quantization_of(config)
+    return with_quantization(config, quantization and quantization | {"dequantize": True})
+
+
+def with_quantization(config: Any, quantization: dict[str, Any] | None) -> Any:
+    """Return a copy of a transformers configuration that says of its weights what `quantization` says, or nothing."""
+    config = copy.deepcopy(config)
+    for owner in (config, config.get_text_config(decoder=True)):
+        if hasattr(owner, KEY):
+            delattr(owner, KEY)
+    if quantization is not None:
+        setattr(config, KEY, quantization)
+    return config
