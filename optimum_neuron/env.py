@@ -1,7 +1,8 @@
 """The only place that reads environment variables.
 
-Each variable is one row of `VARIABLES`; `docs/environment_variables.md` is checked against it. A value
-that cannot be used raises `ConfigError` instead of being ignored.
+Each variable is one row of `variables.TABLE`; `docs/environment_variables.md` is checked against it. A value
+that cannot be used raises `ConfigError` instead of being ignored, and so is no variable that was set for Neuron:
+`warn_unused` names those that decide nothing here.
 
     >>> from optimum_neuron import env
     >>> env.compile_cache_url({"NEURON_COMPILE_CACHE_URL": "/tmp/neffs"})
@@ -12,31 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 from .errors import ConfigError, nearest, refusal
+from .variables import PREFIXES, TABLE, row_of
 
-VARIABLES: dict[str, str] = {
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1 silences progress bars, as everywhere in the Hugging Face libraries",
-    "LOCAL_RANK": "number of this process on its machine, which torchrun sets: its simulated core",
-    "LOCAL_WORLD_SIZE": "processes of a launch on its machine, which torchrun sets: all machines must have as many",
-    "NEURON_COMPILE_CACHE_URL": "where compiled NEFFs are kept: a folder or an fsspec URL such as s3://bucket/neffs",
-    "NEURON_PLATFORM_TARGET_OVERRIDE": "target when none is given: inf2, trn1, trn1n, trn2, trn3",
-    "NEURON_PROCESS_TAG": "name of this process in neuron-top and neuron-monitor (default: its id)",
-    "NEURON_RT_NUM_CORES": "how many simulated cores this process claims (0: all)",
-    "NEURON_RT_STOCHASTIC_ROUNDING_EN": "1 rounds what the device writes to 16-bit floats stochastically",
-    "NEURON_RT_STOCHASTIC_ROUNDING_SEED": "seed of that rounding (default: 0)",
-    "NEURON_RT_VALIDATE_HASH": "0 skips the check of weight hashes when an exported folder is loaded",
-    "NEURON_RT_VISIBLE_CORES": 'which simulated cores this process may claim, for example "0" or "0-3,6"',
-    "OPTIMUM_NEURON_ADAPTIVE_EAGER": "1 queues operators of the torch device and runs them in another thread",
-    "OPTIMUM_NEURON_AUTO_CAST_TYPE": "matmul operands in emulated numerics: bf16, fp16, tf32, fp8_e4m3 or none",
-    "OPTIMUM_NEURON_DEBUG": "1 shows tracebacks of known errors on the command line",
-    "OPTIMUM_NEURON_HOME": "root of this package's own caches (default: ~/.cache/optimum_neuron)",
-    "OPTIMUM_NEURON_INSTANCE": "instance type to simulate, for example inf2.xlarge",
-    "OPTIMUM_NEURON_NUMERICS": "arithmetic of the torch device: reference (the host's) or emulated (the chip's)",
-}
+VARIABLES: dict[str, str] = {name: row.meaning for name, row in TABLE.items() if row.honored}
 """Every variable read, with its meaning."""
+
+_WRAPPER_SWITCHES = ("--no_cache", "--retry_failed_compilation")
+"""Words of NEURON_CC_FLAGS for the cache around the compiler, beside --cache_dir; no flags of the compiler itself."""
+
+LOG_LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40}
+"""Values of NEURON_RT_LOG_LEVEL, with the numbers of Python's logging."""
 
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 
@@ -49,13 +41,14 @@ def _flag(name: str, default: bool, environ: Mapping[str, str]) -> bool:
         return True
     if text.strip().lower() in _FALSE:
         return False
-    raise ConfigError(
-        refusal(
-            asked=f"{name}={text}",
-            found="not a yes-or-no value",
-            why="the variable is a switch",
-            do=f"set {name} to 1 or 0, or unset it",
-        )
+    raise _refused(
+        name, text, "not a yes-or-no value", "the variable is a switch", f"set {name} to 1 or 0, or unset it"
+    )
+
+
+def _refused(name: str, text: str, found: str, why: str, do: str) -> ConfigError:
+    return ConfigError(
+        refusal(asked=f"{name}={text}", found=found, why=why, do=do), details={"variable": name.partition("=")[0]}
     )
 
 
@@ -75,8 +68,57 @@ def make_home(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def compile_cache_url(environ: Mapping[str, str] = os.environ) -> str:
-    """Where NEFFs are cached: a local path or an fsspec URL."""
-    return environ.get("NEURON_COMPILE_CACHE_URL") or str(home(environ) / "neff")
+    """Where NEFFs are cached: a local path or an fsspec URL; --cache_dir in NEURON_CC_FLAGS has precedence."""
+    asked = _compiler_flag("--cache_dir", environ) or environ.get("NEURON_COMPILE_CACHE_URL")
+    return asked or str(home(environ) / "neff")
+
+
+def no_compile_cache(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether NEURON_CC_FLAGS has --no_cache: everything is compiled anew, and nothing is kept."""
+    return "--no_cache" in _compiler_words(environ)
+
+
+def compiler_flags(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the words of NEURON_CC_FLAGS that are for the compiler, without those for the cache around it.
+
+    Raises:
+        ConfigError: a quotation mark is not closed, or --cache_dir names no place.
+    """
+    words, kept = iter(_compiler_words(environ)), []
+    for word in words:
+        if word == "--cache_dir":
+            next(words, None)
+        elif not word.startswith("--cache_dir=") and word not in _WRAPPER_SWITCHES:
+            kept.append(word)
+    return tuple(kept)
+
+
+def compiler_target(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the --target of NEURON_CC_FLAGS, unchecked, or None."""
+    return _compiler_flag("--target", environ)
+
+
+def _compiler_words(environ: Mapping[str, str]) -> list[str]:
+    text = environ.get("NEURON_CC_FLAGS", "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        found, why = str(error).lower().rstrip("."), "the flags are read as a shell reads them"
+        raise _refused("NEURON_CC_FLAGS", text, found, why, "close the quotation mark") from error
+
+
+def _compiler_flag(name: str, environ: Mapping[str, str]) -> str | None:
+    """The last value of a flag, written with a space or with an equals sign."""
+    words, value = _compiler_words(environ), None
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        flag, equals, behind = word.partition("=")
+        if flag != name:
+            continue
+        value = behind if equals else following
+        if not value or value.startswith("-"):
+            text, do = environ["NEURON_CC_FLAGS"], f"write {name}=VALUE, or leave the flag out"
+            raise _refused("NEURON_CC_FLAGS", text, f"{name} lacks its value", "the flag names a value", do)
+    return value
 
 
 def debug(environ: Mapping[str, str] = os.environ) -> bool:
@@ -119,7 +161,7 @@ def _count(name: str, what: str, do: str, environ: Mapping[str, str]) -> int | N
     if text is None or text == "":
         return None
     if not text.isdecimal():
-        raise ConfigError(refusal(asked=f"{name}={text}", found="not a whole number", why=what, do=do))
+        raise _refused(name, text, "not a whole number", what, do)
     return int(text)
 
 
@@ -128,14 +170,8 @@ def _name(name: str, names: tuple[str, ...], environ: Mapping[str, str]) -> str 
     if text is None or text == "":
         return None
     if text not in names:
-        raise ConfigError(
-            refusal(
-                asked=f"{name}={text}",
-                found=f"no such value{nearest(text, names)}",
-                why=VARIABLES[name],
-                do=f"set it to {' or '.join(names)}",
-            )
-        )
+        do = f"set it to {' or '.join(names)}"
+        raise _refused(name, text, f"no such value{nearest(text, names)}", VARIABLES[name], do)
     return text
 
 
@@ -180,6 +216,36 @@ def stochastic_rounding_seed(environ: Mapping[str, str] = os.environ) -> int:
     return _count(name, "it is a seed", "set it to a whole number, or unset it", environ) or 0
 
 
+def logical_nc_config(environ: Mapping[str, str] = os.environ) -> dict[str, int]:
+    """Return the number of physical cores in a logical one that each variable, or flag of NEURON_CC_FLAGS, asks for."""
+    flags = {
+        f"NEURON_CC_FLAGS={flag}": _compiler_flag(flag, environ) for flag in ("--logical-nc-config", "--lnc", "-lnc")
+    }
+    named = {name: environ.get(name) for name in ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")}
+    given = {name: text for name, text in {**named, **flags}.items() if text}
+    do = "set it to 1 or 2, or remove it"
+    return {name: _count(name, "it counts physical cores", do, given) or 0 for name in given}
+
+
+def log_level(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Return the level of this package's log, as a number of Python's logging; None leaves it to the program."""
+    upper = {"NEURON_RT_LOG_LEVEL": environ.get("NEURON_RT_LOG_LEVEL", "").upper()}
+    name = _name("NEURON_RT_LOG_LEVEL", tuple(LOG_LEVELS), upper)
+    return None if name is None else LOG_LEVELS[name]
+
+
+def log_location(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return where this package's log goes: "CONSOLE", "SYSLOG", or None, which leaves it to the program."""
+    upper = {"NEURON_RT_LOG_LOCATION": environ.get("NEURON_RT_LOG_LOCATION", "").upper()}
+    return _name("NEURON_RT_LOG_LOCATION", ("CONSOLE", "SYSLOG"), upper)
+
+
+def inspect_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the folder for profiles of whole processes; None where NEURON_RT_INSPECT_ENABLE is not set."""
+    enabled = _flag("NEURON_RT_INSPECT_ENABLE", False, environ)
+    return Path(environ.get("NEURON_RT_INSPECT_OUTPUT_DIR") or "output") if enabled else None
+
+
 def visible_cores(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | None:
     """Core ids this process may claim, in order, or None for all.
 
@@ -197,22 +263,46 @@ def visible_cores(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | 
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            raise ConfigError(
-                refusal(
-                    asked=f"NEURON_RT_VISIBLE_CORES={text}",
-                    found=f"'{part}' is no core or range",
-                    why="cores are listed as ids and ranges",
-                    do='write it like "0", "0-3" or "0,2"',
-                )
-            )
+            found, why = f"'{part}' is no core or range", "cores are listed as ids and ranges"
+            raise _refused("NEURON_RT_VISIBLE_CORES", text, found, why, 'write it like "0", "0-3" or "0,2"')
         cores += range(int(first), int(last or first) + 1)
     if len(set(cores)) != len(cores):
-        raise ConfigError(
-            refusal(
-                asked=f"NEURON_RT_VISIBLE_CORES={text}",
-                found="a core is named twice",
-                why="a core is claimed once",
-                do="name each core once",
-            )
-        )
+        found, why = "a core is named twice", "a core is claimed once"
+        raise _refused("NEURON_RT_VISIBLE_CORES", text, found, why, "name each core once")
     return tuple(cores)
+
+
+def given(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that are set and read here, as they are written."""
+    return {name: environ[name] for name in VARIABLES if environ.get(name)}
+
+
+_warned: set[str] = set()
+
+
+def unused(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that are set for Neuron and decide nothing here, each with what becomes of it.
+
+    Example:
+        ```python
+        from optimum_neuron.env import unused
+
+        assert list(unused({"NEURON_FUSE_SOFTMAX": "1", "NEURON_RT_NUM_CORES": "2"})) == ["NEURON_FUSE_SOFTMAX"]
+        ```
+    """
+    found = {}
+    for name in sorted(environ):
+        if name.startswith(PREFIXES) and name not in VARIABLES:
+            row = row_of(name)
+            found[name] = (
+                row.meaning if row else f"nothing here reads a variable of that name{nearest(name, VARIABLES)}"
+            )
+    return found
+
+
+def warn_unused(environ: Mapping[str, str] = os.environ) -> None:
+    """Warn about each variable that decides nothing here, once for the process."""
+    for name, consequence in unused(environ).items():
+        if name not in _warned:
+            _warned.add(name)
+            warnings.warn(f"{name} is set, but has no effect here: {consequence}", stacklevel=4)

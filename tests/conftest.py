@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Caches and core claims of this run are in a folder of their own; no variable of a shell decides a test."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in env.VARIABLES:
+        for name in (*env.VARIABLES, *env.unused()):
             patch.delenv(name, raising=False)
         patch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         patch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path_factory.mktemp("home")))

@@ -49,6 +49,40 @@ def test_names_are_passed_on_unchecked_and_empty_is_unset():
         assert read({name: ""}) is None and read({}) is None
 
 
+def test_flags_of_the_compiler():
+    environ = {"NEURON_CC_FLAGS": "--cache_dir=/a --target trn1 --no_cache -O1 --cache_dir s3://b/c --target=trn2"}
+    assert env.compile_cache_url({**environ, "NEURON_COMPILE_CACHE_URL": "/d"}) == "s3://b/c"
+    assert env.no_compile_cache(environ) and not env.no_compile_cache({})
+    assert env.compiler_target(environ) == "trn2" and env.compiler_target({}) is None
+    assert env.compiler_flags(environ) == ("--target", "trn1", "-O1", "--target=trn2")
+    assert env.compiler_flags({}) == ()
+
+
+@pytest.mark.parametrize("text", ["--cache_dir", "--cache_dir= -O1", "--cache_dir -O1", "'--cache_dir=/a"])
+def test_flags_of_the_compiler_that_cannot_be_read(text):
+    with pytest.raises(ConfigError, match="NEURON_CC_FLAGS="):
+        env.compile_cache_url({"NEURON_CC_FLAGS": text})
+
+
+def test_sizes_of_logical_cores_are_collected_by_their_source():
+    environ = {"NEURON_LOGICAL_NC_CONFIG": "2", "NEURON_RT_VIRTUAL_CORE_SIZE": "1", "NEURON_CC_FLAGS": "--lnc=2"}
+    assert list(env.logical_nc_config(environ).values()) == [2, 1, 2] and env.logical_nc_config({}) == {}
+    with pytest.raises(ConfigError):
+        env.logical_nc_config({"NEURON_LOGICAL_NC_CONFIG": "two"})
+
+
+def test_profiles_of_processes():
+    assert env.inspect_folder({"NEURON_RT_INSPECT_OUTPUT_DIR": "a"}) is None
+    assert env.inspect_folder({"NEURON_RT_INSPECT_ENABLE": "1"}) == Path("output")
+    assert env.inspect_folder({"NEURON_RT_INSPECT_ENABLE": "1", "NEURON_RT_INSPECT_OUTPUT_DIR": "a"}) == Path("a")
+
+
+def test_what_is_set_and_read_is_listed_as_written():
+    assert env.given({"OPTIMUM_NEURON_HOME": "/a", "PATH": "/bin", "NEURON_RT_NUM_CORES": ""}) == {
+        "OPTIMUM_NEURON_HOME": "/a"
+    }
+
+
 def test_number_of_cores():
     assert [env.num_cores({"NEURON_RT_NUM_CORES": text}) for text in ("0", "8", "", "064")] == [0, 8, None, 64]
     assert env.num_cores({}) is None

@@ -3,7 +3,7 @@
     python tools/generate_docs.py
 
 replaces what stands between `<!-- generated: NAME -->` and `<!-- /generated -->` in every page of `docs/`. The parts
-come from the code: parsers, `env.VARIABLES`, `errors`. `tests/docs/test_generated.py` compares the pages with it.
+come from the code: parsers, `variables.TABLE`, `errors`. `tests/docs/test_generated.py` compares the pages with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from optimum_neuron import env, errors
+from optimum_neuron import errors
 from optimum_neuron.checkpoints import Checkpoint, Dataset, entries
 from optimum_neuron.cli.errors import next_command
 from optimum_neuron.configuration import CompileConfig, NeuronConfig
@@ -25,6 +25,7 @@ from optimum_neuron.exporters.image_text.configuration import NeuronImageTextCon
 from optimum_neuron.exporters.seq2seq.configuration import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
 from optimum_neuron.exporters.support import support_rows
 from optimum_neuron.exporters.tasks import TASKS
+from optimum_neuron.variables import TABLE
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
@@ -159,7 +160,13 @@ def fields(data_set: Dataset) -> str:
 
 def variables() -> str:
     """Every environment variable that is read."""
-    return table(("variable", "meaning"), [(f"`{name}`", meaning) for name, meaning in sorted(env.VARIABLES.items())])
+    return table(("variable", "meaning"), [(f"`{name}`", row.meaning) for name, row in TABLE.items() if row.honored])
+
+
+def unused_variables() -> str:
+    """Every environment variable that is known and decides nothing here."""
+    rows = [(f"`{name}`", row.meaning) for name, row in TABLE.items() if not row.honored]
+    return table(("variable", "why it has no effect"), rows)
 
 
 def error_tree() -> str:
@@ -210,6 +217,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "speech-fields": speech_fields,
     "support": support,
     "task-classes": task_classes,
+    "unused-variables": unused_variables,
     "variables": variables,
 }
 """Name in a marker to the function that makes the part."""

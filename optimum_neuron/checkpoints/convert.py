@@ -41,7 +41,7 @@ def require(converter: str) -> None:
                 asked=f"a checkpoint that the converter {converter} reads",
                 found=f"the package {needed} is not installed",
                 why="the file's format is read through it",
-                do='run `pip install "optimum-neuron-sim[checkpoints]"`',
+                do=f"pip install {needed}",
             )
         )
 

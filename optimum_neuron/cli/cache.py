@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from optimum.commands.base import CommandInfo
 
+from ..wording import counted
 from .arguments import add_compile_arguments, compile_options, given, nonnegative, whole_number
 from .output import Out, duration, size
 from .parser import Command, CommandGroup
@@ -135,19 +136,20 @@ class CacheCommand(CommandGroup):
 
 def show_status(out: Out, status: Mapping[str, Any]) -> None:
     """Render the entries of a cache, and of its spool if there is one."""
-    out.text(f"{status['url']}: {status['num_entries']} entries, {size(status['size_bytes'])}")
+    entries = counted(status["num_entries"], "entry", "entries")
+    out.text(f"{status['url']}: {entries}, {size(status['size_bytes'])}")
     rows = [
         {
-            "name": entry["name"],
+            "compiled for": entry["summary"] if entry["state"] == "success" else entry["reason"],
             "state": entry["state"],
             "size": size(entry["size_bytes"]),
             "age": "" if entry["age_s"] is None else duration(entry["age_s"]),
-            "compiled for": entry["summary"] if entry["state"] == "success" else entry["reason"],
+            "name": entry["name"],
         }
         for entry in status["entries"]
     ]
     if rows:
-        out.table(rows, ("name", "state", "size", "age", "compiled for"))
+        out.table(rows, tuple(rows[0]))
     if status.get("spool"):
         out.text()
         out.text("kept on this machine for it:")
@@ -178,7 +180,7 @@ def show_pruned(out: Out, pruned: Mapping[str, Any]) -> None:
     if rows:
         out.table(rows, ("name", "size", "reason"))
     verb = "would free" if pruned["dry_run"] else "freed"
-    out.text(f"{verb} {size(pruned['freed_bytes'])}, {len(rows)} things")
+    out.text(f"{verb} {size(pruned['freed_bytes'])}: {counted(len(rows), 'file or folder', 'files and folders')}")
 
 
 def _add_url(parser: argparse.ArgumentParser) -> None:

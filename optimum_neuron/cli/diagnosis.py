@@ -63,6 +63,7 @@ def judge(machine: Machine) -> list[Finding]:
         _judge_memory(machine),
         *(_judge_folder(folder) for folder in machine.folders),
         _judge_settings(machine),
+        *_judge_unused(machine),
     ]
 
 
@@ -211,3 +212,10 @@ def _judge_settings(machine: Machine) -> Finding:
         return _fail("environment", complaints, "what reads it stops with an error", "change or unset the variable")
     found = ", ".join(f"{name}={value}" for name, value in machine.settings.items())
     return _ok("environment", found or "nothing set", "in place of the defaults" if found else "defaults")
+
+
+def _judge_unused(machine: Machine) -> list[Finding]:
+    return [
+        _warn(name, "set", f"no effect here: {consequence}", f"unset {name}, if another program does not need it")
+        for name, consequence in machine.unused_settings.items()
+    ]

@@ -32,6 +32,7 @@ from ..errors import (
     TargetMismatchError,
     UnsupportedOperatorError,
     ValidationError,
+    WeightsError,
 )
 from .output import Out
 
@@ -42,20 +43,27 @@ EXIT_PIPE_CLOSED = 141
 
 NEXT_COMMANDS: dict[type[NeuronError], str] = {
     NeuronError: "OPTIMUM_NEURON_DEBUG=1 {command} ...  # shows where it happened",
-    ArtifactError: "optimum-cli export neuron -m MODEL OUTPUT  # writes the folder anew",
+    ArtifactError: "optimum-cli export neuron -m MODEL OUTPUT  # writes the folder again",
     CacheError: "optimum-cli neuron doctor  # checks the cache folder",
     CaptureError: "OPTIMUM_NEURON_DEBUG=1 {command} ...  # shows the line of the model that stopped it",
     ConfigError: "{command} --help  # lists the options",
     CoreBusyError: "NEURON_RT_VISIBLE_CORES=N {command} ...  # claims core N instead",
-    DeviceMemoryError: "{command} --help  # a larger --instance_type, a smaller --batch_size or --sequence_length",
+    DeviceMemoryError: "{command} --help  # lists the options for a larger instance and for smaller shapes",
     LoweringError: "optimum-cli neuron doctor  # checks the C++ compiler",
-    ModelError: "optimum-cli neuron fetch NAME  # brings a checkpoint that works",
+    ModelError: "optimum-cli neuron models  # lists architectures with the tasks that they serve",
     ShapeError: "optimum-cli neuron inspect DIR  # lists the compiled shapes",
     TargetMismatchError: "optimum-cli neuron inspect DIR  # shows what it was compiled for",
     UnsupportedOperatorError: "{command} --json ...  # lists the operators with their place in the model",
-    ValidationError: "{command} --auto_cast none ...  # keeps the arithmetic of the checkpoint",
+    ValidationError: "{command} --atol X ...  # accepts larger differences",
+    WeightsError: "optimum-cli neuron inspect DIR  # lists what the folder holds",
 }
 """What to run next, by error class; the nearest base class counts."""
+
+_WIDER = (
+    ("auto_cast", "none", "{command} --auto_cast none ...  # keeps the arithmetic of the checkpoint"),
+    ("torch_dtype", "float32", "{command} --torch_dtype float32 ...  # computes in float32"),
+)
+"""Options that widen the arithmetic of a model that drifts, with the value from which on they change nothing."""
 
 
 def next_command(error: NeuronError, command: str) -> str:
@@ -74,8 +82,19 @@ def next_command(error: NeuronError, command: str) -> str:
         assert hint == "optimum-cli export neuron --help  # lists the options"
         ```
     """
-    template = next(NEXT_COMMANDS[cls] for cls in type(error).__mro__ if cls in NEXT_COMMANDS)
+    template = _by_details(error) or next(NEXT_COMMANDS[cls] for cls in type(error).__mro__ if cls in NEXT_COMMANDS)
     return template.format(command=command)
+
+
+def _by_details(error: NeuronError) -> str | None:
+    """The command that the facts of an error ask for, which the class alone does not tell."""
+    if "model" in error.details:
+        return "optimum-cli neuron fetch smollm2  # brings a small model that needs no Hub"
+    if "variable" in error.details:
+        return "optimum-cli neuron doctor  # checks the environment variables"
+    if isinstance(error, ValidationError):
+        return next((then for name, widest, then in _WIDER if error.details.get(name, widest) != widest), None)
+    return None
 
 
 def run_guarded(func: Callable[[Out], int], out: Out, *, command: str) -> int:

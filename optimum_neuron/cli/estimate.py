@@ -13,6 +13,7 @@ from typing import Any, get_args
 from optimum.commands.base import CommandInfo
 
 from ..core import AutoCast
+from ..wording import counted, number, time_span
 from .arguments import given, positive_int
 from .output import Out, cell, size
 from .parser import Command
@@ -25,12 +26,12 @@ _OPTIONS = (
     *("trust_remote_code", "subfolder", "revision", "cache_dir"),
 )
 _UNITS = {
-    "ttft_ms": "time to first token, ms",
-    "tpot_ms": "time per output token, ms",
-    "latency_ms": "latency of a request, ms",
+    "ttft_ms": "time to first token",
+    "tpot_ms": "time per output token",
+    "latency_ms": "latency of a request",
     "throughput_per_s": "requests per second",
     "tokens_per_s": "output tokens per second",
-    "usd_per_1m": "dollars per million",
+    "usd_per_1m": "price per million {priced}",
     "hbm_bytes_per_core": "HBM of a core",
     "hbm_bytes_per_step": "HBM read in a step",
     "mfu": "share of the peak (MFU)",
@@ -161,9 +162,9 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
     out.text()
     rows = [
         {
-            "quantity": title,
-            "value": _shown(name, quantity["value"]),
-            "80 % interval": f"{_shown(name, quantity['low'])} to {_shown(name, quantity['high'])}",
+            "quantity": title.format(priced=priced(data)),
+            "value": shown(name, quantity["value"]),
+            "80 % interval": f"{shown(name, quantity['low'])} to {shown(name, quantity['high'])}",
             "limited by": quantity["limited_by"],
         }
         for name, title in _UNITS.items()
@@ -193,7 +194,7 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
     out.table(engines, tuple(engines[0]), title="time of each engine in one run, ms, simulated")
     out.text()
     for graph, least in data["bounds_ms"].items():
-        out.text(f"bound, not an estimate: {graph} takes at least {least:.4g} ms by documented peaks")
+        out.text(f"bound, not an estimate: {graph} takes at least {time_span(least / 1e3)} by documented peaks")
     for line in data["assumptions"]:
         out.text(f"assumed: {line}")
     for line in data["notes"]:
@@ -201,36 +202,39 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
 
 
 def _show_load(out: Out, load: Mapping[str, Any]) -> None:
-    titles = {"utilization": "utilization", "wait_mean_ms": "mean wait, ms", "wait_p95_ms": "95th percentile, ms"}
+    titles = {"utilization": "utilization", "wait_mean_ms": "mean wait", "wait_p95_ms": "95th percentile of the wait"}
     rows = [
-        {"quantity": title, **{end: _bounded(load[name][end]) for end in ("value", "low", "high")}}
+        {"quantity": title, **{end: _bounded(name, load[name][end]) for end in ("value", "low", "high")}}
         for name, title in titles.items()
     ]
-    title = f"{load['requests_per_s']:g} requests arrive each second, simulated"
+    arriving = "1 request arrives" if load["requests_per_s"] == 1 else f"{load['requests_per_s']:g} requests arrive"
+    title = f"{arriving} each second, simulated"
     out.table(rows, ("quantity", "value", "low", "high"), title=title)
-    price = "" if load["usd_per_h"] is None else f", ${load['usd_per_h']:.4g} an hour"
-    out.text(f"to keep up: {load['num_copies']} copies on {load['num_instances']} instances{price}")
+    price = "" if load["usd_per_h"] is None else f", ${number(load['usd_per_h'])} an hour"
+    copies, instances = counted(load["num_copies"], "copy", "copies"), counted(load["num_instances"], "instance")
+    out.text(f"to keep up: {copies} on {instances}{price}")
     out.text(f"assumed: {load['note']}")
     out.text()
 
 
-def _bounded(value: float | None) -> str:
-    return "no end" if value is None else cell(value)
+def _bounded(name: str, value: float | None) -> str:
+    return "no end" if value is None else shown(name, value)
 
 
 def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
     """Render a ranking for a person."""
-    out.text(f"{data['model']} on {len(data['ranked'])} machines, by {data['goal']}: simulated")
+    machines = counted(len(data["ranked"]), "machine")
+    out.text(f"{data['model']} on {machines}, by {data['goal']}: simulated")
     out.text()
     rows = [
         {
             "instance": one["instance"]["value"],
             "cores": one["num_cores"]["value"],
             "copies": one["num_copies"]["value"],
-            "latency, ms": _of(one, "latency_ms"),
+            "latency": _of(one, "latency_ms"),
             "requests/s": _of(one, "throughput_per_s"),
             "tokens/s": _of(one, "tokens_per_s"),
-            "$/1M": _of(one, "usd_per_1m") or "no price",
+            f"per million {priced(one)}": _of(one, "usd_per_1m") or "no price",
             "HBM": _of(one, "hbm_bytes_per_core"),
             **_load_columns(one["load"]),
         }
@@ -250,16 +254,28 @@ def _load_columns(load: Mapping[str, Any] | None) -> dict[str, Any]:
     """What keeps up with the requests that arrive, where a rate was given."""
     if load is None:
         return {}
-    price = "no price" if load["usd_per_h"] is None else cell(load["usd_per_h"])
-    return {"instances": load["num_instances"], "$/h": price}
+    price = "no price" if load["usd_per_h"] is None else shown("usd_per_h", load["usd_per_h"])
+    return {"instances": load["num_instances"], "per hour": price}
 
 
 def _of(one: Mapping[str, Any], name: str) -> str:
-    return "" if one[name] is None else _shown(name, one[name]["value"])
+    return "" if one[name] is None else shown(name, one[name]["value"])
 
 
-def _shown(name: str, value: float) -> str:
-    return size(value) if "bytes" in name else cell(value)
+def priced(data: Mapping[str, Any]) -> str:
+    """What a price per million is for: requests, where an estimate has no output tokens."""
+    return "requests" if data["tokens_per_s"] is None else "output tokens"
+
+
+def shown(name: str, value: float) -> str:
+    """Format a quantity of an estimate for a person; its name says its unit."""
+    if "bytes" in name:
+        return size(value)
+    if name.startswith("usd"):
+        return f"${number(value)}"
+    if name in ("mfu", "mbu", "utilization"):
+        return f"{number(100 * value, digits=3)} %"
+    return time_span(value / 1e3) if name.endswith("_ms") else number(value)
 
 
 def _brief(data: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from optimum.commands.base import CommandInfo
 
 from .arguments import given, positive_int
-from .output import Out, cell, size
+from .estimate import shown
+from .output import Out, size
 from .parser import Command
 
 _SIZES = {
@@ -20,7 +21,13 @@ _SIZES = {
     "tensor_parallel_size": "cores that share a layer (default: the smallest layout that fits)",
     "pipeline_parallel_size": "stages (default: as above)",
 }
-_SPEEDS = ("sequences_per_s", "tokens_per_s", "step_ms", "usd_per_1m_tokens", "mfu")
+_SPEEDS = {
+    "sequences_per_s": "sequences per second",
+    "tokens_per_s": "tokens per second",
+    "step_ms": "time of a step",
+    "usd_per_1m_tokens": "price per million tokens",
+    "mfu": "share of the peak (MFU)",
+}
 
 
 class EstimateTrainingCommand(Command):
@@ -78,11 +85,11 @@ def show_training(out: Out, data: Mapping[str, Any]) -> None:
     out.text()
     rows = [
         {
-            "quantity": name,
-            "value": cell(data[name]["value"]),
-            "80 % interval": f"{cell(data[name]['low'])} to {cell(data[name]['high'])}",
+            "quantity": title,
+            "value": shown(name, data[name]["value"]),
+            "80 % interval": f"{shown(name, data[name]['low'])} to {shown(name, data[name]['high'])}",
         }
-        for name in _SPEEDS
+        for name, title in _SPEEDS.items()
         if name in data
     ]
     out.table(rows, ("quantity", "value", "80 % interval"))

@@ -16,11 +16,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import env
+from ..compiler.flags import parse_flags
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -98,9 +99,11 @@ class Machine:
     folders: tuple[Folder, ...]
     """Cache folders."""
     settings: Mapping[str, str]
-    """Environment variables that change a default, with what they come to."""
+    """Environment variables that are set and read here, as they are written."""
     setting_complaints: tuple[str, ...]
     """Environment variables whose value cannot be used."""
+    unused_settings: Mapping[str, str]
+    """Environment variables that are set for Neuron and decide nothing here, with what becomes of each."""
 
 
 def examine() -> Machine:
@@ -124,6 +127,7 @@ def examine() -> Machine:
         folders=(_folder("compile cache", env.compile_cache_url()), _folder("own caches", str(env.home()))),
         settings=settings,
         setting_complaints=setting_complaints,
+        unused_settings=env.unused(),
     )
 
 
@@ -149,25 +153,32 @@ def _own_metadata() -> tuple[str | None, str, tuple[str, ...]]:
 
 
 def _settings() -> tuple[dict[str, str], tuple[str, ...]]:
-    readers = {
-        "NEURON_COMPILE_CACHE_URL": env.compile_cache_url,
-        "NEURON_PLATFORM_TARGET_OVERRIDE": env.platform_target,
-        "NEURON_RT_NUM_CORES": env.num_cores,
-        "NEURON_RT_VALIDATE_HASH": env.validate_hash,
-        "NEURON_RT_VISIBLE_CORES": env.visible_cores,
-        "OPTIMUM_NEURON_DEBUG": env.debug,
-        "OPTIMUM_NEURON_INSTANCE": env.instance_type,
-    }
-    settings, complaints = {}, []
-    for name, reader in readers.items():
+    checks: tuple[Callable[[], object], ...] = (
+        env.adaptive_eager,
+        env.auto_cast_type,
+        env.debug,
+        env.inspect_folder,
+        env.local_rank,
+        env.local_world_size,
+        env.log_level,
+        env.log_location,
+        env.logical_nc_config,
+        env.num_cores,
+        env.numerics,
+        env.progress_disabled,
+        env.stochastic_rounding,
+        env.stochastic_rounding_seed,
+        env.validate_hash,
+        env.visible_cores,
+        lambda: parse_flags((), defaults=env.compiler_flags()),
+    )
+    complaints = []
+    for check in checks:
         try:
-            value = reader()
+            check()
         except ConfigError as error:
             complaints.append(str(error))
-        else:
-            if value != reader({}):
-                settings[name] = str(value)
-    return settings, tuple(complaints)
+    return env.given(), tuple(complaints)
 
 
 def _host_code() -> tuple[str, CppCompiler | None, CpuFeatures | None]:

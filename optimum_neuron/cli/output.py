@@ -25,6 +25,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+from ..wording import number
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -181,7 +183,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return number(value)
     if isinstance(value, (list, tuple)):
         return ", ".join(cell(item) for item in value)
     if isinstance(value, Mapping):

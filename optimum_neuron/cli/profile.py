@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from optimum.commands.base import CommandInfo
 
 from ..errors import ConfigError, refusal
+from ..wording import counted, time_span
 from .arguments import given, positive_int, whole_number
 from .output import Out, cell, size
 from .parser import Command
@@ -140,18 +141,19 @@ def show_profile(out: Out, data: Mapping[str, Any]) -> None:
     out.table([_operator_row(row) for row in shown], _OPERATOR_COLUMNS, title=title)
     out.text()
     total = data["total_us"]
-    ms = {name: cell(value / 1e3) for name, value in {**total, "device": data["device_us"]}.items()}
+    spans = {name: time_span(value / 1e6) for name, value in {**total, "device": data["device_us"]}.items()}
     out.text(
-        f"device: {ms['device']} ms in {data['num_calls']} calls; with the host path of an estimate "
-        f"{ms['value']} ms, 80 % interval {ms['low']} to {ms['high']} ms; all simulated"
+        f"device: {spans['device']} in {counted(data['num_calls'], 'call')}; with the host path of an estimate "
+        f"{spans['value']}, 80 % interval {spans['low']} to {spans['high']}; all simulated"
     )
-    out.text(f"between calls: {cell(data['host_between_us'] / 1e3)} ms of this host, measured")
+    out.text(f"between calls: {time_span(data['host_between_us'] / 1e6)} of this host, measured")
     for core in data["cores"]:
         used = size(sum(core["hbm_bytes"].values()))
-        out.text(f"core {core['core_id']} of {core['instance']}: busy {cell(core['busy_us'] / 1e3)} ms, {used} of HBM")
+        busy = time_span(core["busy_us"] / 1e6)
+        out.text(f"core {core['core_id']} of {core['instance']}: busy {busy}, {used} of HBM")
     for name, one in data["unknown_operators"].items():
         share = f"{one['share_of_calls']:.1%} of all calls of operators"
-        out.text(f"not counted: {name}, {one['num_calls']} calls ({share}): its sizes depend on values")
+        out.text(f"not counted: {name}, {counted(one['num_calls'], 'call')} ({share}): its sizes depend on values")
     for line in data["assumptions"]:
         out.text(f"assumed: {line}")
     for line in data["notes"]:

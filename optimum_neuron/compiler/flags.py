@@ -1,4 +1,5 @@
-"""Flags of the Neuron compiler's command line, as `compiler_args=` brings them: read, checked, and said what they do.
+"""Flags of the Neuron compiler's command line, as `compiler_args=` and NEURON_CC_FLAGS bring them: read, checked, and
+said what they do.
 
 A flag has one of three fates: it decides the program, it has no effect here and a warning says so, or it is unknown and
 refused with the nearest one. Of flags that contradict each other the last one counts, as in the compiler. Source of
@@ -22,7 +23,7 @@ from ..errors import ConfigError, nearest, refusal
 DOWNCASTS = ("default", "all", "none", "dot", "scatter", "all_reduce", "reduce_scatter", "pow")
 """Values of --implicit-integer-downcast."""
 
-_VALUES: Mapping[str, tuple[str, ...]] = {
+VALUES: Mapping[str, tuple[str, ...]] = {
     "--target": (),
     "--auto-cast": ("none", "matmult", "all"),
     "--auto-cast-type": ("bf16", "fp16", "tf32", "fp8_e4m3"),
@@ -31,22 +32,22 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "--implicit-integer-downcast": DOWNCASTS,
     "--framework": ("XLA",),
     "--model-type": ("generic", "transformer", "unet-inference"),
-    "--distribution-strategy": ("llm-training",),
+    "--distribution-strategy": (),
     "--native-int64": ("default", "enabled", "disabled"),
-    "--verbose": ("info", "warning", "error", "critical", "debug"),
+    "--verbose": (),
     "--logfile": (),
     "--output": (),
 }
 """Flags that take a value, with the values allowed; an empty list allows any."""
 
-_SWITCHES = (
+SWITCHES = (
     "--enable-mixed-precision-accumulation",
     "--disable-mixed-precision-accumulation",
     "--enable-saturate-infinity",
     "--enable-fast-context-switch",
     "--enable-fast-loading-neuron-binaries",
 )
-_ALIASES = {"-O": "--optlevel", "-lnc": "--logical-nc-config", "--lnc": "--logical-nc-config"}
+ALIASES = {"-O": "--optlevel", "-lnc": "--logical-nc-config", "--lnc": "--logical-nc-config"}
 
 _INEFFECTIVE: Mapping[str, str] = {
     "--model-type": "fusions are found in the graph, whatever it is called",
@@ -62,7 +63,11 @@ _INEFFECTIVE: Mapping[str, str] = {
 }
 """Accepted flags that change nothing here, and why."""
 
-KNOWN_FLAGS = (*_VALUES, *_SWITCHES, *_ALIASES)
+_INTERNAL = ("--internal-", "--tensorizer-options", "--hlo2tensorizer-options", "--experimental-", "--dump")
+"""Beginnings of flags for stages inside the real compiler; a value stands behind "="."""
+_INTERNAL_REASON = "it is for a stage inside the real compiler"
+
+KNOWN_FLAGS = (*VALUES, *SWITCHES, *ALIASES)
 """Every flag that is read."""
 
 
@@ -88,17 +93,55 @@ class CompilerFlags:
     def warn_ineffective(self, *, stacklevel: int = 2) -> None:
         """Say in one warning which flags change nothing; `stacklevel` is that of `warnings.warn`."""
         if self.ineffective:
-            text = f"compiler_args without an effect here: {'; '.join(self.ineffective)}"
+            text = f"compiler flags without an effect here: {'; '.join(self.ineffective)}"
             warnings.warn(text, stacklevel=stacklevel)
 
 
-def parse_flags(arguments: str | Sequence[str] | None) -> CompilerFlags:
+def parse_flags(arguments: str | Sequence[str] | None, *, defaults: Sequence[str] = ()) -> CompilerFlags:
     """Read flags from one text or from a list of words.
+
+    Args:
+        arguments: the flags.
+        defaults: words of NEURON_CC_FLAGS, which count where `arguments` do not say otherwise.
 
     Raises:
         ConfigError: flags are unknown, lack their value, or have one that is not allowed; all of them are named.
     """
     words = shlex.split(arguments) if isinstance(arguments, str) else [str(word) for word in arguments or ()]
+    given = {**_given(defaults, "NEURON_CC_FLAGS"), **_given(words, "compiler_args")}
+    lnc = given.get("--logical-nc-config")
+    values = {
+        "target": given.get("--target"),
+        "auto_cast": given.get("--auto-cast", "none").replace("matmult", "matmul"),
+        "auto_cast_type": given.get("--auto-cast-type", "bf16"),
+        "optlevel": given.get("--optlevel", "2"),
+        "lnc": None if lnc is None else int(lnc),
+    }
+    downcasts = given.get("--implicit-integer-downcast", "default").split(",")
+    reasons = {flag: _INTERNAL_REASON if flag.startswith(_INTERNAL) else _INEFFECTIVE.get(flag) for flag in given}
+    ineffective = [f"{f'{flag} {given[flag]}'.strip()} ({reason})" for flag, reason in reasons.items() if reason]
+    return CompilerFlags(
+        **values,  # type: ignore[arg-type]
+        implicit_integer_downcast=tuple(kind for kind in downcasts if kind != "default"),
+        ineffective=tuple(ineffective),
+    )
+
+
+def arithmetic_options(words: Sequence[str]) -> dict[str, str]:
+    """Return `auto_cast`, `auto_cast_type` and `optlevel` as far as words of NEURON_CC_FLAGS set them; warn about flags
+    among the words that change nothing.
+
+    Raises:
+        ConfigError: as `parse_flags`.
+    """
+    given, parsed = _given(words, "NEURON_CC_FLAGS"), parse_flags((), defaults=words)
+    parsed.warn_ineffective(stacklevel=4)
+    flags = {"auto_cast": "--auto-cast", "auto_cast_type": "--auto-cast-type", "optlevel": "--optlevel"}
+    return {name: getattr(parsed, name) for name, flag in flags.items() if flag in given}
+
+
+def _given(words: Sequence[str], asked: str) -> dict[str, str]:
+    """Flags with their values, the last of each; problems are collected and raised once."""
     given: dict[str, str] = {}
     problems: list[str] = []
     for flag, value, problem in _flags(words):
@@ -109,30 +152,14 @@ def parse_flags(arguments: str | Sequence[str] | None) -> CompilerFlags:
     if problems:
         raise ConfigError(
             refusal(
-                asked=f"compiler_args {shlex.join(words)!r}",
+                asked=f"{asked} {shlex.join(words)!r}",
                 found="; ".join(problems),
                 why="they are the flags of neuronx-cc compile",
                 do=f"use {', '.join(KNOWN_FLAGS)}",
             ),
             details={"problems": problems},
         )
-    lnc = given.get("--logical-nc-config")
-    values = {
-        "target": given.get("--target"),
-        "auto_cast": given.get("--auto-cast", "none").replace("matmult", "matmul"),
-        "auto_cast_type": given.get("--auto-cast-type", "bf16"),
-        "optlevel": given.get("--optlevel", "2"),
-        "lnc": None if lnc is None else int(lnc),
-    }
-    downcasts = given.get("--implicit-integer-downcast", "default").split(",")
-    ineffective = [
-        f"{f'{flag} {value}'.strip()} ({_INEFFECTIVE[flag]})" for flag, value in given.items() if flag in _INEFFECTIVE
-    ]
-    return CompilerFlags(
-        **values,  # type: ignore[arg-type]
-        implicit_integer_downcast=tuple(kind for kind in downcasts if kind != "default"),
-        ineffective=tuple(ineffective),
-    )
+    return given
 
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
@@ -142,12 +169,14 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
         name, equals, value = word.partition("=")
         if word[:2] == "-O" and not equals and len(word) > 2:
             name, value, equals = "-O", word[2:], "="
-        flag = _ALIASES.get(name, name)
-        if flag in _SWITCHES:
+        flag = ALIASES.get(name, name)
+        if flag in SWITCHES:
             yield flag, "", f"{name} takes no value" if equals else None
-        elif flag in _VALUES:
+        elif flag in VALUES:
             found = value if equals else next(rest, "")
-            yield flag, found, _value_problem(name, found, _VALUES[flag])
+            yield flag, found, _value_problem(name, found, VALUES[flag])
+        elif name.startswith(_INTERNAL):
+            yield name, value, None
         else:
             yield name, "", f"{word!r} is unknown{nearest(name, KNOWN_FLAGS)}"
 

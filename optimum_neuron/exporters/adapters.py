@@ -125,7 +125,7 @@ def _adapted(auto_class: Any, base: Path, folder: Path, *, trust_remote_code: bo
                 asked=f"merging {folder}",
                 found="PEFT is not installed",
                 why="adapters are PEFT's",
-                do='pip install "optimum-neuron-sim[training]"',
+                do="pip install peft",
             )
         ) from problem
     options = PeftConfig.from_pretrained(folder)

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import env
 from ..compiler.cache import CompileCache
 from ..compiler.compile import Compiled, compile_graphs
+from ..compiler.flags import parse_flags
 from ..compiler.package import write_program
 from ..compiler.rules.call import base_name
 from ..compiler.rules.report import Report, host_ops
@@ -74,6 +76,7 @@ def compile_source(
         auto_cast=config.auto_cast,
         auto_cast_type=config.auto_cast_type,
         allow_host_ops=config.allow_host_ops,
+        implicit_integer_downcast=parse_flags((), defaults=env.compiler_flags()).implicit_integer_downcast,
         on_done=on_done,
     )
     _require_matched(config.allow_host_ops, compiled.reports)

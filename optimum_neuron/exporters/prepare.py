@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .. import env
 from ..compiler.cache import CompileCache
 from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode, Mode, lower
@@ -23,7 +24,7 @@ from ..compiler.memory import MemoryNeed, memory_need
 from ..compiler.neff import open_neff
 from ..compiler.package import read_program
 from ..core import Choice
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError, ValidationError, refusal
 from ..hardware import Target, resolve_instance
 from ..runtime.cores import CoreClaim
 from ..runtime.loaded import LoadedProgram, load_program, require_fit, require_room
@@ -213,6 +214,10 @@ def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -
         kind = kind_of(task, prepared.source.config.model_type)
         with prepared.loaded.track.paused():
             return kind.validate(prepared.loaded, reference, prepared.metadata, prepared.config, atol=atol)
+    except ValidationError as error:
+        prepared.loaded.close()
+        error.details.update(auto_cast=prepared.config.auto_cast, torch_dtype=prepared.config.torch_dtype)
+        raise
     except BaseException:
         prepared.loaded.close()
         raise
@@ -254,7 +259,7 @@ def check_tolerance(atol: float | None, *, validate: bool) -> None:
 
 
 def open_cache(disable_neuron_cache: bool, cache_url: str | None = None) -> CompileCache | None:
-    """The compile cache, or None where it is switched off.
+    """The compile cache, or None where it is switched off, by the argument or by --no_cache in NEURON_CC_FLAGS.
 
     Raises:
         ConfigError: it is switched off and named at once.
@@ -268,4 +273,4 @@ def open_cache(disable_neuron_cache: bool, cache_url: str | None = None) -> Comp
                 do="pass one of them",
             )
         )
-    return None if disable_neuron_cache else CompileCache(cache_url)
+    return None if disable_neuron_cache or (cache_url is None and env.no_compile_cache()) else CompileCache(cache_url)

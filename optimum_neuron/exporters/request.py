@@ -10,12 +10,21 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
+from .. import env
 from ..compiler.cache import CompileCache
+from ..compiler.flags import arithmetic_options
 from ..compiler.ir import Program
 from ..compiler.version import COMPILER_VERSION, source_hash
 from ..configuration import CompileConfig, check_known, plain_op_names
 from ..core import Choice, TorchDtype
-from ..hardware import Target, require_compilable, require_dtype, resolve_instance, resolve_target
+from ..hardware import (
+    Target,
+    require_compilable,
+    require_default_lnc,
+    require_dtype,
+    resolve_instance,
+    resolve_target,
+)
 from .kinds import kind_of
 from .source import ModelSource, infer_task, load_source
 from .tasks import plain_task
@@ -91,13 +100,21 @@ def neuron_config(
     check_known(given, [*COMMON_OPTIONS, *kind.options], what=f"a model for {task}")
     target = resolve_target(options.get("instance_type"))
     require_compilable(target.value)
+    require_default_lnc(target.value.chip)
     instance = resolve_instance(options.get("instance_type")).value
     given.setdefault("torch_dtype", _default_dtype(source, given.get("auto_cast", "none")))
+    given = _environment_options(given["torch_dtype"]) | given
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **given)
     require_dtype(target.value, config.torch_dtype)
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)
     return kind.resolve(source, config, trust_remote_code=trust_remote_code), target
+
+
+def _environment_options(torch_dtype: str) -> dict[str, str]:
+    """Return what NEURON_CC_FLAGS sets. Auto-cast rounds float32, so it has no effect on other weights."""
+    found = arithmetic_options(env.compiler_flags())
+    return found if torch_dtype == "float32" else {name: found[name] for name in ("optlevel",) if name in found}
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:

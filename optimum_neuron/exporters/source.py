@@ -80,7 +80,8 @@ def find_folder(
                     found="a file" if path.exists() else "no such folder" + nearest(path.name, siblings),
                     why="a model is a folder with a config.json",
                     do="check the path, or pass an id of the Hub such as org/name",
-                )
+                ),
+                details={"model": str(name)},
             )
         path = _download(
             str(name),
@@ -112,7 +113,8 @@ def _download(name: str, **options: Any) -> Path:
                 why="a model is a local folder or an id of the Hub",
                 do="check the name, log in with `hf auth login` for private models, or try `smollm2`, which comes "
                 "from a package index",
-            )
+            ),
+            details={"model": name},
         ) from error
 
 
@@ -154,7 +156,8 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
                 found=what if folder.is_dir() else "no such folder",
                 why="the configuration says which architecture to build",
                 do=do,
-            )
+            ),
+            details={"model": str(folder)},
         )
     try:
         data = json.loads(path.read_text())
@@ -182,7 +185,8 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
                 found=f"{type(error).__name__}: {' '.join(str(error).split())}",
                 why="transformers cannot read it",
                 do="check the file; for code from the checkpoint pass trust_remote_code=True",
-            )
+            ),
+            details={"model": str(folder)},
         ) from error
 
 

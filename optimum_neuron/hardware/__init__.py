@@ -14,7 +14,7 @@ from .chips import CHIPS
 from .cores import CORES
 from .dtypes import KNOWN_DTYPES, canonical_dtype
 from .instances import INSTANCES
-from .resolve import DEFAULT_TARGET, resolve_instance, resolve_target
+from .resolve import DEFAULT_TARGET, require_default_lnc, resolve_instance, resolve_target
 from .specs import ChipSpec, CoreSpec, EngineSpec, GpSimdSpec, InstanceSpec
 from .targets import TARGETS, Target, require_compilable, require_dtype
 from .timings import CoreTiming
@@ -39,6 +39,7 @@ __all__ = [
     "legal_core_counts",
     "require_compilable",
     "require_core_count",
+    "require_default_lnc",
     "require_dtype",
     "resolve_instance",
     "resolve_target",

@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from .. import env
 from ..core import Choice, Rejected
 from ..errors import ConfigError, nearest, refusal
+from ..startup import apply_environment
 from .instances import INSTANCES
-from .specs import InstanceSpec
+from .specs import ChipSpec, InstanceSpec, checked_lnc
 from .targets import TARGETS, Target
 
 DEFAULT_TARGET = "inf2"
@@ -52,8 +53,8 @@ def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] 
     """Choose the compile target.
 
     Args:
-        instance_type: family or instance name; None asks NEURON_PLATFORM_TARGET_OVERRIDE, then
-            OPTIMUM_NEURON_INSTANCE, then takes the default.
+        instance_type: family or instance name; None asks --target in NEURON_CC_FLAGS, then
+            NEURON_PLATFORM_TARGET_OVERRIDE, then OPTIMUM_NEURON_INSTANCE, then takes the default.
         environ: environment variables.
 
     Returns:
@@ -62,9 +63,12 @@ def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] 
     Raises:
         ConfigError: the name is unknown; the message has the nearest name and the list.
     """
-    override, simulated = env.platform_target(environ), env.instance_type(environ)
+    apply_environment(environ)
+    flag, override = env.compiler_target(environ), env.platform_target(environ)
+    simulated = env.instance_type(environ)
     candidates = [
         (instance_type, f"instance_type='{instance_type}'"),
+        (flag, f"NEURON_CC_FLAGS=--target {flag}"),
         (override, f"NEURON_PLATFORM_TARGET_OVERRIDE={override}"),
         (simulated, f"OPTIMUM_NEURON_INSTANCE={simulated}"),
     ]
@@ -99,6 +103,7 @@ def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str
     Raises:
         ConfigError: the name is unknown; the message has the nearest name and the list.
     """
+    apply_environment(environ)
     simulated = env.instance_type(environ)
     name, asked = instance_type, f"instance_type='{instance_type}'"
     if name is None and simulated is not None:
@@ -112,3 +117,29 @@ def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str
         return Choice(value=instance, reason=f"{asked} names it")
     larger = tuple(Rejected(candidate=i.name, reason="larger") for i in target.instances[1:])
     return Choice(value=target.instances[0], reason=f"{asked}: smallest size of {target.name}", rejected=larger)
+
+
+def require_default_lnc(
+    chip: ChipSpec, *, asked: Mapping[str, int] | None = None, environ: Mapping[str, str] = os.environ
+) -> None:
+    """Refuse logical cores of another size than the chip's default: other sizes are not simulated.
+
+    Args:
+        chip: the chip that is compiled for, or whose cores are claimed.
+        asked: sizes that the caller asked for, by the name of its option.
+        environ: environment variables; NEURON_LOGICAL_NC_CONFIG and NEURON_RT_VIRTUAL_CORE_SIZE ask too.
+
+    Raises:
+        ConfigError: a size is not the default; one that the chip does not have has the code NCC_EARG001.
+    """
+    for name, lnc in {**env.logical_nc_config(environ), **(asked or {})}.items():
+        if checked_lnc(chip, lnc, asked=f"{name}={lnc}") != chip.default_lnc:
+            raise ConfigError(
+                refusal(
+                    asked=f"{name}={lnc} on {chip.name}",
+                    found=f"only logical cores of {chip.default_lnc} physical cores are simulated",
+                    why=f"{chip.default_lnc} is the default of this chip",
+                    do=f"remove {name}, or set it to {chip.default_lnc}",
+                ),
+                details={"lnc": lnc, "default": chip.default_lnc},
+            )

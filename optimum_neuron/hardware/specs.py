@@ -218,12 +218,13 @@ class InstanceSpec(Sourced):
         return self.num_cores // checked_lnc(self.chip, lnc)
 
 
-def checked_lnc(chip: ChipSpec, lnc: int | None) -> int:
+def checked_lnc(chip: ChipSpec, lnc: int | None, *, asked: str | None = None) -> int:
     """Return the logical-core size, or refuse one that the chip does not have.
 
     Args:
         chip: the chip.
         lnc: physical cores in one logical core; None for the chip's default.
+        asked: how the user wrote it, where that was no keyword `lnc`.
 
     Raises:
         ConfigError: the compiler would answer NCC_EARG001.
@@ -234,10 +235,10 @@ def checked_lnc(chip: ChipSpec, lnc: int | None) -> int:
         legal = " or ".join(map(str, chip.lncs))
         raise ConfigError(
             refusal(
-                asked=f"lnc={lnc}",
+                asked=asked or f"lnc={lnc}",
                 found=f"{chip.name} groups {legal} physical core(s) into a logical one",
                 why="NCC_EARG001: the target has no such logical core",
-                do=f"pass lnc={legal} or leave it out",
+                do=f"use {legal}, leave it out, or simulate another instance with OPTIMUM_NEURON_INSTANCE",
             ),
             details={"code": "NCC_EARG001", "legal": list(chip.lncs)},
         )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from .. import env
 from ..core import Choice, Rejected
 from ..errors import ConfigError, refusal
-from ..hardware import InstanceSpec, legal_core_counts
+from ..hardware import InstanceSpec, legal_core_counts, require_default_lnc
 
 Cores = tuple[int, ...]
 """Ids of logical cores of one instance, ascending."""
@@ -46,8 +46,9 @@ def allowed_cores(instance: InstanceSpec, environ: Mapping[str, str]) -> Allowed
     Source of their meaning: Neuron docs, Neuron Runtime configuration.
 
     Raises:
-        ConfigError: a variable names cores that the instance does not have.
+        ConfigError: a variable names cores that the instance does not have, or logical cores of another size.
     """
+    require_default_lnc(instance.chip, environ=environ)
     total = instance.num_logical_cores()
     every = tuple(range(total))
     visible, count = env.visible_cores(environ), env.num_cores(environ)

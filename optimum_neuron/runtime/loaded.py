@@ -8,11 +8,13 @@ logits = model.run("decode", [input_ids, position_ids], state)["logits"]
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from .. import env
 from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode
 from ..compiler.memory import MICROCODE_BYTES, MemoryNeed, memory_need
@@ -30,6 +32,8 @@ from .timeline import TIMELINE, Track
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
@@ -186,6 +190,7 @@ def load_program(
     try:
         if claim.core_ids:  # calls on a private core are no use of the instance
             TIMELINE.open(track)
+            _announce(track)
         _charge(need, claim, charges)
         code = host.current()
         executor = Executor(program, code.functions, code.preparations.apply(weights))
@@ -200,6 +205,16 @@ def load_program(
     weakref.finalize(loaded, _release, charges, claim, track)
     PUBLISHER.wake()
     return loaded
+
+
+def _announce(track: Track) -> None:
+    """Log the load, and record what follows where NEURON_RT_INSPECT_ENABLE asks for a profile of this process."""
+    logger.info("%s is loaded on %s, cores %s", track.model, track.instance, ", ".join(map(str, track.core_ids)))
+    folder = env.inspect_folder()
+    if folder is not None:
+        from ..profiling.inspection import inspect_process
+
+        inspect_process(folder)
 
 
 def require_room(need: MemoryNeed, claim: CoreClaim | PrivateCore) -> None:

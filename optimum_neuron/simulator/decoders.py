@@ -12,6 +12,7 @@ from ..compiler.memory import MICROCODE_BYTES
 from ..core import AutoCast, Choice
 from ..errors import ConfigError, DeviceMemoryError, refusal
 from ..hardware import legal_core_counts
+from ..wording import counted
 from .bands import band_of
 from .constants import Band
 from .machine import Machine, choose_copies, choose_cores, needed, positive
@@ -253,9 +254,10 @@ def _assumptions(
     return (
         f"serving stack {stack.value.name}: {stack.reason}",
         f"Neuron SDK {request.sdk or DEFAULT_SDK}",
-        f"{together} requests arrive together, {request.sequence_length - request.output_length} prompt tokens and "
-        f"{request.output_length} output tokens each, compiled for {request.batch_size} rows of "
-        f"{request.sequence_length} tokens",
+        f"{'1 request arrives alone' if together == 1 else f'{together:,} requests arrive together'}, "
+        f"{counted(request.sequence_length - request.output_length, 'prompt token')} and "
+        f"{counted(request.output_length, 'output token')} each, compiled for a batch of {request.batch_size} and "
+        f"{counted(request.sequence_length, 'token')}",
         f"weights in {request.dtype}, products at the 16-bit rate",
         f"read from a configuration with {sizes.num_parameters:,} parameters; no weights were read",
         machine.price_source,

@@ -1,11 +1,13 @@
 """Tools that the SDK installs beside its libraries, for the simulated cores of this machine.
 
 They read what processes tell each other: claims on cores (`runtime/core_files.py`) and statuses (`runtime/status.py`).
-They start nothing and change nothing. The sdk distribution installs them as console scripts.
+They start nothing and change nothing. `neuronx-cc` compiles. The sdk distribution installs them as console scripts.
 
-ls.py        neuron-ls: `devices` of the simulated instance, and who holds their cores
+ls.py        neuron-ls: `devices` of the simulated instance, who holds their cores, `topology` draws their links
 monitor.py   neuron-monitor: `monitor_config` says what, `monitor_groups` when, `report` in which schema
 top.py       neuron-top: `frame` is what it shows, `screen` how, `keys` what is pressed
+
+neuronx_cc.py  neuronx-cc: an exported program becomes a NEFF
 
 processes.py who holds cores, and what each process told
 sample.py    the same with what they use of the host (`host.py`)

@@ -19,6 +19,7 @@ from ..hardware import InstanceSpec
 from ..runtime.hbm import size_text
 from .devices import RUNTIME_VERSION, Device, devices
 from .processes import add_instance, choose_instance, others_in_use
+from .topology import drawing
 
 _GIB = 2**30
 
@@ -35,6 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("-w", "--wide", action="store_true", help="show the ids of cores and the models on them too")
+    parser.add_argument(
+        "-a",
+        "--show-all-procs",
+        action="store_true",
+        help="show every process on a device; a simulated device has no others than those that are always shown",
+    )
+    parser.add_argument("-t", "--topology", action="store_true", help="draw the links between devices too")
     parser.add_argument("-j", "--json-output", action="store_true", help="print a JSON list of devices")
     add_instance(parser)
     options = parser.parse_args(arguments)
@@ -48,6 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(to_json([_plain(instance, device) for device in found]), file=out.stdout)
         else:
             _table(out, instance, found, wide=options.wide)
+            if options.topology:
+                out.text("Neuron Device Topology")
+                for line in drawing(found):
+                    out.text(line)
         return 0
 
     return run_guarded(show, Out("json" if options.json_output else "human"), command=parser.prog)

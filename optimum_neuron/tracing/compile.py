@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from .. import env
 from ..compiler.cache import CompileCache
 from ..compiler.compile import Compiled, compile_graphs
 from ..compiler.flags import CompilerFlags, parse_flags
@@ -24,8 +25,14 @@ from ..compiler.neff import Neff, open_neff
 from ..compiler.package import write_program
 from ..compiler.version import COMPILER_VERSION
 from ..errors import ConfigError, refusal
-from ..hardware import Target, require_compilable, require_dtype, resolve_instance, resolve_target
-from ..hardware.specs import checked_lnc
+from ..hardware import (
+    Target,
+    require_compilable,
+    require_default_lnc,
+    require_dtype,
+    resolve_instance,
+    resolve_target,
+)
 from .artifact import KIND
 from .entry import ROOT, Entry
 
@@ -50,7 +57,7 @@ def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: boo
         ConfigError: a flag is unknown or wrong, the target cannot be compiled for, or the instance has other cores.
         UnsupportedDtypeError: the target cannot round to --auto-cast-type.
     """
-    flags = parse_flags(compiler_args)
+    flags = parse_flags(compiler_args, defaults=env.compiler_flags())
     if cpu_backend and flags.target is None:
         raise ConfigError(
             refusal(
@@ -61,7 +68,7 @@ def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: boo
             )
         )
     target = require_compilable(resolve_target(flags.target).value)
-    _require_default_lnc(flags.lnc, target)
+    require_default_lnc(target.chip, asked={} if flags.lnc is None else {"--lnc": flags.lnc})
     if flags.auto_cast != "none":
         require_dtype(target, flags.auto_cast_type)
     instance = resolve_instance().value
@@ -76,18 +83,6 @@ def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: boo
         )
     flags.warn_ineffective(stacklevel=4)
     return Flags(flags=flags, target=target)
-
-
-def _require_default_lnc(lnc: int | None, target: Target) -> None:
-    if checked_lnc(target.chip, lnc) != target.chip.default_lnc:
-        raise ConfigError(
-            refusal(
-                asked=f"--lnc {lnc} on {target.name}",
-                found=f"cores of {target.chip.default_lnc} physical ones are simulated",
-                why="this version gives logical cores their default size",
-                do="leave --lnc out",
-            )
-        )
 
 
 @contextlib.contextmanager
@@ -151,13 +146,15 @@ def compile_entries(
         "auto_cast_type": options.auto_cast_type,
         "metadata": metadata,
     }
-    cached = CompileCache().get_or_compile(fields, write)
     path = folder / NEFF_FILE
+    if env.no_compile_cache():
+        write(path)
+    else:
+        shutil.copyfile(CompileCache().get_or_compile(fields, write).path, path)
     if inline_weights and tensors:
         with _weights_file(tensors, folder) as weights:
             write(path, weights=weights)
         return open_neff(path), []
-    shutil.copyfile(cached.path, path)
     return open_neff(path), list(tensors.values())
 
 

@@ -98,7 +98,7 @@ def _with_adapter(model: Any, keywords: dict[str, Any], config: Any) -> tuple[An
                 asked="peft_config",
                 found="PEFT is not installed",
                 why="adapters are PEFT's",
-                do='pip install "optimum-neuron-sim[training]"',
+                do="pip install peft",
             )
         ) from problem
     if model is not None:

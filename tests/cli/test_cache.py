@@ -52,7 +52,7 @@ def make_incomplete(url):
 def test_status_lists_the_entries(cache, url):
     ran = cache("status")
     assert ran.code == 0
-    assert ran.stdout.startswith(f"{url}: 1 entries, ")
+    assert ran.stdout.startswith(f"{url}: 1 entry, ")
     assert "success" in ran.stdout and "sequence_length 128" in ran.stdout
     data = cache("status", "--json").json
     assert data["num_entries"] == 1
@@ -134,7 +134,7 @@ def test_prune_by_age(cache, monkeypatch):
 def test_known_errors_are_messages(cache):
     ran = cache("lookup", "absent")
     assert (ran.code, ran.stdout) == (1, "")
-    assert ran.stderr.startswith("error: no such model\nnext: optimum-cli neuron fetch")
+    assert ran.stderr.startswith("error: no such model\nnext: optimum-cli neuron models")
     ran = cache("status", "--url", "nosuchscheme://x", "--json")
     assert ran.code == 1
     assert ran.json["error"]["type"] == "CacheError"

@@ -31,6 +31,7 @@ GOOD = Machine(
     ),
     settings={},
     setting_complaints=(),
+    unused_settings={},
 )
 
 
@@ -133,6 +134,11 @@ def test_a_source_folder_has_no_ranges_but_missing_packages_still_fail():
 def test_an_unusual_setting_is_shown():
     finding = findings_of(settings={"NEURON_RT_NUM_CORES": "2"})["environment"]
     assert (finding.verdict, finding.found) == ("ok", "NEURON_RT_NUM_CORES=2")
+
+
+def test_a_setting_without_an_effect_is_a_warning_with_its_reason():
+    finding = not_ok(unused_settings={"NEURON_FUSE_SOFTMAX": "fusions are found"})["NEURON_FUSE_SOFTMAX"]
+    assert finding.verdict == "warn" and "fusions are found" in finding.consequence and finding.remedy
 
 
 @pytest.mark.parametrize(

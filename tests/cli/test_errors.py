@@ -124,3 +124,31 @@ def test_next_commands_name_commands_and_options_that_exist(cli):
         assert f"usage: optimum-cli {' '.join(path)} " in page
         assert all(word.strip(",") in page for word in hint.split() if word.startswith("--"))
     assert len(pages) >= 4
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (errors.ModelError("no such folder", details={"model": "smolm2"}), "neuron fetch"),
+        (errors.ModelError("no such task"), "neuron models"),
+        (errors.WeightsError("missing"), "neuron inspect"),
+        (errors.ConfigError("NEURON_RT_NUM_CORES=two", details={"variable": "NEURON_RT_NUM_CORES"}), "neuron doctor"),
+        (errors.ConfigError("batch_size=0"), "COMMAND --help"),
+        (errors.ValidationError("drift", details={"auto_cast": "all", "torch_dtype": "float32"}), "--auto_cast none"),
+        (errors.ValidationError("drift", details={"auto_cast": "none", "torch_dtype": "float16"}), "--torch_dtype"),
+        (errors.ValidationError("drift", details={"auto_cast": "none", "torch_dtype": "float32"}), "--atol"),
+    ],
+)
+def test_the_next_command_fits_the_facts(error, words):
+    assert words in next_command(error, "COMMAND")
+
+
+def test_too_little_memory_names_no_option_that_the_command_may_lack():
+    assert "--instance" not in next_command(errors.DeviceMemoryError(""), "optimum-cli neuron estimate")
+
+
+def test_a_model_that_is_not_there_and_a_task_that_is_not_have_different_next_commands(cli, checkpoint):
+    missing = cli("neuron", "check", "./no_such_folder")
+    assert missing.code == 1 and "next: optimum-cli neuron fetch" in missing.stderr
+    task = cli("neuron", "check", str(checkpoint), "--task", "no-such-task")
+    assert task.code == 1 and "next: optimum-cli neuron models" in task.stderr

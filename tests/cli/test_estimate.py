@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from optimum_neuron.cli.estimate import priced, shown
 from optimum_neuron.simulator.quantity import QUANTITIES
 
 
@@ -35,3 +36,22 @@ def test_training(cli, checkpoint):
     assert ran.code == 0 and "simulated" in ran.stdout and "layout: TP=1 PP=1 DP=32" in ran.stdout
     told = cli("neuron", "estimate-training", str(checkpoint), "--sequence_length", "64", "--json").json
     assert {"weights", "gradients", "optimizer", "activations"} <= told["hbm_bytes"].keys()
+
+
+def test_people_read_units_that_fit_and_what_a_price_is_for(cli, checkpoint):
+    ran = cli("neuron", "estimate", str(checkpoint), "--instance", "inf2.xlarge", "--sequence_length", "64")
+    assert "price per million output tokens" in ran.stdout and "1 request arrives alone" in ran.stdout
+    assert "time to first token, ms" not in ran.stdout and "e+0" not in ran.stdout
+    ranked = cli("neuron", "estimate", str(checkpoint), "--instance", "inf2", "--compare", "--sequence_length", "64")
+    assert "per million output tokens" in ranked.stdout.splitlines()[2]
+
+
+def test_quantities_are_written_with_the_unit_of_their_name():
+    found = [shown("ttft_ms", 11330.0), shown("usd_per_1m", 0.5), shown("mfu", 0.1234), shown("hbm_bytes", 2**30)]
+    assert found == ["11.3 s", "$0.5", "12.3 %", "1.0 GiB"]
+    assert priced({"tokens_per_s": None}) == "requests" != priced({"tokens_per_s": {"value": 1.0}})
+
+
+def test_people_read_titles_of_a_training(cli, checkpoint):
+    ran = cli("neuron", "estimate-training", str(checkpoint), "--sequence_length", "64")
+    assert "price per million tokens" in ran.stdout and "usd_per_1m_tokens" not in ran.stdout

@@ -116,11 +116,35 @@ def test_a_url_is_not_examined():
     assert machine._folder("compile cache", "s3://bucket/neffs").free_bytes is None
 
 
-def test_settings_are_those_that_change_a_default(monkeypatch):
+def test_settings_are_those_that_are_set(monkeypatch):
     monkeypatch.delenv("OPTIMUM_NEURON_HOME")
     assert machine._settings() == ({}, ())
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0-1")
     monkeypatch.setenv("NEURON_RT_NUM_CORES", "two")
     settings, complaints = machine._settings()
-    assert settings == {"NEURON_RT_VISIBLE_CORES": "(0, 1)"}
+    assert settings == {"NEURON_RT_NUM_CORES": "two", "NEURON_RT_VISIBLE_CORES": "0-1"}
     assert len(complaints) == 1 and "NEURON_RT_NUM_CORES=two" in complaints[0]
+
+
+def test_another_root_folder_is_no_setting_of_the_compile_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+    assert machine._settings() == ({"OPTIMUM_NEURON_HOME": str(tmp_path)}, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NEURON_CC_FLAGS", "--no-such-flag"),
+        ("NEURON_RT_LOG_LEVEL", "LOUD"),
+        ("NEURON_LOGICAL_NC_CONFIG", "two"),
+        ("OPTIMUM_NEURON_NUMERICS", "exact"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_a_complaint(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert [name in complaint for complaint in machine._settings()[1]] == [True]
+
+
+def test_a_setting_without_an_effect_is_found(monkeypatch):
+    monkeypatch.setenv("NEURON_FUSE_SOFTMAX", "1")
+    assert list(machine.examine().unused_settings) == ["NEURON_FUSE_SOFTMAX"]

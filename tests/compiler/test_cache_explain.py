@@ -57,3 +57,9 @@ def test_the_nearest_entry_comes_first_and_strangers_do_not_come():
 def test_a_summary_is_short():
     line = summary({f"field{i}": i for i in range(10)} | {"ir": "a" * 64})
     assert line.endswith("field7 7, 2 more") and "aaaa" not in line
+
+
+def test_a_summary_begins_with_model_task_and_shapes():
+    fields = {"compiler_version": "1", "auto_cast": "none", "sequence_length": 64, "task": "fill-mask", "family": None}
+    line = summary({**fields, "model_type": "bert"})
+    assert line == "model_type bert, task fill-mask, sequence_length 64, auto_cast none, compiler_version 1"

@@ -43,7 +43,7 @@ def test_status_tells_states_sizes_and_ages(cache, produce):
     good = states[entry_name(FIELDS)]
     assert (good["state"], good["fields"], good["key"]) == ("success", FIELDS, entry_key(FIELDS))
     assert good["size_bytes"] == sum(file.stat().st_size for file in whole.parent.iterdir())
-    assert good["age_s"] >= 0 and good["summary"].startswith("batch_size 1, compiler_version 2.21")
+    assert good["age_s"] >= 0 and good["summary"].startswith("batch_size 1, sequence_length 128")
     assert states[entry_name({**FIELDS, "batch_size": 2})]["state"] == "incomplete"
     assert status["size_bytes"] == sum(entry["size_bytes"] for entry in status["entries"])
 

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from optimum_neuron.compiler.flags import KNOWN_FLAGS, CompilerFlags, parse_flags
+from optimum_neuron.compiler.flags import KNOWN_FLAGS, CompilerFlags, arithmetic_options, parse_flags
 from optimum_neuron.errors import ConfigError
 
 
@@ -70,3 +70,26 @@ def test_every_flag_is_accepted_with_a_value_of_its_own():
     values |= {"--implicit-integer-downcast": "none", "--verbose": "debug", "--logfile": "a.txt", "--output": "b.neff"}
     for flag in KNOWN_FLAGS:
         assert parse_flags([flag, values[flag]] if flag in values else [flag])
+
+
+def test_flags_of_the_environment_count_where_the_call_says_nothing_else():
+    flags = parse_flags("--auto-cast none", defaults=("--auto-cast", "all", "-O1", "--target=trn2"))
+    assert (flags.auto_cast, flags.optlevel, flags.target) == ("none", "1", "trn2")
+    with pytest.raises(ConfigError, match="NEURON_CC_FLAGS"):
+        parse_flags("-O1", defaults=("--no-such-flag",))
+
+
+def test_flags_of_inner_stages_have_no_effect_and_are_named():
+    words = "--tensorizer-options='--vectorize-strided-dma' --internal-max-instruction-limit=15000000 --verbose=35"
+    assert [text.split()[0] for text in parse_flags(words).ineffective] == [
+        "--tensorizer-options",
+        "--internal-max-instruction-limit",
+        "--verbose",
+    ]
+
+
+def test_only_flags_that_are_given_are_options():
+    assert arithmetic_options(()) == {} and arithmetic_options(("--target", "trn2")) == {}
+    assert arithmetic_options(("--auto-cast=matmult", "-O3")) == {"auto_cast": "matmul", "optlevel": "3"}
+    with pytest.warns(UserWarning, match="--model-type"):
+        arithmetic_options(("--model-type", "transformer"))

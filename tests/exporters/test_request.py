@@ -11,6 +11,7 @@ from transformers import AutoConfig
 
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.errors import ConfigError, ModelError, UnsupportedDtypeError
+from optimum_neuron.exporters.prepare import open_cache
 from optimum_neuron.exporters.request import (
     COMPILE_OPTIONS,
     SOURCE_OPTIONS,
@@ -181,3 +182,29 @@ def test_the_cache_can_be_asked_about_an_export_before_and_after(checkpoint, mod
     assert fields["model_type"] == "llama" and fields["ir_hash"] == model.prepared.program.content_hash()
     empty, _ = cache_request(checkpoint, cache_url=str(tmp_path), **SHAPES)
     assert empty.lookup(fields).value is None
+
+
+def test_compiler_flags_of_the_environment_are_defaults(source, monkeypatch):
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--target trn1 --auto-cast matmult --auto-cast-type fp16 -O1")
+    config, target = neuron_config(source, {})
+    assert (config.auto_cast, config.auto_cast_type, config.optlevel) == ("matmul", "fp16", "1")
+    assert target.value.name == config.target == "trn1"
+    config, target = neuron_config(source, {"auto_cast": "none", "optlevel": "2", "instance_type": "inf2"})
+    assert (config.auto_cast, config.optlevel, config.target) == ("none", "2", "inf2")
+    # The compiler rounds float32 operations; other weights have none, and that is no contradiction.
+    assert neuron_config(source, {"torch_dtype": "bfloat16"})[0].auto_cast == "none"
+
+
+def test_logical_cores_of_the_environment_are_checked(source, monkeypatch):
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
+    with pytest.raises(ConfigError, match="NEURON_LOGICAL_NC_CONFIG"):
+        neuron_config(source, {"instance_type": "inf2"})
+    neuron_config(source, {"instance_type": "trn2"})
+
+
+def test_the_cache_of_the_environment_is_used_or_not(source, monkeypatch, tmp_path):
+    monkeypatch.setenv("NEURON_CC_FLAGS", f"--cache_dir={tmp_path}")
+    assert open_cache(False).url == str(tmp_path)
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--no_cache")
+    assert open_cache(False) is None
+    assert open_cache(False, str(tmp_path)).url == str(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.hardware import INSTANCES, TARGETS, resolve_instance, resolve_target
+from optimum_neuron.hardware import INSTANCES, TARGETS, require_default_lnc, resolve_instance, resolve_target
 
 NOTHING: dict[str, str] = {}
 
@@ -108,3 +108,24 @@ def test_instance_without_a_name() -> None:
     environ = {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn2", "OPTIMUM_NEURON_INSTANCE": "Trn1.32xlarge"}
     assert resolve_instance(None, environ).value.name == "trn1.32xlarge"
     assert resolve_instance(None, {"NEURON_PLATFORM_TARGET_OVERRIDE": "gen2"}).value.name == "trn1.2xlarge"
+
+
+def test_a_target_among_the_flags_of_the_compiler():
+    environ = {"NEURON_CC_FLAGS": "--target=trn2 -O1", "NEURON_PLATFORM_TARGET_OVERRIDE": "trn1"}
+    choice = resolve_target(environ=environ)
+    assert choice.value.name == "trn2" and "NEURON_CC_FLAGS" in choice.reason
+    assert resolve_instance(environ=environ).value.family == "trn2"
+    assert resolve_target("inf2", environ=environ).value.name == "inf2"
+
+
+@pytest.mark.parametrize("name", ["NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE"])
+def test_logical_cores_of_another_size_are_refused(name):
+    inf2, trn2 = TARGETS["inf2"].chip, TARGETS["trn2"].chip
+    require_default_lnc(trn2, environ={name: "2"})
+    require_default_lnc(inf2, environ={name: "1"})
+    with pytest.raises(ConfigError) as illegal:
+        require_default_lnc(inf2, environ={name: "2"})
+    assert illegal.value.details["code"] == "NCC_EARG001"
+    with pytest.raises(ConfigError, match=name) as other:
+        require_default_lnc(trn2, environ={name: "1"})
+    assert other.value.details == {"lnc": 1, "default": 2}

@@ -12,6 +12,7 @@ from optimum_neuron.runtime.cores import claim_cores
 from optimum_neuron.runtime.hbm import ledger
 from optimum_neuron.tools.devices import devices
 from optimum_neuron.tools.ls import main
+from optimum_neuron.tools.topology import drawing
 from tests.runtime.conftest import start  # noqa: F401  a fixture: another process that claims cores
 from tests.waiting import soon
 
@@ -91,3 +92,29 @@ def test_bad_lines_are_refused(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--jsn-output"])
     assert stopped.value.code == 2 and "--json-output" in capsys.readouterr().err
+
+
+def test_the_topology_of_a_torus_has_links_around_rows_and_columns(capsys):
+    drawn = table(capsys, "--topology", "--instance", "trn1.32xlarge").split("Neuron Device Topology\n")[1].splitlines()
+    assert drawn[1] == "*-[ 0  ]--[ 1  ]--[ 2  ]--[ 3  ]-*" and drawn[2].count("|") == 4
+    assert len(drawn) == 4 + 3 + 2 and drawn[0] == drawn[-1] and drawn[0].count("*") == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "drawn"),
+    [
+        ("inf2.24xlarge", "*-" + "--".join(f"[ {n}  ]" for n in range(6)) + "-*"),
+        ("inf1.6xlarge", "  " + "--".join(f"[ {n}  ]" for n in range(4))),
+        ("inf2.xlarge", "The devices of this instance have no links to each other."),
+    ],
+)
+def test_other_topologies_are_one_line(capsys, name, drawn):
+    assert table(capsys, "-t", "-a", "--instance", name).split("Neuron Device Topology\n")[1] == drawn + "\n"
+
+
+@pytest.mark.parametrize("instance", INSTANCES.values(), ids=str)
+def test_every_instance_can_be_drawn(instance):
+    found = devices(instance)
+    lines = drawing(found)
+    known = all(device.connected_to is not None for device in found) and len(found) > 1
+    assert sum(line.count("[") for line in lines) == (len(found) if known else 0)

@@ -232,7 +232,7 @@ def test_unsupported_operators_are_all_named_with_module_line_and_code():
         (torch.rand(5, 12), {"compiler_args": "--target inf1"}, "cannot be compiled for"),
         (torch.rand(5, 12), {"compiler_args": "--target trn2"}, "OPTIMUM_NEURON_INSTANCE=trn2"),
         (torch.rand(5, 12), {"compiler_args": "--lnc 2"}, "NCC_EARG001"),
-        (torch.rand(5, 12), {"compiler_args": "--target trn2 --lnc 1", "cpu_backend": True}, "leave --lnc out"),
+        (torch.rand(5, 12), {"compiler_args": "--target trn2 --lnc 1", "cpu_backend": True}, "remove --lnc"),
     ],
 )
 def test_what_cannot_be_traced_is_refused(mlp, inputs, options, message):
@@ -272,3 +272,13 @@ def test_tracing_warns_of_nothing(mlp):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trace(mlp, torch.rand(5, 12), compiler_args=FAST)
+
+
+def test_compiler_flags_of_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("NEURON_CC_FLAGS", f"--auto-cast=all --cache_dir={tmp_path / 'cache'} -O1")
+    traced = trace(torch.nn.Linear(4, 2), torch.rand(1, 4), compiler_workdir=tmp_path / "work")
+    assert open_neff(tmp_path / "work" / "graph.neff").metadata["auto_cast"] == "all"
+    assert any((tmp_path / "cache").iterdir()) and traced(torch.rand(1, 4)).shape == (1, 2)
+    monkeypatch.setenv("NEURON_CC_FLAGS", f"--cache_dir={tmp_path / 'unused'} --no_cache -O1")
+    trace(torch.nn.Linear(4, 3), torch.rand(1, 4))
+    assert not (tmp_path / "unused").exists()

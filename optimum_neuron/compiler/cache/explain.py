@@ -20,6 +20,11 @@ from .entries import Entry
 _DIGEST = re.compile(r"[0-9a-f]{16,}")
 _SHOWN_DIGEST_CHARACTERS = 12
 _NUM_SUMMARY_FIELDS = 8
+_FIRST = (
+    *("model_type", "model", "task", "batch_size", "sequence_length", "decoder_sequence_length", "prefill_buckets"),
+    *("decode_buckets", "height", "width", "torch_dtype", "target"),
+)
+"""Fields that tell people what an entry is, in the order of a summary."""
 _ABSENT = object()
 
 
@@ -85,10 +90,18 @@ def nearest_entries(asked: Mapping[str, Any], entries: Iterable[Entry], *, limit
 
 
 def summary(fields: Mapping[str, Any]) -> str:
-    """The first fields of an entry in one line, without hashes."""
-    shown = [f"{field} {value}" for field, value in _leaves(fields).items() if not _is_digest(value)]
+    """Return the first fields of an entry in one line: model, task, and shapes first, without hashes."""
+    leaves = sorted(_leaves(fields).items(), key=lambda item: _rank(item[0]))
+    shown = [f"{field} {value}" for field, value in leaves if value is not None and not _is_digest(value)]
     rest = f", {len(shown) - _NUM_SUMMARY_FIELDS} more" if len(shown) > _NUM_SUMMARY_FIELDS else ""
     return ", ".join(shown[:_NUM_SUMMARY_FIELDS]) + rest
+
+
+def _rank(field: str) -> int:
+    """Place of a field in a summary; the version of the compiler says least."""
+    if field in _FIRST:
+        return _FIRST.index(field)
+    return len(_FIRST) + (field == "compiler_version")
 
 
 def _leaves(value: Mapping[str, Any] | list[Any] | tuple[Any, ...], where: str = "") -> dict[str, Any]:

@@ -15,6 +15,8 @@ from typing import Any
 from torch import fx
 from torch._guards import CompileContext
 
+from ... import env
+from ...compiler.flags import parse_flags
 from ...compiler.lower.choose import HostLevel, probe_compiler
 from ...compiler.passes.autocast import auto_cast
 from ...compiler.rules.report import check_graph
@@ -73,7 +75,11 @@ def _compile_inner(
     """Compile a forward, backward or inference graph of AOTAutograd."""
     start = time.perf_counter()
     target, options = plan.target.value, plan.options
-    check_graph(graph_module, target, allow_host_ops=options.allow_host_ops).raise_for_refusals()
+    downcasts = parse_flags((), defaults=env.compiler_flags()).implicit_integer_downcast
+    report_of_rules = check_graph(
+        graph_module, target, allow_host_ops=options.allow_host_ops, implicit_integer_downcast=downcasts
+    )
+    report_of_rules.raise_for_refusals()
     if options.auto_cast != "none":
         graph_module = auto_cast(graph_module, kind=options.auto_cast, dtype=options.auto_cast_type)
     checked = cache.CheckedGraph(

@@ -9,9 +9,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from ... import env
+from ...compiler.flags import arithmetic_options
 from ...core import AutoCast, AutoCastType, Choice, OptLevel
 from ...errors import ConfigError, nearest, refusal
-from ...hardware import Target, require_compilable, resolve_target
+from ...hardware import Target, require_compilable, require_default_lnc, resolve_target
 
 _OTHER_MACHINES = (
     "triton.",
@@ -69,7 +71,7 @@ class CompileOptions:
 
     @classmethod
     def from_torch(cls, *, mode: str | None = None, options: Mapping[str, Any] | None = None) -> CompileOptions:
-        """Read the keywords that `torch.compile` passes on.
+        """Read the keywords that `torch.compile` passes on; what they leave out, NEURON_CC_FLAGS may set.
 
         Raises:
             ConfigError: a mode, an option of another backend, or an unknown option; all are named at once.
@@ -100,7 +102,7 @@ class CompileOptions:
             )
         if problems:
             raise ConfigError("\n".join(problems))
-        return cls(**given)
+        return cls(**{**arithmetic_options(env.compiler_flags()), **given})
 
     def resolve(self) -> Choice[Target]:
         """The target, and why.
@@ -110,4 +112,5 @@ class CompileOptions:
         """
         found = resolve_target(self.target)
         require_compilable(found.value)
+        require_default_lnc(found.value.chip)
         return found

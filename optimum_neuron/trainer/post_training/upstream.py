@@ -36,7 +36,7 @@ def requiring_trl(ours: str, theirs: str) -> Iterator[None]:
         try:
             version = importlib.metadata.version("trl")
         except importlib.metadata.PackageNotFoundError:
-            found, do = "TRL is not installed", 'pip install "optimum-neuron-sim[training]"'
+            found, do = "TRL is not installed", "pip install trl peft datasets"
         else:
             found = f"TRL {version}, from which it cannot be imported ({problem})"
             do = f"install a version of TRL that has {name} in {module}"

@@ -39,3 +39,10 @@ def test_all_problems_are_told_at_once():
 def test_a_target_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match="trn9"):
         CompileOptions(target="trn9").resolve()
+
+
+def test_compiler_flags_of_the_environment_are_defaults(monkeypatch):
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--target=trn2 --auto-cast=all -O1")
+    options = CompileOptions.from_torch()
+    assert (options.auto_cast, options.optlevel, options.resolve().value.name) == ("all", "1", "trn2")
+    assert CompileOptions.from_torch(options={"auto_cast": "none"}).auto_cast == "none"

@@ -1,0 +1,154 @@
+"""`neuronx-cc`: compile an exported program into a NEFF, with the documented flags of the real compiler.
+
+The input is a program of `torch.export.save` (`.pt2`). HLO, the input of the real compiler, cannot be read: there is no
+XLA here. The NEFF is for this package; `optimum-cli neuron estimate` takes it too. Nothing runs on a simulated core.
+torch reads the file, and torch may run code that is in it: compile files that you trust.
+
+    neuronx-cc compile model.pt2 --target trn2 --auto-cast matmult --output model.neff
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..cli.errors import run_guarded
+from ..cli.output import Out, size
+from ..cli.parser import NeuronParser
+from ..compiler.flags import ALIASES, SWITCHES, VALUES
+from ..compiler.version import COMPILER_VERSION
+from ..errors import ConfigError, refusal
+from ..hardware import resolve_target
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+DEFAULT_OUTPUT = "file.neff"
+"""Name that the real compiler gives to its result."""
+_HLO = (".pb", ".hlo", ".hlo_module", ".mlir", ".stablehlo")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `neuronx-cc` and return its exit code.
+
+    Args:
+        arguments: words of the command line; None for those of this process.
+    """
+    parser = NeuronParser(prog="neuronx-cc", description="The compiler of simulated NeuronCores.", allow_abbrev=False)
+    version = f"NeuronX Compiler version {COMPILER_VERSION} (simulated)"
+    parser.add_argument("--version", action="version", version=version)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=NeuronParser)
+    compile_parser = commands.add_parser("compile", help="compile an exported program (.pt2) into a NEFF")
+    compile_parser.add_argument("model", metavar="MODEL", help="file that torch.export.save wrote")
+    for name in VALUES:
+        names = [*(alias for alias, flag in ALIASES.items() if flag == name), name]
+        compile_parser.add_argument(*names, dest=name, metavar="VALUE", default=argparse.SUPPRESS)
+    for name in SWITCHES:
+        compile_parser.add_argument(name, dest=name, action="store_true", default=argparse.SUPPRESS)
+    options = vars(parser.parse_args(arguments))
+
+    def run(out: Out) -> int:
+        output = Path(options.get("--output", DEFAULT_OUTPUT))
+        compile_program(Path(options["model"]), output, _words(options))
+        out.text(f"{output}: {size(output.stat().st_size)}, simulated")
+        out.text("Compiler status PASS")
+        return 0
+
+    return run_guarded(run, Out(), command="neuronx-cc compile")
+
+
+def compile_program(model: Path, output: Path, flags: Sequence[str]) -> None:
+    """Compile a saved program and write its NEFF.
+
+    Args:
+        model: file that `torch.export.save` wrote.
+        output: file to write.
+        flags: words of the compiler's command line, `--output` left out.
+
+    Raises:
+        ConfigError: the file is HLO, no exported program, or has no example inputs; a flag cannot be used; the output
+            cannot be written.
+        UnsupportedOperatorError: the target refuses operators; all of them are named.
+    """
+    if not output.absolute().parent.is_dir():
+        raise ConfigError(
+            refusal(
+                asked=f"--output {output}",
+                found=f"there is no folder {output.absolute().parent}",
+                why="no folder is made",
+                do="name a file in a folder that exists",
+            )
+        )
+    program = _read(model)
+    inputs = _positional(model, program.example_inputs)
+    from ..tracing.compile import NEFF_FILE, checked_flags, compile_entries
+    from ..tracing.entry import make_entry
+
+    target = [] if any(word.startswith("--target=") for word in flags) else [f"--target={resolve_target().value.name}"]
+    with tempfile.TemporaryDirectory(prefix="neuronx-cc-") as folder:
+        # Checked as for trace(cpu_backend=True): no instance has to be able to run the program.
+        checked = checked_flags([*target, *flags], cpu_backend=True)
+        entry = make_entry(program.module(), inputs, {})
+        neff, _ = compile_entries({"graph": entry}, checked, Path(folder), inline_weights=True)
+        neff.close()
+        shutil.move(Path(folder) / NEFF_FILE, output)
+
+
+def _words(options: dict[str, Any]) -> list[str]:
+    """Flags as words; the place of the result is ours, the other flags are the compiler's."""
+    given = {name: value for name, value in options.items() if name.startswith("--") and name != "--output"}
+    return [name if value is True else f"{name}={value}" for name, value in given.items()]
+
+
+def _read(model: Path) -> ExportedProgram:
+    if model.suffix in _HLO:
+        raise ConfigError(
+            refusal(
+                asked=f"compiling {model}",
+                found="an HLO module",
+                why="graphs are captured by torch.export here, and there is no XLA that could read HLO",
+                do="save the model with torch.export.save(torch.export.export(model, inputs), 'model.pt2')",
+            ),
+            details={"format": "hlo"},
+        )
+    if not model.is_file():
+        raise ConfigError(
+            refusal(asked=f"compiling {model}", found="no such file", why="a program is a file", do="check the path")
+        )
+    import torch
+
+    try:
+        return torch.export.load(model)
+    except Exception as error:  # torch raises whatever its readers raise
+        raise ConfigError(
+            refusal(
+                asked=f"compiling {model}",
+                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}",
+                why="it is no program that torch.export.save wrote",
+                do="save the model with torch.export.save(torch.export.export(model, inputs), 'model.pt2')",
+            )
+        ) from error
+
+
+def _positional(model: Path, example: Any) -> tuple[Any, ...]:
+    """The example inputs, which give the shapes."""
+    positional, named = example if example else ((), {})
+    if not positional or named:
+        raise ConfigError(
+            refusal(
+                asked=f"compiling {model}",
+                found="named inputs" if named else "no example inputs",
+                why="a compiled graph has its inputs in order, with the shapes of the examples",
+                do="export the model with positional inputs: torch.export.export(model, (x, y))",
+            )
+        )
+    return tuple(positional)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

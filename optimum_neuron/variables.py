@@ -1,0 +1,99 @@
+"""Every environment variable that means something to Neuron users, as data: its meaning here, or what becomes of it.
+
+`env.py` reads the variables that are honored and warns once about each of the rest that is set;
+`optimum-cli neuron doctor` lists them. A name that ends in `*` stands for every variable that begins like it; a row
+with the full name has precedence. Source of names and meanings: Neuron docs (runtime configuration, compiler reference,
+PyTorch NeuronX environment variables), torch_xla docs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+PREFIXES = ("NEURON_", "NEURONCORE_", "OPTIMUM_NEURON_", "TORCH_NEURONX_", "XLA_")
+"""A variable that begins like this was set for Neuron, so it is never ignored in silence."""
+
+
+class Variable(NamedTuple):
+    """One row."""
+
+    meaning: str
+    """What it decides here, or why it decides nothing."""
+    honored: bool = True
+    """Whether this package reads it."""
+
+
+def _no_effect(reason: str) -> Variable:
+    return Variable(reason, honored=False)
+
+
+TABLE: Mapping[str, Variable] = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": Variable("1 silences progress bars, as everywhere in the Hugging Face libraries"),
+    "LOCAL_RANK": Variable("number of this process on its machine, which torchrun sets: its simulated core"),
+    "LOCAL_WORLD_SIZE": Variable(
+        "processes of a launch on its machine, which torchrun sets: all machines must have as many"
+    ),
+    "NEURONCORE_GROUP_SIZES": _no_effect("it is obsolete; set NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES"),
+    "NEURON_CC_FLAGS": Variable(
+        "compiler flags of every compile that does not set them itself, for example "
+        '"--target trn2 --auto-cast matmult -O1"; also --cache_dir=URL and --no_cache'
+    ),
+    "NEURON_COMPILE_CACHE_URL": Variable(
+        "where compiled NEFFs are kept: a folder or an fsspec URL such as s3://bucket/neffs"
+    ),
+    "NEURON_EXTRACT_GRAPHS_ONLY": _no_effect("graphs are compiled and run; a second run finds them in the cache"),
+    "NEURON_FRAMEWORK_DEBUG": _no_effect(
+        "no files are left behind; torch_neuronx.trace(compiler_workdir=...) keeps the NEFF"
+    ),
+    "NEURON_FUSE_SOFTMAX": _no_effect("fusions are found in the graph"),
+    "NEURON_LOGICAL_NC_CONFIG": Variable(
+        "physical cores in a logical core; must be the default of the chip, because other sizes are not simulated"
+    ),
+    "NEURON_PLATFORM_TARGET_OVERRIDE": Variable("target when none is given: inf2, trn1, trn1n, trn2, trn3"),
+    "NEURON_PROCESS_TAG": Variable("name of this process in neuron-top and neuron-monitor (default: its id)"),
+    "NEURON_RT_ASYNC_EXEC_MAX_INFLIGHT_REQUESTS": _no_effect("a call of a compiled program returns when it has run"),
+    "NEURON_RT_EXEC_TIMEOUT": _no_effect("calls have no time limit, because this host's time is not the chip's"),
+    "NEURON_RT_INSPECT_*": _no_effect(
+        "NEURON_RT_INSPECT_ENABLE=1 alone profiles everything; choose what to look at in the trace"
+    ),
+    "NEURON_RT_INSPECT_ENABLE": Variable("1 profiles the process and writes the profile when the process ends"),
+    "NEURON_RT_INSPECT_OUTPUT_DIR": Variable(
+        "folder for these profiles, one subfolder for each process (default: output)"
+    ),
+    "NEURON_RT_LOG_LEVEL": Variable(
+        "least severe messages of this package's log: ERROR, WARNING, INFO, DEBUG or TRACE (default: Python's logging)"
+    ),
+    "NEURON_RT_LOG_LEVEL_*": _no_effect("the log has no levels of parts; set NEURON_RT_LOG_LEVEL"),
+    "NEURON_RT_LOG_LOCATION": Variable("where that log goes: CONSOLE (stderr) or SYSLOG (default: Python's logging)"),
+    "NEURON_RT_LOG_LOCATION_*": _no_effect("the log has no places for parts; set NEURON_RT_LOG_LOCATION"),
+    "NEURON_RT_NUM_CORES": Variable("how many simulated cores this process claims (0: all)"),
+    "NEURON_RT_ROOT_COMM_ID": _no_effect("torchrun's rendezvous connects the processes"),
+    "NEURON_RT_STOCHASTIC_ROUNDING_EN": Variable("1 rounds what the device writes to 16-bit floats stochastically"),
+    "NEURON_RT_STOCHASTIC_ROUNDING_SEED": Variable("seed of that rounding (default: 0)"),
+    "NEURON_RT_VALIDATE_HASH": Variable("0 skips the check of weight hashes when an exported folder is loaded"),
+    "NEURON_RT_VIRTUAL_CORE_SIZE": Variable("the same as NEURON_LOGICAL_NC_CONFIG"),
+    "NEURON_RT_VISIBLE_CORES": Variable('which simulated cores this process may claim, for example "0" or "0-3,6"'),
+    "OPTIMUM_NEURON_ADAPTIVE_EAGER": Variable("1 queues operators of the torch device and runs them in another thread"),
+    "OPTIMUM_NEURON_AUTO_CAST_TYPE": Variable(
+        "matmul operands in emulated numerics: bf16, fp16, tf32, fp8_e4m3 or none"
+    ),
+    "OPTIMUM_NEURON_DEBUG": Variable("1 shows tracebacks of known errors on the command line"),
+    "OPTIMUM_NEURON_HOME": Variable("root of this package's own caches (default: ~/.cache/optimum_neuron)"),
+    "OPTIMUM_NEURON_INSTANCE": Variable("instance type to simulate, for example inf2.xlarge"),
+    "OPTIMUM_NEURON_NUMERICS": Variable(
+        "arithmetic of the torch device: reference (the host's) or emulated (the chip's)"
+    ),
+    "XLA_*": _no_effect("there is no XLA: graphs are captured by torch.export and Dynamo"),
+    "XLA_DOWNCAST_BF16": _no_effect("load the model in bfloat16, or set NEURON_CC_FLAGS='--auto-cast all'"),
+    "XLA_USE_BF16": _no_effect("load the model in bfloat16, or set NEURON_CC_FLAGS='--auto-cast all'"),
+}
+"""Variables by name, sorted."""
+
+
+def row_of(name: str) -> Variable | None:
+    """Return the row of a variable: its own, or else the longest pattern that it matches; None if there is none."""
+    if name in TABLE and not name.endswith("*"):
+        return TABLE[name]
+    patterns = [pattern for pattern in TABLE if pattern.endswith("*") and name.startswith(pattern[:-1])]
+    return TABLE[max(patterns, key=len)] if patterns else None

@@ -1,0 +1,53 @@
+"""The table of environment variables, and what is said about those that decide nothing here."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from optimum_neuron import env
+from optimum_neuron.variables import PREFIXES, TABLE, row_of
+
+ISSUE = (
+    *("NEURON_RT_EXEC_TIMEOUT", "NEURON_FRAMEWORK_DEBUG", "NEURON_RT_ASYNC_EXEC_MAX_INFLIGHT_REQUESTS"),
+    *(
+        "NEURON_EXTRACT_GRAPHS_ONLY",
+        "NEURON_FUSE_SOFTMAX",
+        "XLA_USE_BF16",
+        "XLA_IR_DEBUG",
+        "NEURON_RT_INSPECT_DEVICE_PROFILE",
+    ),
+)
+
+
+def test_the_table_is_sorted_and_every_name_has_a_sentence():
+    assert list(TABLE) == sorted(TABLE) and all(row.meaning for row in TABLE.values())
+    assert all(row.honored or name.startswith(PREFIXES) for name, row in TABLE.items())
+
+
+def test_the_full_name_has_precedence_over_a_pattern():
+    assert row_of("XLA_USE_BF16") == TABLE["XLA_USE_BF16"]
+    assert row_of("XLA_IR_DEBUG") == TABLE["XLA_*"]
+    assert row_of("NEURON_RT_INSPECT_ENABLE").honored and not row_of("NEURON_RT_INSPECT_DEVICE_PROFILE").honored
+    assert row_of("NEURON_NO_SUCH_NAME") is None and row_of("PATH") is None
+
+
+@pytest.mark.parametrize("name", ISSUE)
+def test_what_decides_nothing_is_warned_about_once(name, monkeypatch):
+    monkeypatch.setattr(env, "_warned", set())
+    environ = {name: "1", "PATH": "/bin", "NEURON_RT_NUM_CORES": "1"}
+    with pytest.warns(UserWarning, match=name) as raised:
+        env.warn_unused(environ)
+    assert len(raised) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.warn_unused(environ)
+
+
+def test_a_mistyped_name_gets_the_nearest_one():
+    assert "NEURON_RT_VISIBLE_CORES" in env.unused({"NEURON_RT_VISIBLE_CORE": "0"})["NEURON_RT_VISIBLE_CORE"]
+
+
+def test_nothing_is_said_about_variables_that_are_read():
+    assert env.unused(dict.fromkeys(env.VARIABLES, "1")) == {}
