@@ -34,6 +34,17 @@ class Layers(nn.Sequential):
         return x
 
 
+class Block(nn.Module):
+    """Sharded on its own, and not one of torch's modules, so that Dynamo finds code between FSDP's hooks."""
+
+    def __init__(self, first: nn.Module, *others: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(first, *others)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
 class Rank:
     """One process: its device, and a small model with what one process makes of it."""
 
@@ -241,12 +252,21 @@ class Rank:
     def compiled_ddp(self) -> None:
         model = self.compiled(DistributedDataParallel(self.copied()))
         self.compare(list(self.trained_on_its_share(model).parameters()))
+        self.require_graphs(1)
 
     def compiled_fsdp2(self) -> None:
-        model = self.copied()
-        for layer in (model[0], model[2], model):
+        model = Layers(Block(self.copied()[0], nn.ReLU()), Block(self.copied()[2]))
+        for layer in (*model, model):
             fully_shard(layer, mesh=self.mesh())
         self.compare(list(self.trained_on_its_share(self.compiled(model)).parameters()))
+        self.require_graphs(2)
+
+    @staticmethod
+    def require_graphs(count: int) -> None:
+        """Require `count` forward graphs since the last reset of Dynamo, each with its backward."""
+        kinds = [graph.kind for graph in torch.neuron.compile_report().graphs]
+        torch._dynamo.reset()
+        assert sorted(kinds) == ["backward"] * count + ["forward"] * count, kinds
 
     def compiled_collective(self) -> None:
         total = self.compiled(lambda x: all_reduce(x * 2, "sum", dist.group.WORLD) + 1)
