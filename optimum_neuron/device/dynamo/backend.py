@@ -18,13 +18,12 @@ from torch._guards import CompileContext
 from ...compiler.lower.choose import HostLevel, probe_compiler
 from ...compiler.passes.autocast import auto_cast
 from ...compiler.rules.call import base_name
-from ...compiler.rules.report import check_graph
 from ...core import Choice, Rejected
 from . import cache, flex, report, shapes
 from .border import HostFunction
 from .estimate import estimate
 from .host_graph import border_of, on_device
-from .hosted import operators_of_packages
+from .hosted import check_with_host
 from .options import CompileOptions
 from .plan import Plan
 from .products import use_onednn
@@ -77,8 +76,7 @@ def _compile_inner(
     """Compile a forward, backward or inference graph of AOTAutograd."""
     start = time.perf_counter()
     target, options = plan.target.value, plan.options
-    of_packages = operators_of_packages(graph_module)
-    checks = check_graph(graph_module, target, allow_host_ops=of_packages.union(options.allow_host_ops))
+    checks = check_with_host(graph_module, target, allow_host_ops=options.allow_host_ops)
     checks.raise_for_refusals()
     if options.auto_cast != "none":
         graph_module = auto_cast(graph_module, kind=options.auto_cast, dtype=options.auto_cast_type)

@@ -2,21 +2,28 @@
 
 A custom operator is code of its package: as in eager mode its CPU kernel runs, between the parts that are compiled. The
 experts of transformers models loop over groups of tokens in such an operator, and sort and count the tokens for it, so
-those operators run on the host with it. The compile report lists every operator that runs on the host. This module
-knows nothing of targets.
+those operators run on the host with it. The compile report lists every operator that runs on the host. `allow_host_ops`
+may also name every refused operator at once.
 
-    allowed = {*options.allow_host_ops, *operators_of_packages(graph_module)}
+    check_with_host(graph_module, target, allow_host_ops=("aten::sort",)).raise_for_refusals()
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import fx
 
 from ...compiler.rules.base import find_rule
-from ...compiler.rules.call import FUNCTIONALIZED, op_name
+from ...compiler.rules.call import FUNCTIONALIZED, base_name, op_name
+from ...compiler.rules.report import Report, can_be_hosted, check_graph
+from ...core import Verdict
+from ...hardware import Target
+
+ALL = "all"
+"""Value of `allow_host_ops` for every operator that the chip refuses."""
 
 GROUPED_EXPERTS = "transformers::grouped_mm_fallback"
 """The loop over experts of transformers' default implementation."""
@@ -28,6 +35,22 @@ _OF_TORCH = frozenset({"aten", "prim", "prims", "inductor", "rngprims", "_c10d_f
 """Namespaces that the compiler's rules speak for."""
 
 _ON_HOST = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+
+
+def check_with_host(graph_module: fx.GraphModule, target: Target, *, allow_host_ops: Collection[str]) -> Report:
+    """Check a graph of AOTAutograd for a target.
+
+    Args:
+        graph_module: the graph.
+        target: what it is compiled for.
+        allow_host_ops: operators that may run on the host besides those of packages; "all" for every refused one.
+    """
+    allowed = operators_of_packages(graph_module).union(allow_host_ops) - {ALL}
+    checks = check_graph(graph_module, target, allow_host_ops=allowed)
+    if ALL not in allow_host_ops or not checks.refused:
+        return checks
+    refused = {base_name(c.op) for c in checks.counts() if c.verdict is Verdict.UNSUPPORTED and can_be_hosted(c)}
+    return check_graph(graph_module, target, allow_host_ops=allowed | refused)
 
 
 def operators_of_packages(graph_module: fx.GraphModule) -> frozenset[str]:
