@@ -114,7 +114,8 @@ class Rank:
         assert flat.tolist() == [0.0, 0.0, 1.0, 1.0]
 
     def reduce_scatters(self) -> None:
-        for op, value in ((dist.ReduceOp.SUM, 2.0), (dist.ReduceOp.AVG, 1.0)):
+        scaled = dist.ReduceOp.PREMUL_SUM(0.25)
+        for op, value in ((dist.ReduceOp.SUM, 2.0), (dist.ReduceOp.AVG, 1.0), (scaled, 0.5)):
             part = torch.empty(1, device=self.device)
             dist.reduce_scatter_tensor(part, self.full(1.0, 1.0), op=op)
             assert part.item() == value
@@ -201,6 +202,17 @@ class Rank:
                 fully_shard(layer, mesh=self.mesh(), mp_policy=policy)
             self.compare(list(self.trained_on_its_share(model).parameters()), tolerance)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+    def fsdp2_without_division(self) -> None:
+        model = self.copied()
+        fully_shard(model, mesh=self.mesh())
+        model.set_gradient_divide_factor(1.0)
+        inputs = self.inputs.chunk(self.size)[self.rank].to(self.device)
+        model(inputs).sum().backward()
+        alone = copy.deepcopy(self.model)
+        alone(self.inputs).sum().backward()
+        for ours, theirs in zip(model.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad.full_tensor().cpu(), theirs.grad, atol=TOLERANCE, rtol=0)
 
     def fsdp2_on_meta(self) -> None:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
