@@ -3,7 +3,8 @@
 Collectives of device tensors reach gloo through the dispatcher (csrc/fallback.h: `register_collectives`), so the
 backend is gloo itself, registered for both kinds of tensors. What is missing is added here: groups of collectives that
 are waited for together (`_coalescing_manager`), options that can be copied, which DeviceMesh does, results in one flat
-tensor, which accelerate gathers into, and a backend for host tensors where a group was made for the device alone.
+tensor, which accelerate gathers into, sums of scaled tensors, which FSDP2 divides gradients with, and a backend for
+host tensors where a group was made for the device alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def install() -> None:
     dist.ProcessGroupGloo._Options.__deepcopy__ = _copy_options
     _add_host_backend(dist.distributed_c10d.BackendConfig)
     _add_flat_results(dist.ProcessGroup)
+    _add_scaled_sums(dist.ProcessGroup)
     _add_coalescing(dist.ProcessGroup)
 
 
@@ -69,6 +71,25 @@ def _add_flat_results(group_type: Any) -> None:
         return gather(self, output, part, *args, **kwargs)
 
     group_type.all_gather_single = all_gather_single
+
+
+def _add_scaled_sums(group_type: Any) -> None:
+    """Let tensors be scaled before they are summed and scattered, as NCCL does; FSDP2 divides gradients that way."""
+    import torch.distributed as dist
+
+    reduce = group_type.reduce_scatter_single
+
+    @functools.wraps(reduce)
+    def reduce_scatter_single(self: Any, output: Any, whole: Any, opts: Any = None, **kwargs: Any) -> Any:
+        options = dist.ReduceScatterOptions() if opts is None else opts
+        if whole.device.type == "neuron" and options.reduceOp == dist.ReduceOp.PREMUL_SUM:
+            whole = whole * options.reduceOp.factor
+            summed = dist.ReduceScatterOptions()
+            summed.timeout, summed.asyncOp = options.timeout, options.asyncOp
+            options = summed
+        return reduce(self, output, whole, options, **kwargs)
+
+    group_type.reduce_scatter_single = reduce_scatter_single
 
 
 def _add_coalescing(group_type: Any) -> None:

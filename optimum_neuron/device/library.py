@@ -134,13 +134,15 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 def _complete() -> None:
     """Add what is written in Python."""
-    from . import amp, distributed, first_use, safetensors_hook
+    from . import amp, default_compile, distributed, first_use, flex_attention, safetensors_hook
     from .module import random
 
     first_use.stand_back()
     random.seed_loaded_device()
     amp.install()
     distributed.install()
+    flex_attention.install()
+    default_compile.install()
     safetensors_hook.install()
 
 

@@ -34,6 +34,17 @@ class Layers(nn.Sequential):
         return x
 
 
+class Block(nn.Module):
+    """Sharded on its own, and not one of torch's modules, so that Dynamo finds code between FSDP's hooks."""
+
+    def __init__(self, first: nn.Module, *others: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(first, *others)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
 class Rank:
     """One process: its device, and a small model with what one process makes of it."""
 
@@ -103,7 +114,8 @@ class Rank:
         assert flat.tolist() == [0.0, 0.0, 1.0, 1.0]
 
     def reduce_scatters(self) -> None:
-        for op, value in ((dist.ReduceOp.SUM, 2.0), (dist.ReduceOp.AVG, 1.0)):
+        scaled = dist.ReduceOp.PREMUL_SUM(0.25)
+        for op, value in ((dist.ReduceOp.SUM, 2.0), (dist.ReduceOp.AVG, 1.0), (scaled, 0.5)):
             part = torch.empty(1, device=self.device)
             dist.reduce_scatter_tensor(part, self.full(1.0, 1.0), op=op)
             assert part.item() == value
@@ -191,6 +203,17 @@ class Rank:
             self.compare(list(self.trained_on_its_share(model).parameters()), tolerance)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
+    def fsdp2_without_division(self) -> None:
+        model = self.copied()
+        fully_shard(model, mesh=self.mesh())
+        model.set_gradient_divide_factor(1.0)
+        inputs = self.inputs.chunk(self.size)[self.rank].to(self.device)
+        model(inputs).sum().backward()
+        alone = copy.deepcopy(self.model)
+        alone(self.inputs).sum().backward()
+        for ours, theirs in zip(model.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad.full_tensor().cpu(), theirs.grad, atol=TOLERANCE, rtol=0)
+
     def fsdp2_on_meta(self) -> None:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
@@ -241,12 +264,21 @@ class Rank:
     def compiled_ddp(self) -> None:
         model = self.compiled(DistributedDataParallel(self.copied()))
         self.compare(list(self.trained_on_its_share(model).parameters()))
+        self.require_graphs(1)
 
     def compiled_fsdp2(self) -> None:
-        model = self.copied()
-        for layer in (model[0], model[2], model):
+        model = Layers(Block(self.copied()[0], nn.ReLU()), Block(self.copied()[2]))
+        for layer in (*model, model):
             fully_shard(layer, mesh=self.mesh())
         self.compare(list(self.trained_on_its_share(self.compiled(model)).parameters()))
+        self.require_graphs(2)
+
+    @staticmethod
+    def require_graphs(count: int) -> None:
+        """Require `count` forward graphs since the last reset of Dynamo, each with its backward."""
+        kinds = [graph.kind for graph in torch.neuron.compile_report().graphs]
+        torch._dynamo.reset()
+        assert sorted(kinds) == ["backward"] * count + ["forward"] * count, kinds
 
     def compiled_collective(self) -> None:
         total = self.compiled(lambda x: all_reduce(x * 2, "sum", dist.group.WORLD) + 1)

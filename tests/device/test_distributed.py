@@ -31,6 +31,7 @@ CASES = (
     "ddp",
     "fsdp1",
     "fsdp2",
+    "fsdp2_without_division",
     "fsdp2_on_meta",
     "hsdp",
     "tensor_parallel",

@@ -30,7 +30,7 @@ def test_properties_are_those_of_the_simulated_instance(monkeypatch, instance, c
     properties = torch.neuron.get_device_properties(0)
     assert (torch.neuron.device_count(), properties.name, properties.neuron_core) == (count, name, core)
     assert properties.instance == instance and properties.total_memory > 2**33
-    assert torch.neuron.get_device_name(0) == f"{core} (simulated)"
+    assert torch.neuron.get_device_name(0) == f"neuron: {core} (simulated)"
     assert torch.neuron.get_device_capability() == (properties.major, 0)
 
 

@@ -100,6 +100,10 @@ class OpCall:
         )
 
 
+FUNCTIONALIZED = ("auto_functionalized", "auto_functionalized_v2")
+"""Higher-order operators that torch wraps around a custom operator that writes to its arguments."""
+
+
 def op_name(target: Any) -> str:
     """Name the target of a node: "aten.add.Tensor", "higher_order.cond"; plain functions are "python.getitem"."""
     from torch._ops import HigherOrderOperator, OpOverload

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ...core import Ruling
 from .base import OpCall, Target, refuse, rule, table
+from .call import FUNCTIONALIZED, op_name
 
 table(
     "bookkeeping",
@@ -49,4 +52,16 @@ def judge(call: OpCall, target: Target) -> Ruling:
         "NCC_EUOC002",
         "the compiler has no control flow that is decided at run time",
         remedy="compute both sides and select with torch.where, or unroll the loop to a fixed count",
+    )
+
+
+@rule("functionalized-operator", *(f"higher_order.{name}" for name in FUNCTIONALIZED))
+def judge_functionalized(call: OpCall, target: Target) -> Ruling:
+    """Refuse a custom operator that writes to its arguments, under its own name: the host may still run it."""
+    operator = op_name(call.node.args[0])
+    return refuse(
+        dataclasses.replace(call, op=operator),
+        "functionalized-operator",
+        "NCC_EUOC002",
+        "it is a custom operator that writes to its arguments, and no rule knows it",
     )

@@ -9,6 +9,7 @@ table(
     {
         "prims._low_memory_max_pool_offsets_to_indices": "Iota Mul Add",
         "prims.convert_element_type": "ConvertElementType",
+        "prims.device_put": "",
         "prims.fma": "Mul Add",
         "prims.inductor_force_stride_order": "",
         "prims.iota": "Iota",

@@ -19,13 +19,15 @@ using c10::ScalarType;
 template <class T>
 using Maybe = std::optional<T>;
 
-// No NeuronCore has complex numbers, nor the FNUZ kinds of FP8; the codes are the compiler's (compiler/rules/codes.py).
+// A complex64 tensor is pairs of float32, which rotary embeddings are written with. Other complex numbers and the FNUZ
+// kinds of FP8 are refused with the compiler's codes (compiler/rules/codes.py).
 // Inside a backward pass torch makes complex tensors itself, for operators whose results are complex.
 inline void check_dtype(ScalarType type) {
-  if (C10_UNLIKELY(c10::isComplexType(type)) && !torch::autograd::get_current_node())
+  bool complex = c10::isComplexType(type) && type != at::kComplexFloat;
+  if (C10_UNLIKELY(complex) && !torch::autograd::get_current_node())
     TORCH_CHECK_TYPE(
-        false, "NCC_EVRF004: a ", type, " tensor on neuron: no NeuronCore has complex numbers. ",
-        "To fix it: keep real and imaginary parts in two real tensors (torch.view_as_real), or keep it on the CPU.");
+        false, "NCC_EVRF004: a ", type, " tensor on neuron: the device keeps complex numbers as pairs of float32 only. ",
+        "To fix it: cast it to complex64, or keep it on the CPU.");
   if (C10_UNLIKELY(type == at::kFloat8_e4m3fnuz || type == at::kFloat8_e5m2fnuz))
     TORCH_CHECK_TYPE(
         false, "NCC_EVRF005: a ", type, " tensor on neuron: no NeuronCore has 8-bit floats of the FNUZ kind. ",

@@ -5,8 +5,10 @@ this package checks every graph against the compiler's rules, estimates it, and 
 
     options.py      what `torch.compile(options=...)` takes
     backend.py      the backend: static sizes, one record for each graph
+    flex.py         FlexAttention written out
     plan.py         all decisions for one captured frame
     cache.py        keys and entries of torch's compile caches
+    hosted.py       operators of other packages, which run on the host
     host_graph.py   a device graph as a host graph
     border.py       host code as a function of device tensors
     estimate.py     work of a graph and the least time it can take on the target

@@ -19,12 +19,13 @@ from ... import env
 from ...compiler.flags import parse_flags
 from ...compiler.lower.choose import HostLevel, probe_compiler
 from ...compiler.passes.autocast import auto_cast
-from ...compiler.rules.report import check_graph
+from ...compiler.rules.call import base_name
 from ...core import Choice, Rejected
-from . import cache, report, shapes
+from . import cache, flex, report, shapes
 from .border import HostFunction
 from .estimate import estimate
 from .host_graph import border_of, on_device
+from .hosted import check_with_host
 from .options import CompileOptions
 from .plan import Plan
 from .products import use_onednn
@@ -49,6 +50,8 @@ def compile_graph(
 
     chosen = CompileOptions.from_torch(mode=mode, options=options)
     chosen.resolve()
+    shapes.fix_numbers(graph_module)
+    flex.write_out(graph_module)
     was_symbolic = shapes.fix_sizes(example_inputs)
     compile_id = CompileContext.current_compile_id()
     frame, number = (compile_id.frame_id or 0, compile_id.frame_compile_id or 0) if compile_id else (0, 0)
@@ -76,16 +79,17 @@ def _compile_inner(
     start = time.perf_counter()
     target, options = plan.target.value, plan.options
     downcasts = parse_flags((), defaults=env.compiler_flags()).implicit_integer_downcast
-    report_of_rules = check_graph(
+    checks = check_with_host(
         graph_module, target, allow_host_ops=options.allow_host_ops, implicit_integer_downcast=downcasts
     )
-    report_of_rules.raise_for_refusals()
+    checks.raise_for_refusals()
     if options.auto_cast != "none":
         graph_module = auto_cast(graph_module, kind=options.auto_cast, dtype=options.auto_cast_type)
     checked = cache.CheckedGraph(
         border=border_of(graph_module, example_inputs),
         kind="backward" if keywords.get("is_backward") else "inference" if keywords.get("is_inference") else "forward",
         num_calls=sum(node.op == "call_function" for node in graph_module.graph.nodes),
+        host_ops=tuple(sorted({base_name(ruling.op) for ruling in checks.hosted})),
         estimate=estimate(graph_module, target),
     )
     was_loaded = False
@@ -114,6 +118,7 @@ def _report(plan: Plan, checked: cache.CheckedGraph, *, seconds: float, loaded_f
         why=plan.why,
         loaded_from=loaded_from,
         num_calls=checked.num_calls,
+        host_ops=checked.host_ops,
         host_code=Choice(value=str(host_code.value), reason=host_code.reason, rejected=host_code.rejected),
         products=plan.products,
         target=Choice(value=target.value.name, reason=target.reason),

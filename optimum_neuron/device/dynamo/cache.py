@@ -50,6 +50,8 @@ class CheckedGraph:
     """"inference", "forward", or "backward"."""
     num_calls: int
     """Number of operators."""
+    host_ops: tuple[str, ...]
+    """Operators that run on the host because the chip has none."""
     estimate: Estimate
     """Simulated cost."""
 

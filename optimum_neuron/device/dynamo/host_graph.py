@@ -42,6 +42,9 @@ def move_to_host(graph_module: fx.GraphModule) -> None:
         return torch.device("cpu") if device.type == "neuron" else device
 
     for node in graph_module.graph.nodes:
+        # Between host tensors a transfer is no copy, and a result could share the memory of an input.
+        if node.target is torch.ops.prims.device_put.default:
+            node.target, node.args, node.kwargs = torch.ops.aten.clone.default, node.args[:1], {}
         node.args = tree_map_only(torch.device, host_device, node.args)
         node.kwargs = tree_map_only(torch.device, host_device, node.kwargs)
         if node.op == "get_attr":
@@ -52,7 +55,25 @@ def move_to_host(graph_module: fx.GraphModule) -> None:
                 setattr(graph_module, node.target, to_host(held))
         if "val" in node.meta:
             node.meta["val"] = tree_map_only(torch.Tensor, to_host, node.meta["val"])
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.histc.default):
+        _count_as_floats(node)
     graph_module.recompile()
+
+
+def _count_as_floats(node: fx.Node) -> None:
+    """Let a histogram of integers count float64 and cast its result, as the device does: the CPU counts floats only."""
+    values, counts = node.args[0], node.meta["val"]
+    if counts.dtype.is_floating_point:
+        return
+    graph, convert = node.graph, torch.ops.prims.convert_element_type.default
+    with graph.inserting_before(node):
+        widened = graph.call_function(convert, (values, torch.float64))
+    with graph.inserting_after(node):
+        narrowed = graph.call_function(convert, (node, counts.dtype))
+    widened.meta["val"], narrowed.meta["val"] = values.meta["val"].to(torch.float64), counts
+    node.replace_all_uses_with(narrowed, delete_user_cb=lambda user: user is not narrowed)
+    node.meta["val"] = counts.to(torch.float64)
+    node.update_arg(0, widened)
 
 
 def draws_random_numbers(graph_module: fx.GraphModule) -> bool:

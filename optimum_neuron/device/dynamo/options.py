@@ -50,7 +50,7 @@ class CompileOptions:
     optlevel: OptLevel = "2"
     """Host code: "1" runs operators one by one, "2" compiles with Inductor, "3" also tries alternative kernels."""
     allow_host_ops: tuple[str, ...] = ()
-    """Operators that the chip refuses and that may run on the host, as "aten::sort"."""
+    """Operators that the chip refuses and that may run on the host, as "aten::sort"; "all" for each of them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "allow_host_ops", tuple(self.allow_host_ops))

@@ -32,6 +32,8 @@ class CompiledGraph:
     """"AOTAutograd's cache" or "Inductor's cache" if a graph of the same key was compiled before, else None."""
     num_calls: int
     """Operators in it."""
+    host_ops: tuple[str, ...]
+    """Operators that run on the host because the chip has none, such as "aten.sort"."""
     host_code: Choice[str]
     """How it runs on the host, and why."""
     products: Choice[Library]
@@ -49,11 +51,13 @@ class CompiledGraph:
         """Plain data."""
         plain = {name: getattr(self, name).to_dict() for name in ("host_code", "products", "target")}
         fields = ("frame", "kind", "why", "loaded_from", "num_calls", "auto_cast", "compile_s")
-        return {name: getattr(self, name) for name in fields} | plain | {"estimate": self.estimate.to_dict()}
+        told = {name: getattr(self, name) for name in fields} | {"host_ops": list(self.host_ops)}
+        return told | plain | {"estimate": self.estimate.to_dict()}
 
     def __str__(self) -> str:
         times = f"{self.compile_s:>9.2f} {self.estimate.least_us:>12.3g}"
         why = f"{self.why}; from {self.loaded_from}" if self.loaded_from else self.why
+        why += f"; on the host: {', '.join(self.host_ops)}" if self.host_ops else ""
         return f"{self.frame:<6} {self.kind:<10} {self.num_calls:>5} {times}  {self.host_code.value:<13} {why}"
 
 

@@ -1,7 +1,8 @@
 """Static sizes: what torch would leave open is fixed to the sizes of the call, and a new size is a new compile.
 
 After the second size of an input torch makes it a symbol, so that one graph serves all sizes. A NeuronCore has no such
-graphs. Reading a symbol's value here is enough: torch then guards on it and compiles again for another size.
+graphs. Reading a symbol's value here is enough: torch then guards on it and compiles again for another size. A symbol
+of a Python float would reach the graph as a float64 tensor, which no NeuronCore has arithmetic for, so it is fixed too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,32 @@ def fix_sizes(example_inputs: Sequence[Any]) -> bool:
                 found = True
                 int(size)
     return found
+
+
+def fix_numbers(graph_module: Any) -> None:
+    """Give every symbolic Python float its present value.
+
+    torch cannot do so once the number is an input of the graph. It captures the function again, with the number as a
+    constant under a guard.
+
+    Raises:
+        TensorifyScalarRestartAnalysis: for torch, if a number is symbolic.
+    """
+    from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+    from torch._dynamo.symbolic_convert import TensorifyState
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
+    # `_expr` is the symbol, `expr` may be what replaced it.
+    symbols = {
+        symbol for value in values if isinstance(value, torch.SymFloat) for symbol in value.node._expr.free_symbols
+    }
+    names = {str(symbol) for symbol in symbols if symbol_is_type(symbol, SymT.FLOAT)}
+    known = {name for name in names if TensorifyState.should_specialize(name)}
+    for name in names - known:
+        TensorifyState.specialize(name)
+    if names - known:
+        raise TensorifyScalarRestartAnalysis
 
 
 def _is_strided(value: Any) -> bool:

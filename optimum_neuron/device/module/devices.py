@@ -130,8 +130,11 @@ def get_device_properties(device: Device = None) -> NeuronDeviceProperties:
 
 
 def get_device_name(device: Device = None) -> str:
-    """Kind of a device, for example "NeuronCore-v2 (simulated)"."""
-    return f"{get_device_properties(device).neuron_core} (simulated)"
+    """Kind of a device, for example "neuron: NeuronCore-v2 (simulated)".
+
+    The name contains "neuron" in lower case: TorchTitan, for one, looks for it to find the peak rate of the chip.
+    """
+    return f"neuron: {get_device_properties(device).neuron_core} (simulated)"
 
 
 def get_device_capability(device: Device = None) -> tuple[int, int]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import weakref
 
+import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.device.dynamo.host_graph import border_of, on_device
 
 SIZE = 1 << 16
+needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="optlevel 2 needs a C++ compiler")
 
 
 def test_what_host_code_has_read_is_freed_while_it_runs():
@@ -50,3 +53,15 @@ def test_a_result_over_the_bytes_of_an_input_that_lives_on():
     )
     kept.fill_(3)
     assert result.sum() == 12 and result.untyped_storage()._cdata == kept.untyped_storage()._cdata
+
+
+@pytest.mark.parametrize("optlevel", ["1", pytest.param("2", marks=needs_compiler)])
+def test_tensors_move_between_host_and_device(optlevel):
+    def move(x):
+        return x + torch.arange(2).to(x.device), x.cpu()
+
+    x = torch.ones(2, device="neuron")
+    total, kept = torch.compile(move, backend="neuron", options={"optlevel": optlevel})(x)
+    x.zero_()
+    assert total.device == x.device and total.tolist() == [1, 2]
+    assert kept.device.type == "cpu" and kept.tolist() == [1, 1], "a copy shares no memory"

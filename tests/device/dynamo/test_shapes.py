@@ -53,6 +53,14 @@ def test_dynamic_sizes_are_fixed_with_a_warning(caplog):
     assert "NCC_EMOD025" in caplog.text and len(torch.neuron.compile_report().graphs) == 2
 
 
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_a_python_float_is_a_constant_of_its_graph(dynamic):
+    function = torch.compile(lambda x, scale: x * scale, backend="neuron", dynamic=dynamic, options=OPTIONS)
+    for scale in (0.5, 0.75, 0.5):
+        assert function(sized(1), scale).tolist() == [[scale] * 4]
+    assert len(torch.neuron.compile_report().graphs) == 2
+
+
 def test_a_dimension_that_must_be_dynamic_is_refused_by_torch():
     x = sized(3)
     torch._dynamo.mark_dynamic(x, 0)

@@ -1,0 +1,53 @@
+"""`torch.compile` without a backend: graphs of device tensors go to the backend "neuron".
+
+Without a backend torch means Inductor, which generates code for its own devices only. A program that names no backend
+did not ask for the chip's checks either, so what the chip refuses runs on the host there, and the compile report lists
+it. Graphs without device tensors stay Inductor's.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+def install() -> None:
+    """Wrap torch's default backend, now that the device is loaded."""
+    import torch
+
+    original = torch._TorchCompileInductorWrapper.__call__
+
+    @functools.wraps(original)
+    def compile_graph(self: Any, graph_module: Any, example_inputs: list[Any], **keywords: Any) -> Any:
+        if not _uses_device(graph_module):
+            return original(self, graph_module, example_inputs, **keywords)
+        from .dynamo import backend
+        from .dynamo.hosted import ALL
+
+        if self.config:
+            names = ", ".join(sorted(self.config))
+            logger.warning("backend='neuron' compiles device tensors without these options of Inductor: %s", names)
+        return backend.compile_graph(graph_module, example_inputs, options={"allow_host_ops": (ALL,)})
+
+    forget = torch._TorchCompileInductorWrapper.reset
+
+    @functools.wraps(forget)
+    def reset(self: Any) -> None:
+        from .dynamo import neuron
+
+        forget(self)
+        neuron.reset()  # type: ignore[attr-defined]
+
+    torch._TorchCompileInductorWrapper.__call__ = compile_graph
+    torch._TorchCompileInductorWrapper.reset = reset
+
+
+def _uses_device(graph_module: Any) -> bool:
+    """Whether a value in Dynamo's graph is a device tensor."""
+    from torch.utils._pytree import tree_leaves
+
+    values = (leaf for node in graph_module.graph.nodes for leaf in tree_leaves(node.meta.get("example_value")))
+    return any(getattr(getattr(value, "device", None), "type", None) == "neuron" for value in values)

@@ -1,0 +1,96 @@
+"""Operators that only the host can run: custom operators, and the default experts of transformers models."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.lower.choose import probe_compiler
+
+needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="optlevel 2 needs a C++ compiler")
+LEVELS = ["1", pytest.param("2", marks=needs_compiler)]
+
+
+@torch.library.custom_op("hosted_test::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+twice.register_autograd(lambda context, gradient: gradient * 2)
+
+
+@torch.library.custom_op("hosted_test::increase", mutates_args=("x",))
+def increase(x: torch.Tensor) -> None:
+    x.add_(1)
+
+
+def compiled(function, optlevel="1"):
+    return torch.compile(function, backend="neuron", options={"optlevel": optlevel})
+
+
+@pytest.mark.parametrize("optlevel", LEVELS)
+def test_a_custom_operator_stays_in_the_graph_with_its_gradient(optlevel):
+    x = torch.ones(2, device="neuron", requires_grad=True)
+    loss = compiled(lambda x: (twice(x) + 1).sum(), optlevel)(x)
+    loss.backward()
+    assert loss.item() == 6 and x.grad.tolist() == [2, 2]
+    report = torch.neuron.compile_report()
+    assert report.graphs[0].host_ops == ("hosted_test.twice",) and not report.breaks
+    assert report.to_dict()["graphs"][0]["host_ops"] == ["hosted_test.twice"]
+
+
+@pytest.mark.parametrize("optlevel", LEVELS)
+def test_a_custom_operator_may_write_to_its_arguments(optlevel):
+    def change(x):
+        increase(x)
+        return x * 2
+
+    x = torch.ones(2, device="neuron")
+    assert compiled(change, optlevel)(x).tolist() == [4, 4] and x.tolist() == [2, 2]
+    assert torch.neuron.compile_report().graphs[0].host_ops == ("hosted_test.increase",)
+
+
+def test_a_custom_operator_with_a_kernel_of_the_device_is_refused():
+    library = torch.library.Library("hosted_test", "FRAGMENT")
+    library.define("own(Tensor x) -> Tensor")
+    for key in ("CPU", "PrivateUse1"):
+        library.impl("own", lambda x: x * 2, key)
+    torch.library.register_fake("hosted_test::own", torch.empty_like, lib=library)
+    with pytest.raises(Exception, match="NCC_EUOC002 hosted_test.own"):
+        compiled(torch.ops.hosted_test.own)(torch.ones(2, device="neuron"))
+
+
+def test_a_sort_without_experts_is_still_refused():
+    with pytest.raises(Exception, match="NCC_EVRF001"):
+        compiled(lambda x: twice(x).sort().values)(torch.ones(2, device="neuron"))
+
+
+@pytest.mark.parametrize("optlevel", LEVELS)
+def test_transformers_default_experts_train(optlevel):
+    from transformers import AutoModelForCausalLM, Qwen3MoeConfig
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "moe_intermediate_size": 32, "head_dim": 8}
+    heads = {"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2}
+    torch.manual_seed(0)
+    host = AutoModelForCausalLM.from_config(
+        Qwen3MoeConfig(**sizes, **heads, num_experts=4, num_experts_per_tok=2), dtype=torch.float32
+    )
+    model = copy.deepcopy(host).to("neuron")
+    ids = torch.arange(8).view(1, 8)
+    expected = host(input_ids=ids, labels=ids).loss
+    expected.backward()
+    loss = compiled(model, optlevel)(input_ids=ids.to("neuron"), labels=ids.to("neuron")).loss
+    loss.backward()
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    for (name, parameter), other in zip(host.named_parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(other.grad.cpu(), parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
+    hosted = {name for graph in torch.neuron.compile_report().graphs for name in graph.host_ops}
+    experts = {"transformers.grouped_mm_fallback", "transformers.grouped_mm_fallback_backward"}
+    assert hosted == {"aten.histc", "aten.sort", *experts}

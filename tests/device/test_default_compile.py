@@ -1,0 +1,43 @@
+"""`torch.compile` without a backend compiles device tensors with the backend "neuron"."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from optimum_neuron.compiler.lower.choose import probe_compiler
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def test_a_graph_of_device_tensors_is_ours_and_what_the_chip_refuses_runs_on_the_host():
+    function = torch.compile(lambda x: x.sort().values * 2)
+    x = torch.tensor([2.0, 1.0], device="neuron", requires_grad=True)
+    result = function(x)
+    result[0].backward()
+    assert result.tolist() == [2, 4] and x.grad.tolist() == [0, 2]
+    assert torch.neuron.compile_report().graphs[0].host_ops == ("aten.sort",)
+
+
+def test_a_graph_that_makes_its_tensors_on_the_device_is_ours_too():
+    assert torch.compile(lambda: torch.ones(2, device="neuron") * 2)().tolist() == [2, 2]
+
+
+def test_options_of_inductor_are_named(caplog):
+    caplog.set_level(logging.WARNING)
+    torch.compile(lambda x: x * 2, options={"max_autotune": True})(torch.ones(2, device="neuron"))
+    assert "max_autotune" in caplog.text
+
+
+@pytest.mark.skipif(probe_compiler() is None, reason="Inductor needs a C++ compiler")
+def test_host_tensors_stay_with_inductor():
+    compiled = torch.compile(lambda x: x * 2)
+    assert compiled(torch.ones(2)).tolist() == [2, 2] and not torch.neuron.compile_report().graphs

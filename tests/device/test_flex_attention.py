@@ -1,0 +1,76 @@
+"""FlexAttention on the device: results and gradients are those of attention with a bias on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+
+from optimum_neuron.compiler.lower.choose import probe_compiler
+
+needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="optlevel 2 needs a C++ compiler")
+LENGTH = 128
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def inputs(device: str) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(1, heads, LENGTH, 16).to(device).requires_grad_() for heads in (4, 2, 2)]
+
+
+def tilted(score, batch, head, query, key):
+    return score + (query - key) * 0.01
+
+
+def is_visible(batch, head, query, key):
+    return (query >= key) & (query > 1)
+
+
+def with_gradients(attend, device: str) -> list[torch.Tensor]:
+    query, key, value = inputs(device)
+    result = attend(query, key, value)
+    result.square().sum().backward()
+    return [tensor.detach().cpu() for tensor in (result, query.grad, key.grad, value.grad)]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[torch.Tensor]:
+    rows, columns = torch.arange(LENGTH)[:, None], torch.arange(LENGTH)
+    bias = ((rows - columns) * 0.01).masked_fill(~is_visible(0, 0, rows, columns), -torch.inf)
+
+    def attend(query, key, value):
+        return scaled_dot_product_attention(query, key, value, attn_mask=bias, enable_gqa=True)
+
+    return with_gradients(attend, "cpu")
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("optlevel", [None, "1", pytest.param("2", marks=needs_compiler)])
+def test_results_and_gradients_are_those_of_the_cpu(expected, optlevel):
+    mask = create_block_mask(is_visible, None, None, LENGTH, LENGTH, device="neuron")
+    function = flex_attention
+    if optlevel is not None:
+        function = torch.compile(flex_attention, backend="neuron", options={"optlevel": optlevel}, fullgraph=True)
+
+    def attend(query, key, value):
+        return function(query, key, value, score_mod=tilted, block_mask=mask, enable_gqa=True)
+
+    for ours, theirs in zip(with_gradients(attend, "neuron"), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+    kinds = [graph.kind for graph in torch.neuron.compile_report().graphs]
+    assert kinds == ([] if optlevel is None else ["forward", "backward"])
+
+
+def test_other_devices_have_torchs_check():
+    query, key, value = (tensor.to("meta") for tensor in inputs("cpu"))
+    with pytest.raises(ValueError, match="only supported on"):
+        flex_attention(query, key, value, enable_gqa=True)
