@@ -46,7 +46,8 @@ def trace(
         compiler_args: flags of neuronx-cc, as one text or a list of words.
         partitioner_config: lets operators that the target refuses run on the host.
         inline_weights_to_neff: False keeps the weights beside the NEFF, where `replace_weights` can change them.
-        cpu_backend: compile only, and claim a core with the first call; needs --target in compiler_args.
+        cpu_backend: compile only, also for a target that the simulated instance is not; needs --target in
+            compiler_args. A core is claimed with the first call.
 
     Returns:
         A ScriptModule with the inputs and outputs of `func`, on the CPU. It can be saved and loaded with `torch.jit`.
