@@ -82,7 +82,7 @@ def trace(
     if partitioner_config is not None:
         plan = partition(entry, flags, partitioner_config)
         host_ops, facts = plan.host_ops, {"partition": plan.to_dict()}
-    with work_folder(options.get("compiler_workdir", compiler_workdir)) as folder:
+    with work_folder(options.get("compiler_workdir", compiler_workdir), flags.flags.temp_dir) as folder:
         neff, weights = compile_entries(
             {_ENTRY: entry},
             flags,

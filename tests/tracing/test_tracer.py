@@ -194,6 +194,12 @@ def test_cpu_backend_compiles_for_another_generation(mlp, monkeypatch, tmp_path)
     torch.testing.assert_close(torch.jit.load(path)(x), mlp(x))
 
 
+def test_a_weight_may_be_nan():
+    layer, x = nn.Linear(3, 2), torch.rand(4, 3)
+    layer.weight.data[0, 0] = float("nan")
+    torch.testing.assert_close(trace(layer, x, compiler_args=FAST)(x), layer(x), equal_nan=True)
+
+
 class Scaled(nn.Module):
     def __init__(self, dtype):
         super().__init__()
