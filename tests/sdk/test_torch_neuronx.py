@@ -37,6 +37,7 @@ NAMES = [
     "testing",
     "trace",
     "utils",
+    "xla_impl",
 ]
 
 SUBMODULES = {
@@ -46,6 +47,9 @@ SUBMODULES = {
     "testing": ["assert_close", "neuron_allclose", "validation"],
     "testing.validation": ["assert_close", "custom_allclose", "neuron_allclose"],
     "utils": ["get_platform_target"],
+    "xla_impl": ["data_parallel", "ops"],
+    "xla_impl.data_parallel": ["DataParallel"],
+    "xla_impl.ops": ["nki_jit"],
 }
 
 
