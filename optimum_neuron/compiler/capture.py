@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import TensorSpec
 from ..errors import CaptureError, refusal
+from .mixed import require_equal_dtypes
 from .stacks import Stack, find_stacks, repeating, shortened
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def capture(
         shorten: capture only the distinct layers of equal stacks.
 
     Raises:
-        CaptureError: the forward depends on tensor values or does something that cannot be traced.
+        CaptureError: the forward depends on tensor values, does something that cannot be traced, or mixes dtypes that
+            torch refuses.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -105,6 +107,7 @@ def capture(
             exported.graph_module.graph.eliminate_dead_code(is_impure_node=_has_effect)
         except RuntimeError as error:
             raise capture_error(module, name, error) from error
+    require_equal_dtypes(exported, name)
     return Captured(
         name=name,
         exported=exported,

@@ -36,6 +36,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "--native-int64": ("default", "enabled", "disabled"),
     "--verbose": (),
     "--logfile": (),
+    "--temp-dir": (),
     "--output": (),
 }
 """Flags that take a value, with the values allowed; an empty list allows any."""
@@ -54,7 +55,6 @@ _INEFFECTIVE: Mapping[str, str] = {
     "--distribution-strategy": "a traced model runs on one core",
     "--native-int64": "64-bit integers are computed as such on the host",
     "--verbose": "what a compile decided is in the NEFF's metadata",
-    "--logfile": "there is no log file; what a compile decided is in the NEFF's metadata",
     "--output": "the NEFF is compiler_workdir/graph.neff",
     "--disable-mixed-precision-accumulation": "products accumulate in float32",
     "--enable-saturate-infinity": "infinities stay infinite",
@@ -87,6 +87,10 @@ class CompilerFlags:
     """--logical-nc-config, --lnc or -lnc: physical cores in a logical one; None is the target's default."""
     implicit_integer_downcast: tuple[str, ...] = ()
     """--implicit-integer-downcast."""
+    logfile: str | None = None
+    """--logfile: gets the log of the compile."""
+    temp_dir: str | None = None
+    """--temp-dir: folder for files that are needed during the compile; None is that of the system."""
     ineffective: tuple[str, ...] = ()
     """Flags without an effect here, each with its reason."""
 
@@ -116,6 +120,8 @@ def parse_flags(arguments: str | Sequence[str] | None, *, defaults: Sequence[str
         "auto_cast_type": given.get("--auto-cast-type", "bf16"),
         "optlevel": given.get("--optlevel", "2"),
         "lnc": None if lnc is None else int(lnc),
+        "logfile": given.get("--logfile"),
+        "temp_dir": given.get("--temp-dir"),
     }
     downcasts = given.get("--implicit-integer-downcast", "default").split(",")
     reasons = {flag: _INTERNAL_REASON if flag.startswith(_INTERNAL) else _INEFFECTIVE.get(flag) for flag in given}

@@ -124,10 +124,13 @@ class Program:
 
     def content_hash(self) -> str:
         """sha256 of structure, bodies (by their names, which are hashes) and constants."""
+        import torch
+
         digest = hashlib.sha256(json.dumps(self.structure()).encode())
         for name in sorted(self.constants):
             digest.update(name.encode())
-            digest.update(self.constants[name].contiguous().numpy().tobytes())
+            # As bytes: NumPy lacks bfloat16 and the 8-bit floats.
+            digest.update(self.constants[name].contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
 
 

@@ -137,7 +137,7 @@ def bucket_model_trace(
     kernel = _scripted(bucket_config.bucket_kernel, "bucket_kernel")
     flags = checked_flags(compiler_args)
     entries = _entries(func, example_inputs, bucket_config)
-    with work_folder(compiler_workdir) as folder:
+    with work_folder(compiler_workdir, flags.flags.temp_dir) as folder:
         neff, weights = compile_entries(entries, flags, folder, inline_weights=True)
         _require_equal_outputs(list(entries.values()))
         model = scripted(BucketModel(script_neff(neff, weights), kernel))

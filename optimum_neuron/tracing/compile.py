@@ -23,6 +23,7 @@ from ..compiler.compile import Compiled, compile_graphs
 from ..compiler.flags import CompilerFlags, parse_flags
 from ..compiler.neff import Neff, open_neff
 from ..compiler.package import write_program
+from ..compiler.serial import tensor_spec
 from ..compiler.version import COMPILER_VERSION
 from ..errors import ConfigError, refusal
 from ..hardware import (
@@ -35,6 +36,7 @@ from ..hardware import (
 )
 from .artifact import KIND
 from .entry import ROOT, Entry
+from .log import compile_log, unwritable
 
 NEFF_FILE = "graph.neff"
 """Name of the artifact in the compiler's work folder."""
@@ -86,14 +88,29 @@ def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: boo
 
 
 @contextlib.contextmanager
-def work_folder(compiler_workdir: str | Path | None) -> Iterator[Path]:
-    """The folder that the artifact goes to: the user's, or one that is removed afterwards."""
+def work_folder(compiler_workdir: str | Path | None, temp_dir: str | None) -> Iterator[Path]:
+    """The folder that the artifact goes to: the user's, or one in `temp_dir` that is removed afterwards.
+
+    Raises:
+        ConfigError: `temp_dir` cannot be written.
+    """
     if compiler_workdir is None:
-        with tempfile.TemporaryDirectory(prefix="optimum-neuron-trace-") as folder:
+        with _temporary(temp_dir) as folder:
             yield Path(folder)
     else:
         Path(compiler_workdir).mkdir(parents=True, exist_ok=True)
         yield Path(compiler_workdir)
+
+
+def _temporary(parent: str | None) -> tempfile.TemporaryDirectory[str]:
+    prefix = "optimum-neuron-trace-"
+    if parent is None:
+        return tempfile.TemporaryDirectory(prefix=prefix)
+    try:
+        Path(parent).mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
+    except OSError as error:
+        raise unwritable("--temp-dir", parent, error) from error
 
 
 def compile_entries(
@@ -123,14 +140,17 @@ def compile_entries(
         UnsupportedOperatorError: the target refuses operators; all are listed.
     """
     options = flags.flags
-    compiled = compile_graphs(
-        [functools.partial(entry.capture, name) for name, entry in entries.items()],
-        target=flags.target,
-        auto_cast=options.auto_cast,
-        auto_cast_type=options.auto_cast_type,
-        allow_host_ops=host_ops,
-        implicit_integer_downcast=options.implicit_integer_downcast,
-    )
+    with compile_log(options.logfile) as log:
+        log.add(f"compiling {', '.join(entries)} for {flags.target.name}: {options}")
+        compiled = compile_graphs(
+            [functools.partial(entry.capture, name) for name, entry in entries.items()],
+            target=flags.target,
+            auto_cast=options.auto_cast,
+            auto_cast_type=options.auto_cast_type,
+            allow_host_ops=host_ops,
+            implicit_integer_downcast=options.implicit_integer_downcast,
+        )
+        log.add_compiled(list(entries), compiled)
     first = next(iter(entries.values()))
     tensors = _tensors(entries, compiled)
     metadata = {**_metadata(entries, compiled, flags, list(tensors)), **(facts or {})}
@@ -186,11 +206,11 @@ def _tensors(entries: Mapping[str, Entry], compiled: Compiled) -> dict[str, torc
     for entry in entries.values():
         tensors = entry.tensors()
         for name in names:
-            value = tensors.get(name)
-            if value is None:
+            if name not in tensors:
                 continue
-            known = found.setdefault(name, value.detach())
-            if known is not value and not (known.shape == value.shape and torch.equal(known, value)):
+            value = tensors[name].detach()
+            known = found.setdefault(name, value)
+            if known is not value and not _identical(known, value):
                 different.append(name)
     if different:
         raise ConfigError(
@@ -202,6 +222,15 @@ def _tensors(entries: Mapping[str, Entry], compiled: Compiled) -> dict[str, torc
             )
         )
     return {name: found[name] for name in dict.fromkeys(names)}
+
+
+def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bytes; NaNs are then equal too."""
+    return tensor_spec(left) == tensor_spec(right) and torch.equal(_bytes(left), _bytes(right))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
 @contextlib.contextmanager

@@ -97,7 +97,9 @@ def _load(neff: torch.Tensor, weights: list[torch.Tensor], expected: str, lazy: 
             )
         )
     tensor = open_session(opened, weights)
-    start(session_of_bytes(tensor), lazy=lazy, background=background)
+    session = session_of_bytes(tensor)
+    session.require_target()  # a file for other cores fails here, also where it would be loaded later
+    start(session, lazy=lazy, background=background)
     return tensor
 
 

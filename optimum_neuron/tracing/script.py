@@ -19,6 +19,7 @@ from ..errors import ConfigError, refusal
 from . import ops
 from .entry import Entry
 from .neuron_model import NeuronModel
+from .packing import is_traceable, packed
 from .session import Session, dry_calls
 from .structure import Skeleton, pick, rebuild
 
@@ -63,18 +64,28 @@ def scripted(module: nn.Module) -> torch.jit.ScriptModule:
 
 
 def nested(model: torch.jit.ScriptModule, entry: Entry) -> torch.jit.ScriptModule:
-    """Give a flat model the inputs and outputs of an entry that was captured."""
-    inputs = entry.inputs
-    traced = Traced(model, entry.parameter_names, inputs.skeleton, entry.outputs.skeleton).eval()
+    """Give a flat model the inputs and outputs of an entry that was captured.
+
+    Raises:
+        ConfigError: a dictionary of outputs has keys that TorchScript lacks.
+    """
+    outputs = entry.outputs
     with dry_calls(), torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
-        return torch.jit.trace(
-            traced,
-            rebuild(inputs.skeleton, inputs.tensors),
-            strict=False,
-            check_trace=False,
-            _store_inputs=False,
-        )
+        if is_traceable(outputs.skeleton):
+            return _recorded(model, entry, outputs.skeleton)
+        return packed(_recorded(model, entry, list(range(len(outputs.specs)))), entry.parameter_names, outputs.skeleton)
+
+
+def _recorded(model: torch.jit.ScriptModule, entry: Entry, outputs: Skeleton) -> torch.jit.ScriptModule:
+    inputs = entry.inputs
+    return torch.jit.trace(
+        Traced(model, entry.parameter_names, inputs.skeleton, outputs).eval(),
+        rebuild(inputs.skeleton, inputs.tensors),
+        strict=False,
+        check_trace=False,
+        _store_inputs=False,
+    )
 
 
 def neuron_models(module: Any) -> list[Any]:

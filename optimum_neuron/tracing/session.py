@@ -19,7 +19,7 @@ from ..compiler.lower.lower import HostCode, Mode, lower
 from ..compiler.neff import Neff, check_target
 from ..compiler.package import WEIGHTS_MEMBER, read_program
 from ..errors import NeuronError
-from ..hardware import TARGETS, resolve_instance
+from ..hardware import TARGETS, InstanceSpec, resolve_instance
 from ..runtime.copies import load_copies
 from ..runtime.loaded import LoadedProgram, load_program
 from ..weights import Checkpoint, StateDict, TensorSource, bind_weights
@@ -87,13 +87,10 @@ class Session:
 
     Raises:
         ArtifactError: the NEFF is not one of a traced model, or a tensor is missing.
-        TargetMismatchError: it was compiled for another NeuronCore generation than the simulated instance has.
     """
 
     def __init__(self, neff: Neff, weights: Sequence[torch.Tensor], *, placement: Placement) -> None:
-        self.instance = resolve_instance().value
-        self._target = TARGETS[self.instance.family]
-        check_target(neff, self._target.name, self._target.core.generation)
+        self._neff = neff
         self.metadata = trace_metadata(neff)
         self.name = neff.document.name
         self.program = read_program(neff)
@@ -122,6 +119,16 @@ class Session:
         """Whether weights are outside the NEFF, so that they can be replaced."""
         return self._inlined is None and bool(self.metadata["weights"])
 
+    def require_target(self) -> InstanceSpec:
+        """Return the simulated instance, which has the cores that the program was compiled for.
+
+        Raises:
+            TargetMismatchError: it has cores of another NeuronCore generation.
+        """
+        instance = resolve_instance().value
+        check_target(self._neff, instance.family, instance.chip.core.generation)
+        return instance
+
     def load(self, on_progress: Callable[[object], None] = lambda step: None) -> list[_Replica]:
         """Load every replica that is not loaded.
 
@@ -129,6 +136,7 @@ class Session:
             on_progress: called before and after each body that has to be compiled; an exception from it ends loading.
 
         Raises:
+            TargetMismatchError: see `require_target`.
             CoreBusyError: other processes hold the cores.
             DeviceMemoryError: the program does not fit.
         """
@@ -208,6 +216,7 @@ class Session:
                 raise
 
     def _loaded(self, on_progress: Callable[[object], None]) -> list[_Replica]:
+        instance = self.require_target()
         if self._host is None:
             # What a caller carries on in states stays on one kind of host code, so that has to be there from the start.
             mode: Mode = "wait" if self.program.states else "background"
@@ -221,8 +230,8 @@ class Session:
                 self.program,
                 weights,
                 host,
-                instance=self.instance,
-                target=self._target,
+                instance=instance,
+                target=TARGETS[instance.family],
                 model_name=self.name,
                 core=core,
                 auto_cast=self.metadata.get("auto_cast", "none"),  # older files do not say

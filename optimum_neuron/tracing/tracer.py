@@ -46,7 +46,8 @@ def trace(
         compiler_args: flags of neuronx-cc, as one text or a list of words.
         partitioner_config: lets operators that the target refuses run on the host.
         inline_weights_to_neff: False keeps the weights beside the NEFF, where `replace_weights` can change them.
-        cpu_backend: compile only, and claim a core with the first call; needs --target in compiler_args.
+        cpu_backend: compile only, also for a target that the simulated instance is not; needs --target in
+            compiler_args. A core is claimed with the first call.
 
     Returns:
         A ScriptModule with the inputs and outputs of `func`, on the CPU. It can be saved and loaded with `torch.jit`.
@@ -81,7 +82,7 @@ def trace(
     if partitioner_config is not None:
         plan = partition(entry, flags, partitioner_config)
         host_ops, facts = plan.host_ops, {"partition": plan.to_dict()}
-    with work_folder(options.get("compiler_workdir", compiler_workdir)) as folder:
+    with work_folder(options.get("compiler_workdir", compiler_workdir), flags.flags.temp_dir) as folder:
         neff, weights = compile_entries(
             {_ENTRY: entry},
             flags,

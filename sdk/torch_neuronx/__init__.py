@@ -39,7 +39,7 @@ _TRACING = [
 ]
 _DEVICE = ["Stream", "stream", "synchronize"]
 """Names of the device "neuron"."""
-_MODULES = ["contexts", "experimental", "testing", "utils"]
+_MODULES = ["contexts", "experimental", "profiling", "testing", "utils", "xla_impl"]
 
 __all__ = sorted([*_TRACING, *_DEVICE, *_MODULES])  # noqa: PLE0605
 

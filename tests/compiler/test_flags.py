@@ -32,6 +32,7 @@ def test_without_flags_the_compilers_defaults_hold(nothing):
         ("--implicit-integer-downcast dot,pow", {"implicit_integer_downcast": ("dot", "pow")}),
         ("--implicit-integer-downcast default", {}),
         ("--framework XLA --enable-mixed-precision-accumulation", {}),
+        ("--logfile=a.txt --temp-dir=/tmp/work", {"logfile": "a.txt", "temp_dir": "/tmp/work"}),
         ("-O1 --optlevel 3 --auto-cast all --auto-cast none", {"optlevel": "3"}),
     ],
 )
@@ -67,7 +68,13 @@ def test_every_flag_is_accepted_with_a_value_of_its_own():
     values = {"--target": "trn1", "--auto-cast": "none", "--auto-cast-type": "tf32", "--native-int64": "enabled"}
     values |= {"--optlevel": "2", "-O": "2", "-lnc": "1", "--lnc": "1", "--logical-nc-config": "1"}
     values |= {"--framework": "XLA", "--model-type": "generic", "--distribution-strategy": "llm-training"}
-    values |= {"--implicit-integer-downcast": "none", "--verbose": "debug", "--logfile": "a.txt", "--output": "b.neff"}
+    values |= {
+        "--implicit-integer-downcast": "none",
+        "--verbose": "debug",
+        "--logfile": "a.txt",
+        "--temp-dir": "b",
+        "--output": "b.neff",
+    }
     for flag in KNOWN_FLAGS:
         assert parse_flags([flag, values[flag]] if flag in values else [flag])
 

@@ -29,6 +29,7 @@ NAMES = [
     "move_trace_to_device",
     "multicore_context",
     "neuron_cores_context",
+    "profiling",
     "replace_weights",
     "set_multicore",
     "set_neuron_cores",
@@ -37,15 +38,20 @@ NAMES = [
     "testing",
     "trace",
     "utils",
+    "xla_impl",
 ]
 
 SUBMODULES = {
     "contexts": ["disable_nrt_load", "multicore_context", "neuron_cores_context"],
     "experimental": ["multicore_context", "neuron_cores_context", "profiler", "set_multicore", "set_neuron_cores"],
     "experimental.profiler": ["profile"],
+    "profiling": ["NeuronConfig", "NeuronProfiler", "ProfileMode"],
     "testing": ["assert_close", "neuron_allclose", "validation"],
     "testing.validation": ["assert_close", "custom_allclose", "neuron_allclose"],
     "utils": ["get_platform_target"],
+    "xla_impl": ["data_parallel", "ops"],
+    "xla_impl.data_parallel": ["DataParallel"],
+    "xla_impl.ops": ["nki_jit"],
 }
 
 

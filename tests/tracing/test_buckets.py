@@ -1,5 +1,6 @@
 """Autobucketing: the kernel pads and picks, buckets share what they have in common, states included."""
 
+import copy
 from typing import List  # noqa: UP035, TorchScript reads the annotations
 
 import pytest
@@ -168,6 +169,15 @@ def test_a_preprocessor_that_copies_would_lose_the_state_and_is_refused():
     )
     with pytest.raises(ConfigError, match="not views"):
         bucket_model_trace(cache, FLOATS, config, compiler_args=FAST)
+
+
+def test_equal_weights_with_nan_are_shared():
+    model = Classifier()
+    model.head.weight.data[0, 0] = float("nan")
+    traced = bucket_model_trace(
+        lambda: (copy.deepcopy(model), {}), EXAMPLES, BucketModelConfig(kernel), compiler_args=FAST
+    )
+    torch.testing.assert_close(traced(*EXAMPLES[0]), model(*EXAMPLES[0]), equal_nan=True)
 
 
 def test_different_weights_for_each_bucket_are_refused():

@@ -180,6 +180,42 @@ def test_cpu_backend_compiles_without_a_core(mlp, monkeypatch):
     assert len(held_cores(INSTANCES["inf2.xlarge"])) == before + 1
 
 
+def test_cpu_backend_compiles_for_another_generation(mlp, monkeypatch, tmp_path):
+    x, path = torch.rand(5, 12), tmp_path / "trn2.pt"
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.xlarge")
+    model = trace(mlp, x, cpu_backend=True, compiler_args="--target trn2 -O1", compiler_workdir=tmp_path)
+    assert open_neff(tmp_path / "graph.neff").document.target == "trn2"
+    torch.jit.save(model, path)
+    for use in (lambda: model(x), lambda: torch.jit.load(path)):
+        with pytest.raises(RuntimeError, match="TargetMismatchError"):
+            use()
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn2")
+    torch.testing.assert_close(model(x), mlp(x))
+    torch.testing.assert_close(torch.jit.load(path)(x), mlp(x))
+
+
+def test_a_weight_may_be_nan():
+    layer, x = nn.Linear(3, 2), torch.rand(4, 3)
+    layer.weight.data[0, 0] = float("nan")
+    torch.testing.assert_close(trace(layer, x, compiler_args=FAST)(x), layer(x), equal_nan=True)
+
+
+class Scaled(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.register_buffer("scale", torch.arange(4).to(dtype), persistent=False)
+
+    def forward(self, x):
+        return x * self.scale.to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e5m2])
+def test_constants_of_types_that_numpy_lacks(dtype, tmp_path):
+    x = torch.rand(3, 4)
+    torch.jit.save(trace(Scaled(dtype), x, compiler_args=FAST), tmp_path / "scaled.pt")
+    torch.testing.assert_close(torch.jit.load(tmp_path / "scaled.pt")(x), Scaled(dtype)(x))
+
+
 class Branches(nn.Module):
     def forward(self, x):
         return x if x.sum() > 0 else -x

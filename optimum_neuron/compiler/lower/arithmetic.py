@@ -84,7 +84,7 @@ class HostArithmetic:
             mixed = attention.attend(query, key, value, mask, is_causal=is_causal, scale=scale)
             return mixed.to(query_BNTH.dtype)
         if num_queries > 1 or is_causal or not is_row_mask:
-            return torch.nn.functional.scaled_dot_product_attention(
+            return torch.ops.aten.scaled_dot_product_attention(
                 query_BNTH, key_BKSH, value_BKSH, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
             )
         query_BKGH = query_BNTH.float().view(batch, key_BKSH.shape[1], -1, width)

@@ -103,8 +103,8 @@ def attention(
         return _one_query(query, key, value, mask, scale).to(query_BNTH.dtype)
     if enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
-    # Its kernel that keeps no scores takes contiguous keys only.
-    mixed = torch.nn.functional.scaled_dot_product_attention(
+    # Its kernel that keeps no scores takes contiguous keys only. Scripts replace the function in torch.nn.functional.
+    mixed = torch.ops.aten.scaled_dot_product_attention(
         query, key.contiguous(), value.contiguous(), mask, is_causal=is_causal, scale=scale
     )
     return mixed.to(query_BNTH.dtype)

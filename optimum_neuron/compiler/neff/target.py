@@ -30,7 +30,8 @@ def check_target(neff: Neff, target: str, core_version: int) -> None:
             asked=f"run {neff.path} on {target} (NeuronCore-v{core_version})",
             found=f"it was compiled for {document.target} (NeuronCore-v{document.core_version})",
             why="a program of one NeuronCore generation does not run on another",
-            do=f"recompile it: optimum-cli export neuron --model MODEL --instance_type {target} OUTPUT_FOLDER",
+            do=f"recompile it: optimum-cli export neuron --model MODEL --instance_type {target} OUTPUT_FOLDER, or "
+            f"simulate what it was compiled for: OPTIMUM_NEURON_INSTANCE={document.target}",
         ),
         details={
             "compiled_for": document.target,

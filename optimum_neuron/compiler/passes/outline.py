@@ -44,10 +44,9 @@ def outline(captured: Captured) -> Program:
     subprograms: dict[str, Subprogram] = {}
     calls: list[Call] = []
     num_values = 0
-    written = {base_of(node) for node in graph_module.graph.nodes if node.op == "call_function" and _writes(node)}
-    for segment in segments:
+    for index, segment in enumerate(segments):
         results = _used_outside(segment)
-        _refuse_written_views(results, written)
+        _refuse_written_views(results, segments[index + 1 :])
         body, arguments = _extract(segment, results)
         subprogram = make_subprogram(body)
         subprograms.setdefault(subprogram.name, subprogram)
@@ -201,15 +200,19 @@ def _extract(segment: _Segment, results: list[fx.Node]) -> tuple[fx.GraphModule,
     return fx.GraphModule({}, graph), arguments
 
 
-def _refuse_written_views(results: list[fx.Node], written: set[fx.Node]) -> None:
-    """Laying a view out anew would lose what later code writes through it."""
-    lost = [n for n in results if base_of(n) in written and base_of(n) is not n and not n.meta["val"].is_contiguous()]
+def _refuse_written_views(results: list[fx.Node], later: list[_Segment]) -> None:
+    """A view is laid out anew at the end of its segment, so it would lose what later segments write in its memory."""
+    views = [node for node in results if base_of(node) is not node and not node.meta["val"].is_contiguous()]
+    if not views:
+        return
+    written = {base_of(node) for segment in later for node in segment.nodes if _writes(node)}
+    lost = [node for node in views if base_of(node) in written]
     if lost:
         places = ", ".join(source_line(node) or node.name for node in lost)
         raise CaptureError(
             refusal(
                 asked="compiling a graph whose layers hand on views",
-                found=f"a view with strides, of memory that is written in place, is used in another layer: {places}",
+                found=f"a view with strides, of memory that a later layer writes in place, is handed on: {places}",
                 why="each layer is compiled for contiguous arguments, and a copy would not see the write",
                 do="write in place where the tensor is made, or hand on `.clone()`",
             )

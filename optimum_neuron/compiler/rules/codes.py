@@ -61,7 +61,12 @@ _ROWS: tuple[tuple[str, str, str, str | None], ...] = (
     ),
     ("EOOM001", "the model's tensors exceed the device memory of a core", _FEWER_BYTES, None),
     ("EOOM002", "the model's tensors exceed the device memory of a core", _FEWER_BYTES, None),
-    ("ESFH002", "an unsigned 64-bit constant does not fit 32 bits", "use uint32 constants", None),
+    (
+        "ESFH002",
+        "a 64-bit integer constant does not fit 32 bits",
+        "use constants from -2^31 to 2^31 - 1, for example torch.iinfo(torch.int32).max",
+        OPERATOR_CHECK,
+    ),
     (
         "ESPP004",
         "no code can be generated for a data type",
@@ -106,7 +111,12 @@ _ROWS: tuple[tuple[str, str, str, str | None], ...] = (
         OPERATOR_CHECK,
     ),
     ("EVRF024", "an output tensor above 4 GB", _FEWER_BYTES, None),
-    ("EVRF031", "a scatter whose positions run past the end", "make the index range fit the dimension", None),
+    (
+        "EVRF031",
+        "a scatter whose positions run past the end",
+        "make every position smaller than the size of the dimension that is written",
+        OPERATOR_CHECK,
+    ),
     (
         "EVRF035",
         "a matrix product of integers that the engine would round beyond 2^24",
@@ -136,7 +146,8 @@ _ROWS: tuple[tuple[str, str, str, str | None], ...] = (
     (
         "EVRF056",
         "a gather whose positions run past the end of its table",
-        "make the sequence no longer than the table of positions (max_position_embeddings)",
+        "make every position smaller than the size that it indexes; a sequence is no longer than its table of "
+        "positions (max_position_embeddings)",
         OPERATOR_CHECK,
     ),
     ("EVRF057", "MX quantization: not two outputs", _MX_INPUT, None),

@@ -1,11 +1,11 @@
-"""The order of judgement: static shapes, dense layouts, the operator's own rule, dtypes, torch's decomposition."""
+"""The order of judgement: static shapes, dense layouts, its own rule, dtypes, constants, torch's decomposition."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from ...core import Ruling, Verdict
-from . import dtypes, shapes
+from . import constants, dtypes, shapes
 from .base import OpCall, Target, find_rule, refuse
 from .decompose import decompose
 
@@ -27,7 +27,7 @@ def judge_call(call: OpCall, target: Target) -> Ruling:
     ruling = rule.judge(call, target) if rule is not None else None
     if ruling is not None and ruling.verdict is Verdict.UNSUPPORTED:
         return ruling
-    return dtypes.judge(call, target) or ruling or _judge_unknown(call, target)
+    return dtypes.judge(call, target) or constants.judge(call) or ruling or _judge_unknown(call, target)
 
 
 def _judge_layout(call: OpCall) -> Ruling | None:

@@ -31,6 +31,7 @@ from ...errors import ConfigError, UnsupportedOperatorError, nearest, refusal
 from .base import Target
 from .call import OpCall, base_name, symbols
 from .codes import CODES, DOWNCASTS
+from .constants import mark_constants
 from .counts import PLACED, OpCount, count_rulings
 from .judge import judge_call
 from .shapes import USES, judge_input
@@ -160,6 +161,8 @@ def judge_nodes(
     hosted = host_ops(allow_host_ops)
     narrowed = _downcasts(implicit_integer_downcast)
     module = graph if isinstance(graph, GraphModule) else graph.graph_module
+    if not isinstance(graph, GraphModule):
+        mark_constants(graph)
     for node in _nodes(module):
         if node.op == "placeholder" and node.graph is module.graph and symbols([node.meta.get("val")]):
             yield None, judge_input(node)

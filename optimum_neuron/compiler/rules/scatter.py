@@ -1,12 +1,15 @@
 """Writes at computed positions: caches, index_put and the scatter family.
 
 A plain write takes any dtype. A write that combines with what is there computes in float32, so integers are refused.
+Positions that are known while compiling are compared with the size of what is written.
 """
 
 from __future__ import annotations
 
 from ...core import Ruling
 from .base import OpCall, Target, accept, refuse, rule, table
+from .constants import outside, outside_of_any
+from .indexing import size_of
 
 table(
     "write",
@@ -16,8 +19,6 @@ table(
         "aten.diagonal_scatter": "Iota Scatter",
         "aten.embedding_dense_backward": "Scatter",
         "aten.fill": "Constant",
-        "aten.index_copy": "Scatter",
-        "aten.index_fill": "Scatter",
         "aten.masked_scatter": "ReduceWindow Gather Select",
         "aten.select_scatter": "DynamicUpdateSlice",
         "aten.slice_scatter": "DynamicUpdateSlice",
@@ -33,25 +34,39 @@ _WIDE_INTEGERS = ("int32", "int64", "uint32", "uint64")
     "aten._index_put_impl",
     "aten._unsafe_index_put",
     "aten.index_add",
+    "aten.index_copy",
+    "aten.index_fill",
     "aten.index_put",
     "aten.scatter",
     "aten.scatter_add",
 )
 def judge(call: OpCall, target: Target) -> Ruling:
-    """Refuse a combining write of wide integers."""
+    """Refuse a combining write of wide integers, and positions that what is written lacks."""
     dtype = call.inputs[0].dtype
     if combines(call) and dtype in _WIDE_INTEGERS:
         return refuse(call, "scatter", "NCC_EVRF060", f"it combines {dtype} elements, which the core does in float32")
-    return accept(call, "scatter", "Scatter")
+    return _past_the_end(call, "scatter") or accept(call, "scatter", "Scatter")
 
 
 @rule("scatter-reduce", "aten.index_reduce", "aten.scatter_reduce")
 def judge_reduce(call: OpCall, target: Target) -> Ruling:
-    """Refuse a scatter reduction of integers and booleans."""
+    """Refuse a scatter reduction of integers and booleans, and positions that what is written lacks."""
     dtype = call.inputs[0].dtype
     if dtype == "bool" or "int" in dtype:
         return refuse(call, "scatter-reduce", "NCC_EVRF016", f"it reduces {dtype} elements")
-    return accept(call, "scatter-reduce", "Scatter")
+    return _past_the_end(call, "scatter-reduce") or accept(call, "scatter-reduce", "Scatter")
+
+
+def _past_the_end(call: OpCall, rule_name: str) -> Ruling | None:
+    if "indices" in call.arguments:
+        found = outside_of_any(call.inputs[0].shape, call.source("indices"))
+    else:
+        size = size_of(call)
+        position = outside(call.source("index"), size, from_the_end=call.name == "aten.index_fill")
+        found = None if position is None else (position, size)
+    if found is None:
+        return None
+    return refuse(call, rule_name, "NCC_EVRF031", f"position {found[0]} is written in a dimension of size {found[1]}")
 
 
 def combines(call: OpCall) -> bool:

@@ -47,3 +47,55 @@ def test_a_range_with_steps_is_followed(check):
 )
 def test_positions_that_come_in_are_not_judged(check, function):
     assert not check(function, torch.randn(8, 4), torch.zeros(8, 2, dtype=torch.int64)).refused
+
+
+class Positions(torch.nn.Module):
+    """Reads rows at positions that a buffer holds."""
+
+    def __init__(self, positions, persistent=False):
+        super().__init__()
+        self.register_buffer("positions", torch.tensor(positions), persistent=persistent)
+
+    def forward(self, x):
+        return x[self.positions]
+
+
+READS = {
+    "range": lambda x: x[torch.arange(10)],
+    "list": lambda x: x[:, [0, 4]],
+    "from the end": lambda x: x[torch.tensor([-4])],
+    "computed": lambda x: x[torch.arange(4) * 3 // 2 - 1 + torch.tensor([0, 0, 0, 1])],
+    "gather": lambda x: x.gather(1, torch.full((3, 1), 4)),
+    "select": lambda x: x.index_select(1, torch.tensor([-1])),
+    "along": lambda x: x.take_along_dim(torch.tensor([[12]]), None),
+    "buffer": Positions([0, 3]),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_known_positions_that_are_not_there_are_refused(check, read):
+    assert [r.code for r in check(read, torch.randn(3, 4)).refused] == ["NCC_EVRF056"]
+
+
+FITS = {
+    "range": lambda x: x[torch.arange(3)],
+    "from the end": lambda x: x[torch.tensor([-3, 2])],
+    "mask and range": lambda x: x[:, None][torch.tensor([1]), None, torch.tensor([0])],
+    "buffer": Positions([0, 2]),
+    "weight": Positions([0, 3], persistent=True),
+    "written": lambda x: x[torch.full((2,), 9).fill_(1)],
+}
+
+
+@pytest.mark.parametrize("read", FITS.values(), ids=FITS)
+def test_known_positions_that_fit_and_unknown_ones_are_accepted(check, read):
+    assert not check(read, torch.randn(3, 4)).refused
+
+
+def test_a_constant_that_is_written_in_place_through_a_view_is_not_known(check):
+    def written(x):
+        positions = torch.full((2, 1), 9)
+        positions.view(-1).fill_(1)
+        return x[positions + 0]
+
+    assert not check(written, torch.randn(3, 4)).refused

@@ -75,3 +75,22 @@ def test_writes_into_a_cache_in_place_are_accepted(check, write):
     report = check(update, torch.zeros(1, 2, 8, 4), torch.ones(1, 2, 2, 4), torch.tensor([1, 2]))
     assert not report.refused
     assert any(r.rule in ("write", "scatter") for r in report.rulings)
+
+
+WRITES = {
+    "copy": lambda x, i, s: x.index_copy(0, i, s),
+    "fill": lambda x, i, s: x.index_fill(0, i, 1.0),
+    "add": lambda x, i, s: x.index_add(0, i, s),
+    "put": lambda x, i, s: x.index_put((i,), s),
+    "scatter": lambda x, i, s: x.scatter(0, i[:, None], s),
+    "reduce": lambda x, i, s: x.scatter_reduce(0, i[:, None], s, "amax"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_known_positions_past_the_end_are_refused(check, write):
+    def refused(largest):
+        return check(lambda x, s: write(x, torch.arange(largest + 1), s), torch.zeros(3, 4), torch.ones(largest + 1, 4))
+
+    assert [r.code for r in refused(3).refused] == ["NCC_EVRF031"]
+    assert not refused(2).refused

@@ -1,0 +1,72 @@
+"""Check: operators that torch refuses for tensors of mixed dtypes, such as a bfloat16 norm of a float32 input.
+
+Fake tensors do not raise the error that torch's kernels raise on the first call, so the graph is read after capture.
+It knows nothing of targets: what a target can compute is the business of the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..errors import CaptureError, refusal
+from .rules.call import OpCall, base_name, op_name
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+_NORMS = frozenset(
+    {
+        "aten._native_batch_norm_legit",
+        "aten._native_batch_norm_legit_no_training",
+        "aten.batch_norm",
+        "aten.group_norm",
+        "aten.instance_norm",
+        "aten.layer_norm",
+        "aten.native_batch_norm",
+        "aten.native_group_norm",
+        "aten.native_layer_norm",
+    }
+)
+"""Operators that take parameters of the input's dtype, or of float32 for a 16-bit input."""
+
+_PRODUCTS = frozenset({"aten.addmm", "aten.baddbmm", "aten.bmm", "aten.linear", "aten.matmul", "aten.mm"})
+"""Operators that take operands of one dtype."""
+
+_HALVES = ("bfloat16", "float16")
+
+
+def require_equal_dtypes(exported: ExportedProgram, name: str) -> None:
+    """Refuse calls that torch itself refuses; `name` is that of the entry point.
+
+    Raises:
+        CaptureError: tensors of mixed dtypes meet; all such calls are named.
+    """
+    nodes = [node for node in exported.graph.nodes if node.op == "call_function"]
+    calls = [call for node in nodes if base_name(op_name(node.target)) in _NORMS | _PRODUCTS for call in _mixed(node)]
+    if calls:
+        problems = [f"{call.name} of {_dtypes(call)} in {call.source_line or call.module_path}" for call in calls]
+        raise CaptureError(
+            refusal(
+                asked=f"capturing graph '{name}'",
+                found="; ".join(dict.fromkeys(problems)),
+                why="torch raises an error for these dtypes",
+                do="cast the input with x.to(weight.dtype), or keep the module in the dtype of its input",
+            ),
+            details={"graph": name, "problems": problems},
+        )
+
+
+def _mixed(node: Node) -> Iterator[OpCall]:
+    """The call of a node, if torch refuses its dtypes."""
+    call = OpCall.from_node(node)
+    kinds = {spec.dtype for spec in call.inputs}
+    if call.name in _NORMS and call.inputs[0].dtype in _HALVES:
+        kinds.discard("float32")
+    if len(kinds) > 1:
+        yield call
+
+
+def _dtypes(call: OpCall) -> str:
+    return " and ".join(dict.fromkeys(spec.dtype for spec in call.inputs))

@@ -1,0 +1,168 @@
+"""Values that are known while compiling: constants of the graph, and what is computed from them alone.
+
+Rules compare positions that are known with the size that they index, and `judge` refuses integers that the core cannot
+hold. `mark_constants` tells the placeholders of an exported program their values; without it only tensors that the
+graph makes itself, such as ranges, are known. What a checkpoint provides is never known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...core import Ruling
+from ..serial import base_of
+from .base import OpCall, refuse
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+_VALUE = "neuron_constant"
+"""Key of a placeholder's value in `node.meta`."""
+
+_MAX_NODES = 64
+"""Longer computations are not followed."""
+
+_MAX_ELEMENTS = 1 << 24
+"""Larger tensors are not computed."""
+
+_NUMBERS = ("Tensor", "number", "Optional[Tensor]", "Optional[number]")
+"""Types of the arguments that enter a computation; sizes, dimensions and offsets have others."""
+
+_SMALLEST, _LARGEST = -(2**31), 2**31 - 1
+
+
+def mark_constants(exported: ExportedProgram) -> None:
+    """Tell placeholders the values of the constants that the program holds."""
+    from torch.export.graph_signature import InputKind
+
+    nodes = {node.name: node for node in exported.graph.nodes if node.op == "placeholder"}
+    for spec in exported.graph_signature.input_specs:
+        is_buffer = spec.kind == InputKind.BUFFER and not spec.persistent
+        if (is_buffer or spec.kind == InputKind.CONSTANT_TENSOR) and spec.arg.name in nodes:
+            nodes[spec.arg.name].meta[_VALUE] = exported.constants[spec.target]
+
+
+def outside(positions: Any, size: int, *, from_the_end: bool = False) -> int | None:
+    """Return a known position that is not one of a dimension, or None.
+
+    Args:
+        positions: what the graph passes as index.
+        size: size of the dimension.
+        from_the_end: whether negative positions count from its end.
+    """
+    value = constant_value(positions)
+    if value is None or value.numel() == 0 or value.dtype.itemsize < 2 or value.is_floating_point():
+        return None
+    low, high = int(value.min()), int(value.max())
+    if high >= size:
+        return high
+    return low if low < (-size if from_the_end else 0) else None
+
+
+def outside_of_any(shape: Sequence[int], indices: Sequence[Any]) -> tuple[int, int] | None:
+    """Return a known position of `x[indices]` that x does not have, with the size of its dimension, or None."""
+    dim = 0
+    for index in indices:
+        value = None if index is None else index.meta["val"]
+        if value is not None and value.dtype.itemsize == 1:  # a mask takes as many dimensions as it has
+            dim += value.dim()
+            continue
+        found = None if index is None else outside(index, shape[dim], from_the_end=True)
+        if found is not None:
+            return found, shape[dim]
+        dim += 1
+    return None
+
+
+def constant_value(value: Any) -> torch.Tensor | None:
+    """Compute what a node returns, if it depends on constants alone."""
+    import torch
+    from torch.fx.node import map_arg
+
+    order = _computation(value) if isinstance(value, torch.fx.Node) else None
+    if order is None or _written(order):
+        return None
+    values: dict[Node, Any] = {}
+    with torch.no_grad():
+        for node in order:
+            if _VALUE in node.meta:
+                values[node] = node.meta[_VALUE]
+                continue
+            args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+            try:
+                values[node] = node.target(*args, **kwargs)
+            except (IndexError, RuntimeError):
+                return None  # that call is judged on its own
+    return values[value]
+
+
+def judge(call: OpCall) -> Ruling | None:
+    """Refuse an integer beyond 32 bits among the numbers and constants that a 64-bit computation takes."""
+    wide = next((number for number in _integers(call) if not _SMALLEST <= number <= _LARGEST), None)
+    if wide is None:
+        return None
+    return refuse(call, "constant", "NCC_ESFH002", f"the constant {wide} does not fit the 32 bits that the core has")
+
+
+def _integers(call: OpCall) -> list[int]:
+    schema = getattr(call.node.target, "_schema", None)
+    if schema is None or not call.outputs:
+        return []
+    numbers = []
+    for node in call.node.all_input_nodes:
+        value = node.meta.get(_VALUE)
+        if value is not None and str(value.dtype) == "torch.int64" and value.numel():
+            numbers += [int(value.min()), int(value.max())]
+    computed = call.outputs[0].dtype if call.outputs[0].dtype != "bool" or not call.inputs else call.inputs[0].dtype
+    if computed == "int64":
+        # Export passes a number as it is where the operator takes a tensor.
+        names = [argument.name for argument in schema.arguments if str(argument.type) in _NUMBERS]
+        numbers += [number for number in map(call.arguments.get, names) if type(number) is int]
+    return numbers
+
+
+def _computation(result: Node) -> list[Node] | None:
+    """The nodes that compute a result, in order; None where one is not constant or there are too many."""
+    order: dict[Node, None] = {}
+    pending = [result]
+    while pending:
+        node = pending[-1]
+        if node not in order and (len(pending) + len(order) > _MAX_NODES or not _is_constant(node)):
+            return None
+        missing = [] if _VALUE in node.meta else [part for part in node.all_input_nodes if part not in order]
+        if missing:
+            pending += missing
+        else:
+            order.setdefault(pending.pop())
+    return list(order)
+
+
+def _is_constant(node: Node) -> bool:
+    import torch
+
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not all(type(size) is int for size in value.shape):
+        return False
+    if value.numel() > _MAX_ELEMENTS:
+        return False
+    target = node.target
+    return _VALUE in node.meta or (
+        isinstance(target, torch._ops.OpOverload)
+        and not _writes(node)
+        and torch.Tag.nondeterministic_seeded not in target.tags
+    )
+
+
+def _written(nodes: list[Node]) -> bool:
+    """Whether the graph writes in place where one of the nodes has its elements."""
+    memory = {base_of(node) for node in nodes}
+    return any(_writes(node) and base_of(node) in memory for node in nodes[-1].graph.nodes)
+
+
+def _writes(node: Node) -> bool:
+    """Whether a call changes elements in place; detaching changes none, whatever its schema says."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable and schema.name != "aten::detach_"

@@ -1,0 +1,59 @@
+"""NKI kernels by name: scripts that import them start, and a call says which torch operator to use instead.
+
+Kernels do not run here yet. It knows no more of a kernel than its name and its replacement.
+
+    >>> from optimum_neuron.tracing.kernels import attention_isa_kernel, nki_jit
+    >>> nki_jit()(attention_isa_kernel)
+    Kernel(name='attention_isa_kernel', replacement='torch.nn.functional.scaled_dot_product_attention')
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from ..errors import UnsupportedOperatorError, refusal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """A kernel that can be named, indexed with a grid, and not called."""
+
+    name: str
+    """Name of the kernel's function."""
+    replacement: str | None = None
+    """The torch operator that computes the same; None where the kernel is the user's own."""
+
+    def __getitem__(self, grid: object) -> Kernel:
+        """Return the kernel for a grid of NeuronCores, as in `kernel[grid](...)`."""
+        return self
+
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+        """Refuse the call.
+
+        Raises:
+            UnsupportedOperatorError: always; `details` has the kernel and its replacement.
+        """
+        raise UnsupportedOperatorError(
+            refusal(
+                asked=f"calling the NKI kernel {self.name}",
+                found="this version runs no NKI kernels",
+                why="it compiles operators of torch",
+                do=f"call {self.replacement}" if self.replacement else "write it with operators of torch",
+            ),
+            details={"kernel": self.name, "replacement": self.replacement},
+        )
+
+
+attention_isa_kernel = Kernel(
+    name="attention_isa_kernel", replacement="torch.nn.functional.scaled_dot_product_attention"
+)
+"""The vendor's kernel of attention."""
+
+
+def nki_jit(func: Callable[..., Any] | None = None) -> Any:
+    """Make a kernel of a function, as `@nki_jit`, `@nki_jit()` or `nki_jit()(function)`; a call of it is refused."""
+    if func is None:
+        return nki_jit
+    return func if isinstance(func, Kernel) else Kernel(name=getattr(func, "__name__", type(func).__name__))

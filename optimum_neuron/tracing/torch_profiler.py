@@ -1,0 +1,155 @@
+"""`torch.profiler` with the vendor's options: the host's trace beside that of the simulated cores.
+
+config = NeuronConfig(modes=[ProfileMode.DEVICE], profile_output_dir="profile")
+exporter = NeuronProfiler(config)
+with torch.profiler.profile(experimental_config=config, on_trace_ready=exporter.export_trace):
+    model(x)
+
+`profiling` times the calls; what it does not count is not in the trace of the cores. It writes no vendor's formats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import time
+import warnings
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch._C._profiler import _ExperimentalConfig
+
+from ..errors import ConfigError, refusal
+from ..profiling import Recorder, trace_events
+from ..runtime.timeline import Recording, recording
+
+HOST_FILE, DEVICE_FILE = "pytorch_trace.json", "device_trace.json"
+"""Chrome traces in the output folder: what this host did, measured, and the cores, simulated."""
+
+
+class ProfileMode(enum.Enum):
+    """What a profile collects."""
+
+    DEVICE = "device"
+    """Engines of the cores, simulated."""
+    RUNTIME = "runtime"
+    """Calls of compiled programs; they are in the same trace as the engines."""
+    CPU_UTIL = "cpu_util"
+    """Not recorded here."""
+    HOST_MEMORY = "host_memory"
+    """Not recorded here; `torch.profiler.profile(profile_memory=True)` records it."""
+
+
+_RECORDED = (ProfileMode.DEVICE, ProfileMode.RUNTIME)
+
+
+class NeuronConfig(_ExperimentalConfig):
+    """Options of a profile, for `experimental_config` of `torch.profiler.profile`.
+
+    Args:
+        modes: what to collect; at least one of DEVICE and RUNTIME. A warning names modes that are not recorded.
+        profile_output_dir: folder that gets `HOST_FILE` and `DEVICE_FILE`.
+        capture_enabled_for_nc: cores to record, such as "0,2-5"; None records all.
+
+    Raises:
+        ConfigError: no mode is recorded here, or cores are named wrongly.
+    """
+
+    def __init__(
+        self,
+        *,
+        modes: Sequence[ProfileMode] = _RECORDED,
+        profile_output_dir: str | Path = "profile_output",
+        capture_enabled_for_nc: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.modes = tuple(modes)
+        """What is collected."""
+        if not set(self.modes) & set(_RECORDED):
+            raise ConfigError(
+                refusal(
+                    asked=f"profile modes {', '.join(map(str, modes)) or 'none'}",
+                    found="none of them is recorded",
+                    why="the simulator has the calls and engines of its cores",
+                    do="pass ProfileMode.DEVICE or ProfileMode.RUNTIME",
+                ),
+                details={"modes": [str(mode) for mode in modes]},
+            )
+        unused = [str(mode) for mode in self.modes if mode not in _RECORDED]
+        if unused:
+            warnings.warn(f"profile modes that are not recorded here: {', '.join(unused)}", stacklevel=2)
+        self.profile_output_dir = Path(profile_output_dir)
+        """Where the traces go."""
+        self.core_ids = None if capture_enabled_for_nc is None else _core_ids(capture_enabled_for_nc)
+        """Cores that are recorded; None for all."""
+
+
+class NeuronProfiler:
+    """Writes the traces of a profile; make it before the profile starts.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.tracing import trace
+        from optimum_neuron.tracing.torch_profiler import NeuronConfig, NeuronProfiler
+
+        model, x = trace(torch.nn.Linear(4, 2), torch.rand(3, 4), compiler_args="-O1"), torch.rand(3, 4)
+        config = NeuronConfig(profile_output_dir="profile_output")
+        exporter = NeuronProfiler(config)
+        with torch.profiler.profile(experimental_config=config, on_trace_ready=exporter.export_trace):
+            model(x)
+        ```
+    """
+
+    def __init__(self, config: NeuronConfig) -> None:
+        self.config = config
+        """Options of the profile."""
+        stack = contextlib.ExitStack()
+        self._executions: Recording = stack.enter_context(recording())
+        weakref.finalize(self, stack.close)
+
+    def export_trace(self, prof: torch.profiler.profile) -> None:
+        """Write the traces of a profile that has ended, for `on_trace_ready`.
+
+        A warning says where no compiled program ran; the trace of the cores is not written then.
+        """
+        folder = self.config.profile_output_dir
+        folder.mkdir(parents=True, exist_ok=True)
+        prof.export_chrome_trace(str(folder / HOST_FILE))
+        assert prof.profiler is not None, "the profile has started"
+        # torch counts from the epoch, the recording on the clock of the process.
+        started_ns = prof.profiler.kineto_results.trace_start_ns() - time.time_ns() + time.perf_counter_ns()
+        wanted = self.config.core_ids
+        calls = [
+            (track, done)
+            for track, done in self._executions
+            if done.started_ns >= started_ns and (wanted is None or wanted & set(track.core_ids))
+        ]
+        self._executions.clear()
+        if not calls:
+            warnings.warn("no compiled program ran in the profile: no trace of the cores is written", stacklevel=2)
+            return
+        profile = Recorder("torch.profiler", calls).profile()
+        (folder / DEVICE_FILE).write_text(json.dumps(trace_events(profile), allow_nan=False), encoding="utf-8")
+
+
+def _core_ids(text: str) -> set[int]:
+    """Read "0,2-5"."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ConfigError(
+                refusal(
+                    asked=f"capture_enabled_for_nc={text!r}",
+                    found=f"{part.strip()!r} names no cores",
+                    why="cores are numbers and ranges of them",
+                    do='pass cores such as "0,2-5"',
+                ),
+                details={"cores": text},
+            )
+        found |= set(range(int(first), int(last or first) + 1))
+    return found

@@ -1,0 +1,1 @@
+"""NKI under the vendor's names."""

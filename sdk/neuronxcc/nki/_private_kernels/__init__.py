@@ -1,0 +1,1 @@
+"""Kernels under the names that older scripts import."""

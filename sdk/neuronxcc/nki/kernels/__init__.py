@@ -1,0 +1,1 @@
+"""Kernels under the vendor's names."""

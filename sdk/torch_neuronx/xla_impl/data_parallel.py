@@ -1,0 +1,5 @@
+"""`DataParallel` where older scripts import it from."""
+
+from optimum_neuron.tracing import DataParallel
+
+__all__ = ["DataParallel"]

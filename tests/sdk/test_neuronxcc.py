@@ -1,0 +1,96 @@
+"""The vendor's name for the compiler: NKI kernels can be imported, and a call says what to use instead."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from optimum_neuron.errors import UnsupportedOperatorError
+from optimum_neuron.tracing import DataParallel, trace
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def sdk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The packages from the source tree, whether or not the distribution is installed."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("neuronxcc", "torch_neuronx")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(ROOT / "sdk")
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
+
+
+@pytest.mark.parametrize("package", ["_private_kernels", "kernels"])
+def test_the_attention_kernel_says_what_to_use(package):
+    from torch_neuronx.xla_impl.ops import nki_jit
+
+    kernel = importlib.import_module(f"neuronxcc.nki.{package}.attention").attention_isa_kernel
+    call, x = nki_jit()(kernel), torch.rand(1, 8, 4)
+    for use in (call, call[(2,)]):
+        with pytest.raises(UnsupportedOperatorError) as caught:
+            use(x, x, x, 1.0, x, kernel_name="AttentionMMSoftmaxMMWithoutSwap")
+        assert caught.value.details == {
+            "kernel": "attention_isa_kernel",
+            "replacement": "torch.nn.functional.scaled_dot_product_attention",
+        }
+
+
+def test_kernels_of_the_user_are_refused_by_name():
+    from torch_neuronx.xla_impl.ops import nki_jit
+
+    def add_one(x):
+        return x + 1
+
+    for kernel in (nki_jit(add_one), nki_jit()(add_one)):
+        with pytest.raises(UnsupportedOperatorError) as caught:
+            kernel(torch.rand(2))
+        assert caught.value.details == {"kernel": "add_one", "replacement": None}
+
+
+def test_a_script_that_patches_attention_and_falls_back_is_traced(monkeypatch):
+    from neuronxcc.nki._private_kernels.attention import attention_isa_kernel
+    from torch_neuronx.xla_impl.data_parallel import DataParallel as Parallel
+    from torch_neuronx.xla_impl.ops import nki_jit
+
+    assert Parallel is DataParallel
+    flash, plain, fallen_back = nki_jit()(attention_isa_kernel), F.scaled_dot_product_attention, []
+
+    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False):
+        try:
+            flash(query, key, value, 1.0, torch.zeros_like(query), kernel_name="AttentionMMSoftmaxMMWithoutSwap")
+        except UnsupportedOperatorError:
+            fallen_back.append(query.shape)
+        return plain(query, key, value, attn_mask, dropout_p, is_causal)
+
+    class Block(torch.nn.Module):
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x, x, x)
+
+    x = torch.rand(1, 2, 8, 4)
+    expected = Block()(x)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
+    torch.testing.assert_close(trace(Block(), x, compiler_args="-O1")(x), expected)
+    assert fallen_back
+
+
+def test_a_kernel_inside_a_traced_model_is_the_same_error():
+    from neuronxcc.nki.kernels.attention import attention_isa_kernel
+
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        trace(lambda x: attention_isa_kernel(x, x, x, 1.0, x), torch.rand(1, 8, 4), compiler_args="-O1")
+    assert caught.value.details["kernel"] == "attention_isa_kernel"
+
+
+def test_it_refuses_beside_the_vendor_s_distribution(tmp_path, monkeypatch):
+    metadata = tmp_path / "neuronx_cc-2.21.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: neuronx-cc\nVersion: 2.21.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match=r"neuronx-cc 2\.21\.0"):
+        importlib.import_module("neuronxcc")
