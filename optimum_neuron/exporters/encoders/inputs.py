@@ -67,6 +67,18 @@ def _text(taken: list[str], config: Any, axes: tuple[str, ...]) -> list[Input]:
     return found
 
 
+def ignored_inputs(model: Any, row: Architecture) -> tuple[str, ...]:
+    """Inputs that the model's processor makes and its forward drops, as DeBERTa does token types of which it has none.
+
+    Args:
+        model: the transformers model.
+        row: what is known of its architecture.
+    """
+    takes_kinds = "token_type_ids" in forward_arguments(model) and "token_type_ids" not in row.without
+    has_kinds = getattr(model.config.get_text_config(), "type_vocab_size", None) != 0
+    return row.ignored if has_kinds or not takes_kinds else (*row.ignored, "token_type_ids")
+
+
 def _vocabulary(config: Any) -> int | None:
     return getattr(config, "vocab_size", None) or getattr(config, "n_words", None)
 

@@ -18,7 +18,7 @@ from ..tasks import architectures_of, tasks_of
 from .architectures import Architecture, find_architecture
 from .configuration import AXES, BATCH_AXES, NeuronEncoderConfig, Sizes
 from .entry import MODEL, Forward, call_options
-from .inputs import default_sizes, frame_rule, largest_sizes, model_inputs
+from .inputs import default_sizes, frame_rule, ignored_inputs, largest_sizes, model_inputs
 from .signature import Input, OutputAxis, Signature
 from .validate import validate_encoder
 
@@ -163,7 +163,7 @@ def _signature(
         exact=exact,
         output_type=forward.result_type,
         smallest={axis: window for axis in config.axes if axis == "audio_sequence_length" and window > 1},
-        ignored=row.ignored,
+        ignored=ignored_inputs(forward.model, row),
     )
 
 
