@@ -6,13 +6,13 @@ It returns a local folder and the transformers configuration in it; weights are 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..core import Choice
 from ..errors import ModelError, nearest, refusal
+from ..plain_json import parse_json
 from .tasks import SYNONYMS, TASKS, other_tasks, plain_task, task_of, tasks_of
 
 _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.neuron"]
@@ -158,7 +158,7 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
             )
         )
     try:
-        data = json.loads(path.read_text())
+        data = parse_json(path.read_bytes())
         if not isinstance(data, dict):
             raise ValueError(f"a JSON {type(data).__name__} instead of an object")
         model_type = data.get("model_type")

@@ -274,11 +274,11 @@ def _load(kind: str, folder: Path) -> Any:
     auto_class, why = _AUTO[kind]
     try:
         return getattr(transformers, auto_class).from_pretrained(folder)
-    except (OSError, ValueError, KeyError) as error:
+    except (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
         raise ModelError(
             refusal(
                 asked=f"the {kind.replace('_', ' ')} of {folder}",
-                found=" ".join(str(error).split())[:300],
+                found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
                 why=why,
                 do=f"pass {kind}=",
             )

@@ -298,15 +298,16 @@ def test_loading_checks_options_and_task(exported, tmp_path):
         NeuronModelForMaskedLM.from_pretrained(exported)
 
 
-def test_a_program_of_other_shapes_is_refused(exported, tmp_path):
+@pytest.mark.parametrize(("size", "message"), [(3, "graph forward_8 takes"), (None, "batch_size, of which")])
+def test_a_program_of_other_shapes_is_refused(exported, tmp_path, size, message):
     import shutil
 
     folder = tmp_path / "copy"
     shutil.copytree(exported, folder)
     marker = json.loads((folder / "neuron_config.json").read_text())
-    marker["neuron"]["batch_size"] = 3
+    marker["neuron"]["batch_size"] = size
     (folder / "neuron_config.json").write_text(json.dumps(marker))
-    with pytest.raises(ArtifactError, match="graph forward_8 takes"):
+    with pytest.raises(ArtifactError, match=message):
         NeuronModelForSequenceClassification.from_pretrained(folder)
 
 

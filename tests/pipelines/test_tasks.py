@@ -231,6 +231,14 @@ def test_a_pipeline_without_default_or_processor_says_so(checkpoint, tmp_path):
         pipeline("image-classification", folder, export=True, **tiny_shapes("vit", "image-classification"))
 
 
+@pytest.mark.parametrize("content", ["", "[]", "3", "[" * 100_000])
+def test_a_damaged_tokenizer_is_one_error(checkpoint, tmp_path, content):
+    run = pipeline("text-classification", checkpoint("text-classification"), export=True, **TEXT)
+    (save_letters(tmp_path) / "tokenizer_config.json").write_text(content)
+    with pytest.raises(ModelError, match="pass tokenizer="):
+        pipeline("text-classification", run.model, tmp_path)
+
+
 def test_an_object_detector_is_one(checkpoint):
     """The peer's pipeline loads a model for segmentation."""
     assert TASKS["object-detection"].model_class == "NeuronModelForObjectDetection"

@@ -6,11 +6,11 @@ graphs.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError, refusal
+from ...plain_json import read_object
 from .architectures import Architecture
 from .entry import forward_arguments
 from .signature import Input
@@ -134,7 +134,7 @@ def _image_size(config: Any, folder: Path) -> tuple[int, int]:
     vision = getattr(config, "vision_config", config)
     found = getattr(vision, "image_size", None)
     if found is None and (folder / "preprocessor_config.json").is_file():
-        processor = json.loads((folder / "preprocessor_config.json").read_text())
+        processor = read_object(folder / "preprocessor_config.json")
         found = processor.get("crop_size" if processor.get("do_center_crop") else "size")
     if isinstance(found, dict):
         edge = int(found.get("shortest_edge") or DEFAULT_PIXELS)

@@ -72,13 +72,15 @@ class EncoderKind(Kind):
 
     def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronEncoderConfig) -> list[str]:
         """What in a program does not belong to a configuration."""
-        graphs = config.graphs()
         if "signature" not in metadata:
             return ["its metadata has no signature"]
+        inputs = Signature.from_dict(metadata["signature"]).inputs
+        if absent := sorted({axis for spec in inputs for axis in spec.axes if axis not in config.axes}):
+            return [f"it has the axes {', '.join(absent)}, of which neuron_config.json has no size"]
+        graphs = config.graphs()
         if set(program.graphs) != set(graphs):
             found, wanted = ", ".join(sorted(program.graphs)), ", ".join(sorted(graphs))
             return [f"its graphs are {found} instead of {wanted}"]
-        inputs = Signature.from_dict(metadata["signature"]).inputs
         return [
             f"graph {name} takes {', '.join(map(str, program.graphs[name].inputs.values()))}, not what {sizes} makes"
             for name, sizes in graphs.items()
