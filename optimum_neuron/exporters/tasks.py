@@ -143,7 +143,8 @@ def other_tasks() -> frozenset[str]:
     from transformers.models.auto import modeling_auto
     from transformers.pipelines import SUPPORTED_TASKS
 
-    tables = (re.fullmatch(r"MODEL_FOR_(\w+)_MAPPING_NAMES", name) for name in vars(modeling_auto))
+    others = set(vars(modeling_auto)) - {task.mapping for task in _TABLE}
+    tables = (re.fullmatch(r"MODEL_FOR_(\w+)_MAPPING_NAMES", name) for name in others)
     names = {table[1].lower().replace("_", "-") for table in tables if table}
     return frozenset({*names, *SUPPORTED_TASKS} - {*TASKS, *SYNONYMS})
 
