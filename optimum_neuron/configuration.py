@@ -11,7 +11,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
 from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
 from .errors import ConfigError, nearest, refusal
@@ -27,9 +27,16 @@ FIRST_DECODE_BUCKET = 1024
 """Smallest default decode bucket: with fewer slots, attention is a small part of a step."""
 
 
+_NAMES = {"task": "text-generation", "target": "inf2", "instance_type": "inf2.xlarge"}
+"""Fields that hold a name, each with an example."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompileConfig:
     """Task, arithmetic and target of one compiled model, whatever its shapes are."""
+
+    resolved: ClassVar[tuple[str, ...]] = ()
+    """Fields that `resolve` fills in."""
 
     task: str
     """Task, as transformers' pipelines name it."""
@@ -77,6 +84,9 @@ class CompileConfig:
                     why="the compiler knows no other",
                     do="pass one of them",
                 )
+        for name, example in _NAMES.items():
+            if not isinstance(value := getattr(self, name), str):
+                yield f"{name}={value!r} is a {type(value).__name__}. Pass a name, such as {name}={example!r}."
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(field.default, bool) and not isinstance(value, bool):
@@ -101,6 +111,10 @@ class CompileConfig:
                 why="auto-cast rounds float32 operations, and this model has none",
                 do="keep one of the two: torch_dtype for weights and cache, or auto_cast on float32 weights",
             )
+
+    def open_ends(self) -> list[str]:
+        """Return the fields of `resolved` that have no value; an exported folder has none of them."""
+        return [name for name in self.resolved if getattr(self, name) is None]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -163,6 +177,8 @@ class NeuronConfig(CompileConfig):
         assert config.resolve(max_position_embeddings=8192).prefill_buckets == (128, 512)
         ```
     """
+
+    resolved: ClassVar[tuple[str, ...]] = ("sequence_length", "prefill_buckets", "decode_buckets")
 
     task: str = "text-generation"
     """Task, as transformers' pipelines name it."""

@@ -26,6 +26,7 @@ from pathlib import Path
 from . import env
 from .compiler.atomic import replacing, write_bytes
 from .errors import LoweringError
+from .plain_json import parse_json
 from .private_folder import can_write, private_folder
 
 logger = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ def _find(record: Path) -> SharedObject | None:
         return None
     library: Path | None = None
     try:
-        fields = json.loads(text)
+        fields = parse_json(text)
         name, digest, function = (str(fields[key]) for key in ("library", "sha256", "function"))
         if name != os.path.basename(name):
             raise ValueError(f"the library is {name!r}")

@@ -25,7 +25,14 @@ _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, check it against
   optimum-cli export neuron -m smollm2 --adapter out/checkpoint-50 tuned_neuron
   optimum-cli export neuron -m smollm2 --precompile smollm2_neuron
 """
-_EXPORT_OPTIONS = ("adapter", "disable_neuron_cache", "disable_validation", "atol", "precompile")
+_EXPORT_OPTIONS = (
+    "adapter",
+    "allow_missing_weights",
+    "disable_neuron_cache",
+    "disable_validation",
+    "atol",
+    "precompile",
+)
 _CHOICES = ("task", "family", "attention", "target", "placed_share", "cache", "host_code")
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
 
@@ -45,6 +52,11 @@ class NeuronExportCommand(Command):
         parser.add_argument("output", metavar="OUTPUT", help="folder to write")
         parser.add_argument(
             "--adapter", help="adapter of PEFT that is merged into the model first: folder or name on the Hub"
+        )
+        parser.add_argument(
+            "--allow_missing_weights",
+            action="store_true",
+            help="fill weights that the checkpoint lacks, such as those of an untrained head, with random numbers",
         )
         add_compile_arguments(parser)
         checks = parser.add_argument_group("cache and validation")

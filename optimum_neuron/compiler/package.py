@@ -11,26 +11,40 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArtifactError, FormatVersionError, refusal
+from ..errors import ArtifactError, FormatVersionError, UnsupportedOperatorError, refusal
 from ..hardware import Target
 from .ir import IR_VERSION, Program, Subprogram, graph_from_dict, spec_from_dict
 from .neff import Neff, write_neff
+from .operators import not_allowed
 from .passes.verify import verify
 from .serial import body_from_dict, body_to_dict, make_subprogram
 from .version import COMPILER_VERSION
 
 PROGRAM_MEMBER, CONSTANTS_MEMBER, WEIGHTS_MEMBER = "program.json", "constants.safetensors", "weights.safetensors"
 
+_BROKEN = (AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading plain data raises that is not what `write_program` writes."""
+
 
 def write_program(
     path: Path, program: Program, *, name: str, target: Target, metadata: Mapping[str, Any], weights: Path | None = None
 ) -> None:
-    """Write a program as a NEFF; `weights` is a safetensors file to inline."""
+    """Write a program as a NEFF; `weights` is a safetensors file to inline.
+
+    Raises:
+        UnsupportedOperatorError: the program calls operators that a NEFF may not call, sent to the host by the user.
+    """
     from safetensors.torch import save
 
+    bodies = {name: body_to_dict(subprogram.body) for name, subprogram in program.subprograms.items()}
+    if refused := not_allowed(node["op"] for body in bodies.values() for node in body["nodes"]):
+        raise UnsupportedOperatorError(
+            f"A compiled model may not call {', '.join(refused)}: the operator reaches files, storage, or unchecked "
+            "memory, so no NEFF that calls it can be loaded. Compute the result outside the compiled model.",
+            details={"operators": refused},
+        )
     members: dict[str, Any] = {PROGRAM_MEMBER: json.dumps(program.structure()).encode()}
-    for subprogram in program.subprograms.values():
-        members[f"bodies/{subprogram.name}.json"] = json.dumps(body_to_dict(subprogram.body)).encode()
+    members |= {f"bodies/{body}.json": json.dumps(data).encode() for body, data in bodies.items()}
     members[CONSTANTS_MEMBER] = save({key: value.contiguous() for key, value in program.constants.items()})
     if weights is not None:
         members[WEIGHTS_MEMBER] = weights
@@ -50,8 +64,8 @@ def read_program(neff: Neff) -> Program:
 
     Raises:
         FormatVersionError: the program was written by a newer IR.
-        ArtifactError: a body holds something that is not an ATen operator or is not the content that it is named by,
-            or the calls do not fit together.
+        ArtifactError: a body calls an operator that is not allowed, or is not the content that it is named by, or the
+            calls do not fit together.
     """
     from safetensors import SafetensorError
 
@@ -59,7 +73,7 @@ def read_program(neff: Neff) -> Program:
         return _read(neff)
     except ArtifactError:
         raise
-    except (AssertionError, AttributeError, LookupError, TypeError, ValueError, SafetensorError) as error:
+    except (*_BROKEN, SafetensorError) as error:
         raise ArtifactError(
             refusal(
                 asked=f"reading {neff.path}",
@@ -95,7 +109,15 @@ def _read(neff: Neff) -> Program:
 
 
 def _read_subprogram(neff: Neff, name: str) -> Subprogram:
-    subprogram = make_subprogram(body_from_dict(json.loads(bytes(neff.read(f"bodies/{name}.json")))))
+    body = json.loads(bytes(neff.read(f"bodies/{name}.json")))
+    # Before anything is called, be it on fake tensors.
+    if refused := not_allowed(node["op"] for node in body["nodes"]):
+        raise ArtifactError(
+            f"{neff.path} calls {', '.join(refused)}, which the compiler does not write. The file may be forged: do "
+            "not use it, and export the model yourself.",
+            details={"operators": refused, "subprogram": name},
+        )
+    subprogram = make_subprogram(body_from_dict(body))
     if subprogram.name != name:
         raise ArtifactError(
             refusal(

@@ -8,12 +8,12 @@ What changes weights can be merged (LoRA, DoRA, IA3 and their kin); what adds pr
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, ModelError, WeightsError, refusal
+from ..plain_json import read_object
 from .save import COPIED
 from .source import find_folder, read_config
 
@@ -100,7 +100,7 @@ def _description(folder: Path) -> dict[str, Any]:
                 do="pass a folder that PEFT or a trainer with peft_config saved",
             )
         )
-    return json.loads(path.read_text())
+    return read_object(path)
 
 
 def _base_class(description: dict[str, Any], config: Any) -> Any:

@@ -14,6 +14,7 @@ from .prepare import Prepared, WorkFolder, open_cache, prepare
 from .request import neuron_config, split_options
 from .save import check_output, save_folder
 from .source import load_source, served_task
+from .tensors import fill_missing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ def main_export(
     output: str | Path,
     *,
     adapter: str | Path | None = None,
+    allow_missing_weights: bool = False,
     disable_validation: bool = False,
     atol: float | None = None,
     disable_neuron_cache: bool = False,
@@ -50,6 +52,8 @@ def main_export(
         model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
         output: folder to write.
         adapter: folder or id of a PEFT adapter that is merged into the checkpoint first.
+        allow_missing_weights: fill weights that the checkpoint does not have, such as those of a head that was never
+            trained, with random numbers; a warning names them.
         disable_validation: do not compare with the original.
         atol: largest absolute difference of logits that passes; None derives it from the arithmetic.
         disable_neuron_cache: compile even if the cache has the NEFF.
@@ -95,6 +99,8 @@ def main_export(
     check_output(source, Path(output))
     trust = where.get("trust_remote_code", False)
     config, target = neuron_config(source, compile_options, trust_remote_code=trust)
+    if allow_missing_weights and source.has_weights:
+        source = fill_missing(source, task=config.task, dtype=config.torch_dtype, trust_remote_code=trust)
     prepared = prepare(
         source,
         config,

@@ -12,15 +12,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from .. import env
 from ..configuration import CONFIG_FILE, CompileConfig
-from ..errors import ArtifactError, FormatVersionError, WeightsError, refusal
+from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest, refusal
+from ..plain_json import parse_json
 from ..weights.checkpoint import SINGLE_FILE
 from .kinds import Kind, kind_of
+from .tasks import TASKS
 from .validate import OutputError
 
 NEFF_FILE = "model.neuron"
@@ -75,17 +76,22 @@ def read_folder(folder: Path) -> FolderInfo:
             )
         )
     try:
-        data = json.loads((folder / CONFIG_FILE).read_text())
+        data = parse_json((folder / CONFIG_FILE).read_bytes())
         _check_version(folder, int(data["version"]))
         neuron, artifact = dict(data["neuron"]), dict(data["artifact"])
+        if neuron["task"] not in TASKS:
+            raise ValueError(f"task {neuron['task']!r} is unknown{nearest(str(neuron['task']), TASKS)}")
         kind = kind_of(neuron["task"], _model_type(folder))
         config = kind.config_class.from_dict(neuron)
+        if open_ends := config.open_ends():
+            raise ValueError(f"{', '.join(open_ends)} missing")
         if missing := [key for key in _RECORDED if key not in artifact]:
             raise KeyError(", ".join(missing))
+        _check_weights(artifact.get("weights"))
         validation = [OutputError.from_dict(row) for row in artifact["validation"]]
     except FormatVersionError:
         raise
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, LookupError, OSError, OverflowError, TypeError, ValueError) as error:
         raise ArtifactError(
             refusal(
                 asked=f"reading {folder / CONFIG_FILE}",
@@ -106,10 +112,19 @@ def read_folder(folder: Path) -> FolderInfo:
     return FolderInfo(kind=kind, config=config, artifact=artifact, validation=validation)
 
 
+def _check_weights(recorded: Any) -> None:
+    """Raise ValueError where the record of the weights is not what an export writes."""
+    kinds = {"file": (str, type(None)), "size_bytes": (int,), "sha256": (str,)}
+    if recorded is None:
+        return
+    if not all(key in recorded and isinstance(recorded[key], kind) for key, kind in kinds.items()):
+        raise ValueError("artifact.weights has no file, size_bytes, and sha256")
+
+
 def _model_type(folder: Path) -> str:
     """The architecture, or nothing where `config.json` is broken: whoever reads that says so."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        return str(json.loads((folder / "config.json").read_text()).get("model_type"))
+        return str(parse_json((folder / "config.json").read_bytes()).get("model_type"))
     return ""
 
 

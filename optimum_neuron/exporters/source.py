@@ -6,14 +6,15 @@ It returns a local folder and the transformers configuration in it; weights are 
 from __future__ import annotations
 
 import dataclasses
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..core import Choice
 from ..errors import ModelError, nearest, refusal
+from ..plain_json import parse_json
 from .quantization import require_readable
-from .tasks import SYNONYMS, TASKS, plain_task, task_of, tasks_of
+from .tasks import SYNONYMS, TASKS, other_tasks, plain_task, task_of, tasks_of
 
 _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.neuron"]
 _CONFIGURATION = ["*config*.json", "model_index.json", "modules.json", "*.py"]
@@ -33,7 +34,9 @@ class ModelSource:
     revision: str | None
     """Revision that was asked for."""
     module: Any = None
-    """The model itself, where it is in memory and the folder has its configuration only."""
+    """The model itself, where it is in memory: the folder has its configuration only, or not all weights."""
+    random_weights: tuple[str, ...] = ()
+    """Weights that the checkpoint does not have and that transformers filled with random numbers, as allowed."""
 
     @property
     def has_weights(self) -> bool:
@@ -160,7 +163,7 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
             details={"model": str(folder)},
         )
     try:
-        data = json.loads(path.read_text())
+        data = parse_json(path.read_bytes())
         if not isinstance(data, dict):
             raise ValueError(f"a JSON {type(data).__name__} instead of an object")
         model_type = data.get("model_type")
@@ -198,6 +201,8 @@ def infer_task(config: Any, task: str = "auto") -> Choice[str]:
     """
     if task != "auto":
         asked, task = task, plain_task(task)
+        if task in other_tasks():
+            raise _not_supported(f"The task {task}", task)
         if task not in TASKS:
             raise ModelError(
                 refusal(
@@ -212,13 +217,27 @@ def infer_task(config: Any, task: str = "auto") -> Choice[str]:
         return Choice(value=task, reason="asked for by name" if asked == task else f"asked for as {asked}")
     if (served := served_task(config)) is not None:
         return served
+    served_tasks = tasks_of(config.model_type)
+    if config.architectures or not served_tasks:
+        heads = ", ".join(config.architectures or ()) or f"A {config.model_type} model"
+        raise _not_supported(heads, None, without_head=served_tasks)
     raise ModelError(
         refusal(
             asked=f"the task of a {config.model_type} model",
-            found=f"architectures {', '.join(config.architectures or ()) or 'not given in config.json'}",
-            why=f"tasks that can be exported are {', '.join(TASKS)}",
-            do=f"name the task; a {config.model_type} model serves {', '.join(tasks_of(config.model_type)) or 'none'}",
+            found="config.json does not list its architectures",
+            why="they say what the model is for",
+            do=f"pass the task: {', '.join(served_tasks)}",
         )
+    )
+
+
+def _not_supported(what: str, task: str | None, *, without_head: Sequence[str] = ()) -> ModelError:
+    """The error for a task that transformers has and this package does not export."""
+    other = f" The checkpoint can be exported with another head for {', '.join(without_head)}." if without_head else ""
+    return ModelError(
+        f"{what} is not supported by the export. Compile the model with torch_neuronx.trace, which takes any example "
+        f"inputs.{other}",
+        details={"task": task, "other_tasks": list(without_head)},
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from typing import Any, Literal
 
 Modality = Literal["text", "image", "audio", "text and image"]
@@ -134,6 +135,18 @@ _TABLE = (
         pipeline="feature-extraction",
     ),
 )
+
+
+@functools.cache
+def other_tasks() -> frozenset[str]:
+    """Tasks of transformers' tables and pipelines that cannot be exported, for example "text-recognition"."""
+    from transformers.models.auto import modeling_auto
+    from transformers.pipelines import SUPPORTED_TASKS
+
+    others = set(vars(modeling_auto)) - {task.mapping for task in _TABLE}
+    tables = (re.fullmatch(r"MODEL_FOR_(\w+)_MAPPING_NAMES", name) for name in others)
+    names = {table[1].lower().replace("_", "-") for table in tables if table}
+    return frozenset({*names, *SUPPORTED_TASKS} - {*TASKS, *SYNONYMS})
 
 
 def kinds_of_task(name: str) -> tuple[Task, ...]:

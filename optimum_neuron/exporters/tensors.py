@@ -7,6 +7,8 @@ Most checkpoints are mapped as they are. Some architectures rename or fuse tenso
 from __future__ import annotations
 
 import copy
+import dataclasses
+import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,11 @@ from .tasks import find_task
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger(__name__)
+
+SEED = 0
+"""Seed of the random numbers that replace missing weights."""
 
 
 def open_tensors(
@@ -40,7 +47,11 @@ def open_tensors(
     """
     names = {name for group in sources.values() for name in group}
     if source.module is not None:
-        return Choice(value=tensors_in_memory(source.module, names, source.name), reason="a copy of those in memory")
+        random = sorted(names & set(source.random_weights))
+        reason = (
+            f"loaded by transformers; random numbers: {', '.join(random)}" if random else "a copy of those in memory"
+        )
+        return Choice(value=tensors_in_memory(source.module, names, source.name), reason=reason)
     checkpoint = Checkpoint.open(source.folder)
     missing = sorted(names - checkpoint.specs.keys())
     quantization = quantization_of(source.config)
@@ -95,6 +106,38 @@ def _state_dict(model: Any, origin: str) -> StateDict:
     return StateDict(tensors={**{n: t.detach() for n, t in named.items()}, **model.state_dict()}, origin=origin)
 
 
+def fill_missing(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool = False) -> ModelSource:
+    """Load a checkpoint whose weights are incomplete, and let transformers fill missing ones with random numbers.
+
+    The numbers are the same each time. A warning names the tensors. A complete checkpoint is returned as it is.
+
+    Args:
+        source: the checkpoint.
+        task: what it is compiled for; the class of the task decides which weights are needed.
+        dtype: torch's name of the dtype to load it in.
+        trust_remote_code: let the checkpoint's own code run.
+
+    Raises:
+        ModelError: transformers cannot load it.
+    """
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        model, missing = _load(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code)
+    if not missing:
+        return source
+    logger.warning(
+        "%s lacks %d weights of a %s, which are random numbers now: %s. Results that depend on them "
+        "mean nothing until the model is trained.",
+        source.name,
+        len(missing),
+        type(model).__name__,
+        ", ".join(missing),
+    )
+    return dataclasses.replace(source, module=model.eval(), random_weights=tuple(missing))
+
+
 def load_original(
     source: ModelSource,
     *,
@@ -117,10 +160,29 @@ def load_original(
         WeightsError: tensors are missing, which transformers would fill with random numbers.
     """
     import torch
-    import transformers
 
     if source.module is not None:
         return source.module if source.module.dtype == getattr(torch, dtype) else _in_dtype(source.module, dtype)
+    model, missing = _load(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code)
+    if missing := [name for name in missing if needed is None or name in needed]:
+        served = served_task(source.config)
+        do = "Download the checkpoint again, or save it with save_pretrained()"
+        if served is not None and served.value != task:
+            do = f"Export it for {served.value}, or pass a checkpoint that was trained for {task}"
+        raise WeightsError(
+            f"{len(missing)} tensors of the original model in {source.folder} are missing: {', '.join(missing[:12])}. "
+            f"{do}. To fill them with random numbers, pass --allow_missing_weights (Python: "
+            "allow_missing_weights=True).",
+            details={"problems": missing},
+        )
+    return model.eval()
+
+
+def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool) -> tuple[Any, list[str]]:
+    """The original in transformers, and the weights that are not in the checkpoint."""
+    import torch
+    import transformers
+
     folder = source.folder
     quantized = quantization_of(source.config) is not None
     try:
@@ -140,24 +202,10 @@ def load_original(
                 do="repair the checkpoint; to compare nothing, pass --disable-validation",
             )
         ) from error
-    if missing := sorted(name for name in told["missing_keys"] if needed is None or name in needed):
-        served = served_task(source.config)
-        do = "download the checkpoint again, or save it with save_pretrained()"
-        if served is not None and served.value != task:
-            do = f"export it for {served.value}, or pass a checkpoint that was trained for {task}"
-        raise WeightsError(
-            refusal(
-                asked=f"the original model in {folder}",
-                found=f"{len(missing)} tensors are missing: {', '.join(missing[:12])}",
-                why="transformers would fill them with random numbers",
-                do=do,
-            ),
-            details={"problems": missing},
-        )
     if quantized:
         # transformers leaves tensors that were not quantized in the dtype of the file.
         cast_parameters(model, getattr(torch, dtype))
-    return model.eval()
+    return model, sorted(told["missing_keys"])
 
 
 def _in_dtype(model: Any, dtype: str) -> Any:

@@ -145,7 +145,10 @@ def _check_config(asked: Any, saved: Any, folder: Path, task: str) -> None:
 def _check_program(program: Program, metadata: dict[str, Any], info: FolderInfo, folder: Path) -> None:
     """A program that belongs to another `neuron_config.json` would fail in the middle of a generation."""
     problems = [f"its metadata has no {key}" for key in _METADATA if key not in metadata]
-    problems += info.kind.problems(program, metadata, info.config)
+    try:
+        problems += info.kind.problems(program, metadata, info.config)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        problems.append(f"its metadata is not what an export writes ({type(error).__name__}: {error})")
     if problems:
         raise ArtifactError(
             refusal(

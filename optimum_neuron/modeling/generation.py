@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 from transformers import GenerationConfig, GenerationMixin
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError, ModelError, refusal
+from ..plain_json import read_object
 from .checks import on_host
 
 
@@ -139,9 +140,22 @@ def known_inputs(inputs: dict[str, Any], names: Collection[str]) -> dict[str, An
 
 
 def saved_generation_config(folder: Path, config: Any) -> GenerationConfig:
-    """The settings that come with a checkpoint, or those that its configuration has."""
-    if not (folder / "generation_config.json").is_file():
+    """The settings that come with a checkpoint, or those that its configuration has.
+
+    Raises:
+        ModelError: the file of the settings is damaged.
+    """
+    path = folder / "generation_config.json"
+    if not path.is_file():
         return GenerationConfig.from_model_config(config)
-    saved = GenerationConfig.from_pretrained(folder)
+    settings = read_object(path)
+    try:
+        saved = GenerationConfig.from_dict(settings)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"transformers cannot use {path} ({type(error).__name__}: {error}). Copy the file again from the "
+            "checkpoint, or remove it to use the settings of config.json.",
+            details={"file": str(path)},
+        ) from error
     saved.cache_implementation = None  # a wish of the checkpoint, which the compiled cache takes the place of
     return saved

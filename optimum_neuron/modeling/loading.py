@@ -20,6 +20,7 @@ from ..exporters.prepare import Prepared, WorkFolder, check_tolerance, open_cach
 from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config
 from ..exporters.source import ModelSource, find_folder, load_source
 from ..exporters.tasks import TASKS, find_task, kinds_of_task, plain_task
+from ..exporters.tensors import fill_missing
 from ..hardware import resolve_instance
 from ..runtime.copies import claimed
 from .exported import load_exported
@@ -28,6 +29,9 @@ from .in_memory import source_in_memory
 from .model import CompiledModel
 
 EXPORT_OPTIONS = ("disable_validation", "atol", "disable_neuron_cache", "cache_url")
+
+CHECKPOINT_OPTIONS = (*EXPORT_OPTIONS, "allow_missing_weights")
+"""Keywords of the export of a checkpoint; a model in memory has all of its weights."""
 
 LOAD_OPTIONS = ("wait_for_host_code",)
 """Keywords that say how a model is loaded, exported before or not."""
@@ -59,17 +63,18 @@ class NeuronModel(CompiledModel):
             export: True exports a checkpoint, False requires an exported folder, None does what fits.
             **options: fields of `NeuronConfig` and `instance_type`; where the model is (`subfolder, revision, token,
                 cache_dir, local_files_only, force_download, trust_remote_code`); for an export `disable_validation,
-                atol, disable_neuron_cache, cache_url`; and `wait_for_host_code`: True returns when all code for this
-                machine is compiled, False at once: blocks then run operator by operator until it is.
+                atol, disable_neuron_cache, cache_url, allow_missing_weights`; and `wait_for_host_code`:
+                True returns when all code for this machine is compiled, False at once: blocks then run operator by
+                operator until it is.
 
         Raises:
             NeuronError: see `optimum_neuron/errors.py`.
         """
-        known = [*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS, *cls.load_options]
+        known = [*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *cls.load_options]
         check_known(options, known, what=f"{cls.__name__}")
         where = {key: value for key, value in options.items() if key in SOURCE_OPTIONS}
         asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
-        how = {key: value for key, value in options.items() if key in EXPORT_OPTIONS}
+        how = {key: value for key, value in options.items() if key in CHECKPOINT_OPTIONS}
         loading = {key: value for key, value in options.items() if key in cls.load_options}
         finding = {key: value for key, value in where.items() if key != "trust_remote_code"}
         require_name(model_id, cls.__name__)
@@ -129,6 +134,7 @@ class NeuronModel(CompiledModel):
         *,
         trust_remote_code: bool,
         host_code: Mode,
+        allow_missing_weights: bool = False,
         disable_validation: bool = False,
         atol: float | None = None,
         disable_neuron_cache: bool = False,
@@ -147,6 +153,10 @@ class NeuronModel(CompiledModel):
                     do="pass a folder with safetensors, or compile only, with main_export()",
                 ),
                 details={"folder": str(source.folder)},
+            )
+        if allow_missing_weights:
+            source = fill_missing(
+                source, task=complete.task, dtype=complete.torch_dtype, trust_remote_code=trust_remote_code
             )
         cache = open_cache(disable_neuron_cache, cache_url)
         check_tolerance(atol, validate=not disable_validation)

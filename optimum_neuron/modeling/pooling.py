@@ -7,7 +7,6 @@ It reads `modules.json`, the configuration of the pooling module, `sentence_bert
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 
 from ..core import Choice
 from ..errors import ModelError, refusal
+from ..plain_json import parse_json, read_object
 
 _MODES = {
     "pooling_mode_cls_token": "cls",
@@ -57,8 +57,7 @@ def read_recipe(folder: Path) -> Recipe:
     Raises:
         ModelError: the folder has a module that is not implemented.
     """
-    modules = _read(folder / "modules.json", [])
-    kinds = {module["type"].rpartition(".")[2]: module["path"] for module in modules}
+    kinds = _modules(folder / "modules.json")
     if unknown := sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"}):
         raise ModelError(
             refusal(
@@ -68,13 +67,13 @@ def read_recipe(folder: Path) -> Recipe:
                 do="compile the transformer with NeuronModelForFeatureExtraction and apply the rest yourself",
             )
         )
-    pooling = _read(folder / kinds["Pooling"] / "config.json", {}) if "Pooling" in kinds else {}
+    pooling = _read(folder / kinds["Pooling"] / "config.json") if "Pooling" in kinds else {}
     if "Pooling" in kinds:
         choice = _pooling(pooling, kinds["Pooling"])
     else:
         choice = Choice(value="mean", reason="the folder has no pooling module: mean of the tokens")
-    limits = _read(folder / "sentence_bert_config.json", {})
-    facts = _read(folder / "config_sentence_transformers.json", {})
+    limits = _read(folder / "sentence_bert_config.json")
+    facts = _read(folder / "config_sentence_transformers.json")
     return Recipe(
         pooling=tuple(choice.value.split("+")),
         normalize="Normalize" in kinds,
@@ -104,8 +103,26 @@ def _pooling(config: dict[str, Any], path: str) -> Choice[str]:
     return Choice(value="+".join(modes), reason=f"{path}/config.json says so")
 
 
-def _read(path: Path, default: Any) -> Any:
-    return json.loads(path.read_text()) if path.is_file() else default
+def _modules(path: Path) -> dict[str, str]:
+    """Folder of each module by its kind; nothing where the file is missing.
+
+    Raises:
+        ModelError: the file is damaged.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        modules = parse_json(path.read_bytes())
+        return {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
+    except (OSError, LookupError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{path} is damaged ({type(error).__name__}: {error}). Copy the file again from its source.",
+            details={"file": str(path)},
+        ) from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_object(path) if path.is_file() else {}
 
 
 def pooled(hidden_BTD: torch.Tensor, mask_BT: torch.Tensor, modes: tuple[str, ...]) -> torch.Tensor:

@@ -6,7 +6,6 @@ Nothing is bound here, so a refusal leaves a model as it was.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +19,7 @@ from ..exporters.quantization import quantization_of, require_plain, require_rea
 from ..exporters.request import structure_differences
 from ..exporters.source import ModelSource, find_folder
 from ..exporters.tensors import open_tensors, tensors_in_memory
+from ..plain_json import parse_json
 from ..weights import TensorSource
 
 Weights: TypeAlias = str | Path | Mapping[str, torch.Tensor] | torch.nn.Module
@@ -101,7 +101,7 @@ def _config_of(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        return dict(json.loads(path.read_text()))
+        return dict(parse_json(path.read_text()))
     except (ValueError, TypeError) as error:
         raise WeightsError(
             refusal(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, ModelError, nearest, refusal
-from ..exporters.tasks import TASKS, Task, find_task, kinds_of_task
+from ..exporters.tasks import TASKS, Task, find_task, kinds_of_task, other_tasks
 
 if TYPE_CHECKING:
     from transformers import Pipeline
@@ -90,11 +90,11 @@ def pipeline(
     """
     from .. import modeling
     from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS
-    from ..modeling.loading import EXPORT_OPTIONS, LOAD_OPTIONS, NeuronModel
+    from ..modeling.loading import CHECKPOINT_OPTIONS, LOAD_OPTIONS, NeuronModel
 
     name = ALIASES.get(task, task)
     served = _served(plain_name(name))
-    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS, "data_parallel_mode")
+    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, "data_parallel_mode")
     loading = {key: options.pop(key) for key in known if key in options}
     _refuse_mistyped(options, known)
     loaded: NeuronModel
@@ -138,6 +138,8 @@ def _refuse_mistyped(options: dict[str, Any], known: Sequence[str]) -> None:
 def _parts(name: str, model: NeuronModel, given: dict[str, Any]) -> dict[str, Any]:
     """Tokenizer and processors: those that are given, and what else the pipeline needs out of the model's folder."""
     parts = {kind: part for kind, part in given.items() if part is not None}
+    if "image_processor" in _NEEDS.get(name, ()) and "feature_extractor" in parts:
+        _take_for_images(name, parts)
     for kind in _NEEDS.get(name, ("tokenizer",)):
         part = parts.get(kind)
         if part is None or isinstance(part, (str, Path)):
@@ -145,6 +147,25 @@ def _parts(name: str, model: NeuronModel, given: dict[str, Any]) -> dict[str, An
             if part is None:
                 _fit(parts[kind], model)
     return parts
+
+
+def _take_for_images(name: str, parts: dict[str, Any]) -> None:
+    """Use `feature_extractor` as the image processor, as transformers does: image processors once had that name.
+
+    Raises:
+        ConfigError: both were given, or it is for recordings.
+    """
+    from transformers.image_processing_utils import BaseImageProcessor
+
+    part = parts.pop("feature_extractor")
+    if "image_processor" in parts or not isinstance(part, (str, Path, BaseImageProcessor)):
+        found = "both" if "image_processor" in parts else f"feature_extractor is a {type(part).__name__}"
+        raise ConfigError(
+            f"The pipeline {name!r} reads images, so it takes image_processor= and no feature_extractor= ({found}). "
+            "Pass the image processor only.",
+            details={"task": name, "feature_extractor": type(part).__name__},
+        )
+    parts["image_processor"] = part
 
 
 def _assembled(name: str, model: NeuronModel, parts: dict[str, Any], options: dict[str, Any]) -> Pipeline:
@@ -175,6 +196,12 @@ def plain_name(name: str) -> str:
 def _served(name: str) -> Task:
     if name in PIPELINES:
         return PIPELINES[name]
+    if name in other_tasks():
+        raise ModelError(
+            f"The pipeline {name!r} is not supported: no compiled model serves it. Pass one of "
+            f"{', '.join(PIPELINES)}, or compile the model with torch_neuronx.trace.",
+            details={"task": name},
+        )
     raise ModelError(
         refusal(
             asked=f"pipeline({name!r})",
@@ -247,11 +274,11 @@ def _load(kind: str, folder: Path) -> Any:
     auto_class, why = _AUTO[kind]
     try:
         return getattr(transformers, auto_class).from_pretrained(folder)
-    except (OSError, ValueError, KeyError) as error:
+    except (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
         raise ModelError(
             refusal(
                 asked=f"the {kind.replace('_', ' ')} of {folder}",
-                found=" ".join(str(error).split())[:300],
+                found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
                 why=why,
                 do=f"pass {kind}=",
             )

@@ -30,6 +30,9 @@ class QuestionAnsweringPipeline(Pipeline):
     _load_feature_extractor = False
     _load_tokenizer = True
 
+    def __init__(self, *args: Any, task: str = "question-answering", **kwargs: Any) -> None:
+        super().__init__(*args, task=task, **kwargs)
+
     def __call__(self, *args: Any, question: Any = None, context: Any = None, **options: Any) -> Any:
         """Return `{"score", "start", "end", "answer"}`, a list of them with `top_k` above 1, or one for each question.
 

@@ -5,13 +5,13 @@ transformers resamples with torchaudio where that is installed. Nothing else her
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from transformers import AudioClassificationPipeline, AutomaticSpeechRecognitionPipeline
 from transformers.utils import is_torchaudio_available
 
 from ..errors import ConfigError, refusal
+from ..plain_json import read_object
 
 if TYPE_CHECKING:
     from ..modeling.loading import NeuronModel
@@ -60,7 +60,7 @@ def require_rate(extractor: Any, model: NeuronModel) -> None:
         ConfigError: the feature extractor is not for the model's rate.
     """
     path = model.source_folder / "preprocessor_config.json"
-    trained = json.loads(path.read_text()).get("sampling_rate") if path.is_file() else None
+    trained = read_object(path).get("sampling_rate") if path.is_file() else None
     found = getattr(extractor, "sampling_rate", None)
     if None not in (trained, found) and trained != found:
         raise ConfigError(

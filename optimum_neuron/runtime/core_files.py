@@ -27,6 +27,7 @@ from typing import Any
 from .. import env
 from ..compiler.atomic import write_bytes
 from ..errors import ConfigError, CoreBusyError, refusal
+from ..plain_json import parse_json
 
 Row = dict[str, Any]
 """One use of one core: core_id, pid, model, since, command."""
@@ -34,6 +35,7 @@ Row = dict[str, Any]
 _PATIENCE_S = 30.0
 _POLL_S = 0.01
 _COMMAND_CHARS = 200
+_MAX_RECORD_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
@@ -175,7 +177,10 @@ def _records(folder: Path) -> list[tuple[Path, Row]]:
     found = []
     for path in folder.glob("*.json"):
         # Its process may remove it at any time, and that of another user may have made it unreadable.
+        # A pipe would block the reader, and no record is as large as the limit.
         with contextlib.suppress(OSError):
+            if not path.is_file() or path.stat().st_size > _MAX_RECORD_BYTES:
+                continue
             record = _parsed(path.read_bytes())
             if record is not None:
                 found.append((path, record))
@@ -185,7 +190,7 @@ def _records(folder: Path) -> list[tuple[Path, Row]]:
 def _parsed(text: bytes) -> Row | None:
     """A record, or None for a file that is none: the lock is what counts, and its row then says "unknown"."""
     try:
-        record = json.loads(text)
+        record = parse_json(text)
     except ValueError:
         return None
     kinds: dict[str, Any] = {"pid": int, "core_ids": list, "model": (str, type(None)), "since": str, "command": str}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, nearest, refusal
+from ..plain_json import parse_json
 
 RUNTIME_METRICS = ("neuroncore_counters", "memory_used", "neuron_runtime_vcpu_usage", "execution_stats")
 """Groups of each process."""
@@ -83,7 +84,7 @@ def read_config(path: Path) -> MonitorConfig:
         ConfigError: it cannot be read or is no JSON, or with every problem in it.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
             refusal(asked=f"--config-file {path}", found=str(error), why="it says what to report", do="name a file")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..core import TensorSpec
 from ..errors import WeightsError, refusal
+from ..plain_json import parse_json
 from .mapped import MappedFile
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def weight_files(folder: Path) -> list[Path]:
             )
         )
     try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        names = sorted(set(parse_json(index.read_text())["weight_map"].values()))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise WeightsError(
             refusal(

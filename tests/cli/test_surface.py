@@ -27,6 +27,7 @@ SURFACE = {
         *COMPILE,
         *OUTPUT,
         "--adapter",
+        "--allow_missing_weights",
         "--atol",
         "--disable-validation",
         "--precompile",

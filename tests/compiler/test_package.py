@@ -12,9 +12,9 @@ from torch import nn
 from optimum_neuron.compiler.ir import IR_VERSION
 from optimum_neuron.compiler.neff import open_neff, write_neff
 from optimum_neuron.compiler.package import read_program, write_program
-from optimum_neuron.errors import ArtifactError, FormatVersionError
+from optimum_neuron.errors import ArtifactError, FormatVersionError, UnsupportedOperatorError
 from optimum_neuron.hardware import TARGETS
-from tests.programs import compile_module, run_program, spec
+from tests.programs import Calls, compile_module, run_program, spec
 
 
 class Layer(nn.Module):
@@ -126,6 +126,28 @@ def test_a_body_under_the_name_of_another_is_refused(program, written):
         read(path)
 
 
+@pytest.mark.parametrize("op", ["aten.from_file.default", "aten.resize_.default", "aten._unsafe_index.Tensor"])
+def test_a_body_that_calls_another_operator_than_the_compiler_writes_is_refused(program, written, op):
+    name = next(iter(program.subprograms))
+    body = json.loads(members(written)[f"bodies/{name}.json"])
+    body["nodes"][-1]["op"] = op
+    with pytest.raises(ArtifactError) as refused:
+        read(forged(written, {f"bodies/{name}.json": json.dumps(body).encode()}))
+    assert refused.value.details == {"operators": [op], "subprogram": name}
+
+
+def test_a_program_that_no_reader_would_take_is_not_written(tmp_path):
+    program = compile_module(
+        Calls(lambda x: torch.ops.aten._unsafe_index(x, [torch.tensor([0])])),
+        {"x": spec(2, 4)},
+        allow_host_ops=("aten._unsafe_index",),
+    ).program
+    with pytest.raises(UnsupportedOperatorError) as refused:
+        write_program(tmp_path / "m.neff", program, name="m", target=TARGETS["inf2"], metadata={})
+    assert refused.value.details == {"operators": ["aten._unsafe_index.Tensor"]}
+    assert not (tmp_path / "m.neff").exists()
+
+
 def change_program(written, change):
     data = json.loads(members(written)["program.json"])
     change(data)
@@ -152,8 +174,14 @@ def test_a_program_that_does_not_fit_together_is_refused(written, change, messag
 
 @pytest.mark.parametrize(
     "changes",
-    [{"program.json": b"{"}, {"program.json": b"\xff"}, {"constants.safetensors": b"junk"}, {"program.json": None}],
-    ids=["json", "text", "constants", "missing"],
+    [
+        {"program.json": b"{"},
+        {"program.json": b"\xff"},
+        {"program.json": b"[" * 100_000},
+        {"constants.safetensors": b"junk"},
+        {"program.json": None},
+    ],
+    ids=["json", "text", "nested", "constants", "missing"],
 )
 def test_members_that_cannot_be_read_are_refused(written, changes):
     with pytest.raises(ArtifactError):

@@ -10,7 +10,7 @@ from optimum_neuron import check_model
 from optimum_neuron.errors import ModelError
 from optimum_neuron.exporters.request import cache_request
 from optimum_neuron.exporters.source import find_folder, infer_task, load_source, read_config, served_task
-from optimum_neuron.exporters.tasks import SYNONYMS, TASKS
+from optimum_neuron.exporters.tasks import SYNONYMS, TASKS, other_tasks
 from tests.encoders import save_tiny_encoder, tiny_encoder_config
 from tests.tiny import tiny_config, write_config
 
@@ -108,7 +108,31 @@ def test_the_task_comes_from_the_architectures(architectures, reason):
 def test_the_task_can_be_named_for_a_configuration_without_architectures(refused):
     config = tiny_config("llama")
     assert infer_task(config, "text-generation").reason == "asked for by name"
-    assert "architectures not given in config.json" in refused(infer_task, config)
+    assert "pass the task: text-generation" in refused(infer_task, config)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "architecture", "others"),
+    [
+        ("pp_ocrv5_mobile_rec", "PPOCRV5MobileRecForTextRecognition", ["feature-extraction"]),
+        ("slanet", "SLANetForTableRecognition", []),
+    ],
+)
+def test_a_head_that_cannot_be_exported_points_to_the_trace(model_type, architecture, others):
+    with pytest.raises(ModelError, match="torch_neuronx.trace") as refused:
+        infer_task(CONFIG_MAPPING[model_type](architectures=[architecture]))
+    assert refused.value.details == {"task": None, "other_tasks": others}
+
+
+@pytest.mark.parametrize("task", ["text-recognition", "table-recognition", "mask-generation"])
+def test_a_task_of_transformers_that_cannot_be_exported_points_to_the_trace(task):
+    with pytest.raises(ModelError, match="torch_neuronx.trace") as refused:
+        infer_task(CONFIG_MAPPING["pp_ocrv5_mobile_rec"](), task)
+    assert refused.value.details["task"] == task
+
+
+def test_other_tasks_are_none_that_can_be_exported_by_any_name():
+    assert not other_tasks() & {*TASKS, *SYNONYMS, "ctc", "speech-seq-2-seq", "seq-to-seq-causal-lm"}
 
 
 def test_an_unknown_task_names_the_nearest_and_all(refused):

@@ -72,6 +72,28 @@ def answer(original: Any, **inputs: torch.Tensor) -> Any:
         return original(**inputs)
 
 
+# Inputs that processors make.
+
+
+def test_deberta_without_token_types_drops_them_as_the_original_does(tmp_path):
+    folder = save_tiny_encoder(tmp_path, "deberta-v2", TASK, type_vocab_size=0)
+    compiled = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **SHAPES)
+    original = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    inputs = {"input_ids": tokens(1, 8), "token_type_ids": torch.zeros(1, 8, dtype=torch.int64)}
+    torch.testing.assert_close(compiled(**inputs).logits, answer(original, **inputs).logits, atol=1e-4, rtol=1e-4)
+
+
+def test_clip_whose_padding_is_its_end_token_is_validated(tmp_path):
+    task = "zero-shot-image-classification"
+    text = tiny_encoder_config("clip").text_config.to_dict() | {"pad_token_id": 3, "eos_token_id": 3}
+    folder = save_tiny_encoder(tmp_path, "clip", task, text_config=text)
+    compiled = NeuronModelForZeroShotImageClassification.from_pretrained(
+        folder, export=True, **tiny_shapes("clip", task)
+    )
+    outcomes = compiled.describe()["validation"]
+    assert any(row["output"].startswith("padded.") for row in outcomes) and all(row["ok"] for row in outcomes)
+
+
 # Buckets and batches.
 
 
@@ -276,15 +298,16 @@ def test_loading_checks_options_and_task(exported, tmp_path):
         NeuronModelForMaskedLM.from_pretrained(exported)
 
 
-def test_a_program_of_other_shapes_is_refused(exported, tmp_path):
+@pytest.mark.parametrize(("size", "message"), [(3, "graph forward_8 takes"), (None, "batch_size, of which")])
+def test_a_program_of_other_shapes_is_refused(exported, tmp_path, size, message):
     import shutil
 
     folder = tmp_path / "copy"
     shutil.copytree(exported, folder)
     marker = json.loads((folder / "neuron_config.json").read_text())
-    marker["neuron"]["batch_size"] = 3
+    marker["neuron"]["batch_size"] = size
     (folder / "neuron_config.json").write_text(json.dumps(marker))
-    with pytest.raises(ArtifactError, match="graph forward_8 takes"):
+    with pytest.raises(ArtifactError, match=message):
         NeuronModelForSequenceClassification.from_pretrained(folder)
 
 
@@ -330,7 +353,7 @@ def test_a_body_without_its_head_is_found_in_a_checkpoint_with_another(checkpoin
 
 
 def test_a_head_that_the_checkpoint_lacks_is_not_made_up(checkpoint):
-    with pytest.raises(WeightsError, match="missing: cls.*fill them with random.*export it for text-classification"):
+    with pytest.raises(WeightsError, match="missing: cls.*Export it for text-classification"):
         NeuronModelForMaskedLM.from_pretrained(checkpoint, export=True, **SHAPES)
 
 

@@ -160,6 +160,10 @@ def answering(checkpoint, environment):
     return pipeline("question-answering", checkpoint("question-answering"), export=True, **TEXT)
 
 
+def test_the_pipeline_knows_its_task(answering):
+    assert answering.task == "question-answering"
+
+
 def test_an_answer_is_a_span_of_the_context(answering):
     answer = answering(question="who?", context=CONTEXT)
     assert set(answer) == {"score", "start", "end", "answer"}
@@ -220,9 +224,19 @@ def test_a_text_longer_than_the_buckets_is_refused_or_truncated_by_the_tokenizer
 def test_a_pipeline_without_default_or_processor_says_so(checkpoint, tmp_path):
     with pytest.raises(ModelError, match="no default for this task"):
         pipeline("fill-mask")
+    with pytest.raises(ModelError, match="torch_neuronx.trace"):
+        pipeline("mask-generation", tmp_path)
     with pytest.raises(ModelError, match="image processor of .*a pipeline for images needs one|A pipeline for images"):
         folder = save_tiny_encoder(tmp_path, "vit", "image-classification")
         pipeline("image-classification", folder, export=True, **tiny_shapes("vit", "image-classification"))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "3", "[" * 100_000])
+def test_a_damaged_tokenizer_is_one_error(checkpoint, tmp_path, content):
+    run = pipeline("text-classification", checkpoint("text-classification"), export=True, **TEXT)
+    (save_letters(tmp_path) / "tokenizer_config.json").write_text(content)
+    with pytest.raises(ModelError, match="pass tokenizer="):
+        pipeline("text-classification", run.model, tmp_path)
 
 
 def test_an_object_detector_is_one(checkpoint):
@@ -242,6 +256,19 @@ def test_a_recording_at_another_sampling_rate_is_refused(checkpoint):
     if not is_torchaudio_available():
         with pytest.raises(ConfigError, match="a recording of 44100 samples per second: the model hears 16000"):
             run({"array": RECORDING, "sampling_rate": 44_100})
+
+
+def test_an_image_processor_may_be_called_a_feature_extractor(checkpoint):
+    folder = checkpoint("image-classification")
+    run = pipeline("image-classification", folder, export=True, **shapes("image-classification"))
+    processor, recordings = run.image_processor, transformers.Wav2Vec2FeatureExtractor()
+    for given in (processor, folder, str(folder)):
+        again = pipeline("image-classification", run.model, feature_extractor=given)
+        assert again(picture()) == run(picture())
+    for wrong in ({"feature_extractor": recordings}, {"feature_extractor": processor, "image_processor": processor}):
+        with pytest.raises(ConfigError) as refused:
+            pipeline("image-classification", run.model, **wrong)
+        assert refused.value.details["task"] == "image-classification"
 
 
 def test_a_loaded_model_takes_no_late_options_and_no_other_task(checkpoint):

@@ -6,7 +6,6 @@ holds the full key and the NEFF's hash and size, so a file swapped or cut short 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -14,12 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import ArtifactError, ConfigError
+from ...plain_json import parse_json
 from ..canonical import canonical_json
 from ..neff import open_neff
 from .keys import ENTRY_NAME, entry_key, entry_name
 from .storage import Storage
 
 NEFF_NAME, FIELDS_NAME, DONE_NAME = "model.neff", "fields.json", "model.done"
+_MAX_NUMBER = 2**53
+"""Larger times and sizes are damage: floating-point numbers cannot hold them exactly."""
 _BUILDING = re.compile(r"(neuronxcc-[^/]+)/\.(MODULE_[0-9a-f]{20})\.building/.+")
 
 State = Literal["success", "incomplete", "locked"]
@@ -50,11 +52,12 @@ class Marker:
             ValueError: It is damaged.
         """
         try:
-            marker = cls(**json.loads(data))
-        except (TypeError, RecursionError) as error:
+            marker = cls(**parse_json(data))
+        except TypeError as error:
             raise ValueError(str(error)) from error
-        if not isinstance(marker.created_unix_s, int) or not isinstance(marker.neff_size_bytes, int):
-            raise ValueError("its numbers are no numbers")
+        numbers = (marker.created_unix_s, marker.neff_size_bytes)
+        if not all(type(number) is int and 0 <= number <= _MAX_NUMBER for number in numbers):
+            raise ValueError("its numbers are no times or sizes")
         return marker
 
 
@@ -85,7 +88,7 @@ def examine(name: str, *, done: bytes | None, fields: bytes | None, neff_size_by
         reason = f"{NEFF_NAME if neff_size_bytes is None else FIELDS_NAME} is missing"
     else:
         try:
-            marker, content = Marker.from_json(done), json.loads(fields)
+            marker, content = Marker.from_json(done), parse_json(fields)
             if entry_key(content) != marker.key or entry_name(content) != name:
                 reason = f"{FIELDS_NAME} belongs to another entry"
             elif marker.neff_size_bytes != neff_size_bytes:
@@ -93,7 +96,7 @@ def examine(name: str, *, done: bytes | None, fields: bytes | None, neff_size_by
                     f"{NEFF_NAME} has {neff_size_bytes:,} bytes instead of the {marker.neff_size_bytes:,} "
                     f"that {DONE_NAME} tells"
                 )
-        except (ValueError, AttributeError, RecursionError, ConfigError) as error:
+        except (ValueError, AttributeError, TypeError, RecursionError, ConfigError) as error:
             reason = f"{DONE_NAME} or {FIELDS_NAME} is damaged ({error})"
     size_bytes = (neff_size_bytes or 0) + len(done or b"") + len(fields or b"")
     if reason is not None:

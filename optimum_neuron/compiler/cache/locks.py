@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from ... import env
 from ...errors import CacheError, refusal
+from ...plain_json import parse_json
 from ..atomic import disk_full, is_disk_full, sync_folder
 from .storage import LOCKS_FOLDER
 
@@ -186,7 +187,7 @@ def _acquire(lock: FileLock, folder: Path, name: str, timeout_s: float | None) -
 
 def _owner(folder: Path) -> str:
     try:
-        owner = json.loads((folder / _OWNER_NAME).read_text())
+        owner = parse_json((folder / _OWNER_NAME).read_text())
         return f"process {owner['pid']} on {owner['host']}"
     # The file appears and goes with the build; without it the sentence is only less precise.
     except (OSError, ValueError, KeyError, TypeError):

@@ -6,11 +6,11 @@ graphs.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError, refusal
+from ...plain_json import read_object
 from .architectures import Architecture
 from .entry import forward_arguments
 from .signature import Input
@@ -65,6 +65,18 @@ def _text(taken: list[str], config: Any, axes: tuple[str, ...]) -> list[Input]:
     if "token_type_ids" in taken and kinds > 0:
         found.append(Input(name="token_type_ids", dtype="int64", axes=axes, default=0, limit=kinds))
     return found
+
+
+def ignored_inputs(model: Any, row: Architecture) -> tuple[str, ...]:
+    """Inputs that the model's processor makes and its forward drops, as DeBERTa does token types of which it has none.
+
+    Args:
+        model: the transformers model.
+        row: what is known of its architecture.
+    """
+    takes_kinds = "token_type_ids" in forward_arguments(model) and "token_type_ids" not in row.without
+    has_kinds = getattr(model.config.get_text_config(), "type_vocab_size", None) != 0
+    return row.ignored if has_kinds or not takes_kinds else (*row.ignored, "token_type_ids")
 
 
 def _vocabulary(config: Any) -> int | None:
@@ -122,7 +134,7 @@ def _image_size(config: Any, folder: Path) -> tuple[int, int]:
     vision = getattr(config, "vision_config", config)
     found = getattr(vision, "image_size", None)
     if found is None and (folder / "preprocessor_config.json").is_file():
-        processor = json.loads((folder / "preprocessor_config.json").read_text())
+        processor = read_object(folder / "preprocessor_config.json")
         found = processor.get("crop_size" if processor.get("do_center_crop") else "size")
     if isinstance(found, dict):
         edge = int(found.get("shortest_edge") or DEFAULT_PIXELS)

@@ -18,7 +18,7 @@ from ..tasks import architectures_of, tasks_of
 from .architectures import Architecture, find_architecture
 from .configuration import AXES, BATCH_AXES, NeuronEncoderConfig, Sizes
 from .entry import MODEL, Forward, call_options
-from .inputs import default_sizes, frame_rule, largest_sizes, model_inputs
+from .inputs import default_sizes, frame_rule, ignored_inputs, largest_sizes, model_inputs
 from .signature import Input, OutputAxis, Signature
 from .validate import validate_encoder
 
@@ -72,13 +72,15 @@ class EncoderKind(Kind):
 
     def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronEncoderConfig) -> list[str]:
         """What in a program does not belong to a configuration."""
-        graphs = config.graphs()
         if "signature" not in metadata:
             return ["its metadata has no signature"]
+        inputs = Signature.from_dict(metadata["signature"]).inputs
+        if absent := sorted({axis for spec in inputs for axis in spec.axes if axis not in config.axes}):
+            return [f"it has the axes {', '.join(absent)}, of which neuron_config.json has no size"]
+        graphs = config.graphs()
         if set(program.graphs) != set(graphs):
             found, wanted = ", ".join(sorted(program.graphs)), ", ".join(sorted(graphs))
             return [f"its graphs are {found} instead of {wanted}"]
-        inputs = Signature.from_dict(metadata["signature"]).inputs
         return [
             f"graph {name} takes {', '.join(map(str, program.graphs[name].inputs.values()))}, not what {sizes} makes"
             for name, sizes in graphs.items()
@@ -163,7 +165,7 @@ def _signature(
         exact=exact,
         output_type=forward.result_type,
         smallest={axis: window for axis in config.axes if axis == "audio_sequence_length" and window > 1},
-        ignored=row.ignored,
+        ignored=ignored_inputs(forward.model, row),
     )
 
 

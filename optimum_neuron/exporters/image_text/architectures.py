@@ -7,12 +7,12 @@ them below the modules that the row names.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, ModelError, refusal
+from ...plain_json import read_object
 from .vision import drop_unused_layers, feature_layers, selected_features, shuffled_features
 
 
@@ -163,7 +163,7 @@ def _processor_settings(folder: Path) -> dict[str, Any]:
 
 def _saved_settings(folder: Path) -> Iterator[dict[str, Any]]:
     whole, images = folder / "processor_config.json", folder / "preprocessor_config.json"
-    if whole.is_file() and "image_processor" in (data := json.loads(whole.read_text())):
+    if whole.is_file() and "image_processor" in (data := read_object(whole)):
         yield data["image_processor"]
     if images.is_file():
-        yield json.loads(images.read_text())
+        yield read_object(images)

@@ -29,6 +29,8 @@ class NeuronImageTextConfig(NeuronConfig):
         ```
     """
 
+    resolved = (*NeuronConfig.resolved, "max_num_images", "image_size")
+
     task: str = "image-text-to-text"
     """Task, as transformers' pipelines name it."""
     max_num_images: int | None = None

@@ -26,6 +26,7 @@ class EncoderDecoderConfig(CompileConfig):
 
     source_axes: ClassVar[tuple[str, ...]]
     """Fields that have the length of a source; a model has one of them."""
+    resolved = ("decoder_sequence_length",)
 
     batch_size: int = 1
     """Rows of every graph, a beam is a row; fewer are padded, more are split."""
@@ -49,6 +50,11 @@ class EncoderDecoderConfig(CompileConfig):
             elif length is not None and not isinstance(length, (list, tuple)) and not is_count(length):
                 yield count_refusal(axis, length)
         yield from super()._problems()
+
+    def open_ends(self) -> list[str]:
+        """Return the fields that have no value, though a model needs them."""
+        has_source = any(getattr(self, axis) is not None for axis in self.source_axes)
+        return super().open_ends() + ([] if has_source else [" or ".join(self.source_axes)])
 
     @property
     def source_buckets(self) -> tuple[int, ...]:

@@ -1,0 +1,67 @@
+"""The operators that a stored graph may call: an allow-list, checked when a NEFF is written and when it is read.
+
+A NEFF can come from anyone, and some ATen operators do more than compute: they open files, replace the storage of a
+tensor, or trust indices and pointers that they are given. The list has what a compile can produce:
+
+- operators that have a rule (`rules/`), so a new rule needs no edit here,
+- operators that torch decomposes, as `rules/judge.py` accepts them, except those that `_UNSAFE` names,
+- the operators of `_HOST`, which `allow_host_ops` can send to the host although no rule knows them.
+
+It knows nothing of graphs or files.
+
+    >>> from optimum_neuron.compiler.operators import is_allowed
+    >>> is_allowed("aten.relu.default"), is_allowed("aten.from_file.default")
+    (True, False)
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from .rules.base import known_ops
+from .rules.call import base_name
+
+_HOST = re.compile(
+    r"adaptive_max_pool\dd_backward|angle|(bartlett|blackman|hamming|kaiser)_window|bincount|binomial|conv_tbc|cummax"
+    r"|cummin|equal|fft_r?fftfreq|fractional_max_pool\dd|grid_sampler_3d|histogram|logcumsumexp|masked_select|nonzero"
+    r"|poisson|polygamma|put|random|range|special_\w+|unique_\w+|view_as_(complex|real)|_ctc_loss|_linalg_eigvals"
+    r"|_logcumsumexp|_masked_softmax|_standard_gamma|_unique2?"
+)
+"""Operators without a rule and without a decomposition that compute tensors from tensors."""
+
+_UNSAFE = re.compile(
+    r"from_file|set|set_data|data|resize\w*|pin_memory|_unsafe_\w+|_?sparse_\w+|to_sparse\w*|to_mkldnn\w*|fbgemm_\w+"
+    r"|_wrapped_\w+|quantized_\w+|choose_qparams\w*|_(add|remove)_batch_dim|_unpack_dual|_test_\w+|get_gradients"
+    r"|requires_grad|retain_grad|flatten_dense_tensors|unflatten_dense_tensors"
+)
+"""Operators that torch decomposes or composes, but which reach storage, pointers, autograd, or unchecked indices."""
+
+
+def is_allowed(op: str) -> bool:
+    """Whether a stored graph may call an operator, named with or without overload, for example "aten.add.Tensor"."""
+    name = base_name(op)
+    if name in known_ops():
+        return True
+    namespace, _, packet = name.partition(".")
+    if namespace != "aten" or _UNSAFE.fullmatch(packet):
+        return False
+    return _HOST.fullmatch(packet) is not None or name in _composed()
+
+
+def not_allowed(ops: Iterable[Any]) -> list[str]:
+    """Return the operators among `ops` that a stored graph may not call, sorted; "getitem" picks a result and may."""
+    return sorted({str(op) for op in ops if op != "getitem" and not is_allowed(str(op))})
+
+
+@functools.cache
+def _composed() -> frozenset[str]:
+    """Operators that torch makes of other operators, in Python or in C++."""
+    from torch._C import _dispatch_get_registrations_for_dispatch_key
+    from torch._decomp import decomposition_table
+
+    composite = _dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+    names = {str(op) for op in decomposition_table} | {name.replace("::", ".") for name in composite}
+    return frozenset(map(base_name, names))

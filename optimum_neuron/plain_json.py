@@ -1,0 +1,61 @@
+"""JSON of files that anyone may have written: what is wrong with one is always the same error.
+
+`json.loads` raises RecursionError for text that is nested deeply, and reading a file can fail in two more ways. Readers
+here have one error to handle. It knows nothing of what the files mean.
+
+    try:
+        record = parse_json(path.read_bytes())
+    except ValueError:
+        ...
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .errors import ModelError
+
+__all__ = ["parse_json", "read_object"]
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it is no JSON, not in a Unicode encoding, or nested too deeply.
+
+    Example:
+        ```python
+        from optimum_neuron.plain_json import parse_json
+
+        assert parse_json(b'{"version": 1}') == {"version": 1}
+        ```
+    """
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file that belongs to a model.
+
+    Raises:
+        ModelError: the file cannot be read, or holds something else.
+    """
+    try:
+        content = parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, str(error)) from error
+    if not isinstance(content, dict):
+        raise _unreadable(path, f"it holds a {type(content).__name__} instead of an object")
+    return content
+
+
+def _unreadable(path: Path, problem: str) -> ModelError:
+    return ModelError(
+        f"{path} is damaged: {problem}. Copy the file again from its source, or export the model again.",
+        details={"file": str(path)},
+    )

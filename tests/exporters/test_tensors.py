@@ -1,0 +1,62 @@
+"""Checkpoints without all weights: refused, or filled with random numbers where the user allows it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from optimum_neuron import NeuronModelForFeatureExtraction, NeuronModelForSequenceClassification, main_export
+from optimum_neuron.errors import ConfigError, WeightsError
+from tests.encoders import save_tiny_encoder, tiny_shapes
+
+SHAPES = tiny_shapes("bert", "text-classification")
+POOLER = ["pooler.dense.bias", "pooler.dense.weight"]
+
+
+@pytest.fixture(scope="module")
+def headless(tmp_path_factory):
+    """BERT for masked tokens: it has neither a pooler nor a head for other tasks."""
+    return save_tiny_encoder(tmp_path_factory.mktemp("bert"), "bert", "fill-mask")
+
+
+@pytest.mark.parametrize("options", [{}, {"disable_validation": True}])
+def test_weights_that_are_missing_are_named_with_the_option_that_fills_them(headless, options):
+    with pytest.raises(WeightsError, match="--allow_missing_weights") as refused:
+        NeuronModelForFeatureExtraction.from_pretrained(headless, export=True, **SHAPES, **options)
+    assert refused.value.details == {"problems": POOLER}
+
+
+def test_missing_weights_are_filled_alike_each_time_and_a_warning_names_them(headless, tmp_path, caplog):
+    ids = torch.randint(3, 90, (2, 8), generator=torch.Generator().manual_seed(0))
+    before = torch.random.get_rng_state()
+    with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
+        model = NeuronModelForFeatureExtraction.from_pretrained(
+            headless, export=True, allow_missing_weights=True, **SHAPES
+        )
+    assert torch.equal(torch.random.get_rng_state(), before), "the user's random numbers go on as before"
+    assert any(all(name in record.getMessage() for name in POOLER) for record in caplog.records)
+    assert all(name in model.describe()["weights"]["reason"] for name in POOLER)
+    report = main_export(headless, tmp_path / "out", task="feature-extraction", allow_missing_weights=True, **SHAPES)
+    assert all(error["ok"] for error in report.to_dict()["validation"])
+    loaded = NeuronModelForFeatureExtraction.from_pretrained(tmp_path / "out")
+    assert torch.equal(loaded(ids).pooler_output, model(ids).pooler_output)
+
+
+def test_a_complete_checkpoint_is_mapped_as_without_the_option(tmp_path, caplog):
+    folder = save_tiny_encoder(tmp_path, "bert", "text-classification")
+    with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
+        model = NeuronModelForSequenceClassification.from_pretrained(
+            folder, export=True, allow_missing_weights=True, **SHAPES
+        )
+    assert model.describe()["weights"]["reason"] == "mapped from the checkpoint's safetensors" and not caplog.records
+
+
+def test_a_model_in_memory_has_no_such_option(headless):
+    import transformers
+
+    with pytest.raises(ConfigError, match="allow_missing_weights"):
+        NeuronModelForFeatureExtraction.from_model(
+            transformers.AutoModel.from_pretrained(headless), allow_missing_weights=True, **SHAPES
+        )
