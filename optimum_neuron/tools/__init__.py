@@ -7,7 +7,8 @@ ls.py        neuron-ls: `devices` of the simulated instance, who holds their cor
 monitor.py   neuron-monitor: `monitor_config` says what, `monitor_groups` when, `report` in which schema
 top.py       neuron-top: `frame` is what it shows, `screen` how, `keys` what is pressed
 
-neuronx_cc.py  neuronx-cc: an exported program becomes a NEFF
+neuronx_cc.py        neuronx-cc: an exported program becomes a NEFF
+parallel_compile.py  neuron_parallel_compile: a script runs, and what it compiled is counted
 
 processes.py who holds cores, and what each process told
 sample.py    the same with what they use of the host (`host.py`)

@@ -17,6 +17,7 @@ def test_the_sdk_installs_them():
         "neuron-ls": "optimum_neuron.tools.ls:main",
         "neuron-monitor": "optimum_neuron.tools.monitor:main",
         "neuron-top": "optimum_neuron.tools.top:main",
+        "neuron_parallel_compile": "optimum_neuron.tools.parallel_compile:main",
         "neuronx-cc": "optimum_neuron.tools.neuronx_cc:main",
     }
 
