@@ -9,6 +9,7 @@ top.py       neuron-top: `frame` is what it shows, `screen` how, `keys` what is 
 
 neuronx_cc.py        neuronx-cc: an exported program becomes a NEFF
 parallel_compile.py  neuron_parallel_compile: a script runs, and what it compiled is counted
+profile.py           neuron-explorer and neuron-profile: the profile of a NEFF or an exported folder
 
 processes.py who holds cores, and what each process told
 sample.py    the same with what they use of the host (`host.py`)

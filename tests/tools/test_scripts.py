@@ -14,8 +14,10 @@ SCRIPTS = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"
 
 def test_the_sdk_installs_them():
     assert SCRIPTS == {
+        "neuron-explorer": "optimum_neuron.tools.profile:main",
         "neuron-ls": "optimum_neuron.tools.ls:main",
         "neuron-monitor": "optimum_neuron.tools.monitor:main",
+        "neuron-profile": "optimum_neuron.tools.profile:neuron_profile",
         "neuron-top": "optimum_neuron.tools.top:main",
         "neuron_parallel_compile": "optimum_neuron.tools.parallel_compile:main",
         "neuronx-cc": "optimum_neuron.tools.neuronx_cc:main",
