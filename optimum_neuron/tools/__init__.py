@@ -5,6 +5,7 @@ They start nothing and change nothing. `neuronx-cc` compiles. The sdk distributi
 
 ls.py        neuron-ls: `devices` of the simulated instance, who holds their cores, `topology` draws their links
 monitor.py   neuron-monitor: `monitor_config` says what, `monitor_groups` when, `report` in which schema
+prometheus.py neuron-monitor-prometheus: lines of neuron-monitor become `prometheus_metrics`
 top.py       neuron-top: `frame` is what it shows, `screen` how, `keys` what is pressed
 
 neuronx_cc.py        neuronx-cc: an exported program becomes a NEFF
