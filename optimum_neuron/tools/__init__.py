@@ -10,6 +10,7 @@ top.py       neuron-top: `frame` is what it shows, `screen` how, `keys` what is 
 
 neuronx_cc.py        neuronx-cc: an exported program becomes a NEFF
 parallel_compile.py  neuron_parallel_compile: a script runs, and what it compiled is counted
+bench.py             neuron-bench: the simulated times of a NEFF or an exported folder
 profile.py           neuron-explorer and neuron-profile: the profile of a NEFF or an exported folder
 
 processes.py who holds cores, and what each process told

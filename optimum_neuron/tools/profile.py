@@ -73,6 +73,7 @@ def _main(prog: str, arguments: Sequence[str] | None) -> int:
         default="summary-text",
         help="tables, the same as JSON, every call and operator as JSON, or a trace (default: summary-text)",
     )
+    view.add_argument("--disable-ui", action="store_true", help="start no web interface: there is none")
     view.add_argument("--output-file", type=Path, metavar="FILE", help="file to write (default: stdout)")
     options = parser.parse_args(arguments)
     run = _capture if options.command == "capture" else _view

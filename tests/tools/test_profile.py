@@ -31,7 +31,7 @@ def session(neff, tmp_path, capsys):
 
 
 def test_the_tables_of_a_neff_say_what_they_are(neff, session, capsys):
-    assert main(["view", "-n", str(neff), "-s", str(session)]) == 0
+    assert main(["view", "--disable-ui", "-n", str(neff), "-s", str(session)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("profile of model.neff on inf2.xlarge (inf2): simulated")
     assert "aten.linear" in shown and "assumed: ran graph on inputs of zeros" in shown
