@@ -31,6 +31,7 @@ _EXPORT_OPTIONS = (
     "disable_neuron_cache",
     "disable_validation",
     "atol",
+    "compiler_workdir",
     "precompile",
 )
 _CHOICES = ("task", "family", "attention", "target", "placed_share", "cache", "host_code")
@@ -59,6 +60,7 @@ class NeuronExportCommand(Command):
             help="fill weights that the checkpoint lacks, such as those of an untrained head, with random numbers",
         )
         add_compile_arguments(parser)
+        parser.add_argument("--compiler_workdir", metavar="DIR", help="folder that gets a copy of the NEFF, graph.neff")
         checks = parser.add_argument_group("cache and validation")
         checks.add_argument("--disable_neuron_cache", action="store_true", help="compile even if the cache has it")
         checks.add_argument("--disable-validation", action="store_true", help="do not compare with the original")

@@ -10,8 +10,9 @@ from ..core import Choice
 from ..errors import ModelError, refusal
 from .adapters import merge_adapter
 from .folder import is_export
+from .peer_options import translate
 from .prepare import Prepared, WorkFolder, open_cache, prepare
-from .request import neuron_config, split_options
+from .request import COMPILE_OPTIONS, neuron_config, split_options
 from .save import check_output, save_folder
 from .source import load_source, served_task
 from .tensors import fill_missing
@@ -43,6 +44,7 @@ def main_export(
     atol: float | None = None,
     disable_neuron_cache: bool = False,
     cache_url: str | None = None,
+    compiler_workdir: str | Path | None = None,
     precompile: bool = False,
     **options: Any,
 ) -> ExportReport:
@@ -58,6 +60,7 @@ def main_export(
         atol: largest absolute difference of logits that passes; None derives it from the arithmetic.
         disable_neuron_cache: compile even if the cache has the NEFF.
         cache_url: where compiled NEFFs are kept; None asks NEURON_COMPILE_CACHE_URL.
+        compiler_workdir: folder that gets a copy of the NEFF, graph.neff.
         precompile: also compile the code that runs the model on this machine, into the host-code store; it is not
             part of the export. Without it, the model is validated with ATen's operators, unless the code is there.
         **options: the fields of `NeuronConfig`, `instance_type`, and where to find the model: `subfolder,
@@ -78,7 +81,7 @@ def main_export(
         ```
     """
     cache = open_cache(disable_neuron_cache, cache_url)
-    where, compile_options = split_options(options)
+    where, compile_options = split_options(translate(options, known=COMPILE_OPTIONS))
     merged = None
     if adapter is not None:
         merged = WorkFolder()
@@ -110,6 +113,7 @@ def main_export(
         atol=atol,
         trust_remote_code=trust,
         host_code="wait" if precompile else "stored",
+        compiler_workdir=compiler_workdir,
     )
     try:
         size_bytes = save_folder(prepared, Path(output))

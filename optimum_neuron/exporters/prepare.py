@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import env
+from ..compiler.atomic import replacing
 from ..compiler.cache import CompileCache
 from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode, Mode, lower
@@ -24,7 +25,7 @@ from ..compiler.memory import MemoryNeed, memory_need
 from ..compiler.neff import open_neff
 from ..compiler.package import read_program
 from ..core import Choice
-from ..errors import ConfigError, ValidationError, refusal
+from ..errors import ArtifactError, ConfigError, ValidationError, refusal
 from ..hardware import Target, resolve_instance
 from ..runtime.cores import CoreClaim
 from ..runtime.loaded import LoadedProgram, load_program, require_fit, require_room
@@ -36,6 +37,9 @@ from .progress import Progress
 from .source import ModelSource
 from .tensors import load_original, open_tensors
 from .validate import OutputError
+
+WORKDIR_FILE = "graph.neff"
+"""Name of the program in a compiler's work folder, as in `torch_neuronx.trace`."""
 
 
 class WorkFolder:
@@ -128,11 +132,13 @@ def prepare(
     trust_remote_code: bool = False,
     host_code: Mode = "background",
     claim: CoreClaim | None = None,
+    compiler_workdir: str | Path | None = None,
 ) -> Prepared:
     """Compile, load and validate a checkpoint.
 
     A folder without weights is compiled and not loaded. Without a `claim` the model is loaded on a private core, which
     is enough to validate it: exports hold no core. `host_code` says when code for this machine is compiled.
+    `compiler_workdir` gets a copy of the NEFF, graph.neff.
 
     Raises:
         NeuronError: one of the refusals of the steps; see `errors.py`.
@@ -153,6 +159,8 @@ def prepare(
                 on_done=progress.captured,
             )
             prepared = _compiled(source, config, target, cached)
+            if compiler_workdir is not None:
+                _copy_neff(prepared.neff, Path(compiler_workdir))
         prepared.timings_s, prepared.workdir = timings, workdir
         if not source.has_weights:
             return prepared
@@ -189,6 +197,12 @@ def _compiled(source: ModelSource, config: Any, target: Choice[Target], neff_pat
         metadata=metadata,
         need=memory_need(program, lnc=target.value.chip.default_lnc),
     )
+
+
+def _copy_neff(neff: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / WORKDIR_FILE, needed_bytes=neff.stat().st_size, error=ArtifactError) as file:
+        file.write(neff.read_bytes())
 
 
 def _bind_weights(prepared: Prepared, trust_remote_code: bool) -> None:

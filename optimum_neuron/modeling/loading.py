@@ -16,6 +16,7 @@ from ..compiler.lower.lower import Mode
 from ..configuration import check_known
 from ..errors import ConfigError, ModelError, refusal
 from ..exporters.folder import is_export
+from ..exporters.peer_options import translate
 from ..exporters.prepare import Prepared, WorkFolder, check_tolerance, open_cache, prepare
 from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config
 from ..exporters.source import ModelSource, find_folder, load_source
@@ -28,7 +29,7 @@ from .form import require_form, require_name
 from .in_memory import source_in_memory
 from .model import CompiledModel
 
-EXPORT_OPTIONS = ("disable_validation", "atol", "disable_neuron_cache", "cache_url")
+EXPORT_OPTIONS = ("disable_validation", "atol", "disable_neuron_cache", "cache_url", "compiler_workdir")
 
 CHECKPOINT_OPTIONS = (*EXPORT_OPTIONS, "allow_missing_weights")
 """Keywords of the export of a checkpoint; a model in memory has all of its weights."""
@@ -63,13 +64,15 @@ class NeuronModel(CompiledModel):
             export: True exports a checkpoint, False requires an exported folder, None does what fits.
             **options: fields of `NeuronConfig` and `instance_type`; where the model is (`subfolder, revision, token,
                 cache_dir, local_files_only, force_download, trust_remote_code`); for an export `disable_validation,
-                atol, disable_neuron_cache, cache_url, allow_missing_weights`; and `wait_for_host_code`:
-                True returns when all code for this machine is compiled, False at once: blocks then run operator by
-                operator until it is.
+                atol, disable_neuron_cache, cache_url, compiler_workdir, allow_missing_weights`; and
+                `wait_for_host_code`: True returns when all code for this machine is compiled, False at once: blocks
+                then run operator by operator until it is. Keywords of Optimum Neuron that mean nothing here are
+                accepted (`exporters/peer_options.py`).
 
         Raises:
             NeuronError: see `optimum_neuron/errors.py`.
         """
+        options = translate(options, known=COMPILE_OPTIONS)
         known = [*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *cls.load_options]
         check_known(options, known, what=f"{cls.__name__}")
         where = {key: value for key, value in options.items() if key in SOURCE_OPTIONS}
@@ -118,6 +121,7 @@ class NeuronModel(CompiledModel):
             model = NeuronModelForSequenceClassification.from_model(module, batch_size=1, sequence_length=128)
             ```
         """
+        options = translate(options, known=COMPILE_OPTIONS)
         check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS, *cls.load_options], what=cls.__name__)
         asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
         how = {key: value for key, value in options.items() if key in (*EXPORT_OPTIONS, *cls.load_options)}
@@ -139,6 +143,7 @@ class NeuronModel(CompiledModel):
         atol: float | None = None,
         disable_neuron_cache: bool = False,
         cache_url: str | None = None,
+        compiler_workdir: str | Path | None = None,
         **loading: Any,
     ) -> Self:
         task = cls._task(asked)
@@ -173,6 +178,7 @@ class NeuronModel(CompiledModel):
                 trust_remote_code=trust_remote_code,
                 host_code=host_code,
                 claim=claim,
+                compiler_workdir=compiler_workdir,
             )
             return cls._wrap(prepared)._placed(**loading)
 

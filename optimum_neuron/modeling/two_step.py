@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from ..configuration import NeuronConfig
 from ..errors import ConfigError
+from ..exporters.peer_options import translate
 from ..exporters.request import COMPILE_OPTIONS, neuron_config
 from ..exporters.source import load_source
 from .loading import NeuronModel
@@ -51,16 +52,15 @@ class TwoStepExport(NeuronModel):
         Raises:
             ConfigError: an option is unknown or out of range, or more than one core is requested.
         """
-        if tensor_parallel_size not in (None, 1):
-            raise ConfigError(
-                f"tensor_parallel_size={tensor_parallel_size} is not supported: a compiled model has one core. "
-                "Leave it out; `optimum-cli neuron estimate` estimates models on several cores.",
-                details={"tensor_parallel_size": tensor_parallel_size},
-            )
         source = load_source(model_name_or_path, token=token, revision=revision, with_weights=False)
         source = source if config is None else dataclasses.replace(source, config=config)
-        named = {"instance_type": instance_type, "batch_size": batch_size, "sequence_length": sequence_length}
-        given = {name: value for name, value in {**named, **options}.items() if value is not None}
+        named = {
+            "instance_type": instance_type,
+            "batch_size": batch_size,
+            "sequence_length": sequence_length,
+            "tensor_parallel_size": tensor_parallel_size,
+        }
+        given = {name: value for name, value in translate({**named, **options}).items() if value is not None}
         complete: NeuronConfig = neuron_config(source, {**given, "task": cls._task(given)})[0]
         return complete
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..configuration import check_known
 from ..errors import ConfigError, ModelError, nearest, refusal
 from ..exporters.tasks import TASKS, Task, find_task, kinds_of_task, other_tasks
 
@@ -68,6 +69,9 @@ def pipeline(
     feature_extractor: Any = None,
     processor: Any = None,
     export: bool | None = None,
+    input_shapes: Mapping[str, int] | None = None,
+    compiler_args: Mapping[str, Any] | None = None,
+    use_fast: bool | None = None,
     **options: Any,
 ) -> Pipeline:
     """Build a transformers pipeline on a compiled model.
@@ -81,20 +85,28 @@ def pipeline(
         feature_extractor: feature extractor or its path; None takes the model's.
         processor: processor of images and text, or its path; None takes the model's.
         export: True exports a checkpoint, False requires an exported folder, None does what fits.
+        input_shapes: shapes of the export, such as `batch_size`, in one mapping.
+        compiler_args: `auto_cast`, `auto_cast_type` and `optlevel` of the export, in one mapping.
+        use_fast: changes nothing: transformers 5 has one tokenizer for each model.
         **options: keywords of `from_pretrained` such as `batch_size` and `sequence_length`; all others go to
             transformers' pipeline.
 
     Raises:
+        ConfigError: an option is given twice, or unknown.
         ModelError: the task is unknown, or there is no tokenizer or processor.
         NeuronError: the model cannot be exported or loaded.
     """
     from .. import modeling
+    from ..exporters.peer_options import PEER_OPTIONS
     from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS
     from ..modeling.loading import CHECKPOINT_OPTIONS, LOAD_OPTIONS, NeuronModel
 
     name = ALIASES.get(task, task)
     served = _served(plain_name(name))
-    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, "data_parallel_mode")
+    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *PEER_OPTIONS, "data_parallel_mode")
+    if use_fast is not None:
+        logger.info("use_fast=%r changes nothing: transformers 5 has one tokenizer for each model.", use_fast)
+    options = _merged(options, {"input_shapes": input_shapes, "compiler_args": compiler_args}, known)
     loading = {key: options.pop(key) for key in known if key in options}
     _refuse_mistyped(options, known)
     loaded: NeuronModel
@@ -114,6 +126,27 @@ def pipeline(
         "processor": processor,
     }
     return _assembled(name, loaded, _parts(name, loaded, given), options)
+
+
+def _merged(
+    options: dict[str, Any], groups: Mapping[str, Mapping[str, Any] | None], known: Sequence[str]
+) -> dict[str, Any]:
+    """Options and groups of options as one mapping.
+
+    Raises:
+        ConfigError: a group has an unknown option, or one that is given outside of it too.
+    """
+    merged = dict(options)
+    for group, values in groups.items():
+        check_known(dict(values or {}), list(known), what=group)
+        twice = sorted(merged.keys() & (values or {}).keys())
+        if twice:
+            raise ConfigError(
+                f"{', '.join(twice)} is given in {group} and outside of it. Pass it once.",
+                details={"group": group, "options": twice},
+            )
+        merged |= values or {}
+    return merged
 
 
 def _refuse_mistyped(options: dict[str, Any], known: Sequence[str]) -> None:

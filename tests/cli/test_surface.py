@@ -29,6 +29,7 @@ SURFACE = {
         "--adapter",
         "--allow_missing_weights",
         "--atol",
+        "--compiler_workdir",
         "--disable-validation",
         "--precompile",
         "--disable_neuron_cache",

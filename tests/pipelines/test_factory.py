@@ -66,6 +66,22 @@ def test_a_checkpoint_is_exported_on_the_way(checkpoint, answers, quiet):
     assert run("Hello", **OPTIONS) == answers("Hello", **OPTIONS)
 
 
+def test_groups_of_options_are_those_of_the_export(checkpoint, answers, quiet):
+    groups = {"input_shapes": {"batch_size": 2, "sequence_length": 48}, "compiler_args": {"optlevel": "1"}}
+    run = pipeline("text-generation", checkpoint, export=True, use_fast=True, num_cores=1, **groups)
+    config = run.model.neuron_config
+    assert (config.batch_size, config.sequence_length, config.optlevel) == (2, 48, "1")
+    assert run("Hello", **OPTIONS) == answers("Hello", **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 2, "input_shapes": {"batch_size": 2}}, {"compiler_args": {"auto_kast": "all"}}]
+)
+def test_groups_of_options_with_an_unknown_or_a_second_value_are_refused(checkpoint, options):
+    with pytest.raises(ConfigError):
+        pipeline("text-generation", checkpoint, export=True, **options)
+
+
 def test_the_tokenizer_can_be_named(exported, checkpoint, tokenizer, answers):
     for given in (checkpoint, str(checkpoint), tokenizer):
         assert pipeline("text-generation", exported, given)("Hello", **OPTIONS) == answers("Hello", **OPTIONS)

@@ -1,0 +1,81 @@
+"""Keywords of Optimum Neuron's `from_pretrained`, `main_export` and `pipeline` that are no option of this package.
+
+`translate` takes them out of a set of keywords: some change nothing here, which an INFO line reports; some have one
+possible value; `neuron_config` stands for the options of a configuration.
+
+    >>> from optimum_neuron.exporters.peer_options import translate
+    >>> translate({"batch_size": 1, "tensor_parallel_size": 1, "disable_fallback": True})
+    {'batch_size': 1}
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from ..configuration import CompileConfig
+from ..errors import ConfigError
+from .folder import NEFF_FILE
+
+logger = logging.getLogger(__name__)
+
+WITHOUT_EFFECT = {
+    "disable_fallback": "no operator runs on the host unless allow_host_ops names it",
+    "disable_fast_relayout": "layouts are chosen by the real compiler only",
+    "load_weights": "weights are memory-mapped",
+    "low_cpu_mem_usage": "weights are memory-mapped",
+    "num_beams": "generate() takes any number of beams",
+}
+"""Why a keyword changes nothing."""
+
+FIXED: dict[str, tuple[Any, str]] = {
+    "tensor_parallel_size": (1, "a compiled model has one core; `optimum-cli neuron estimate` estimates several"),
+    "num_cores": (1, "a compiled model has one core; `optimum-cli neuron estimate` estimates several"),
+    "prefill_chunk_size": (0, "chunks follow from prefill_buckets; pass prefill_chunk_size to generate()"),
+    "file_name": (NEFF_FILE, "the program of a folder has one name"),
+    "encoder_file_name": (NEFF_FILE, "encoder and decoder are in one file"),
+    "decoder_file_name": (NEFF_FILE, "encoder and decoder are in one file"),
+}
+"""The only value that a keyword can have, and why."""
+
+PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, "neuron_config")
+"""Keywords that `translate` knows."""
+
+
+def translate(options: Mapping[str, Any], *, known: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return keywords without those of Optimum Neuron.
+
+    Args:
+        options: keywords of a call.
+        known: options of this package that a `neuron_config` may set.
+
+    Raises:
+        ConfigError: a keyword has a value that is not supported; all such keywords are named.
+    """
+    translated = {name: value for name, value in options.items() if name not in PEER_OPTIONS}
+    given = {name: options[name] for name in PEER_OPTIONS if options.get(name) is not None}
+    for name in WITHOUT_EFFECT:
+        if name in given:
+            logger.info("%s=%r changes nothing: %s.", name, given[name], WITHOUT_EFFECT[name])
+    wrong = {name: given[name] for name in FIXED if name in given and given[name] != FIXED[name][0]}
+    if wrong:
+        raise ConfigError(
+            "\n".join(
+                f"{name}={value!r} is not supported: {FIXED[name][1]}. Leave it out." for name, value in wrong.items()
+            ),
+            details={"options": wrong},
+        )
+    return _fields_of(given.get("neuron_config"), known) | translated
+
+
+def _fields_of(config: Any, known: tuple[str, ...]) -> dict[str, Any]:
+    if config is None:
+        return {}
+    if not isinstance(config, CompileConfig):
+        raise ConfigError(
+            f"neuron_config is a {type(config).__name__}. Pass a NeuronConfig, for example what `get_neuron_config` "
+            "returns.",
+            details={"type": type(config).__name__},
+        )
+    return {name: value for name, value in config.to_dict().items() if name in known and value is not None}
