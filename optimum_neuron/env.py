@@ -30,6 +30,9 @@ _WRAPPER_SWITCHES = ("--no_cache", "--retry_failed_compilation")
 LOG_LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40}
 """Values of NEURON_RT_LOG_LEVEL, with the numbers of Python's logging."""
 
+FOR_SCRIPTS = ("NEURON_EXTRACT_GRAPHS_ONLY", "NEURON_PARALLEL_COMPILE")
+"""Variables that training scripts read themselves, to shorten the run of `neuron_parallel_compile`."""
+
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 
 
@@ -139,6 +142,17 @@ def progress_disabled(environ: Mapping[str, str] = os.environ) -> bool:
 def platform_target(environ: Mapping[str, str] = os.environ) -> str | None:
     """Target named by the environment, unchecked, or None."""
     return environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or None
+
+
+def compile_records(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Folder in which processes record the graphs that they compile or find, or None."""
+    folder = environ.get("OPTIMUM_NEURON_COMPILE_RECORDS")
+    return Path(folder) if folder else None
+
+
+def recording_compiles(folder: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Environment of a process that records compiles in `folder`, with what training scripts look at themselves."""
+    return {**environ, "OPTIMUM_NEURON_COMPILE_RECORDS": str(folder), **dict.fromkeys(FOR_SCRIPTS, "1")}
 
 
 def process_tag(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -292,6 +306,8 @@ def unused(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """
     found = {}
     for name in sorted(environ):
+        if name in FOR_SCRIPTS and compile_records(environ):  # set by neuron_parallel_compile, not by the user
+            continue
         if name.startswith(PREFIXES) and name not in VARIABLES:
             row = row_of(name)
             found[name] = (

@@ -50,6 +50,7 @@ TABLE: Mapping[str, Variable] = {
     "NEURON_LOGICAL_NC_CONFIG": Variable(
         "physical cores in a logical core; must be the default of the chip, because other sizes are not simulated"
     ),
+    "NEURON_PARALLEL_COMPILE": _no_effect("graphs are compiled and run; run the script with neuron_parallel_compile"),
     "NEURON_PLATFORM_TARGET_OVERRIDE": Variable("target when none is given: inf2, trn1, trn1n, trn2, trn3"),
     "NEURON_PROCESS_TAG": Variable("name of this process in neuron-top and neuron-monitor (default: its id)"),
     "NEURON_RT_ASYNC_EXEC_MAX_INFLIGHT_REQUESTS": _no_effect("a call of a compiled program returns when it has run"),
@@ -77,6 +78,9 @@ TABLE: Mapping[str, Variable] = {
     "OPTIMUM_NEURON_ADAPTIVE_EAGER": Variable("1 queues operators of the torch device and runs them in another thread"),
     "OPTIMUM_NEURON_AUTO_CAST_TYPE": Variable(
         "matmul operands in emulated numerics: bf16, fp16, tf32, fp8_e4m3 or none"
+    ),
+    "OPTIMUM_NEURON_COMPILE_RECORDS": Variable(
+        "folder in which processes record the graphs that they compile or find; neuron_parallel_compile sets it"
     ),
     "OPTIMUM_NEURON_DEBUG": Variable("1 shows tracebacks of known errors on the command line"),
     "OPTIMUM_NEURON_HOME": Variable("root of this package's own caches (default: ~/.cache/optimum_neuron)"),

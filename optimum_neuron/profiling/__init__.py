@@ -6,6 +6,7 @@
     table.py        its bottleneck table
     recorder.py     a recording of the runtime as a profile: `record`
     folder.py       an exported folder, run on dummy inputs
+    neff.py         a NEFF with its weights, likewise
     script.py       a Python script, run in a child; child.py is that child
     perfetto.py     a trace for ui.perfetto.dev
     report.py       a self-contained page; drawing.py has what page.js draws in it
@@ -27,6 +28,7 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .folder import profile_folder
+    from .neff import profile_neff
     from .perfetto import trace_events
     from .profile import Profile
     from .recorder import Recorder, record
@@ -38,6 +40,7 @@ __all__ = [
     "Recorder",
     "page",
     "profile_folder",
+    "profile_neff",
     "profile_script",
     "record",
     "trace_events",
@@ -48,6 +51,7 @@ _MODULES = {
     "Recorder": "recorder",
     "page": "report",
     "profile_folder": "folder",
+    "profile_neff": "neff",
     "profile_script": "script",
     "record": "recorder",
     "trace_events": "perfetto",

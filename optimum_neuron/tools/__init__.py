@@ -5,9 +5,13 @@ They start nothing and change nothing. `neuronx-cc` compiles. The sdk distributi
 
 ls.py        neuron-ls: `devices` of the simulated instance, who holds their cores, `topology` draws their links
 monitor.py   neuron-monitor: `monitor_config` says what, `monitor_groups` when, `report` in which schema
+prometheus.py neuron-monitor-prometheus: lines of neuron-monitor become `prometheus_metrics`
 top.py       neuron-top: `frame` is what it shows, `screen` how, `keys` what is pressed
 
-neuronx_cc.py  neuronx-cc: an exported program becomes a NEFF
+neuronx_cc.py        neuronx-cc: an exported program becomes a NEFF
+parallel_compile.py  neuron_parallel_compile: a script runs, and what it compiled is counted
+bench.py             neuron-bench: the simulated times of a NEFF or an exported folder
+profile.py           neuron-explorer and neuron-profile: the profile of a NEFF or an exported folder
 
 processes.py who holds cores, and what each process told
 sample.py    the same with what they use of the host (`host.py`)

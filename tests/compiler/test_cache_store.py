@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from optimum_neuron.compiler import tally
 from optimum_neuron.compiler.cache import CompileCache, entry_key, entry_name
 from optimum_neuron.compiler.neff import open_neff, write_neff
 from optimum_neuron.errors import ArtifactError, CacheError
@@ -58,6 +59,18 @@ def test_second_request_hits(cache, produce):
     assert second.choice.value == entry_name(FIELDS) and second.choice.reason.startswith("hit: compiled ")
     assert sorted(os.listdir(entry_folder(cache))) == ["fields.json", "model.done", "model.neff"]
     assert not os.path.exists(os.path.join(os.path.dirname(cache.url), "spool"))
+
+
+def test_what_is_compiled_and_what_is_found_is_recorded(cache, produce, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_COMPILE_RECORDS", str(tmp_path))
+    request = {"model": "m"}
+    assert cache.find(request).value is None and tally.read(tmp_path) == []
+    cache.get_or_compile(FIELDS, produce, request=request)
+    cache.find(request)
+    cache.get_or_compile(FIELDS, produce)
+    assert [(one.kind, one.name, one.was_compiled) for one in tally.read(tmp_path)] == [
+        ("neff", entry_name(FIELDS), was_compiled) for was_compiled in (True, False, False)
+    ]
 
 
 def test_a_miss_names_the_nearest_entry_and_the_fields(cache, produce):

@@ -14,9 +14,15 @@ SCRIPTS = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"
 
 def test_the_sdk_installs_them():
     assert SCRIPTS == {
+        "neuron-bench": "optimum_neuron.tools.bench:main",
+        "neuron-explorer": "optimum_neuron.tools.profile:main",
         "neuron-ls": "optimum_neuron.tools.ls:main",
         "neuron-monitor": "optimum_neuron.tools.monitor:main",
+        "neuron-monitor-prometheus": "optimum_neuron.tools.prometheus:main",
+        "neuron-monitor-prometheus.py": "optimum_neuron.tools.prometheus:main",
+        "neuron-profile": "optimum_neuron.tools.profile:neuron_profile",
         "neuron-top": "optimum_neuron.tools.top:main",
+        "neuron_parallel_compile": "optimum_neuron.tools.parallel_compile:main",
         "neuronx-cc": "optimum_neuron.tools.neuronx_cc:main",
     }
 
@@ -26,4 +32,4 @@ def test_each_has_a_page_of_help_under_its_name(name, capsys):
     module, _, function = SCRIPTS[name].partition(":")
     with pytest.raises(SystemExit) as stopped:
         getattr(importlib.import_module(module), function)(["--help"])
-    assert stopped.value.code == 0 and f"usage: {name} " in capsys.readouterr().out
+    assert stopped.value.code == 0 and f"usage: {name.removesuffix('.py')} " in capsys.readouterr().out

@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import env
 from ...core import Choice, Rejected
+from .. import tally
 from . import report
 from .build import age_text
 from .entries import Entry
@@ -94,6 +95,7 @@ class CompileCache:
             reasons = [f"miss: {found.reason}", result.built.leftover, text, result.note]
             if hit:
                 rejected, reasons = (), ["hit: another process compiled it while this one waited", result.note]
+        tally.add("neff", name, was_compiled=not hit)
         if request is not None:
             reasons.append(self._tiers.record(request, Target(entry=name, key=key)))
         reason = "; ".join(part for part in reasons if part)
@@ -112,6 +114,8 @@ class CompileCache:
             return Choice(value=None, reason="miss: this request was never compiled")
         found = self._tiers.fetch(target.entry, target.key)
         kind = "miss" if found.path is None else "hit"
+        if found.path is not None:
+            tally.add("neff", target.entry, was_compiled=False)
         return Choice(value=found.path, reason=f"{kind}: the request leads to {target.entry}: {found.reason}")
 
     def lookup(self, fields: Mapping[str, Any]) -> Choice[str | None]:

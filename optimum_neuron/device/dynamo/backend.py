@@ -16,6 +16,7 @@ from torch import fx
 from torch._guards import CompileContext
 
 from ... import env
+from ...compiler import tally
 from ...compiler.flags import parse_flags
 from ...compiler.lower.choose import HostLevel, probe_compiler
 from ...compiler.passes.autocast import auto_cast
@@ -110,7 +111,7 @@ def _compile_inner(
 
 
 def _report(plan: Plan, checked: cache.CheckedGraph, *, seconds: float, loaded_from: str | None) -> None:
-    """Add a graph to the compile report and to the log."""
+    """Add a graph to the compile report, to the records of the process, and to the log."""
     options, host_code, target = plan.options, plan.host_code, plan.target
     done = report.CompiledGraph(
         frame=plan.frame,
@@ -127,6 +128,7 @@ def _report(plan: Plan, checked: cache.CheckedGraph, *, seconds: float, loaded_f
         compile_s=seconds,
     )
     report.add(done)
+    tally.add("torch.compile", f"{done.frame} {done.kind}", was_compiled=loaded_from is None)
     logger.info("%s", done)
 
 

@@ -5,6 +5,8 @@ import logging
 
 import torch
 
+from optimum_neuron.compiler import tally
+
 
 def compile_one():
     function = torch.compile(lambda x: x @ x, backend="neuronx", options={"optlevel": "1", "target": "trn2"})
@@ -38,6 +40,12 @@ def test_graphs_are_logged_as_they_are_compiled(caplog):
     with caplog.at_level(logging.INFO, logger="optimum_neuron.device.dynamo"):
         compile_one()
     assert "first call" in caplog.text
+
+
+def test_graphs_are_recorded_for_a_process_that_counts_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_COMPILE_RECORDS", str(tmp_path))
+    compile_one()
+    assert tally.read(tmp_path) == [tally.Record(kind="torch.compile", name="0/0 inference", was_compiled=True)]
 
 
 def test_a_reset_of_dynamo_forgets():

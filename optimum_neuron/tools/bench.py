@@ -1,0 +1,134 @@
+"""`neuron-bench exec`: the simulated times of the graphs of a NEFF or of an exported folder, on one core.
+
+A simulated call always takes the same time, so there are no percentiles: a latency has the 80 % interval of the
+performance model instead. Nothing is measured on this host. It knows nothing of several cores and of collectives.
+
+    neuron-bench exec model.neff
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..cli.errors import run_guarded
+from ..cli.output import Out
+from ..cli.parser import NeuronParser
+from ..errors import ConfigError, refusal
+from ..wording import time_span
+
+if TYPE_CHECKING:
+    from ..profiling import Profile
+    from ..profiling.profile import GraphProfile
+
+_VALUES = (("-n", "--iterations"), ("-w", "--warmup"), ("-f", "--fill"))
+_SWITCHES = ("--enable-only-latency", "--disable-hw-profile", "--disable-system-perf", "--disable-throughput")
+_COLUMNS = ("graph", "device ms", "latency ms", "80 % interval", "calls per s", "limited by")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `neuron-bench` and return its exit code.
+
+    Args:
+        arguments: words of the command line; None for those of this process.
+    """
+    parser = NeuronParser(prog="neuron-bench", description="Times of compiled programs, simulated.", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=NeuronParser)
+    command = commands.add_parser("exec", help="show the simulated times of a NEFF or an exported folder")
+    command.add_argument("neff", type=Path, metavar="PATH", help="NEFF with its weights inside, or exported folder")
+    command.add_argument("--fixed-nc-count", type=int, choices=(1,), default=1, help="cores: 1 is simulated")
+    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    ignored = command.add_argument_group("accepted without an effect, with a warning")
+    for names in _VALUES:
+        ignored.add_argument(*names, dest=names[1], metavar="VALUE")
+    for name in _SWITCHES:
+        ignored.add_argument(name, dest=name, action="store_true")
+    options = parser.parse_args(arguments)
+    out = Out("json" if options.json else "human")
+    return run_guarded(lambda out: _run(options, out), out, command="neuron-bench exec")
+
+
+def _run(options: argparse.Namespace, out: Out) -> int:
+    given = vars(options)
+    ignored = [name for name in (*(names[1] for names in _VALUES), *_SWITCHES) if given[name]]
+    if ignored:
+        out.warning(f"{', '.join(ignored)} without an effect: every simulated call takes the same time")
+    data = _times(_profile(options.neff))
+    out.result(data, human=_show, brief=str(data["graphs"][0]["latency_us"]["value"]))
+    return 0
+
+
+def _profile(path: Path) -> Profile:
+    """Profile a NEFF or a folder.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    from ..profiling import profile_folder, profile_neff
+
+    if not path.exists():
+        raise ConfigError(
+            refusal(
+                asked=f"times of {path}",
+                found="no such file or folder",
+                why="a compiled program is timed",
+                do="name a NEFF or an exported folder",
+            )
+        )
+    return profile_folder(path) if path.is_dir() else profile_neff(path)
+
+
+def _times(profile: Profile) -> dict[str, Any]:
+    return {
+        "simulated": True,
+        "name": profile.name,
+        "instance": profile.machines[0].instance,
+        "target": profile.machines[0].target,
+        "num_cores": 1,
+        "graphs": [_graph(graph) for graph in profile.graphs],
+        "assumptions": list(profile.assumptions),
+        "notes": list(profile.notes),
+    }
+
+
+def _graph(graph: GraphProfile) -> dict[str, Any]:
+    """Times of one call: on the core (`nc_latency_us`), and with what the host of the instance adds."""
+    return {
+        "graph": graph.graph,
+        "nc_latency_us": graph.device_us,
+        "latency_us": {
+            "value": graph.total_us,
+            "low": graph.low * graph.total_us,
+            "high": graph.high * graph.total_us,
+        },
+        "calls_per_s": 1e6 / graph.total_us,
+        "limited_by": graph.limited_by,
+    }
+
+
+def _show(out: Out, data: Mapping[str, Any]) -> None:
+    out.text(f"times of {data['name']} on one core of {data['instance']} ({data['target']}): simulated")
+    rows = []
+    for graph in data["graphs"]:
+        latency = graph["latency_us"]
+        values = (
+            graph["graph"],
+            graph["nc_latency_us"] / 1e3,
+            latency["value"] / 1e3,
+            f"{time_span(latency['low'] / 1e6)} to {time_span(latency['high'] / 1e6)}",
+            graph["calls_per_s"],
+            graph["limited_by"],
+        )
+        rows.append(dict(zip(_COLUMNS, values, strict=True)))
+    out.table(rows, _COLUMNS)
+    for line in data["assumptions"]:
+        out.text(f"assumed: {line}")
+    for line in data["notes"]:
+        out.text(f"note: {line}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

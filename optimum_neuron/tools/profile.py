@@ -1,0 +1,175 @@
+"""`neuron-profile` and `neuron-explorer`: profile a NEFF or an exported folder, and show the profile. All simulated.
+
+`capture` runs the graphs on simulated cores and writes a session file; `view` shows one. A session file is the profile
+of `optimum_neuron.profiling` as JSON, not the format of the real tools, and there is no web interface.
+
+    neuron-explorer capture -n model.neff -s profile.ntff
+    neuron-explorer view -n model.neff -s profile.ntff --output-format summary-json
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..cli.errors import run_guarded
+from ..cli.output import Out, to_json
+from ..cli.parser import NeuronParser
+from ..errors import ConfigError, refusal
+
+if TYPE_CHECKING:
+    from ..profiling import Profile
+
+SESSION_FILE = Path("profile.ntff")
+"""Name that the real tools give to a session file."""
+_INSPECTED = "profile.json"
+"""Name that NEURON_RT_INSPECT_ENABLE=1 gives to it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `neuron-explorer` and return its exit code.
+
+    Args:
+        arguments: words of the command line; None for those of this process.
+    """
+    return _main("neuron-explorer", arguments)
+
+
+def neuron_profile(arguments: Sequence[str] | None = None) -> int:
+    """Run `neuron-profile`, the older name of `neuron-explorer`, and return its exit code.
+
+    Args:
+        arguments: words of the command line; None for those of this process.
+    """
+    return _main("neuron-profile", arguments)
+
+
+def _main(prog: str, arguments: Sequence[str] | None) -> int:
+    parser = NeuronParser(prog=prog, description="Profile compiled programs, simulated.", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=NeuronParser)
+    capture = commands.add_parser("capture", help="run a NEFF or an exported folder and write its profile")
+    capture.add_argument("-n", "--neff-path", type=Path, required=True, metavar="PATH", help="NEFF or exported folder")
+    capture.add_argument(
+        "-s",
+        "--session-file",
+        type=Path,
+        default=SESSION_FILE,
+        metavar="FILE",
+        help=f"file to write; an older one is replaced (default: {SESSION_FILE})",
+    )
+    view = commands.add_parser("view", help="show a profile")
+    view.add_argument("-n", "--neff-path", type=Path, metavar="PATH", help="what the profile must be of")
+    place = view.add_mutually_exclusive_group()
+    place.add_argument("-s", "--session-file", type=Path, metavar="FILE", help=f"the profile (default: {SESSION_FILE})")
+    place.add_argument("-d", "--session-dir", type=Path, metavar="DIR", help="folder that has one profile below it")
+    view.add_argument(
+        "--output-format",
+        choices=tuple(_FORMATS),
+        default="summary-text",
+        help="tables, the same as JSON, every call and operator as JSON, or a trace (default: summary-text)",
+    )
+    view.add_argument("--disable-ui", action="store_true", help="start no web interface: there is none")
+    view.add_argument("--output-file", type=Path, metavar="FILE", help="file to write (default: stdout)")
+    options = parser.parse_args(arguments)
+    run = _capture if options.command == "capture" else _view
+    return run_guarded(lambda out: run(options, out), Out(), command=f"{prog} {options.command}")
+
+
+def _capture(options: argparse.Namespace, out: Out) -> int:
+    from ..profiling import profile_folder, profile_neff
+
+    source, file = options.neff_path, options.session_file
+    if not source.exists():
+        raise _refused(f"a profile of {source}", "no such file or folder", "name a NEFF or an exported folder")
+    profile = profile_folder(source) if source.is_dir() else profile_neff(source)
+    _write(file, profile.to_json())
+    out.text(f"{file}: {profile.device_us / 1e3:.4g} ms on the device, simulated")
+    out.hint(f"neuron-explorer view -n {source} -s {file}")
+    return 0
+
+
+def _view(options: argparse.Namespace, out: Out) -> int:
+    file = options.session_file or (_only_session(options.session_dir) if options.session_dir else SESSION_FILE)
+    profile = _read(file)
+    if options.neff_path and options.neff_path.absolute().name != profile.name:
+        raise _refused(
+            f"the profile of {options.neff_path}",
+            f"{file} is the profile of {profile.name}",
+            f"leave -n out, or run neuron-explorer capture -n {options.neff_path} -s {file}",
+        )
+    text = _FORMATS[options.output_format](profile)
+    if options.output_file is None:
+        out.text(text)
+    else:
+        _write(options.output_file, f"{text}\n")
+    return 0
+
+
+def _only_session(folder: Path) -> Path:
+    """The session file below a folder.
+
+    Raises:
+        ConfigError: there is none, or there are several.
+    """
+    names = (f"*{SESSION_FILE.suffix}", _INSPECTED)
+    files = sorted(file for name in names for file in folder.rglob(name))
+    if len(files) != 1:
+        found = f"{len(files)} profiles: {', '.join(map(str, files))}" if files else "no profile"
+        raise _refused(f"the profile in {folder}", found, "name a session file with -s")
+    return files[0]
+
+
+def _read(file: Path) -> Profile:
+    from ..plain_json import parse_json
+    from ..profiling import Profile
+
+    try:
+        text = file.read_text(encoding="utf-8")
+        parse_json(text)
+        return Profile.from_json(text)
+    except OSError as error:
+        raise _refused(f"the profile {file}", str(error.strerror), "name a file that capture wrote") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        do = "name a file that capture wrote; session files of the real tools cannot be read"
+        raise _refused(f"the profile {file}", "another kind of file", do) from error
+
+
+def _write(file: Path, text: str) -> None:
+    from ..compiler.atomic import write_bytes
+
+    write_bytes(file, text.encode(), error=ConfigError)
+
+
+def _tables(profile: Profile) -> str:
+    from ..cli.profile import DEFAULT_TOP, show_profile
+
+    text = io.StringIO()
+    show_profile(Out(stdout=text), {**profile.to_dict(DEFAULT_TOP), "files": {}})
+    return text.getvalue().rstrip("\n")
+
+
+def _trace(profile: Profile) -> str:
+    from ..profiling import trace_events
+
+    return json.dumps(trace_events(profile), allow_nan=False)
+
+
+_FORMATS: dict[str, Callable[[Profile], str]] = {
+    "summary-text": _tables,
+    "summary-json": lambda profile: to_json(profile.to_dict()),
+    "json": lambda profile: to_json(profile),
+    "perfetto": _trace,
+}
+
+
+def _refused(asked: str, found: str, do: str) -> ConfigError:
+    return ConfigError(refusal(asked=asked, found=found, why="a session file has the profile of one run", do=do))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

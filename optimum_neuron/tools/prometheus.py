@@ -1,0 +1,132 @@
+"""`neuron-monitor-prometheus`: serve what `neuron-monitor` prints as a page of metrics for Prometheus.
+
+It reads lines from stdin until they end, and answers GET /metrics meanwhile. It needs the standard library alone.
+
+    neuron-monitor | neuron-monitor-prometheus --port 8000
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from ..cli.errors import run_guarded
+from ..cli.output import Out
+from ..cli.parser import NeuronParser
+from ..errors import ConfigError, refusal
+from ..plain_json import parse_json
+from .prometheus_metrics import Metrics
+
+DEFAULT_PORT = 8000
+"""That of the SDK's script."""
+_PATHS = ("/", "/metrics")
+_TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `neuron-monitor-prometheus` until its input ends, and return its exit code.
+
+    Args:
+        arguments: words of the command line; None for those of this process.
+    """
+    parser = NeuronParser(
+        prog="neuron-monitor-prometheus",
+        description="Serve the lines of neuron-monitor, read from stdin, as metrics for Prometheus.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "-p", "--port", type=_port, default=DEFAULT_PORT, help=f"port to listen on; 0: any (default: {DEFAULT_PORT})"
+    )
+    parser.add_argument(
+        "--address", default="0.0.0.0", help="address to listen on, such as 127.0.0.1 (default: every one of this host)"
+    )
+    options = parser.parse_args(arguments)
+
+    def run(out: Out) -> int:
+        metrics = Metrics()
+        with serving(metrics, options.address, options.port) as port:
+            print(f"serving http://{options.address}:{port}/metrics", file=out.stderr, flush=True)
+            read(sys.stdin, metrics)
+        return 0
+
+    return run_guarded(run, Out(), command=parser.prog)
+
+
+def read(lines: Iterable[str], metrics: Metrics) -> None:
+    """Take lines of `neuron-monitor` until they end.
+
+    Raises:
+        ConfigError: a line is none of neuron-monitor.
+    """
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            metrics.update(parse_json(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                refusal(
+                    asked="metrics from stdin",
+                    found=f"line {number} is no line of neuron-monitor ({type(error).__name__}: {error})",
+                    why="each line is one report as JSON",
+                    do="run neuron-monitor | neuron-monitor-prometheus",
+                ),
+                details={"line": number},
+            ) from error
+
+
+@contextlib.contextmanager
+def serving(metrics: Metrics, address: str, port: int) -> Iterator[int]:
+    """Serve metrics while the block runs, and return the port.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] not in _PATHS:
+                self.send_error(404)
+                return
+            page = metrics.text().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", _TEXT_FORMAT)
+            self.send_header("Content-Length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, format: str, *values: object) -> None:
+            """Say nothing: a scrape every few seconds is no news."""
+
+    try:
+        server = ThreadingHTTPServer((address, port), Handler)
+    except OSError as error:
+        raise ConfigError(
+            refusal(
+                asked=f"listening on {address}:{port}",
+                found=str(error.strerror or error),
+                why="one program listens on a port",
+                do="name another port with --port, or another address with --address",
+            ),
+            details={"port": port},
+        ) from error
+    with server:
+        threading.Thread(target=server.serve_forever, name="prometheus", daemon=True).start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 2**16):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a port from 0 to 65535")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""Records of compiled graphs: one file for each process, and a warning where they cannot be written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from optimum_neuron import env
+from optimum_neuron.compiler import tally
+from tests.tools.conftest import ROOT
+
+
+def test_each_process_has_records_of_its_own(tmp_path):
+    adds = "from optimum_neuron.compiler import tally; tally.add('neff', 'a', was_compiled=True)"
+    environ = {**env.recording_compiles(tmp_path), "PYTHONPATH": str(ROOT)}
+    running = [subprocess.Popen([sys.executable, "-c", adds], env=environ) for _ in range(2)]
+    assert [process.wait() for process in running] == [0, 0]
+    assert tally.read(tmp_path) == [tally.Record(kind="neff", name="a", was_compiled=True)] * 2
+    assert {path.name for path in tmp_path.iterdir()} == {f"{process.pid}.jsonl" for process in running}
+
+
+def test_a_folder_that_is_gone_is_a_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("OPTIMUM_NEURON_COMPILE_RECORDS", str(tmp_path / "gone"))
+    tally.add("neff", "a", was_compiled=True)
+    assert "cannot be recorded" in caplog.text and not (tmp_path / "gone").exists()
+
+
+def test_without_a_folder_nothing_is_recorded(tmp_path, monkeypatch):
+    monkeypatch.delenv("OPTIMUM_NEURON_COMPILE_RECORDS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    tally.add("neff", "a", was_compiled=True)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,58 @@
+"""`neuron-bench exec`: the times of the performance model, labelled as simulated, and refusals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from optimum_neuron.profiling import profile_folder, profile_neff
+from optimum_neuron.tools.bench import main
+from optimum_neuron.tracing import trace
+
+
+@pytest.fixture(scope="module")
+def neff(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    trace(torch.nn.Linear(64, 32), torch.ones(4, 64), compiler_args="-O1", compiler_workdir=folder)
+    return folder / "graph.neff"
+
+
+def test_the_times_are_those_of_the_profile(neff, capsys):
+    assert main(["exec", str(neff), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (graph,), (expected,) = told["graphs"], profile_neff(neff).graphs
+    assert told["simulated"] and told["target"] == "inf2" and told["assumptions"]
+    assert graph["nc_latency_us"] == expected.device_us and graph["latency_us"]["value"] == expected.total_us
+    assert graph["latency_us"]["low"] < expected.total_us < graph["latency_us"]["high"]
+    assert graph["calls_per_s"] == pytest.approx(1e6 / expected.total_us)
+
+
+def test_people_see_what_is_simulated_and_which_flags_have_no_effect(neff, capsys):
+    assert main(["exec", "--enable-only-latency", "-w", "5", "-n", "50", "--fixed-nc-count", "1", str(neff)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("times of graph.neff on one core of inf2.xlarge (inf2): simulated")
+    assert "assumed: " in shown.out
+    for name in ("--iterations", "--warmup", "--enable-only-latency"):
+        assert name in shown.err
+    assert "--fill" not in shown.err
+
+
+def test_an_exported_folder_has_a_row_for_each_graph(exported, capsys):
+    assert main(["exec", str(exported), "--json"]) == 0
+    shown = capsys.readouterr()
+    assert [graph["graph"] for graph in json.loads(shown.out)["graphs"]] == [
+        graph.graph for graph in profile_folder(exported).graphs
+    ]
+    assert shown.err == ""
+
+
+def test_other_files_and_several_cores_are_errors(tmp_path, capsys):
+    (tmp_path / "a.neff").write_bytes(b"nothing")
+    assert main(["exec", str(tmp_path / "a.neff")]) == 1
+    assert main(["exec", str(tmp_path / "none.neff")]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["exec", "--fixed-nc-count", "2", str(tmp_path / "a.neff")])
+    assert stopped.value.code == 2
