@@ -1,4 +1,4 @@
-"""Lanes of the simulated cores in torch.profiler: where calls and operators; `tests/device/test_lanes.py` runs it."""
+"""Lanes of the simulated cores in torch.profiler: where calls and operators are, without a profile."""
 
 from __future__ import annotations
 
