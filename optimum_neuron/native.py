@@ -111,7 +111,16 @@ class NativeLibrary:
         library = record.with_suffix(".so")
         with tempfile.TemporaryDirectory(dir=record.parent) as folder:
             built = Path(folder, library.name)
-            words = [compiler, *_FLAGS, *self.flags, f"-I{root}/include", str(self.source), "-o", str(built)]
+            words = [
+                compiler,
+                *_FLAGS,
+                *self.flags,
+                f"-I{root}/include",
+                f"-I{root}/include/kineto",
+                str(self.source),
+                "-o",
+                str(built),
+            ]
             words += [f"-L{root}/lib", *(f"-l{name}" for name in self.libraries), f"-Wl,-rpath,{root}/lib"]
             done = subprocess.run(words, capture_output=True, text=True, check=False)
             if done.returncode != 0:

@@ -42,6 +42,8 @@ class _Host(ctypes.Structure):
         ("claim", _ASK_OF_DEVICE),
         ("limit", _ASK_OF_DEVICE),
         ("out_of_memory", _ASK_FOR_BYTES),
+        ("start_lanes", _ASK),
+        ("stop_lanes", _ASK_OF_DEVICE),
         *((name, ctypes.c_void_p) for name in _OF_PYTHON),
     )
 
@@ -53,6 +55,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "neuron_set_device": (None, [_INT64]),
     "neuron_used_bytes": (_INT64, [_INT64]),
     "neuron_set_limit": (None, [_INT64, _INT64]),
+    "neuron_add_lane_event": (None, [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, _INT64, _INT64]),
     "neuron_elapsed_ms": (ctypes.c_double, [_INT64, _INT64]),
     "neuron_seed_all": (None, [ctypes.c_uint64]),
     "neuron_set_for_device": (ctypes.c_int, [ctypes.c_int]),
@@ -190,7 +193,20 @@ def _callbacks(library: ctypes.CDLL) -> _Host:
         library.neuron_refuse(placement().out_of_memory(device, size_bytes).encode())
         return 0
 
-    functions = (device_count, default_device, claim, limit, out_of_memory)
+    def start_lanes() -> int:
+        from ..profiling import torch_profiler
+
+        return torch_profiler.start()
+
+    def stop_lanes(recording: int) -> int:
+        from ..profiling import torch_profiler
+
+        for event in torch_profiler.stop(recording):
+            name = event.name.encode()
+            library.neuron_add_lane_event(event.is_call, name, event.core_id, event.started_ns, event.ended_ns)
+        return 0
+
+    functions = (device_count, default_device, claim, limit, out_of_memory, start_lanes, stop_lanes)
     asked = [guarded(field[1], function) for field, function in zip(_Host._fields_, functions, strict=False)]
     own = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _OF_PYTHON.values()]
     return _Host(*asked, *own)

@@ -85,13 +85,23 @@ def claim(device: int) -> HbmLedger:
         ConfigError: there is no such device.
         CoreBusyError: another process holds the core, or this process is a fork of one that used the device.
     """
+    held = core(device)
+    return ledger(held.instance, held.core_ids[0])
+
+
+def core(device: int) -> CoreClaim:
+    """Make the core of a device this process's, if it is not yet, and return the claim.
+
+    Raises:
+        ConfigError: there is no such device.
+        CoreBusyError: another process holds the core, or this process is a fork of one that used the device.
+    """
     with _lock:
         if device not in _claims:
             require_device(device)
             _require_no_fork()
             _claims[device] = claim_cores(instance(), model=OWNER, start=device)
-        held = _claims[device]
-        return ledger(held.instance, held.core_ids[0])
+        return _claims[device]
 
 
 def claimed() -> tuple[int, ...]:
@@ -123,8 +133,7 @@ def limit(device: int) -> int:
 
 def out_of_memory(device: int, size_bytes: int) -> str:
     """The refusal of an allocation, with the table of the core."""
-    core = claim(device)
-    return core.refused(OWNER, "kv_cache", size_bytes)
+    return claim(device).refused(OWNER, "kv_cache", size_bytes)
 
 
 def require_device(device: int) -> None:

@@ -9,6 +9,7 @@
     neff.py         a NEFF with its weights, likewise
     script.py       a Python script, run in a child; child.py is that child
     perfetto.py     a trace for ui.perfetto.dev
+    torch_profiler.py   lanes of the cores in the trace of torch.profiler
     report.py       a self-contained page; drawing.py has what page.js draws in it
 
 It knows nothing of the command line.

@@ -59,14 +59,7 @@ def _leave(result: Path, recorder: Recorder, stack: contextlib.ExitStack) -> Non
     with stack:
         if not recorder.num_calls:
             return
-        result.write_text(recorder.profile(notes=_not_recorded()).to_json(), encoding="utf-8")
-
-
-def _not_recorded() -> list[str]:
-    """What the script did with torch beside compiled programs."""
-    report = sys.modules.get("optimum_neuron.device.dynamo.report")
-    graphs = report.compile_report().graphs if report is not None else ()
-    return [f"{len(graphs)} graphs of torch.compile are not in it, see torch.neuron.compile_report()"] if graphs else []
+        result.write_text(recorder.profile().to_json(), encoding="utf-8")
 
 
 if __name__ == "__main__":

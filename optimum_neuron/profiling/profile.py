@@ -242,8 +242,8 @@ def nothing_ran(name: str) -> ConfigError:
         refusal(
             asked=f"a profile of {name}",
             found="no call of a compiled program",
-            why="programs that this package compiles and loads are profiled, such as NeuronModelForX and traced "
-            "modules; not operators on tensors of the torch device, graphs of torch.compile, or other processes",
-            do="run a compiled model in it; for torch.compile, print(torch.neuron.compile_report())",
+            why="compiled code is profiled: NeuronModelForX, traced modules, and torch.compile of tensors of the torch "
+            "device; not operators outside of it, or other processes",
+            do='run a compiled model in it, or torch.compile(..., backend="neuron")',
         )
     )

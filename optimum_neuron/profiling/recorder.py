@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..compiler.memory import memory_need
+from ..compiler.memory import MICROCODE_BYTES, memory_need
+from ..device.placement import OWNER
+from ..runtime.hbm import ledger
 from ..runtime.timeline import Recording, Track, recording
 from ..simulator.bands import band_of
-from ..simulator.clock import call_time, work_of_call
+from ..simulator.clock import call_time, work_on_track
 from ..simulator.compiled import SERVED_AS, buckets_of, generates
 from ..simulator.constants import constants
 from ..simulator.device_time import DeviceTime
@@ -28,7 +30,7 @@ from .schedule import RecordedCall, on_one_clock
 CLOCK = (
     "one clock of host and cores: between calls it goes as this host's, measured; during calls as the simulated cores'"
 )
-UNCOUNTED = "not in it: operators on tensors of the torch device, graphs of torch.compile, and what other processes run"
+UNCOUNTED = "not in it: operators on tensors of the torch device outside of torch.compile, and what other processes run"
 
 
 class Recorder:
@@ -113,11 +115,11 @@ _Key = tuple[int, str, str, str]
 
 
 def _key(track: Track, graph: str) -> _Key:
-    return id(track.program), track.model, track.instance.name, graph
+    return id(track.program) if track.program is not None else track.number, track.model, track.instance.name, graph
 
 
 def _graph(track: Track, graph: str, num_calls: int, machine: Machine) -> GraphProfile:
-    work = work_of_call(track.program, graph, track.auto_cast)
+    work = work_on_track(track, graph)
     time = call_time(work, machine, track.program)
     kind, metric = _class(track, graph, work)
     band = band_of(kind, metric, machine.target, machine.constants)
@@ -146,7 +148,7 @@ def _graph(track: Track, graph: str, num_calls: int, machine: Machine) -> GraphP
 
 def _class(track: Track, graph: str, work: GraphWork) -> tuple[str, str]:
     """Class of model and quantity whose interval a call has, as an estimate of the program chooses them."""
-    if not generates(track.program):
+    if track.program is None or not generates(track.program):
         return kind_of_graph(work, track.task), "latency_ms"
     kind = "seq2seq" if buckets_of(track.program)["encode"] else "decoder"
     return kind, "tpot_ms" if graph.startswith(("decode", "extend")) else "ttft_ms"
@@ -154,7 +156,7 @@ def _class(track: Track, graph: str, work: GraphWork) -> tuple[str, str]:
 
 def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> float:
     """What the host adds to a call: preparing prompts and tokens of what is served, else copies."""
-    if not generates(track.program):
+    if track.program is None or not generates(track.program):
         return work.total.host_bytes / machine.constants.copy_bytes_per_s
     host = machine.constants.hosts[SERVED_AS.host]
     if graph.startswith("encode"):
@@ -197,7 +199,8 @@ def _cores(
     for instance, core_id in sorted({(t.instance.name, core) for t in tracks for core in t.core_ids}):
         here = [track for track in tracks if track.instance.name == instance and core_id in track.core_ids]
         own = [call for (track, _), call in zip(executions, calls, strict=True) if track in here]
-        needs = [memory_need(track.program, lnc=machines[instance].rates.num_physical) for track in here]
+        lnc = machines[instance].rates.num_physical
+        needs = [memory_need(track.program, lnc=lnc) for track in here if track.program is not None]
         yield CoreProfile(
             instance=instance,
             core_id=core_id,
@@ -206,11 +209,19 @@ def _cores(
             busy_us=sum(call.ended_us - call.started_us for call in own),
             hbm_bytes={
                 "weights": sum(need.weights for need in needs),
-                "kv_cache": sum(need.kv_cache for need in needs),
+                "kv_cache": sum(need.kv_cache for need in needs) + _tensor_bytes(here, core_id),
                 "scratch": sum(need.scratch for need in needs),
-                "code": needs[0].code,
+                "code": MICROCODE_BYTES * lnc,
             },
         )
+
+
+def _tensor_bytes(tracks: Sequence[Track], core_id: int) -> int:
+    """HBM that tensors of torch's device take now, where graphs of torch.compile ran on a core."""
+    for track in tracks:
+        if track.program is None:
+            return sum(ledger(track.instance, core_id).used_by_owner().get(OWNER, {}).values())
+    return 0
 
 
 def _rates(machine: Machine) -> MachineRates:

@@ -190,7 +190,7 @@ def load_program(
     try:
         if claim.core_ids:  # calls on a private core are no use of the instance
             TIMELINE.open(track)
-            _announce(track)
+            announce(track)
         _charge(need, claim, charges)
         code = host.current()
         executor = Executor(program, code.functions, code.preparations.apply(weights))
@@ -207,7 +207,7 @@ def load_program(
     return loaded
 
 
-def _announce(track: Track) -> None:
+def announce(track: Track) -> None:
     """Log the load, and record what follows where NEURON_RT_INSPECT_ENABLE asks for a profile of this process."""
     logger.info("%s is loaded on %s, cores %s", track.model, track.instance, ", ".join(map(str, track.core_ids)))
     folder = env.inspect_folder()

@@ -27,6 +27,7 @@ from ..hardware import InstanceSpec
 
 if TYPE_CHECKING:
     from ..compiler.ir import Program
+    from ..simulator.work.record import GraphWork
 
 CLOSED = 16
 """Closed programs whose calls wait for somebody to ask for their time; of older ones the calls alone are kept."""
@@ -49,11 +50,11 @@ _NUMBERS = itertools.count(1)
 
 
 class Track:
-    """Calls of one loaded program on its cores; made by `Timeline.open`."""
+    """Calls of one loaded program on its cores, or of graphs whose work was counted; `Timeline.open` adds it."""
 
     def __init__(
         self,
-        program: Program,
+        program: Program | None,
         *,
         model: str,
         instance: InstanceSpec,
@@ -62,7 +63,9 @@ class Track:
         task: str | None = None,
     ) -> None:
         self.program = program
-        """What runs."""
+        """What runs; None for graphs without a program, whose work is in `works`."""
+        self.works: dict[str, GraphWork] = {}
+        """Work of one call of a graph that has no program, by name: graphs of `torch.compile`."""
         self.model = model
         """Its name."""
         self.instance = instance

@@ -1,4 +1,4 @@
-"""The clock of the simulated cores: what one call of a compiled program takes, and what the cores of this process did.
+"""The clock of the simulated cores: what one call of a compiled graph takes, and what the cores of this process did.
 
 The times are those of `estimate`: work counted from the program's own graphs, timed as the device of the class of
 model that it is. `runtime/timeline.py` counts the calls; nothing is computed before somebody asks.
@@ -67,14 +67,20 @@ class CallCost:
 
 def call_cost(track: Track, graph: str) -> CallCost:
     """What one call of a loaded program takes of its core."""
-    work = work_of_call(track.program, graph, track.auto_cast)
+    work = work_on_track(track, graph)
     time = call_time(work, choose_machine(track.instance.name), track.program)
     return CallCost(device_us=1e6 * time.total_s, launch_us=1e6 * time.parts_s["launch"], flops=work.total.flops)
 
 
-def call_time(work: GraphWork, machine: Machine, program: Program) -> DeviceTime:
-    """Simulated time of one call on the device, without the host; the figures of `estimate`."""
-    served = generates(program)
+def call_time(work: GraphWork, machine: Machine, program: Program | None) -> DeviceTime:
+    """Simulated time of one call on the device, without the host; the figures of `estimate`.
+
+    Args:
+        work: of the call.
+        machine: where.
+        program: what the graph is of; None for a graph of `torch.compile`.
+    """
+    served = program is not None and generates(program)
     return device_time(
         work.total,
         machine.rates,
@@ -86,6 +92,13 @@ def call_time(work: GraphWork, machine: Machine, program: Program) -> DeviceTime
 
 
 _works: dict[tuple[int, str, AutoCast], tuple[weakref.ref[Program], GraphWork]] = {}
+
+
+def work_on_track(track: Track, graph: str) -> GraphWork:
+    """Work of one call of a graph of a track."""
+    if track.program is None:
+        return track.works[graph]
+    return work_of_call(track.program, graph, track.auto_cast)
 
 
 def work_of_call(program: Program, graph: str, auto_cast: AutoCast) -> GraphWork:

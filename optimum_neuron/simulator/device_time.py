@@ -128,7 +128,7 @@ def device_time(
     attention = fitted.flash_factor if flash and decoder else 1.0
     vector = fitted.vector_factor if decoder else fitted.graph_vector_factor
     rows = 0.0 if tiled else fitted.row_overhead_bytes * work.weight_rows
-    moved = work.weight_bytes + rows + work.state_bytes + SPILL_SHARE * work.spill_bytes
+    moved = work.weight_bytes + rows + work.state_bytes + work.result_bytes + SPILL_SHARE * work.spill_bytes
     transfer_s = moved / rates.dma_bytes_per_s
     tensor_s = (work.tensor_cycles + attention * work.attention_cycles) * fitted.tensor_factor / rates.tensor_hz
     passes = vector * work.vector_elements + attention * SOFTMAX_PASSES * work.softmax_elements

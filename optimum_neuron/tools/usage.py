@@ -29,7 +29,7 @@ _SILENT_S = 5.0
 COUNTING = "..."
 """The simulated time of calls is being counted."""
 UNTIMED = "untimed"
-"""Only the torch device uses the core, whose operations have no simulated time."""
+"""Only tensors of the torch device are on the core, and operators outside of torch.compile have no simulated time."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

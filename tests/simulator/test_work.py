@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import AutoConfig
 
 from optimum_neuron.compiler.tiles import chunk_tiles, contiguous_bytes, convolution_cycles, product_cycles
 from optimum_neuron.simulator.work import GraphWork, Step, Work, work_of_graph, work_of_program
 from optimum_neuron.simulator.work.decoder import Layout, cache_bytes, decode_work, prefill_work
+from optimum_neuron.simulator.work.graph import work_on_device
 from optimum_neuron.simulator.work.sizes import decoder_sizes, local_heads
 from tests.tiny import CONFIGS, SHAPES
 
@@ -149,3 +151,13 @@ def test_operators_of_equal_layers_are_told_with_their_own_layer(model):
     layers = [path for path in paths if path.startswith("model.layers.")]
     assert {path.split(".")[2] for path in layers} == {"0", "1", "2"}
     assert all(path.count("layers") == 1 for path in layers)
+
+
+def test_on_a_device_inputs_are_read_and_results_and_changes_are_written():
+    def change(x, y):
+        x.copy_(x + y)
+        return x, y.relu(), y.view(-1)
+
+    work = work_on_device(make_fx(change, tracing_mode="fake")(torch.zeros(4, 8), torch.zeros(4, 8)))
+    assert (work.total.weight_bytes, work.total.result_bytes, work.total.host_bytes) == (2 * 128, 2 * 128, 0)
+    assert [step.name for step in work.steps if step.work.vector_elements] == ["aten.add"]

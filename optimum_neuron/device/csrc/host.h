@@ -24,6 +24,8 @@ struct Host {
   int64_t (*claim)(int64_t device); // make the core this process's; HBM bytes for tensors, or -1
   int64_t (*limit)(int64_t device); // HBM bytes for tensors as of now
   int64_t (*out_of_memory)(int64_t device, int64_t size_bytes); // leave the table of the core as the reason
+  int64_t (*start_lanes)(); // record calls for a profile; the number of the recording, or -1
+  int64_t (*stop_lanes)(int64_t recording); // end it, and hand over its events with `neuron_add_lane_event`
   // Python's own functions: PyGILState_Check, PyEval_SaveThread and PyEval_RestoreThread.
   int (*holds_interpreter)();
   void* (*leave_interpreter)();

@@ -13,13 +13,14 @@
 //   kernels.h     operators with a kernel of their own         cells.h       cells of LSTM and GRU
 //   attention.h   which attention kernel runs                  grouped.h     grouped products of FP8
 //   rounding.h, emulation.h   the emulated numerics            python_ops.h  operators that Python calls
-//   products.h    products of float32 by oneDNN
+//   products.h    products of float32 by oneDNN                lanes.h       lanes of cores in torch.profiler
 #include "attention.h"
 #include "autocast.h"
 #include "cells.h"
 #include "grouped.h"
 #include "hooks.h"
 #include "kernels.h"
+#include "lanes.h"
 #include "python_ops.h"
 
 namespace neuron {
@@ -48,6 +49,7 @@ void register_everything() {
   at::RegisterPrivateUse1HooksInterface(new NeuronHooks);
   at::setHostAllocator(kNeuron, &pinned_allocator);
   torch::profiler::impl::registerPrivateUse1Methods(new NeuronProfiler);
+  register_lanes();
 
   library(Kind::IMPL, "_", Key::PrivateUse1).fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
   auto& aten = library(Kind::IMPL, "aten", Key::PrivateUse1);
@@ -123,6 +125,11 @@ void neuron_set_device(int64_t device) {
 // Bytes of device tensors on a core.
 int64_t neuron_used_bytes(int64_t device) {
   return neuron::meters[device].used;
+}
+
+// One event of the profile that is being stopped in this thread; times in nanoseconds since the epoch.
+void neuron_add_lane_event(int is_call, const char* name, int core, int64_t begin_ns, int64_t end_ns) {
+  neuron::add_lane_event(is_call != 0, name, core, begin_ns, end_ns);
 }
 
 void neuron_set_limit(int64_t device, int64_t size_bytes) {

@@ -12,6 +12,7 @@ this package checks every graph against the compiler's rules, estimates it, and 
     host_graph.py   a device graph as a host graph
     border.py       host code as a function of device tensors
     estimate.py     work of a graph and the least time it can take on the target
+    calls.py        calls of graphs, counted for profiles and tools
     report.py       what was compiled, why again, and where graphs broke
 
     import torch

@@ -24,7 +24,7 @@ from ...compiler.rules.call import base_name
 from ...core import Choice, Rejected
 from . import cache, flex, report, shapes
 from .border import HostFunction
-from .estimate import estimate
+from .estimate import estimate, work_of_calls
 from .host_graph import border_of, on_device
 from .hosted import check_with_host
 from .options import CompileOptions
@@ -58,7 +58,7 @@ def compile_graph(
     frame, number = (compile_id.frame_id or 0, compile_id.frame_compile_id or 0) if compile_id else (0, 0)
     why = shapes.reason_of_compile(graph_module, frame, number, was_symbolic=was_symbolic)
     plan = Plan.make(chosen, choose_host_code(chosen), frame=f"{frame}/{number}", why=why)
-    loaded = cache.LoadedGraphs()
+    loaded = cache.LoadedGraphs(plan.frame)
 
     def compile_inner(graph_module: fx.GraphModule, example_inputs: list[Any], **keywords: Any) -> HostFunction:
         # AOTAutograd compiles after all if it cannot use an entry that it began to load.
@@ -92,6 +92,7 @@ def _compile_inner(
         num_calls=sum(node.op == "call_function" for node in graph_module.graph.nodes),
         host_ops=tuple(sorted({base_name(ruling.op) for ruling in checks.hosted})),
         estimate=estimate(graph_module, target),
+        work=work_of_calls(graph_module),
     )
     was_loaded = False
 
@@ -104,7 +105,7 @@ def _compile_inner(
         compiled, was_loaded = cache.inductor(graph_module, example_inputs, plan=plan, checked=checked, **keywords)
         return compiled
 
-    compiled = on_device(graph_module, example_inputs, checked.border, make)
+    compiled = on_device(graph_module, example_inputs, checked.border, checked.calls(plan.frame), make)
     seconds = time.perf_counter() - start
     _report(plan, checked, seconds=seconds, loaded_from="Inductor's cache" if was_loaded else None)
     return compiled

@@ -6,7 +6,7 @@ with the host code, and `attach` puts it back in front of host code that was loa
 or options.
 
     border = Border(inputs=(True,), results=(True,), shared=(False,), random=False)
-    function = attach(host_code, border)
+    function = attach(host_code, border, calls)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from .. import library
+from .calls import Calls
 
 HostFunction = Callable[[list[Any]], Sequence[Any]]
 """A compiled graph as AOTAutograd calls it: one list of inputs, which the callee empties."""
@@ -45,9 +46,15 @@ class Border:
         return any(self.inputs) or any(self.results)
 
 
-def attach(compiled: HostFunction, border: Border) -> HostFunction:
-    """Return host code as a function of device tensors, or as it is if no device tensor crosses the border."""
-    return DeviceFunction(compiled, border) if border.has_device_tensors else compiled
+def attach(compiled: HostFunction, border: Border, calls: Calls) -> HostFunction:
+    """Return host code as a function of device tensors, or as it is if no device tensor crosses the border.
+
+    Args:
+        compiled: the host code.
+        border: which inputs and results are device tensors.
+        calls: where calls on a device are counted.
+    """
+    return DeviceFunction(compiled, border, calls) if border.has_device_tensors else compiled
 
 
 class DeviceFunction:
@@ -58,8 +65,8 @@ class DeviceFunction:
     kept.
     """
 
-    def __init__(self, compiled: HostFunction, border: Border) -> None:
-        self._compiled, self._border = compiled, border
+    def __init__(self, compiled: HostFunction, border: Border, calls: Calls) -> None:
+        self._compiled, self._border, self._calls = compiled, border, calls
         self._boxed_call = True
         for name in _READ_BY_AOTAUTOGRAD:
             if hasattr(compiled, name):
@@ -75,11 +82,16 @@ class DeviceFunction:
         given = [value for value, shared in zip(arguments, border.shared, strict=True) if shared]
         arguments.clear()
         set_for_device = library.load().neuron_set_for_device
-        before = set_for_device(1)
+        track, graph = self._calls.on(index)
+        before, started_ns = set_for_device(1), track.start()
         try:
             results = list(self._with_generator(host, index) if border.random else self._compiled(host))
+        except BaseException:
+            track.fail("completed_with_err")
+            raise
         finally:
             set_for_device(before)
+        track.end(graph, started_ns)
         places = [i for i, ours in enumerate(border.results) if ours and isinstance(results[i], torch.Tensor)]
         for place, tensor in zip(
             places, ops.alias_neuron_list([results[i] for i in places], given, index), strict=True

@@ -8,7 +8,7 @@ again, and the backend "inductor" never shares an entry with this one.
 Each compiled graph is stored with a `CheckedGraph`: its border to the device and what the compile report says about it.
 `LoadedGraphs` reads it from a graph that came out of AOTAutograd's cache.
 
-    loaded = LoadedGraphs()
+    loaded = LoadedGraphs(plan.frame)
     with caches(plan, loaded):
         function = compile_fx(graph_module, example_inputs, inner_compile=...)
     loaded.graphs
@@ -28,7 +28,9 @@ import torch
 from torch._inductor.cudagraph_utils import CUDAGraphPolicy
 
 from ...compiler.version import hash_of_sources
+from ...simulator.work.record import GraphWork
 from .border import Border, HostFunction, attach
+from .calls import Calls
 from .estimate import Estimate
 from .plan import Plan
 
@@ -54,6 +56,12 @@ class CheckedGraph:
     """Operators that run on the host because the chip has none."""
     estimate: Estimate
     """Simulated cost."""
+    work: GraphWork
+    """Work of a call, for its simulated time, without source lines: a key must not change with them."""
+
+    def calls(self, frame: str) -> Calls:
+        """Return where calls of this graph are counted, under torch's number of its frame."""
+        return Calls(f"{self.kind} {frame}", self.work)
 
 
 class LoadedGraphs(CUDAGraphPolicy):
@@ -61,9 +69,13 @@ class LoadedGraphs(CUDAGraphPolicy):
 
     AOTAutograd's cache returns Inductor's results without calling the backend. A policy for CUDA graphs is torch's only
     hook that wraps such a result; there are no CUDA graphs on the CPU.
+
+    Args:
+        frame: torch's number of the frame and of its compile.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, frame: str) -> None:
+        self._frame = frame
         self.graphs: list[tuple[CheckedGraph, float]] = []
         """Loaded graphs, each with the seconds that loading it took."""
         self._last = time.perf_counter()
@@ -76,7 +88,7 @@ class LoadedGraphs(CUDAGraphPolicy):
         now = time.perf_counter()
         self.graphs.append((checked, now - self._last))
         self._last = now
-        return attach(output_code, checked.border)
+        return attach(output_code, checked.border, checked.calls(self._frame))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
 Products are counted as the simulator counts them; bytes are what a graph has to read and write at least: its
 inputs and its results. The time is a roofline (Williams et al. 2009): the larger of operations over the peak rate and
 bytes over the bandwidth, on one core. It is a bound and not a forecast: no engine other than TensorE is counted, and
-nothing that is left in between is moved.
+nothing that is left in between is moved. The time that profiles and tools show of a call is the one of the whole
+simulator (`work_of_calls`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import dataclasses
 from typing import Any
 
 from ...hardware import Target
-from ...simulator.work.graph import border_bytes, flops_by_dtype
+from ...simulator.work.graph import border_bytes, flops_by_dtype, work_on_device
+from ...simulator.work.record import GraphWork
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,15 @@ def estimate(graph_module: Any, target: Target) -> Estimate:
         compute_us=1e6 * compute_s,
         memory_us=1e6 * size_bytes / target.hbm_bytes_per_s_per_core(),
     )
+
+
+def work_of_calls(graph_module: Any) -> GraphWork:
+    """Count the work of a call, operator by operator, for its simulated time (`simulator/clock.py`).
+
+    Module paths stay in it; source lines do not, because they would change the keys of torch's caches.
+    """
+    work = work_on_device(graph_module)
+    return dataclasses.replace(work, steps=tuple(dataclasses.replace(step, source_line="") for step in work.steps))
 
 
 def peak_tflops(target: Target, dtype: str) -> float:

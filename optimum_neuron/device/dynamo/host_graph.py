@@ -15,6 +15,7 @@ from torch import fx
 from torch.utils._pytree import tree_map_only
 
 from .border import Border, HostFunction, attach
+from .calls import Calls
 
 _RANDOM = ("inductor_seed", "inductor_random", "inductor_randint")
 
@@ -106,6 +107,7 @@ def on_device(
     graph_module: fx.GraphModule,
     example_inputs: Sequence[Any],
     border: Border,
+    calls: Calls,
     make: Callable[[fx.GraphModule, list[Any]], HostFunction],
 ) -> HostFunction:
     """Have `make` compile the host's form of a graph, and return a function of device tensors.
@@ -114,10 +116,11 @@ def on_device(
         graph_module: a graph of AOTAutograd; it is changed in place.
         example_inputs: its fake inputs.
         border: what `border_of` found in the graph.
+        calls: where its calls are counted.
         make: compiles a host graph for fake host inputs.
     """
     move_to_host(graph_module)
-    return attach(make(graph_module, [to_host(value) for value in example_inputs]), border)
+    return attach(make(graph_module, [to_host(value) for value in example_inputs]), border, calls)
 
 
 def _shared_with_results(graph_module: fx.GraphModule, returned: Sequence[Any]) -> list[bool]:

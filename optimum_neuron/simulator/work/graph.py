@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...compiler.rules.base import find_rule
-from ...compiler.rules.call import OpCall
+from ...compiler.rules.call import OpCall, symbols
 from ...compiler.serial import base_of, shares_memory
 from ...compiler.tiles import contiguous_bytes
 from ...compiler.work import CallWork, work_of
-from ...core import DTYPE_SIZE_BYTES, AutoCast
+from ...core import AutoCast
 from .record import GraphWork, Step, Work
 
 if TYPE_CHECKING:
@@ -77,6 +77,39 @@ def work_of_graph(
     kept = [node for node, role in zip(inputs, roles or (), strict=False) if role != "value"]
     host = Step(name="host", work=Work(host_bytes=border_bytes(graph_module, kept)))
     return GraphWork(name=name, steps=(*steps, host), unknown=tuple(unknown))
+
+
+def work_on_device(graph_module: GraphModule, *, name: str = "graph") -> GraphWork:
+    """Work of one run of a torch.fx graph whose tensors stay in HBM between graphs, such as those of torch's device.
+
+    Every input is read from HBM, as weights are, and every result is written there. Nothing is copied from or to the
+    host.
+
+    Args:
+        graph_module: as in `work_of_graph`.
+        name: name of the result.
+    """
+    inputs = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    counted = _count_body(graph_module, ["weight"] * len(inputs), "none")
+    steps = [dataclasses.replace(entry.step, module_path=entry.inner_path) for entry in counted]
+    unknown = sorted({step.name for step in steps if step.work.num_unknown})
+    written = sum(_size_bytes(node.meta["val"]) for node in _written(graph_module))
+    return GraphWork(
+        name=name, steps=(*steps, Step(name="results", work=Work(result_bytes=written))), unknown=tuple(unknown)
+    )
+
+
+def _written(graph_module: GraphModule) -> list[Node]:
+    """Tensors that a graph leaves in HBM: results of its own, and inputs that it changes."""
+    *nodes, output = graph_module.graph.nodes
+    changed = [node.args[0] for node in nodes if str(node.target) == "aten.copy_.default"]
+    results = [node for node in output.all_input_nodes if base_of(node).op != "placeholder"]
+    return [node for node in dict.fromkeys((*changed, *results)) if _is_known(node.meta.get("val"))]
+
+
+def _is_known(value: Any) -> bool:
+    """Whether it is a tensor whose size is known at compile time."""
+    return hasattr(value, "element_size") and not symbols(value.shape)
 
 
 def flops_by_dtype(graph_module: GraphModule) -> dict[str, int]:
@@ -183,6 +216,8 @@ def _traffic(node: Node, call: OpCall, role_of: Mapping[Node, Role], read: set[N
     kind = rule.name if rule is not None else ""
     if shares_memory(node) and not _writes(node):
         return Work()
+    if any(-1 in spec.shape for spec in call.tensors):
+        return Work()  # `work_of` counts it as unknown
     total = Work()
     for source in node.all_input_nodes:
         base = _origin(source)
@@ -223,7 +258,7 @@ def _state_traffic(node: Node, source: Node, value: Any) -> Work:
 
 def _weight_traffic(value: Any, auto_cast: AutoCast) -> Work:
     matrix = len(value.shape) >= 2
-    element = DTYPE_SIZE_BYTES[str(value.dtype).removeprefix("torch.")]
+    element = int(value.element_size())
     if matrix and auto_cast != "none":
         element = min(element, 2)
     size_bytes = element * int(value.numel())

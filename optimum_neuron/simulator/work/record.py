@@ -45,6 +45,8 @@ class Work:
     """Separate reads of keys and values: one for each layer, row and head of a decode step."""
     spill_bytes: int = 0
     """Intermediate results that do not fit SBUF: written to HBM and read again."""
+    result_bytes: int = 0
+    """Results of a graph that stay on the device: written to HBM."""
     num_collectives: int = 0
     """All-reduces between cores."""
     collective_bytes: int = 0

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from optimum_neuron.compiler.lower.choose import probe_compiler
+from optimum_neuron.profiling import record
 from tests.device.dynamo.warm import AOTAUTOGRAD, INDUCTOR, compiled, loaded_from, lookups, restart, scaled
 
 pytestmark = [
@@ -65,14 +66,18 @@ def test_views_and_changed_inputs_keep_their_storage():
         x.add_(1)
         return x.view(-1)[1:], x.t(), x * 2
 
+    times = []
     for origin in (None, AOTAUTOGRAD):
         restart()
         x = torch.zeros(2, 3, device="neuron")
-        tail, turned, double = compiled(change)(x)
+        with record("cached") as recorder:
+            tail, turned, double = compiled(change)(x)
+        times.append(recorder.profile().device_us)
         tail.add_(1)
         assert x.sum().item() == 11 and turned.sum().item() == 11 and double.sum().item() == 12
         assert turned.untyped_storage()._cdata == x.untyped_storage()._cdata and double.device == x.device
         assert loaded_from() == [origin]
+    assert times[0] == times[1] > 0, "a loaded graph has the simulated time that it had when it was compiled"
 
 
 def test_random_numbers_come_from_the_core():

@@ -9,9 +9,12 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from optimum_neuron.compiler.lower.choose import probe_compiler
+from optimum_neuron.device.dynamo.calls import Calls
 from optimum_neuron.device.dynamo.host_graph import border_of, on_device
+from optimum_neuron.simulator.work import GraphWork
 
 SIZE = 1 << 16
+CALLS = Calls("test of a border", GraphWork(name="nothing", steps=()))
 needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="optlevel 2 needs a C++ compiler")
 
 
@@ -32,7 +35,7 @@ def test_what_host_code_has_read_is_freed_while_it_runs():
     references = [weakref.ref(value) for value in inputs]
     graph_module = make_fx(lambda x, y: [y.view(2, -1)], tracing_mode="fake")(*inputs)
     fakes = [node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder")]
-    function = on_device(graph_module, fakes, border_of(graph_module, fakes), make)
+    function = on_device(graph_module, fakes, border_of(graph_module, fakes), CALLS, make)
     address = inputs[1].data_ptr()
     (result,) = function(inputs)
     assert lives == [False, True] and inputs == []
@@ -48,9 +51,9 @@ def test_a_result_over_the_bytes_of_an_input_that_lives_on():
     graph_module = make_fx(lambda x: [x.view(2, 2)], tracing_mode="fake")(kept)
     fakes = [node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder")]
     border = border_of(graph_module, fakes)
-    (result,) = on_device(graph_module, fakes, border, lambda *_: lambda arguments: [arguments.pop().view(2, 2)])(
-        [kept]
-    )
+    (result,) = on_device(
+        graph_module, fakes, border, CALLS, lambda *_: lambda arguments: [arguments.pop().view(2, 2)]
+    )([kept])
     kept.fill_(3)
     assert result.sum() == 12 and result.untyped_storage()._cdata == kept.untyped_storage()._cdata
 

@@ -1,0 +1,63 @@
+"""Calls of compiled graphs on the simulated cores, counted as calls of loaded programs are (`runtime/timeline.py`).
+
+Each device has one track, named `MODEL`, with all graphs that ran on it; their work was counted when they were
+compiled. So profiles, `neuron-top` and `neuron-monitor` know their simulated times. A call costs a few microseconds
+more. This module knows nothing of tensors.
+
+    calls = Calls("inference 0/0", work)
+    track, graph = calls.on(0)
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+from ...runtime.loaded import announce
+from ...runtime.timeline import TIMELINE, Track
+from ...simulator.work.record import GraphWork
+from .. import placement
+
+MODEL = "torch.compile"
+"""Name of the graphs of a device, where models are named."""
+
+_tracks: dict[int, Track] = {}
+_lock = threading.Lock()
+
+
+class Calls:
+    """Where the calls of one compiled graph are counted.
+
+    Args:
+        name: kind of the graph and torch's number of the frame, such as "forward 0/0".
+        work: of one call.
+    """
+
+    def __init__(self, name: str, work: GraphWork) -> None:
+        self._name, self._work = name, work
+        self._found: dict[int, tuple[Track, str]] = {}
+
+    def on(self, device: int) -> tuple[Track, str]:
+        """Return the track of a device, and the name of the graph in it."""
+        found = self._found.get(device)
+        if found is None:
+            found = self._found[device] = _register(device, self._name, self._work)
+        return found
+
+
+def _register(device: int, name: str, work: GraphWork) -> tuple[Track, str]:
+    """Add a graph to the track of a device; torch gives a number again after `torch._dynamo.reset()`."""
+    with _lock:
+        if device not in _tracks:
+            _tracks[device] = _open(device)
+        track = _tracks[device]
+        names = (name if number == 1 else f"{name} #{number}" for number in itertools.count(1))
+        return track, next(unique for unique in names if track.works.setdefault(unique, work) == work)
+
+
+def _open(device: int) -> Track:
+    claim = placement.core(device)
+    track = Track(None, model=MODEL, instance=claim.instance, core_ids=claim.core_ids, auto_cast="none")
+    TIMELINE.open(track)
+    announce(track)
+    return track

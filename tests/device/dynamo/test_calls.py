@@ -1,0 +1,133 @@
+"""Graphs of torch.compile have simulated time: in profiles, in the usage of cores, and in what tools read."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from optimum_neuron.device import placement
+from optimum_neuron.device.dynamo import calls
+from optimum_neuron.device.dynamo.calls import MODEL
+from optimum_neuron.profiling import profile_script, record
+from optimum_neuron.runtime.timeline import TIMELINE
+from optimum_neuron.simulator.clock import call_cost, core_usage
+from optimum_neuron.simulator.work import GraphWork, Step, Work
+
+FAST = {"optlevel": "1"}
+
+
+def two_layers():
+    return torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 8)).to("neuron")
+
+
+def test_forward_and_backward_are_timed_operator_by_operator():
+    step, x = torch.compile(two_layers(), backend="neuron", options=FAST), torch.rand(4, 64, device="neuron")
+    with record("training") as recorder:
+        for _ in range(2):
+            step(x).sum().backward()
+    profile = recorder.profile()
+    forward, backward = profile.graphs
+    assert [(graph.graph.split()[0], graph.model, graph.num_calls) for graph in profile.graphs] == [
+        ("forward", MODEL, 2),
+        ("backward", MODEL, 2),
+    ]
+    assert backward.flops > forward.flops == 2 * 4 * (64 * 256 + 256 * 8) and forward.path_us == 0
+    assert sum(one.time_us for one in forward.operators) + forward.launch_us == pytest.approx(forward.device_us)
+    assert {"0", "2"} <= {one.module_path for one in forward.operators}
+    (core,) = profile.cores
+    assert core.num_calls == 4 and core.busy_us == pytest.approx(profile.device_us)
+    assert core.hbm_bytes["kv_cache"] >= 4 * (64 * 256 + 256 * 8)
+    assert profile.simulated
+
+
+def test_what_a_graph_reads_and_writes_goes_through_hbm():
+    add = torch.compile(lambda x: x + 1, backend="neuron", options=FAST)
+    with record("add") as recorder:
+        add(torch.ones(1 << 20, device="neuron"))
+    (graph,) = recorder.profile().graphs
+    (report,) = torch.neuron.compile_report().graphs
+    assert graph.device_us > graph.parts_us["dma"] >= report.estimate.least_us > 0
+    assert graph.hbm_bytes == 4 << 20  # the result is written, not read
+    assert {one.operator for one in graph.operators} == {"aten.add", "results"}
+
+
+def test_tools_read_the_time_of_a_graph():
+    double = torch.compile(lambda x: x * 2, backend="neuron", options=FAST)
+    x = torch.ones(16, device="neuron")
+    double(x)
+    (track,) = [track for track in TIMELINE.tracks() if track.model == MODEL]
+    graph = list(track.num_calls)[-1]
+    cost, before = call_cost(track, graph), busy()
+    double(x)
+    assert 0 < cost.launch_us < cost.device_us and cost.flops == 16
+    assert busy() - before == pytest.approx(cost.device_us)
+    assert track.core_ids == placement.core(0).core_ids
+
+
+def busy():
+    return sum(core.busy_us_by_model.get(MODEL, 0.0) for core in core_usage())
+
+
+def test_a_call_that_fails_is_counted_as_an_error(monkeypatch):
+    double = torch.compile(lambda x: x * 2, backend="neuron", options=FAST)
+    x = torch.ones(16, device="neuron")
+    double(x)
+    (track,) = [track for track in TIMELINE.tracks() if track.model == MODEL]
+    errors, counts = track.errors, track.num_calls
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.fx.GraphModule, "__call__", broken)
+        with pytest.raises(ZeroDivisionError):
+            double(x)
+    assert track.errors.get("completed_with_err", 0) == errors.get("completed_with_err", 0) + 1
+    assert track.num_calls == counts
+
+
+def broken(*_):
+    raise ZeroDivisionError
+
+
+def test_equal_numbers_of_frames_do_not_mix_their_work():
+    works = [GraphWork(name="one", steps=(Step(name="aten.add", work=Work(flops=count)),)) for count in (1, 2)]
+    (track, first), (_, second) = (calls.Calls("inference 99/0", work).on(0) for work in works)
+    assert (first, second) == ("inference 99/0", "inference 99/0 #2")
+    assert calls.Calls("inference 99/0", works[1]).on(0) == (track, second)
+    assert [track.works[name] for name in (first, second)] == works
+
+
+def test_threads_share_one_track():
+    found = []
+    work = GraphWork(name="one", steps=())
+    threads = [threading.Thread(target=lambda: found.append(calls.Calls("forward 98/0", work).on(0))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+
+
+def test_graphs_of_host_tensors_use_no_core():
+    double = torch.compile(lambda x: x * 2, backend="neuron", options=FAST)
+    with record("host") as recorder:
+        double(torch.ones(4))
+    assert recorder.num_calls == 0
+
+
+SCRIPT = """
+import torch
+layer = torch.nn.Linear(64, 64).to("neuron")
+step = torch.compile(layer, backend="neuron", options={"optlevel": "1"})
+for _ in range(2):
+    step(torch.ones(8, 64, device="neuron")).sum().backward()
+"""
+
+
+def test_graphs_of_a_script_are_profiled(tmp_path, monkeypatch):
+    # An instance of its own: this process has cores of the default one.
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    profile = profile_script(script).profile
+    assert {graph.graph: graph.num_calls for graph in profile.graphs} == {"forward 0/0": 2, "backward 0/0": 2}
+    assert profile.device_us > 0 and {graph.model for graph in profile.graphs} == {MODEL}

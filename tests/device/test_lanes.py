@@ -1,0 +1,98 @@
+"""Lanes of the simulated cores in torch.profiler: exported traces and tables have the simulated times."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from optimum_neuron.profiling import torch_profiler
+from optimum_neuron.profiling.torch_profiler import SIMULATED
+from optimum_neuron.tracing import trace
+
+BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
+
+
+@pytest.fixture
+def step():
+    compiled = torch.compile(torch.nn.Linear(64, 64).to("neuron"), backend="neuron", options={"optlevel": "1"})
+    x = torch.ones(8, 64, device="neuron")
+    compiled(x)
+    return lambda: compiled(x).sum().backward()
+
+
+def lanes(profiled, path):
+    """Events of the cores in the exported trace, and the names of their processes and threads."""
+    profiled.export_chrome_trace(str(path))
+    found = json.loads(path.read_text())["traceEvents"]
+    simulated = [event for event in found if event.get("args", {}).get("simulated") == "true"]
+    pids = {event["pid"] for event in simulated}
+    names = {
+        event["args"]["name"]
+        for event in found
+        if event["ph"] == "M" and event["pid"] in pids and event["args"].get("name")
+    }
+    return simulated, names
+
+
+def test_the_exported_trace_has_a_lane_with_the_simulated_times(step, tmp_path):
+    with profile(activities=BOTH) as profiled:
+        step()
+        step()
+    found, names = lanes(profiled, tmp_path / "trace.json")
+    calls = [event for event in found if event["cat"] == "gpu_user_annotation"]
+    operators = [event for event in found if event["cat"] == "kernel"]
+    assert [event["name"].split()[0] for event in calls] == ["forward", "backward"] * 2
+    assert any("NeuronCore" in name and "simulated" in name for name in names)
+    assert sum(event["dur"] for event in calls) == pytest.approx(sum(event["dur"] for event in operators), abs=0.1)
+    table = profiled.key_averages()
+    device_us = sum(
+        row.self_device_time_total for row in table if row.key.endswith(SIMULATED) and not row.is_user_annotation
+    )
+    assert device_us == pytest.approx(sum(event["dur"] for event in calls), abs=0.1)
+    assert all(event["name"].endswith(SIMULATED) for event in found)
+
+
+def test_a_profile_of_the_cpu_alone_has_no_lane(step, tmp_path):
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        step()
+    assert lanes(profiled, tmp_path / "trace.json")[0] == []
+
+
+def test_a_profile_without_compiled_graphs_has_no_lane(tmp_path):
+    with profile(activities=BOTH) as profiled:
+        torch.ones(2, device="neuron") + 1
+    assert lanes(profiled, tmp_path / "trace.json")[0] == []
+
+
+def test_a_schedule_records_its_active_steps(step, tmp_path):
+    with profile(activities=BOTH, schedule=schedule(wait=1, warmup=1, active=2)) as profiled:
+        for _ in range(4):
+            step()
+            profiled.step()
+    found, _ = lanes(profiled, tmp_path / "trace.json")
+    assert sum(event["cat"] == "gpu_user_annotation" for event in found) == 4
+
+
+def test_traced_modules_are_in_the_lane(tmp_path):
+    x = torch.rand(4, 64)
+    traced = trace(torch.nn.Linear(64, 32), x, compiler_args="-O1")
+    with profile(activities=BOTH) as profiled:
+        traced(x)
+    found, _ = lanes(profiled, tmp_path / "trace.json")
+    assert f"aten.linear{SIMULATED}" in {event["name"] for event in found}
+
+
+def test_what_goes_wrong_is_a_warning(step, monkeypatch, tmp_path, capfd):
+    def broken(number):
+        real(number)
+        raise ZeroDivisionError("broken on purpose")
+
+    real = torch_profiler.stop
+    monkeypatch.setattr(torch_profiler, "stop", broken)
+    with profile(activities=BOTH) as profiled:
+        step()
+    assert "broken on purpose" in capfd.readouterr().err
+    assert lanes(profiled, tmp_path / "trace.json")[0] == []
