@@ -56,7 +56,7 @@ def outside(positions: Any, size: int, *, from_the_end: bool = False) -> int | N
     value = constant_value(positions)
     if value is None or value.numel() == 0 or value.dtype.itemsize < 2 or value.is_floating_point():
         return None
-    low, high = int(value.min()), int(value.max())
+    low, high = _bounds(value)
     if high >= size:
         return high
     return low if low < (-size if from_the_end else 0) else None
@@ -78,25 +78,36 @@ def outside_of_any(shape: Sequence[int], indices: Sequence[Any]) -> tuple[int, i
 
 
 def constant_value(value: Any) -> torch.Tensor | None:
-    """Compute what a node returns, if it depends on constants alone."""
+    """Compute what a node returns, on the CPU, if it depends on constants alone."""
     import torch
     from torch.fx.node import map_arg
+    from torch.utils._python_dispatch import _disable_current_modes
+    from torch.utils._pytree import tree_map_only
 
     order = _computation(value) if isinstance(value, torch.fx.Node) else None
     if order is None or _written(order):
         return None
     values: dict[Node, Any] = {}
-    with torch.no_grad():
+    # A backend of torch.compile checks graphs while fake tensors are on.
+    with torch.no_grad(), _disable_current_modes():
         for node in order:
             if _VALUE in node.meta:
                 values[node] = node.meta[_VALUE]
                 continue
-            args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+            arguments = tree_map_only(torch.device, lambda _: torch.device("cpu"), (node.args, node.kwargs))
+            args, kwargs = map_arg(arguments, values.__getitem__)
             try:
                 values[node] = node.target(*args, **kwargs)
             except (IndexError, RuntimeError):
                 return None  # that call is judged on its own
     return values[value]
+
+
+def _bounds(value: torch.Tensor) -> tuple[int, int]:
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():
+        return int(value.min()), int(value.max())
 
 
 def judge(call: OpCall) -> Ruling | None:
@@ -115,7 +126,7 @@ def _integers(call: OpCall) -> list[int]:
     for node in call.node.all_input_nodes:
         value = node.meta.get(_VALUE)
         if value is not None and str(value.dtype) == "torch.int64" and value.numel():
-            numbers += [int(value.min()), int(value.max())]
+            numbers += _bounds(value)
     computed = call.outputs[0].dtype if call.outputs[0].dtype != "bool" or not call.inputs else call.inputs[0].dtype
     if computed == "int64":
         # Export passes a number as it is where the operator takes a tensor.

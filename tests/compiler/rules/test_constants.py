@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from optimum_neuron.compiler.rules.constants import outside
+
 WIDE = 2**40
 
 
@@ -43,3 +45,15 @@ ACCEPTED = {
 @pytest.mark.parametrize(("function", "dtype"), ACCEPTED.values(), ids=ACCEPTED)
 def test_what_fits_and_what_is_no_integer_is_accepted(check, function, dtype):
     assert not check(function, torch.zeros(2, dtype=dtype)).refused
+
+
+def test_constants_are_computed_where_fake_tensors_are_on():
+    """A backend of torch.compile is called under a mode, with a graph of device tensors."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    graph = torch.fx.Graph()
+    node = graph.call_function(torch.ops.aten.arange.default, (10,), {"device": torch.device("meta")})
+    graph.output(node)
+    with FakeTensorMode():
+        node.meta["val"] = torch.arange(10)
+        assert outside(node, 3) == 9 and outside(node, 10) is None
