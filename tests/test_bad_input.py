@@ -57,7 +57,7 @@ CASES: dict[str, Case] = {
     "a class of no task": (
         lambda c, t: {"model": write_config(t / "m", model_type="bert", architectures=["BertForPreTraining"])},
         ModelError,
-        "a bert model serves text-generation, fill-mask, ",
+        "another head for text-generation, fill-mask, ",
     ),
     "unknown task": (lambda c, t: {"task": "text-generatoin"}, ModelError, "did you mean 'text-generation'?"),
     "too many positions": (
@@ -106,7 +106,7 @@ def test_the_library_and_the_command_line_say_the_same(case, checkpoint, tmp_pat
     model, output = options.pop("model"), options.pop("output")
     with pytest.raises(error) as refused:
         main_export(model, output, **options)
-    assert message.lower() in str(refused.value).lower() and "To fix it: " in str(refused.value)
+    assert message.lower() in str(refused.value).lower()
     ran = cli("export", "neuron", "-m", str(model), str(output), *words_of(options))
     assert (ran.code, ran.stdout) == (1, "")
     assert message.lower() in ran.stderr.lower()

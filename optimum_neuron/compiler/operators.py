@@ -3,7 +3,7 @@
 A NEFF can come from anyone, and some ATen operators do more than compute: they open files, replace the storage of a
 tensor, or trust indices and pointers that they are given. The list has what a compile can produce:
 
-- operators that have a rule (`rules/`), so a new rule needs no edit here,
+- operators that have a rule (`rules/`), so a new rule needs no edit here, except those of `_UNCHECKED`,
 - operators that torch decomposes, as `rules/judge.py` accepts them, except those that `_UNSAFE` names,
 - the operators of `_HOST`, which `allow_host_ops` can send to the host although no rule knows them.
 
@@ -40,11 +40,15 @@ _UNSAFE = re.compile(
 """Operators that torch decomposes or composes, but which reach storage, pointers, autograd, or unchecked indices."""
 
 
+_UNCHECKED = frozenset({"aten._unsafe_index_put"})
+"""Operators with a rule that trust the indices that they are given."""
+
+
 def is_allowed(op: str) -> bool:
     """Whether a stored graph may call an operator, named with or without overload, for example "aten.add.Tensor"."""
     name = base_name(op)
     if name in known_ops():
-        return True
+        return name not in _UNCHECKED
     namespace, _, packet = name.partition(".")
     if namespace != "aten" or _UNSAFE.fullmatch(packet):
         return False

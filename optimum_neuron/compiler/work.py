@@ -31,9 +31,12 @@ PRODUCTS = (
 )
 """Rules of operators that multiply matrices."""
 
+LOOKUPS = ("embedding", "gather", "gather-along", "index")
+"""Rules of operators that read at computed positions."""
+
 MOVES = (
-    *("bookkeeping", "cast", "creation", "dropout", "embedding", "gather", "movement", "one-hot", "subgraph", "view"),
-    "write",
+    *LOOKUPS,
+    *("bookkeeping", "cast", "creation", "dropout", "movement", "one-hot", "subgraph", "view", "write"),
 )
 """Rules of operators that compute nothing in inference."""
 

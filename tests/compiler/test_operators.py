@@ -17,6 +17,7 @@ UNSAFE = (
     "aten.resize_as_.default",
     "aten._resize_output_.default",
     "aten._unsafe_index.Tensor",
+    "aten._unsafe_index_put.default",
     "aten.sparse_coo_tensor.indices",
     "aten._sparse_csr_tensor_unsafe.default",
     "aten._nested_view_from_buffer.default",
@@ -36,8 +37,8 @@ def test_operators_that_reach_files_or_memory_are_not_allowed(op):
 
 
 def test_every_operator_with_a_rule_is_allowed():
-    """A new rule needs no edit of the list."""
-    assert all(map(is_allowed, known_ops()))
+    """A new rule needs no edit of the list; only a write without checks is an exception."""
+    assert [op for op in known_ops() if not is_allowed(op)] == ["aten._unsafe_index_put"]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_the_dtype_is_the_checkpoints_own_unless_auto_cast_rounds_float32(tmp_pa
         ({"instance_type": "inf1"}, ConfigError, "known, but it cannot be compiled for"),
         ({"instance_type": "inf2.xlrge"}, ConfigError, "did you mean 'inf2.xlarge'"),
         ({"batchsize": 2}, ConfigError, "'batchsize', did you mean 'batch_size'"),
-        ({"task": "text-to-audio"}, ModelError, "not a task that can be exported"),
+        ({"task": "text-to-audio"}, ModelError, "text-to-audio is not supported by the export"),
         ({"task": "fill-mask"}, ModelError, "Llama serves text-generation, "),
     ],
 )

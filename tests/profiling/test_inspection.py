@@ -20,6 +20,7 @@ model(torch.rand(1, 4))
 def test_a_process_leaves_its_profile(tmp_path):
     environ = {**os.environ, "NEURON_RT_INSPECT_ENABLE": "1", "NEURON_RT_INSPECT_OUTPUT_DIR": "profiles"}
     environ |= {"NEURON_RT_LOG_LEVEL": "INFO", "OPTIMUM_NEURON_INSTANCE": "inf2.xlarge"}
+    environ["OPTIMUM_NEURON_HOME"] = str(tmp_path / "home")  # models of this process may hold the cores of the other
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "profiles").iterdir()

@@ -32,7 +32,7 @@ def judge(call: OpCall, target: Target) -> Ruling:
     return accept(call, "embedding", "Gather")
 
 
-@rule("index", "aten._unsafe_index", "aten.index")
+@rule("index", "aten.index")
 def judge_index(call: OpCall, target: Target) -> Ruling:
     """Refuse `x[indices]` with positions that x lacks."""
     found = outside_of_any(call.inputs[0].shape, call.source("indices"))

@@ -16,7 +16,7 @@ from ...compiler.rules.base import find_rule
 from ...compiler.rules.call import OpCall, symbols
 from ...compiler.serial import base_of, shares_memory
 from ...compiler.tiles import contiguous_bytes
-from ...compiler.work import CallWork, work_of
+from ...compiler.work import LOOKUPS, CallWork, work_of
 from ...core import AutoCast
 from .record import GraphWork, Step, Work
 
@@ -31,7 +31,6 @@ FLOAT32_CYCLES = 4
 """How many times longer a float32 product takes (`hardware.CoreTiming.fp32_matmul_factor`)."""
 
 Role = Literal["weight", "state", "value"]
-_LOOKUPS = ("embedding", "gather")
 
 
 def work_of_program(program: Program, graph_name: str, *, auto_cast: AutoCast = "none") -> GraphWork:
@@ -227,7 +226,7 @@ def _traffic(node: Node, call: OpCall, role_of: Mapping[Node, Role], read: set[N
             continue
         if role == "state":
             total += _state_traffic(node, source, value)
-        elif kind in _LOOKUPS:
+        elif kind in LOOKUPS:
             total += Work(
                 weight_bytes=_size_bytes(node.meta["val"]), weight_rows=math.prod(node.meta["val"].shape[:-1])
             )
