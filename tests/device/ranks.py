@@ -262,11 +262,13 @@ class Rank:
         assert torch.equal(state["0.weight"].full_tensor(), kept)
 
     def compiled_ddp(self) -> None:
+        torch._dynamo.reset()  # forgets the graphs of other cases
         model = self.compiled(DistributedDataParallel(self.copied()))
         self.compare(list(self.trained_on_its_share(model).parameters()))
         self.require_graphs(1)
 
     def compiled_fsdp2(self) -> None:
+        torch._dynamo.reset()
         model = Layers(Block(self.copied()[0], nn.ReLU()), Block(self.copied()[2]))
         for layer in (*model, model):
             fully_shard(layer, mesh=self.mesh())
@@ -277,7 +279,6 @@ class Rank:
     def require_graphs(count: int) -> None:
         """Require `count` forward graphs since the last reset of Dynamo, each with its backward."""
         kinds = [graph.kind for graph in torch.neuron.compile_report().graphs]
-        torch._dynamo.reset()
         assert sorted(kinds) == ["backward"] * count + ["forward"] * count, kinds
 
     def compiled_collective(self) -> None:
