@@ -122,7 +122,7 @@ def _integers(call: OpCall) -> list[int]:
     schema = getattr(call.node.target, "_schema", None)
     if schema is None or not call.outputs:
         return []
-    numbers = []
+    numbers: list[int] = []
     for node in call.node.all_input_nodes:
         value = node.meta.get(_VALUE)
         if value is not None and str(value.dtype) == "torch.int64" and value.numel():
