@@ -133,7 +133,7 @@ def test_encoder_decoders_are_not_rounded_without_being_asked(tmp_path):
     assert (model.neuron_config.auto_cast, model.neuron_config.torch_dtype) == ("none", "float32")
 
 
-@pytest.mark.parametrize("option", ["disable_fast_relayout", "disable_fallback", "num_cores", "input_shapes"])
+@pytest.mark.parametrize("option", ["num_cores", "tensor_parallel_size", "file_name", "input_shapes"])
 def test_an_option_is_not_accepted_and_then_ignored(checkpoint, option):
     with pytest.raises(ConfigError, match=option):
         NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **{option: True})

@@ -42,6 +42,9 @@ FIXED: dict[str, tuple[Any, str]] = {
 PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, "neuron_config")
 """Keywords that `translate` knows."""
 
+OF_GENERATION = ("num_beams", "prefill_chunk_size")
+"""Those that `generate` has too: a pipeline passes them on to it."""
+
 
 def translate(options: Mapping[str, Any], *, known: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return keywords without those of Optimum Neuron.
@@ -58,7 +61,7 @@ def translate(options: Mapping[str, Any], *, known: tuple[str, ...] = ()) -> dic
     for name in WITHOUT_EFFECT:
         if name in given:
             logger.info("%s=%r changes nothing: %s.", name, given[name], WITHOUT_EFFECT[name])
-    wrong = {name: given[name] for name in FIXED if name in given and given[name] != FIXED[name][0]}
+    wrong = {name: given[name] for name in FIXED if name in given and not _is_same(given[name], FIXED[name][0])}
     if wrong:
         raise ConfigError(
             "\n".join(
@@ -67,6 +70,10 @@ def translate(options: Mapping[str, Any], *, known: tuple[str, ...] = ()) -> dic
             details={"options": wrong},
         )
     return _fields_of(given.get("neuron_config"), known) | translated
+
+
+def _is_same(value: Any, expected: Any) -> bool:
+    return value == expected and not isinstance(value, bool)
 
 
 def _fields_of(config: Any, known: tuple[str, ...]) -> dict[str, Any]:

@@ -97,13 +97,14 @@ def pipeline(
         NeuronError: the model cannot be exported or loaded.
     """
     from .. import modeling
-    from ..exporters.peer_options import PEER_OPTIONS
+    from ..exporters.peer_options import OF_GENERATION, PEER_OPTIONS
     from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS
     from ..modeling.loading import CHECKPOINT_OPTIONS, LOAD_OPTIONS, NeuronModel
 
     name = ALIASES.get(task, task)
     served = _served(plain_name(name))
-    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *PEER_OPTIONS, "data_parallel_mode")
+    peer = [option for option in PEER_OPTIONS if option not in OF_GENERATION]
+    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *peer, "data_parallel_mode")
     if use_fast is not None:
         logger.info("use_fast=%r changes nothing: transformers 5 has one tokenizer for each model.", use_fast)
     options = _merged(options, {"input_shapes": input_shapes, "compiler_args": compiler_args}, known)

@@ -24,7 +24,7 @@ def test_a_keyword_that_changes_nothing_is_reported(name, caplog):
 def test_a_keyword_with_one_value_takes_that_value():
     assert translate({name: value for name, (value, _) in FIXED.items()}) == {}
     assert translate(dict.fromkeys(FIXED)) == {}
-    wrong = {"tensor_parallel_size": 2, "file_name": "other.neuron"}
+    wrong = {"tensor_parallel_size": 2, "num_cores": True, "file_name": "other.neuron"}
     with pytest.raises(ConfigError) as refused:
         translate(wrong)
     assert refused.value.details == {"options": wrong}
