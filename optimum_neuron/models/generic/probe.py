@@ -47,8 +47,10 @@ def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
         CaptureError: the model's code depends on tensor values, cannot run like that, or keeps no keys and values.
     """
     parameters = inspect.signature(type(decoder.model).forward).parameters
-    # Code of a checkpoint may pass keywords on; a model that ignores the cache then writes no keys and values.
-    passes_on = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    # Code that comes with a checkpoint may pass keywords on; transformers' own models name the cache.
+    passes_on = not type(decoder.model).__module__.startswith("transformers.") and any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
     if "past_key_values" not in parameters and not passes_on:
         raise _not_a_decoder(decoder.model, "its forward takes no past_key_values")
     recorders = [_Recorder() for _ in range(decoder.text_config.num_hidden_layers)]
