@@ -1,4 +1,4 @@
-"""Commands in processes of their own whose caches are empty, but for checkpoints."""
+"""Run commands in new processes with empty caches; only checkpoints are shared."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ The work is `optimum_neuron.profiling`.
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -113,10 +112,10 @@ class ProfileCommand(Command):
             )
 
     def _answer(self, out: Out, profile: Profile, files: Mapping[str, Path]) -> None:
-        from ..profiling import page, trace_events
+        from ..profiling import page, trace_json
 
         made: dict[str, Callable[[], str]] = {
-            "perfetto": lambda: json.dumps(trace_events(profile), allow_nan=False, separators=(",", ":")),
+            "perfetto": lambda: trace_json(profile),
             "html": lambda: page(profile),
         }
         for name, path in files.items():

@@ -1,7 +1,7 @@
 """Records of the graphs that processes compile or find in a cache, for a parent process that reports on them.
 
-Processes record where OPTIMUM_NEURON_COMPILE_RECORDS names a folder: `neuron_parallel_compile` sets it. Each process
-writes a file of its own, with one line of JSON for each NEFF and for each graph of `torch.compile`.
+`neuron_parallel_compile` sets OPTIMUM_NEURON_COMPILE_RECORDS to a folder. Each process writes one file there, with one
+line of JSON for each NEFF and for each graph of `torch.compile`.
 
     add("neff", "neuronxcc-2.21/MODULE_0123", was_compiled=True)
     print(read(folder))

@@ -15,7 +15,7 @@ from typing import Any, Self
 from ..configuration import NeuronConfig
 from ..errors import ConfigError
 from ..exporters.peer_options import translate
-from ..exporters.request import COMPILE_OPTIONS, neuron_config
+from ..exporters.request import neuron_config
 from ..exporters.source import load_source
 from .loading import NeuronModel
 
@@ -95,7 +95,6 @@ class TwoStepExport(NeuronModel):
                 f"neuron_config is a {type(neuron_config).__name__}. Pass what `get_neuron_config` returns.",
                 details={"type": type(neuron_config).__name__},
             )
-        fields = {name: value for name, value in neuron_config.to_dict().items() if name in COMPILE_OPTIONS}
         return cls.from_pretrained(
-            model_id, config, export=True, token=token, revision=revision, **{**fields, **options}
+            model_id, config, export=True, token=token, revision=revision, neuron_config=neuron_config, **options
         )

@@ -96,7 +96,6 @@ def pipeline(
         ModelError: the task is unknown, or there is no tokenizer or processor.
         NeuronError: the model cannot be exported or loaded.
     """
-    from .. import modeling
     from ..exporters.peer_options import OF_GENERATION, PEER_OPTIONS
     from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS
     from ..modeling.loading import CHECKPOINT_OPTIONS, LOAD_OPTIONS, NeuronModel
@@ -110,16 +109,12 @@ def pipeline(
     options = _merged(options, {"input_shapes": input_shapes, "compiler_args": compiler_args}, known)
     loading = {key: options.pop(key) for key in known if key in options}
     _refuse_mistyped(options, known)
-    loaded: NeuronModel
     if isinstance(model, NeuronModel):
         loaded = model
         options |= _for_a_loaded_model(loading)
         _require_task(served, loaded)
     else:
-        path = _named(name, model)
-        where = {key: value for key, value in loading.items() if key in SOURCE_OPTIONS}
-        model_class = getattr(modeling, _of_architecture(served, path, where).model_class)
-        loaded = model_class.from_pretrained(path, export=export, **loading)
+        loaded = _loaded(served, _named(name, model), export, loading)
     given = {
         "tokenizer": tokenizer,
         "image_processor": image_processor,
@@ -127,6 +122,17 @@ def pipeline(
         "processor": processor,
     }
     return _assembled(name, loaded, _parts(name, loaded, given), options)
+
+
+def _loaded(served: Task, path: str | Path, export: bool | None, loading: dict[str, Any]) -> NeuronModel:
+    """The model of a path, of the class that serves the task and the architecture."""
+    from .. import modeling
+    from ..exporters.request import SOURCE_OPTIONS
+
+    where = {key: value for key, value in loading.items() if key in SOURCE_OPTIONS}
+    model_class = getattr(modeling, _of_architecture(served, path, where).model_class)
+    model: NeuronModel = model_class.from_pretrained(path, export=export, **loading)
+    return model
 
 
 def _merged(

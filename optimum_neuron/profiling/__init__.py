@@ -29,8 +29,8 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .folder import profile_folder
-    from .neff import profile_neff
-    from .perfetto import trace_events
+    from .neff import profile_compiled, profile_neff
+    from .perfetto import trace_events, trace_json
     from .profile import Profile
     from .recorder import Recorder, record
     from .report import page
@@ -40,22 +40,26 @@ __all__ = [
     "Profile",
     "Recorder",
     "page",
+    "profile_compiled",
     "profile_folder",
     "profile_neff",
     "profile_script",
     "record",
     "trace_events",
+    "trace_json",
 ]
 
 _MODULES = {
     "Profile": "profile",
     "Recorder": "recorder",
     "page": "report",
+    "profile_compiled": "neff",
     "profile_folder": "folder",
     "profile_neff": "neff",
     "profile_script": "script",
     "record": "recorder",
     "trace_events": "perfetto",
+    "trace_json": "perfetto",
 }
 
 __getattr__ = lazy_names(__name__, _MODULES)

@@ -12,13 +12,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import json
 import logging
 import os
 import sys
 from pathlib import Path
 
-from .perfetto import trace_events
+from .perfetto import trace_json
 from .recorder import Recorder, record
 from .report import page
 
@@ -39,7 +38,7 @@ def write_profile(folder: Path, recorder: Recorder) -> None:
     profile = recorder.profile()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "profile.json").write_text(profile.to_json(), encoding="utf-8")
-    (folder / "trace.json").write_text(json.dumps(trace_events(profile), allow_nan=False), encoding="utf-8")
+    (folder / "trace.json").write_text(trace_json(profile), encoding="utf-8")
     (folder / "report.html").write_text(page(profile), encoding="utf-8")
 
 

@@ -11,8 +11,33 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import ConfigError, refusal
+from .folder import profile_folder
 from .profile import Profile
 from .recorder import record
+
+
+def profile_compiled(path: str | Path) -> Profile:
+    """Profile an exported folder, or a NEFF with its weights.
+
+    Raises:
+        ConfigError: there is neither; further errors are those of `profile_folder` and `profile_neff`.
+
+    Example:
+        ```python no-run
+        profile_compiled("smollm2_neuron")
+        ```
+    """
+    path = Path(path)
+    if not path.exists():
+        raise ConfigError(
+            refusal(
+                asked=f"a profile of {path}",
+                found="no such file or folder",
+                why="a compiled program is profiled",
+                do="name a NEFF or an exported folder",
+            )
+        )
+    return profile_folder(path) if path.is_dir() else profile_neff(path)
 
 
 def profile_neff(path: str | Path) -> Profile:

@@ -4,12 +4,13 @@ One process for each core, with a thread for its calls and one for each engine, 
 one process for the host, with a thread for each of its own. Arrows lead from the host to the calls. Source of the form:
 Trace Event Format (Google, "Trace Event Format", complete, metadata, counter and flow events).
 
-    json.dumps(trace_events(profile))
+    Path("trace.json").write_text(trace_json(profile))
 """
 
 from __future__ import annotations
 
 import collections
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -88,6 +89,11 @@ class _Detail:
 
 
 _ZERO = {"HBM reads": {"GB/s": 0}, "utilization": {"tensor %": 0, "dma %": 0, "vector %": 0}}
+
+
+def trace_json(profile: Profile) -> str:
+    """Return the trace as the text of a file."""
+    return json.dumps(trace_events(profile), allow_nan=False, separators=(",", ":"))
 
 
 def _names(profile: Profile, pids: dict[tuple[str, int], int]) -> Iterator[Event]:

@@ -64,7 +64,8 @@ class LoadedProgram:
             ShapeError: an input has another shape or dtype than the graph was compiled for.
             CoreBusyError: the program was closed, so its core may be another's by now.
         """
-        self.require_open(f"running graph '{graph}' of {self.claim.model}")
+        if self.closed:  # asked here, so that a call that runs makes no message
+            self.require_open(f"running graph '{graph}' of {self.claim.model}")
         # A sequence ends with the host code that it began with, though other code is ready meanwhile.
         executor = getattr(state, "executor", None) or self.executor
         started_ns = self.track.start()

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from ..cli.errors import run_guarded
 from ..cli.output import Out
 from ..cli.parser import NeuronParser
-from ..errors import ConfigError, refusal
 from ..wording import time_span
 
 if TYPE_CHECKING:
@@ -52,33 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, out: Out) -> int:
+    from ..profiling import profile_compiled
+
     given = vars(options)
     ignored = [name for name in (*(names[1] for names in _VALUES), *_SWITCHES) if given[name]]
     if ignored:
         out.warning(f"{', '.join(ignored)} without an effect: every simulated call takes the same time")
-    data = _times(_profile(options.neff))
+    data = _times(profile_compiled(options.neff))
     out.result(data, human=_show, brief=str(data["graphs"][0]["latency_us"]["value"]))
     return 0
-
-
-def _profile(path: Path) -> Profile:
-    """Profile a NEFF or a folder.
-
-    Raises:
-        ConfigError: there is neither.
-    """
-    from ..profiling import profile_folder, profile_neff
-
-    if not path.exists():
-        raise ConfigError(
-            refusal(
-                asked=f"times of {path}",
-                found="no such file or folder",
-                why="a compiled program is timed",
-                do="name a NEFF or an exported folder",
-            )
-        )
-    return profile_folder(path) if path.is_dir() else profile_neff(path)
 
 
 def _times(profile: Profile) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -81,12 +80,10 @@ def _main(prog: str, arguments: Sequence[str] | None) -> int:
 
 
 def _capture(options: argparse.Namespace, out: Out) -> int:
-    from ..profiling import profile_folder, profile_neff
+    from ..profiling import profile_compiled
 
     source, file = options.neff_path, options.session_file
-    if not source.exists():
-        raise _refused(f"a profile of {source}", "no such file or folder", "name a NEFF or an exported folder")
-    profile = profile_folder(source) if source.is_dir() else profile_neff(source)
+    profile = profile_compiled(source)
     _write(file, profile.to_json())
     out.text(f"{file}: {profile.device_us / 1e3:.4g} ms on the device, simulated")
     out.hint(f"neuron-explorer view -n {source} -s {file}")
@@ -154,9 +151,9 @@ def _tables(profile: Profile) -> str:
 
 
 def _trace(profile: Profile) -> str:
-    from ..profiling import trace_events
+    from ..profiling import trace_json
 
-    return json.dumps(trace_events(profile), allow_nan=False)
+    return trace_json(profile)
 
 
 _FORMATS: dict[str, Callable[[Profile], str]] = {

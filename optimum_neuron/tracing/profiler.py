@@ -7,7 +7,6 @@ with profile():
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import warnings
 from pathlib import Path
@@ -102,9 +101,9 @@ class profile:  # noqa: N801, the vendor's name
         if self._type == "trace":
             recorder.export_chrome_trace(str(self.path))
             return
-        from ..profiling import trace_events
+        from ..profiling import trace_json
 
-        self.path.write_text(json.dumps(trace_events(recorder.profile()), allow_nan=False), encoding="utf-8")
+        self.path.write_text(trace_json(recorder.profile()), encoding="utf-8")
 
     def __enter__(self) -> profile:
         if self._auto_start:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import json
 import time
 import warnings
 import weakref
@@ -23,7 +22,7 @@ import torch
 from torch._C._profiler import _ExperimentalConfig
 
 from ..errors import ConfigError, refusal
-from ..profiling import Recorder, trace_events
+from ..profiling import Recorder, trace_json
 from ..runtime.timeline import Recording, recording
 
 HOST_FILE, DEVICE_FILE = "pytorch_trace.json", "device_trace.json"
@@ -133,7 +132,7 @@ class NeuronProfiler:
             warnings.warn("no compiled program ran in the profile: no trace of the cores is written", stacklevel=2)
             return
         profile = Recorder("torch.profiler", calls).profile()
-        (folder / DEVICE_FILE).write_text(json.dumps(trace_events(profile), allow_nan=False), encoding="utf-8")
+        (folder / DEVICE_FILE).write_text(trace_json(profile), encoding="utf-8")
 
 
 def _core_ids(text: str) -> set[int]:

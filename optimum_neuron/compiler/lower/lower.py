@@ -142,7 +142,7 @@ def lower(
         compile_jobs(code.jobs(), num_compilers=os.cpu_count() or 1, on_done=on_done)
         return code.loaded(num_compiled=len(code.missing))
     plain = HostCode(
-        functions={name: aten_function(subprogram.body) for name, subprogram in program.subprograms.items()},
+        functions={name: code.by_operators(name) for name in program.subprograms},
         choices={name: _until_compiled(choice, mode) for name, choice in code.choices.items()},
     )
     if mode == "background":
@@ -184,6 +184,13 @@ class _Code:
         self._stored = {name: stored for name, record in self._records.items() if (stored := locate(record))}
         self.missing = [name for name in compiled if name not in self._stored]
         """Subprograms to compile."""
+        self._by_operators: dict[str, HostFunction] = {}
+
+    def by_operators(self, name: str) -> HostFunction:
+        """Return a subprogram that runs operator by operator; the same one each time."""
+        if name not in self._by_operators:
+            self._by_operators[name] = aten_function(self.program.subprograms[name].body)
+        return self._by_operators[name]
 
     def jobs(self) -> list[Job]:
         """Return a job for each missing subprogram."""
@@ -206,7 +213,7 @@ class _Code:
         for name, subprogram in subprograms.items():
             record = self._records.get(name)
             if record is None:
-                functions[name] = aten_function(subprogram.body)
+                functions[name] = self.by_operators(name)
                 continue
             stored = self._stored.get(name) or locate(record)
             if stored is None:

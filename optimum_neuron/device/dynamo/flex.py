@@ -1,8 +1,8 @@
 """FlexAttention in a captured graph: written out as matrix products, score function, mask and softmax.
 
-torch keeps an attention with functions of scores and masks as one operator with graphs inside, for which Inductor has
-kernels of its own devices. Written out before AOTAutograd sees it, the operator is checked, differentiated and compiled
-like any other code. It computes all scores, also those of blocks that the block mask leaves out.
+torch keeps FlexAttention as one operator with graphs inside, and Inductor has kernels for it on its own devices only.
+This module replaces the operator before AOTAutograd runs, so the result is checked, differentiated, and compiled like
+other code. It computes all scores, also the scores that the block mask skips.
 """
 
 from __future__ import annotations
