@@ -141,5 +141,6 @@ def cached_neff(
     if cache is None:
         produce(workdir / "graph.neff")
         return Choice(value=workdir / "graph.neff", reason="miss: the cache is switched off")
-    result = cache.get_or_compile(entry_fields(built.compiled.program, source, config), produce, request=request)
+    fields = entry_fields(built.compiled.program, built.metadata, source, config)
+    result = cache.get_or_compile(fields, produce, request=request)
     return Choice(value=result.path, reason=result.choice.reason, rejected=result.choice.rejected)

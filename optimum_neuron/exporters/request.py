@@ -6,12 +6,15 @@ weight: a fine-tuned checkpoint of the same configuration hits.
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 from .. import env
 from ..compiler.cache import CompileCache
+from ..compiler.canonical import canonical_json
 from ..compiler.flags import arithmetic_options
 from ..compiler.ir import Program
 from ..compiler.version import COMPILER_VERSION, source_hash
@@ -180,15 +183,22 @@ def request_fields(source: ModelSource, config: CompileConfig) -> dict[str, Any]
     }
 
 
-def entry_fields(program: Program, source: ModelSource, config: CompileConfig) -> dict[str, Any]:
-    """Describe a compiled program: everything that decides its NEFF."""
+def entry_fields(
+    program: Program, metadata: Mapping[str, Any], source: ModelSource, config: CompileConfig
+) -> dict[str, Any]:
+    """Describe a compiled program: everything that decides its NEFF.
+
+    Two checkpoints may have one program and other metadata, such as the token that pads their inputs.
+    """
     text_config = source.config.get_text_config(decoder=True)
     sizes = {
         "model_type": source.config.model_type,
         "num_hidden_layers": getattr(text_config, "num_hidden_layers", None),
         "hidden_size": getattr(text_config, "hidden_size", None),
     }
-    return {"compiler_version": COMPILER_VERSION, "ir_hash": program.content_hash(), **sizes, **_flags(config)}
+    spelled = canonical_json(metadata, what="metadata of a NEFF")
+    hashes = {"ir_hash": program.content_hash(), "metadata_hash": hashlib.sha256(spelled).hexdigest()}
+    return {"compiler_version": COMPILER_VERSION, **hashes, **sizes, **_flags(config)}
 
 
 def _flags(config: CompileConfig) -> dict[str, Any]:
@@ -227,4 +237,4 @@ def cache_request(
     trust = where.get("trust_remote_code", False)
     config, target = neuron_config(source, compile_options, trust_remote_code=trust)
     built = compile_source(source, config, target.value, trust_remote_code=trust)
-    return CompileCache(cache_url), entry_fields(built.compiled.program, source, config)
+    return CompileCache(cache_url), entry_fields(built.compiled.program, built.metadata, source, config)

@@ -23,6 +23,7 @@ from optimum_neuron.exporters.request import (
     structure_of,
 )
 from optimum_neuron.exporters.source import ModelSource, load_source
+from tests.encoders import save_tiny_encoder, tiny_encoder_config, tiny_shapes
 from tests.tiny import SHAPES, tiny_config
 
 
@@ -182,6 +183,17 @@ def test_the_cache_can_be_asked_about_an_export_before_and_after(checkpoint, mod
     assert fields["model_type"] == "llama" and fields["ir_hash"] == model.prepared.program.content_hash()
     empty, _ = cache_request(checkpoint, cache_url=str(tmp_path), **SHAPES)
     assert empty.lookup(fields).value is None
+
+
+def test_one_program_with_other_padding_is_another_entry(tmp_path):
+    shapes = tiny_shapes("clip", "feature-extraction")
+    entries = []
+    for padding in (0, 3):
+        text = tiny_encoder_config("clip").text_config.to_dict() | {"pad_token_id": padding}
+        folder = save_tiny_encoder(tmp_path / str(padding), "clip", "feature-extraction", text_config=text)
+        entries.append(cache_request(folder, task="feature-extraction", **shapes)[1])
+    assert entries[0]["ir_hash"] == entries[1]["ir_hash"]
+    assert entries[0]["metadata_hash"] != entries[1]["metadata_hash"]
 
 
 def test_compiler_flags_of_the_environment_are_defaults(source, monkeypatch):
