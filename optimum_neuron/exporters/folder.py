@@ -2,8 +2,8 @@
 
 model.neuron         NEFF with the compiled program (and the weights, if inlined)
 model.safetensors    weights under the checkpoint's own names; any reader can load them
-config.json, generation_config.json, tokenizer files     as in the checkpoint; config.json of a model of one forward
-                     has its shapes under "neuron" too, for tools that look there; nothing is read from that
+config.json, generation_config.json, tokenizer files     as in the checkpoint; config.json has shapes and flags under
+                     "neuron" too, for tools that look there (`public_facts.py`); nothing is read from that
 neuron_config.json   shapes, flags, versions, hashes; written last, so that without it a folder is no export
 """
 

@@ -90,10 +90,6 @@ class Kind(ABC):
     def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
         """What in a program does not belong to a configuration; it would fail in the middle of a run."""
 
-    def public_facts(self, config: Any, model_type: str) -> dict[str, Any] | None:
-        """What `config.json` says under "neuron", for tools that look there; nothing is read from it."""
-        return None
-
 
 _MODULES = {
     "decoder": "decoder",

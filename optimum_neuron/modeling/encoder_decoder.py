@@ -25,6 +25,7 @@ from .calls import run_all, run_rows
 from .checks import checked_mask
 from .generation import CompiledGenerationMixin, known_inputs, refuse_settings, saved_generation_config
 from .loading import NeuronModel
+from .target_decoder import TargetDecoder
 from .targets import check_labels, label_loss, shifted_labels
 
 logger = logging.getLogger(__name__)
@@ -182,6 +183,11 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
             )
         )
 
+    @property
+    def decoder(self) -> TargetDecoder:
+        """The compiled decoder with its head: tokens of targets and hidden states of sources to logits."""
+        return TargetDecoder(self)
+
     # What GenerationMixin asks of a model.
 
     def get_encoder(self, modality: str | None = None) -> Any:
@@ -207,12 +213,6 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
     def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As transformers does it; only `forward`'s inputs stay."""
         return known_inputs(super().prepare_inputs_for_generation(*args, **kwargs), self.inputs)
-
-    @property
-    def input_static_shapes(self) -> dict[str, Any]:
-        """Compiled size or sizes of each axis."""
-        data = self.neuron_config.to_dict()
-        return {axis: data[axis] for axis in ("batch_size", self.source.axis, "decoder_sequence_length")}
 
     @property
     def source_buckets(self) -> tuple[int, ...]:

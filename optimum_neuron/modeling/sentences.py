@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from ..configuration import count_refusal, is_count
-from ..errors import ConfigError, ModelError, refusal
+from ..errors import ConfigError, refusal
 from ..exporters.prepare import Prepared
+from .facts import load_preprocessor
 from .pooling import normalized, pooled, read_recipe
 from .tasks import NeuronModelForFeatureExtraction
-from .traced import NeuronTracedModel
 
 
 class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
@@ -33,7 +33,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
     @functools.cached_property
     def tokenizer(self) -> Any:
         """The model's own tokenizer."""
-        return own_tokenizer(self)
+        return load_preprocessor("AutoTokenizer", self.source_folder)
 
     @functools.cached_property
     def max_seq_length(self) -> int:
@@ -210,24 +210,3 @@ def _progress(parts: Iterator[list[int]], total: float, show: bool) -> Iterator[
     from tqdm import tqdm
 
     return iter(tqdm(parts, total=-int(-total // 1), desc="Batches", disable=not show))
-
-
-def own_tokenizer(model: NeuronTracedModel) -> Any:
-    """The tokenizer in a model's folder.
-
-    Raises:
-        ModelError: there is none.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(model.source_folder)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(
-            refusal(
-                asked=f"the tokenizer of {model.source_folder}",
-                found=" ".join(str(error).split())[:300],
-                why="texts become tokens first",
-                do="add the tokenizer's files to the folder",
-            )
-        ) from error

@@ -27,6 +27,7 @@ from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
 from .checks import on_host, refuse_outputs
 from .encoder_decoder import NeuronEncoderDecoder, encode_rows
+from .program import CompiledProgram
 from .registration import register
 from .sounds import checked_sound
 from .suppression import quick_processors
@@ -171,6 +172,17 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
     inputs = frozenset(inspect.signature(forward).parameters)
 
 
+class WhisperProgram(CompiledProgram):
+    """Whisper's program, with what `WhisperGenerationMixin` reads from the original's modules."""
+
+    def __init__(self, loaded: LoadedProgram, source: Source, config: Any) -> None:
+        super().__init__(loaded)
+        self.config = config
+        self.encoder = SimpleNamespace(
+            conv1=SimpleNamespace(stride=(1,)), conv2=SimpleNamespace(stride=(source.stride,))
+        )
+
+
 @register
 class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, WhisperGenerationMixin):
     """Whisper with its own `generate`; `NeuronModelForSpeechSeq2Seq.from_pretrained` returns it."""
@@ -188,9 +200,7 @@ class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, Whisper
                 )
             )
         super().__init__(prepared)
-        # The mixin asks the modules of the original how many frames make a state.
-        convs = {"conv1": SimpleNamespace(stride=(1,)), "conv2": SimpleNamespace(stride=(self.source.stride,))}
-        self.model = SimpleNamespace(encoder=SimpleNamespace(**convs), config=self.config)
+        self.model = WhisperProgram(self.loaded, self.source, self.config)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Transcribe or translate; every option of transformers' `WhisperForConditionalGeneration.generate`.

@@ -327,7 +327,7 @@ def _load(kind: str, folder: Path) -> Any:
 
 def _fit(part: Any, model: NeuronModel) -> None:
     """Tell a processor of the model's own folder the compiled sizes, where it would make others."""
-    axes = getattr(model, "input_static_shapes", {})
+    axes = model.input_static_shapes
     height, width, length = axes.get("height"), axes.get("width"), axes.get("sequence_length")
     if isinstance(height, int) and isinstance(width, int) and hasattr(part, "image_mean"):
         size = {"height": height, "width": width}

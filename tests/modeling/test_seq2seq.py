@@ -276,3 +276,22 @@ def test_embeddings_are_refused(model):
 def test_a_cache_by_name_is_refused(model):
     with pytest.raises(ConfigError, match="cache_implementation"):
         model.generate(**sources(1, 4), cache_implementation="static", max_new_tokens=4)
+
+
+def test_encoder_and_decoder_can_be_called_alone(pair):
+    model, original = pair
+    inputs, ids = sources(2, 9, padding=3), torch.randint(3, VOCABULARY, (2, 4))
+    with torch.no_grad():
+        wanted = original(**inputs, decoder_input_ids=ids)
+    hidden = model.encoder(inputs["input_ids"], inputs["attention_mask"]).last_hidden_state
+    theirs = wanted.encoder_last_hidden_state
+    torch.testing.assert_close(hidden[:, :6], theirs[:, :6], atol=1e-4, rtol=1e-4)
+    given = {"encoder_hidden_states": hidden, "encoder_attention_mask": inputs["attention_mask"]}
+    first = model.decoder(ids[:, :3], **given)
+    torch.testing.assert_close(first.logits, wanted.logits[:, :3], atol=1e-4, rtol=1e-4)
+    rest = model.decoder(ids[:, 3:], **given, past_key_values=first.past_key_values, return_dict=False)
+    torch.testing.assert_close(rest[0], wanted.logits[:, 3:], atol=1e-4, rtol=1e-4)
+    with pytest.raises(ShapeError):
+        model.decoder(ids)
+    with pytest.raises(ConfigError):
+        model.decoder(ids, **given, output_hidden_states=True)

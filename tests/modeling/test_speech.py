@@ -358,3 +358,15 @@ def test_what_a_graph_does_not_compute_is_refused(whisper):
         model(FEATURES, no_such_input=1)
     with pytest.raises(ValueError, match="max_target_positions"):
         model.generate(FEATURES, max_new_tokens=TARGET + 1, **KNOWN)
+
+
+def test_encoder_and_decoder_can_be_called_alone(pair):
+    model, original = pair
+    inputs, ids = sounds(typed(pair), 1), torch.randint(3, 49, (1, 4))
+    with torch.no_grad():
+        wanted = original(**inputs, decoder_input_ids=ids)
+    encoded = model.encoder(**inputs)
+    torch.testing.assert_close(encoded[0], wanted.encoder_last_hidden_state, atol=1e-4, rtol=1e-4)
+    found = model.decoder(ids, encoder_hidden_states=encoded[0])
+    torch.testing.assert_close(found.logits, wanted.logits, atol=1e-4, rtol=1e-4)
+    assert f"encode_{model.source_buckets[0]}" in model.model.graphs

@@ -87,13 +87,6 @@ class EncoderKind(Kind):
             if program.graphs[name].inputs != _specs(inputs, sizes)
         ]
 
-    def public_facts(self, config: NeuronEncoderConfig, model_type: str) -> dict[str, Any]:
-        """`config.json["neuron"]`, as users' tools look for it."""
-        shapes = {f"static_{axis}": config.to_dict()[axis] for axis in config.axes}
-        plain = {key: value for key, value in config.to_dict().items() if key not in AXES and key != "torch_dtype"}
-        types = {"int_dtype": "int64", "float_dtype": config.torch_dtype, "model_type": model_type}
-        return {**shapes, **plain, **types, "compiler_type": "neuronx-cc (simulated)"}
-
 
 def build_model(source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool) -> Any:
     """The model of a task without weights.

@@ -57,9 +57,18 @@ class EncoderDecoderConfig(CompileConfig):
         return super().open_ends() + ([] if has_source else [" or ".join(self.source_axes)])
 
     @property
+    def axes(self) -> tuple[str, ...]:
+        """Fields that are sizes of the model's inputs."""
+        return ("batch_size", self._source_axis, "decoder_sequence_length")
+
+    @property
+    def _source_axis(self) -> str:
+        return next(axis for axis in self.source_axes if getattr(self, axis) is not None)
+
+    @property
     def source_buckets(self) -> tuple[int, ...]:
         """Source lengths that are compiled."""
-        length = next(getattr(self, axis) for axis in self.source_axes if getattr(self, axis) is not None)
+        length = getattr(self, self._source_axis)
         return length if isinstance(length, tuple) else (length,)
 
     @property
