@@ -47,6 +47,8 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
         self.source = Source(**prepared.metadata["source"])
         self._vocabulary: int = getattr(self.config, "decoder_vocab_size", None) or self.config.vocab_size
         self.generation_config = saved_generation_config(prepared.source.folder, self.config)
+        if self.neuron_config.num_beams > 1:
+            self.generation_config.num_beams = self.neuron_config.num_beams
 
     def _decode(
         self,
@@ -70,7 +72,7 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
         if labels is not None:
             check_labels(labels, self._vocabulary)
             ids = shifted_labels(labels, self.config, self.task) if ids is None else ids
-        cache = own_cache(past_key_values, self.loaded, self.batch_size)
+        cache = own_cache(past_key_values, self.loaded, self.neuron_config.num_target_rows)
         ids_RT, positions_RT = self._checked_target(ids, decoder_mask, cache.columns)
         num_rows = ids_RT.shape[0]
         _check_rows(num_rows, hidden_RSD, mask_RS)
@@ -208,7 +210,7 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
             )
             generation_config.max_length = limit
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)
+            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.neuron_config.num_target_rows)
 
     def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As transformers does it; only `forward`'s inputs stay."""
@@ -226,7 +228,7 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
 
     @property
     def batch_size(self) -> int:
-        """Rows of the compiled graphs."""
+        """Sequences of the compiled graphs; each has `num_beams` rows in the decoder."""
         return self.neuron_config.batch_size
 
 

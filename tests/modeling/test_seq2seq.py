@@ -295,3 +295,22 @@ def test_encoder_and_decoder_can_be_called_alone(pair):
         model.decoder(ids)
     with pytest.raises(ConfigError):
         model.decoder(ids, **given, output_hidden_states=True)
+
+
+def test_beams_of_the_export_are_the_default_of_generate(checkpoint, original, tmp_path):
+    model = NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, num_beams=3, **SHAPES)
+    program = model.loaded.program
+    rows = {name: next(iter(graph.inputs.values())).shape[0] for name, graph in program.graphs.items()}
+    assert rows == {"encode_8": 2, "encode_16": 2, "prefill_8": 6, "prefill_16": 6, "decode": 6}
+    assert {error.output.partition(".")[0] for error in model.prepared.validation} == set(program.graphs)
+    model.save_pretrained(tmp_path)
+    model = NeuronModelForSeq2SeqLM.from_pretrained(tmp_path)
+    options = {"do_sample": False, "max_new_tokens": TARGET - 2, "no_repeat_ngram_size": 1}
+    for given in (sources(2, 9, padding=3), sources(5, 7)):
+        wanted = original.generate(**given, **options, num_beams=3).tolist()
+        assert model.generate(**given, **options).tolist() == wanted
+    states = len(model.loaded.charges)
+    model.generate(**sources(2, 9), **options)
+    assert len(model.loaded.charges) == states, "the beams of a batch need one set of state"
+    greedy = original.generate(**sources(1, 5), **{**options, "num_beams": 1}).tolist()
+    assert model.generate(**sources(1, 5), **options, num_beams=1).tolist() == greedy

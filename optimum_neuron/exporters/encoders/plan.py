@@ -29,6 +29,7 @@ class EncoderKind(Kind):
     name = "encoder"
     config_class = NeuronEncoderConfig
     options = (*AXES, "dynamic_batch_size", "output_attentions", "output_hidden_states")
+    without_effect = {"num_beams": "the model generates nothing"}
     captures_module = True
 
     def resolve(

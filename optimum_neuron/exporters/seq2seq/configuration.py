@@ -29,13 +29,17 @@ class EncoderDecoderConfig(CompileConfig):
     resolved = ("decoder_sequence_length",)
 
     batch_size: int = 1
-    """Rows of every graph, a beam is a row; fewer are padded, more are split."""
+    """Sequences of every graph; fewer are padded, more are split."""
+    num_beams: int = 1
+    """Beams of `generate` where it is called without `num_beams`; the decoder's graphs have `batch_size * num_beams`
+    rows."""
     decoder_sequence_length: int | None = None
     """Tokens of a target, with the one that it starts with. None: what the task's models are used with."""
 
     def _problems(self) -> Iterator[str]:
-        if not is_count(self.batch_size):
-            yield count_refusal("batch_size", self.batch_size)
+        for name in ("batch_size", "num_beams"):
+            if not is_count(getattr(self, name)):
+                yield count_refusal(name, getattr(self, name))
         if self.decoder_sequence_length is not None and not is_count(self.decoder_sequence_length):
             yield count_refusal("decoder_sequence_length", self.decoder_sequence_length)
         for axis in self.source_axes:
@@ -70,6 +74,11 @@ class EncoderDecoderConfig(CompileConfig):
         """Source lengths that are compiled."""
         length = getattr(self, self._source_axis)
         return length if isinstance(length, tuple) else (length,)
+
+    @property
+    def num_target_rows(self) -> int:
+        """Rows of the decoder's graphs: a beam is a row."""
+        return self.batch_size * self.num_beams
 
     @property
     def num_target_slots(self) -> int:

@@ -39,7 +39,8 @@ class Seq2SeqKind(Kind):
 
     name = "seq2seq"
     config_class: ClassVar[type[EncoderDecoderConfig]] = NeuronSeq2SeqConfig
-    options: ClassVar[tuple[str, ...]] = ("batch_size", "sequence_length", "decoder_sequence_length")
+    options: ClassVar[tuple[str, ...]] = ("batch_size", "num_beams", "sequence_length", "decoder_sequence_length")
+    without_effect: ClassVar[Mapping[str, str]] = {}
     captures_module = True
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
@@ -80,6 +81,9 @@ class Seq2SeqKind(Kind):
         if (shape[0], shape[-1]) != (config.batch_size, longest):
             found = f"{shape[0]} rows and sources of {shape[-1]}"
             problems.append(f"its graphs have {found} instead of {config.batch_size} and {longest}")
+        rows = program.graphs["decode"].inputs["decoder_input_ids"].shape[0]
+        if rows != config.num_target_rows:
+            problems.append(f"its decoder has {rows} rows, not batch_size * num_beams = {config.num_target_rows}")
         slots = {spec.shape[3] for name, spec in program.states.items() if name.startswith("self_key")}
         if slots != {config.num_target_slots}:
             problems.append(f"its cache has not decoder_sequence_length={config.num_target_slots} slots")
@@ -127,7 +131,7 @@ def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remo
 
 def state_specs(model: Any, read: Source, config: EncoderDecoderConfig) -> dict[str, TensorSpec]:
     """Caches of every decoder layer: `self_key` [B, K, H, T], `self_value` [B, K, T, H], both `cross` [B, K, S, H]."""
-    rows, target, source = config.batch_size, config.num_target_slots, read.num_states(config.source_buckets[-1])
+    rows, target, source = config.num_target_rows, config.num_target_slots, read.num_states(config.source_buckets[-1])
     specs: dict[str, TensorSpec] = {}
     for layer, (heads, width) in enumerate(_head_shapes(model)):
         shapes = (
@@ -163,7 +167,7 @@ def hidden_width(model: Any) -> int:
 def _captures(
     model: nn.Module, read: Source, config: EncoderDecoderConfig, states: dict[str, TensorSpec]
 ) -> list[Recapture]:
-    rows, longest = config.batch_size, config.source_buckets[-1]
+    rows, longest = config.num_target_rows, config.source_buckets[-1]
     token = {"decoder_input_ids": TensorSpec(shape=(rows, 1), dtype="int64")}
     encode = EncodeEntry(model, read)
     weights = config.returns_attentions
@@ -173,7 +177,7 @@ def _captures(
     results = ("logits", *(f"{CROSS_ATTENTIONS}.{layer}" for layer in range(num_layers) if weights))
     captures: list[Recapture] = []
     for length in config.source_buckets:
-        source = read.inputs(rows, length)
+        source = read.inputs(config.batch_size, length)
         captures.append(functools.partial(_capture, encode, f"encode_{length}", source, None, ("last_hidden_state",)))
         hidden = TensorSpec(shape=(rows, read.num_states(length), hidden_width(model)), dtype="float32")
         start = token | read.masks(rows, length) | {"encoder_hidden_states": hidden}

@@ -48,7 +48,8 @@ def validate_seq2seq(
         lengths, shorter = [bucket] * rows, bucket - bucket // 4
         if source.is_masked and source.num_states(shorter):
             lengths[-1] = shorter
-        targets = torch.randint(reference.config.vocab_size, (rows, num_steps), generator=generator)
+        num_targets = config.num_target_rows
+        targets = torch.randint(reference.config.vocab_size, (num_targets, num_steps), generator=generator)
         theirs = _original(reference, source, config, content, lengths, targets)
         ours = _compiled(loaded, source, config, content, lengths, targets)
         names = [f"encode_{bucket}.last_hidden_state", *(f"prefill_{bucket}.{result}" for result in results)]
@@ -78,14 +79,15 @@ def _original(
     """Hidden states of all rows [states, D], then of each token the logits [R, V] and weights [R, L, K, S]."""
     options = {"output_attentions": True} if config.returns_attentions else {}
     outputs = []
-    for row, length in enumerate(lengths):
-        alone, target = content[row : row + 1, ..., :length], targets[row : row + 1]
+    for place in range(len(targets)):
+        row = place // config.num_beams
+        alone, target = content[row : row + 1, ..., : lengths[row]], targets[place : place + 1]
         # With masks: an architecture may take its padding token for padding.
         masks = {"attention_mask": torch.ones_like(alone, dtype=torch.int64)} if source.is_masked else {}
         inputs = {source.name: alone, **masks, "decoder_attention_mask": torch.ones_like(target)}
         with torch.no_grad():
             outputs.append(reference(**inputs, decoder_input_ids=target, **options))
-    hidden = torch.cat([output.encoder_last_hidden_state[0] for output in outputs])
+    hidden = torch.cat([output.encoder_last_hidden_state[0] for output in outputs[:: config.num_beams]])
     tokens = [torch.cat([output.logits for output in outputs]).unbind(1)]
     if config.returns_attentions:
         weights_RLKTS = torch.cat([torch.stack(output.cross_attentions, 1) for output in outputs])
@@ -114,12 +116,13 @@ def _compiled(
     state = loaded.take_state()
     inputs = [content * mask.to(content.dtype), mask] if source.is_masked else [content]
     hidden = loaded.run(f"encode_{bucket}", inputs, state)["last_hidden_state"]
-    inputs = [targets[:, :1].contiguous(), *_state_masks(source, counts, bucket), hidden]
-    found = run(f"prefill_{bucket}", inputs)
+    of_beams = [count for count in counts for _ in range(config.num_beams)]
+    repeated = hidden.repeat_interleave(config.num_beams, 0)
+    found = run(f"prefill_{bucket}", [targets[:, :1].contiguous(), *_state_masks(source, of_beams, bucket), repeated])
     shape = loaded.program.graphs["decode"].inputs["position"].shape
     for step in range(1, targets.shape[1]):
         token, position = targets[:, step : step + 1].contiguous(), torch.full(shape, step)
-        inputs = [token, *_state_masks(source, counts, longest), position]
+        inputs = [token, *_state_masks(source, of_beams, longest), position]
         found += run("decode", inputs)
     loaded.give_back(state)
     return [torch.cat([hidden[row, :count] for row, count in enumerate(counts)]), *found]
