@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 WITHOUT_EFFECT = {
     "disable_fallback": "no operator runs on the host unless allow_host_ops names it",
     "disable_fast_relayout": "layouts are chosen by the real compiler only",
+    "library_name": "the files of a folder say which library wrote it",
     "load_weights": "weights are memory-mapped",
     "low_cpu_mem_usage": "weights are memory-mapped",
     "model_save_dir": "save_pretrained() says where a model is saved",

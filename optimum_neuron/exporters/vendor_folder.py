@@ -101,7 +101,7 @@ def _of_decoder(facts: dict[str, Any], model_type: str) -> VendorExport:
     task = "image-text-to-text" if is_image_text else "text-generation"
     names = facts | {"instance_type": facts.get("target")}
     found = _export(names, facts.get("checkpoint_id"), facts.get("checkpoint_revision"), task, model_type)
-    cores = facts.get("tp_degree")
+    cores: Any = facts.get("tp_degree")
     return dataclasses.replace(found, num_cores=cores if is_count(cores) else 1)
 
 
