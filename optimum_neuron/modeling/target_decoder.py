@@ -3,7 +3,8 @@
     hidden = model.encoder(input_ids, attention_mask).last_hidden_state
     logits = model.decoder(decoder_input_ids, encoder_hidden_states=hidden).logits
 
-The compiled graph has the language-model head, so the results are logits and no hidden states.
+The compiled graph has the language-model head, so the results are logits; hidden states and attention weights are among
+them where the model was exported with these.
 
 Shape legend: R rows, S hidden states of a source, T new target tokens, D hidden.
 """
@@ -57,7 +58,7 @@ class TargetDecoder:
             past_key_values: the cache that an earlier call returned.
             use_cache: return the cache; the default is the configuration's.
             output_attentions: as for the model.
-            output_hidden_states: not possible: the compiled graph returns logits.
+            output_hidden_states: as for the model.
             return_dict: False returns a tuple.
 
         Raises:
@@ -87,6 +88,10 @@ class TargetDecoder:
             output_hidden_states=output_hidden_states,
         )
         output = CausalLMOutputWithCrossAttentions(
-            logits=found.logits, past_key_values=found.past_key_values, cross_attentions=found.cross_attentions
+            logits=found.logits,
+            past_key_values=found.past_key_values,
+            hidden_states=found.decoder_hidden_states,
+            attentions=found.decoder_attentions,
+            cross_attentions=found.cross_attentions,
         )
         return output.to_tuple() if return_dict is False else output

@@ -245,7 +245,7 @@ REFUSALS = {
     "attentions": (
         {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": ONE, "output_attentions": True},
         ConfigError,
-        "logits only",
+        "export with output_attentions=True",
     ),
 }
 
@@ -314,3 +314,52 @@ def test_beams_of_the_export_are_the_default_of_generate(checkpoint, original, t
     assert len(model.loaded.charges) == states, "the beams of a batch need one set of state"
     greedy = original.generate(**sources(1, 5), **{**options, "num_beams": 1}).tolist()
     assert model.generate(**sources(1, 5), **options, num_beams=1).tolist() == greedy
+
+
+@pytest.fixture(scope="module", params=TINY)
+def with_layers(request, tmp_path_factory):
+    """A model that was exported with the results of each layer, and the original."""
+    folder = save_tiny_seq2seq(tmp_path_factory.mktemp("layers") / request.param, request.param)
+    options = {"output_attentions": True, "output_hidden_states": True}
+    model = NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **SHAPES, **options)
+    return model, AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+LAYERS = (
+    "encoder_hidden_states",
+    "encoder_attentions",
+    "decoder_hidden_states",
+    "decoder_attentions",
+    "cross_attentions",
+)
+
+
+def test_results_of_each_layer_are_the_original_s(with_layers):
+    model, original = with_layers
+    inputs, ids = sources(3, 9), torch.randint(3, VOCABULARY, (3, 4))
+    with torch.no_grad():
+        wanted = original(**inputs, decoder_input_ids=ids, output_attentions=True, output_hidden_states=True)
+    found = model(**inputs, decoder_input_ids=ids, output_attentions=True, output_hidden_states=True)
+    torch.testing.assert_close(found.logits, wanted.logits, atol=1e-4, rtol=1e-4)
+    alone = model.decoder(ids, encoder_hidden_states=found.encoder_last_hidden_state)
+    assert torch.equal(alone.hidden_states[-1], found.decoder_hidden_states[-1])
+    assert torch.equal(alone.attentions[0], found.decoder_attentions[0])
+    for name in LAYERS:
+        assert len(found[name]) == len(wanted[name])
+        for ours, theirs in zip(found[name], wanted[name], strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+    compared = {error.output for error in model.prepared.validation}
+    assert {"encode_8.hidden_states", "encode_16.attentions", "prefill_8.cross_attentions"} <= compared
+    assert "decode.decoder_attentions[1] after prefill_16" in compared
+
+
+def test_generate_returns_the_results_of_each_layer(with_layers):
+    model, original = with_layers
+    options = {"output_attentions": True, "output_hidden_states": True, "return_dict_in_generate": True}
+    answers = [runner.generate(**sources(2, 9), **GREEDY, **options) for runner in (model, original)]
+    assert answers[0].sequences.tolist() == answers[1].sequences.tolist()
+    for name in ("decoder_attentions", "cross_attentions", "decoder_hidden_states"):
+        ours, theirs = ([layer for step in answer[name] for layer in step] for answer in answers)
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
+    assert len(answers[0].encoder_attentions) == len(answers[1].encoder_attentions)

@@ -87,9 +87,19 @@ class EncoderDecoderConfig(CompileConfig):
         return self.decoder_sequence_length
 
     @property
+    def source_results(self) -> tuple[str, ...]:
+        """What graphs of sources return of each layer, beside the last hidden states."""
+        return ()
+
+    @property
+    def target_results(self) -> tuple[str, ...]:
+        """What graphs of targets return of each layer, beside logits."""
+        return ()
+
+    @property
     def returns_attentions(self) -> bool:
-        """Whether graphs of targets return weights of cross-attention beside logits."""
-        return False
+        """Whether graphs of targets return weights of cross-attention."""
+        return "cross_attentions" in self.target_results
 
     def _filled(self, defaults: Mapping[str, int], limits: Mapping[str, int | None]) -> Self:
         """A copy with every length filled in.
@@ -148,6 +158,21 @@ class NeuronSeq2SeqConfig(EncoderDecoderConfig):
     """Tokens of a source, one length or several buckets; shorter sources are padded. None: 128."""
     decoder_sequence_length: int | None = None
     """Tokens of a target, with the one that it starts with. None: 128."""
+    output_attentions: bool = False
+    """Return the attention weights of every layer of encoder and decoder too."""
+    output_hidden_states: bool = False
+    """Return the hidden states of every layer of encoder and decoder too."""
+
+    @property
+    def source_results(self) -> tuple[str, ...]:
+        """What graphs of sources return of each layer, beside the last hidden states."""
+        return (*("hidden_states",) * self.output_hidden_states, *("attentions",) * self.output_attentions)
+
+    @property
+    def target_results(self) -> tuple[str, ...]:
+        """What graphs of targets return of each layer, beside logits."""
+        attentions = ("decoder_attentions", "cross_attentions")
+        return (*("decoder_hidden_states",) * self.output_hidden_states, *attentions * self.output_attentions)
 
     def resolve(self, *, num_positions: int | None) -> Self:
         """Return a copy with both lengths filled in.
@@ -227,6 +252,6 @@ class NeuronSpeechSeq2SeqConfig(EncoderDecoderConfig):
         return filled
 
     @property
-    def returns_attentions(self) -> bool:
-        """Whether graphs of targets return weights of cross-attention beside logits."""
-        return self.output_attentions
+    def target_results(self) -> tuple[str, ...]:
+        """What graphs of targets return of each layer, beside logits."""
+        return ("cross_attentions",) * self.output_attentions
