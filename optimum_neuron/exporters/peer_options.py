@@ -23,9 +23,10 @@ logger = logging.getLogger(__name__)
 WITHOUT_EFFECT = {
     "disable_fallback": "no operator runs on the host unless allow_host_ops names it",
     "disable_fast_relayout": "layouts are chosen by the real compiler only",
+    "library_name": "the files of a folder say which library wrote it",
     "load_weights": "weights are memory-mapped",
     "low_cpu_mem_usage": "weights are memory-mapped",
-    "num_beams": "generate() takes any number of beams",
+    "model_save_dir": "save_pretrained() says where a model is saved",
 }
 """Why a keyword changes nothing."""
 
@@ -43,7 +44,7 @@ PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, "neuron_config")
 """Keywords that `translate` knows."""
 
 OF_GENERATION = ("num_beams", "prefill_chunk_size")
-"""Those that `generate` has too: a pipeline passes them on to it."""
+"""Keywords that `generate` has too: a pipeline passes them on to it, and not to the export."""
 
 
 def translate(options: Mapping[str, Any], *, known: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -57,7 +57,7 @@ COMPILE_OPTIONS = (
     ),
     *("text_batch_size", "image_batch_size", "num_choices", "num_channels", "height", "width"),
     *("max_num_images", "image_size"),
-    *("audio_sequence_length", "nb_max_frames", "feature_size"),
+    *("audio_sequence_length", "nb_max_frames", "feature_size", "num_beams"),
     *("dynamic_batch_size", "output_attentions", "output_hidden_states"),
 )
 """Keywords that decide a program; every entry point of this package takes them under these names. Which of them a model
@@ -100,6 +100,7 @@ def neuron_config(
     task = infer_task(source.config, options.get("task") or "auto").value
     kind = kind_of(task, source.config.model_type)
     given = {key: value for key, value in options.items() if value is not None and key not in ("task", "instance_type")}
+    given = kind.plain(given)
     check_known(given, [*COMMON_OPTIONS, *kind.options], what=f"a model for {task}")
     target = resolve_target(options.get("instance_type"))
     require_compilable(target.value)
