@@ -1,4 +1,4 @@
-"""Wheels of both distributions, built from a copy of the tree, and an environment that has them installed.
+"""Wheels of both distributions, built from the files that the Dockerfile copies, and an environment with both.
 
 Nothing is downloaded: setuptools of this environment builds, and everything else that the wheels need is found through
 one more line on the path. That line comes after the wheels, and a `.pth` of a `.pth` is not read, so an editable
@@ -32,6 +32,12 @@ def tracked() -> list[str]:
         check=True,
     )
     return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def copied() -> set[str]:
+    """Files and folders of the tree that the Dockerfile copies."""
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    return {name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]}
 
 
 def finished(words: Sequence[str | Path], folder: Path, **environment: str) -> str:
@@ -69,14 +75,13 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Wheel of each distribution, by its name."""
     pytest.importorskip("setuptools", minversion="77")
     source = tmp_path_factory.mktemp("source")
+    taken = copied()
     for name in tracked():
-        if name.startswith(("optimum", "sdk/")) or "/" not in name:
+        if name.split("/")[0] in taken:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, source / name)
     built = source / "wheels"
-    # Both builds at once would share a folder for temporary files, so one after the other.
-    for project in (".", "./sdk"):
-        finished([*PIP, "wheel", "--no-index", "--no-deps", "--no-build-isolation", "-w", built, project], source)
+    finished([*PIP, "wheel", "--no-deps", "-w", built, ".", "./sdk", "--no-index", "--no-build-isolation"], source)
     return {path.name.split("-")[0]: path for path in built.glob("*.whl")}
 
 
