@@ -78,9 +78,11 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         limits = [self.neuron_config.buckets("sequence_length")[-1], self.tokenizer.model_max_length]
         return min([*limits, asked] if asked else limits)
 
-    def get_sentence_embedding_dimension(self) -> int:
+    def get_embedding_dimension(self) -> int:
         """Numbers of a vector."""
         return self.config.hidden_size * len(self.recipe.pooling)
+
+    get_sentence_embedding_dimension = get_embedding_dimension  # its name before sentence-transformers 6
 
     @property
     def prompts(self) -> dict[str, str]:
@@ -108,6 +110,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         convert_to_tensor: bool = False,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
+        precision: str | None = None,
         show_progress_bar: bool | None = False,
         device: str | torch.device | None = None,
     ) -> Any:
@@ -122,14 +125,17 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
             convert_to_tensor: return one tensor.
             normalize_embeddings: scale vectors to length 1, where the model does not itself.
             truncate_dim: numbers of a vector to keep, before it is scaled by `normalize_embeddings`.
+            precision: "float32" or None; vectors are quantized by `sentence_transformers.quantize_embeddings`.
             show_progress_bar: show progress on stderr.
             device: accepted for the CPU, where inputs are.
 
         Raises:
-            ConfigError: there are no sentences, or no such prompt; a number is none of at least 1; another device.
+            ConfigError: there are no sentences, or no such prompt; a number below 1; another device or precision.
         """
         if device is not None:
             self.to(device)
+        if precision not in (None, "float32"):
+            raise ConfigError(_no_precision(precision))
         numbers = {"batch_size": batch_size, **({} if truncate_dim is None else {"truncate_dim": truncate_dim})}
         if wrong := [count_refusal(name, number) for name, number in numbers.items() if not is_count(number)]:
             raise ConfigError("\n".join(wrong))
@@ -230,6 +236,12 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         left_AD, right_AD = (torch.atleast_2d(torch.as_tensor(vectors)) for vectors in (left, right))
         rows = zip(left_AD, right_AD, strict=True)
         return torch.cat([self.similarity(one, other)[0] for one, other in rows])
+
+
+def _no_precision(asked: Any) -> str:
+    do = f"pass the vectors to sentence_transformers.quantize_embeddings(vectors, {asked!r})"
+    why = "quantization needs the ranges of all vectors of an index"
+    return refusal(asked=f"encode(precision={asked!r})", found="vectors in float32", why=why, do=do)
 
 
 def chunks(order: list[int], size: int) -> Iterator[list[int]]:

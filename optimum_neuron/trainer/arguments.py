@@ -19,6 +19,7 @@ from transformers import TrainingArguments
 
 from ..distributed.mesh import require_processes
 from ..errors import ConfigError, NeuronError, refusal
+from ..vendor import INSTALL_SDK
 from .layout import TrainingNeuronConfig, combination_problems
 from .peer_arguments import PeerArgumentsMixin
 
@@ -247,7 +248,7 @@ def _no_device(found: Any) -> str:
 
     if importlib.util.find_spec("torch_neuronx") is None:
         why = "transformers looks for the module torch_neuronx before it chooses the device neuron"
-        do = "install the distribution that has it (pip install ./sdk), or pass use_cpu=True"
+        do = f"install the distribution that has it ({INSTALL_SDK}), or pass use_cpu=True"
     else:
         state = status()
         why = f"torch.neuron is not available: {state.reason}" if not state.value else "another device comes first"

@@ -127,6 +127,15 @@ def test_options_of_encode_that_are_none(model, options, message):
         model.encode(["a"], **options)
 
 
+def test_evaluators_of_sentence_transformers_name_a_precision(model):
+    expected = model.encode(["a", "b"])
+    for precision in (None, "float32"):
+        assert (model.encode(["a", "b"], precision=precision) == expected).all()
+    with pytest.raises(ConfigError, match="quantize_embeddings"):
+        model.encode(["a", "b"], precision="int8")
+    assert model.get_embedding_dimension() == expected.shape[1]
+
+
 def test_similarity_and_features(model):
     vectors = model.encode(SENTENCES)
     found = model.similarity(vectors, vectors)
