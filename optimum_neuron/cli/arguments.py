@@ -166,7 +166,9 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
         "--task",
         help="what it is for, such as text-generation, by its name here or in optimum (default: from its config)",
     )
-    model.add_argument("--torch_dtype", choices=get_args(TorchDtype), help="dtype of the weights (default: its own)")
+    model.add_argument(
+        "--torch_dtype", "--dtype", choices=get_args(TorchDtype), help="dtype of the weights (default: its own)"
+    )
     model.add_argument("--subfolder", help="folder inside the repository that holds the model")
     model.add_argument("--revision", help="branch, tag or commit on the Hub")
     model.add_argument("--cache_dir", help="folder for downloads from the Hub")
