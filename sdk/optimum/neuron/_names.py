@@ -27,11 +27,11 @@ TWINS = {
 """Names after an architecture, or a plural, of classes that serve a task."""
 
 ACCELERATE = {
-    "NeuronAccelerator": "accelerate:Accelerator",
-    "NeuronAcceleratorState": "accelerate.state:AcceleratorState",
+    "NeuronAccelerator": "optimum_neuron.trainer.accelerator:NeuronAccelerator",
+    "NeuronAcceleratorState": "optimum_neuron.trainer.accelerator:NeuronAcceleratorState",
     "NeuronPartialState": "accelerate.state:PartialState",
 }
-"""accelerate finds the device "neuron" by itself."""
+"""accelerate finds the device "neuron" by itself; the state of a process needs nothing more."""
 
 _DIFFUSION = (
     "Diffusion pipelines are not compiled yet. Compile the components with `torch_neuronx.trace`, or estimate the "
