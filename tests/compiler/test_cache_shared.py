@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
+from pathlib import Path
+from typing import ClassVar
 
 import fsspec
 import huggingface_hub
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from huggingface_hub.errors import LocalTokenNotFoundError
 
 from optimum_neuron import env
@@ -163,17 +167,47 @@ def test_the_spool_of_a_remote_cache_that_could_not_be_written_is_copied(tmp_pat
     assert [item["name"] for item in remote.synchronize()["copied"]] == [NAME]
 
 
-def test_a_repository_gets_one_commit(tmp_path, monkeypatch):
-    commits = []
+class FakeHub(MemoryFileSystem):
+    """The Hub's file system, in memory."""
+
+    protocol = "hf"
+    store: ClassVar[dict] = {}
+    pseudo_dirs: ClassVar[list] = [""]
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return "/" + path.removeprefix("hf://").strip("/")
+
+
+@pytest.fixture
+def commits(monkeypatch):
+    """Commits to repositories of a Hub that is in memory."""
+    made = []
 
     def create_commit(api, repo_id, operations, *, commit_message):
-        commits.append((repo_id, [operation.path_in_repo for operation in operations]))
+        made.append((repo_id, [operation.path_in_repo for operation in operations]))
+        for operation in operations:
+            hub.pipe_file(f"/{repo_id}/{operation.path_in_repo}", Path(operation.path_or_fileobj).read_bytes())
 
+    monkeypatch.setattr(FakeHub, "store", {})
+    monkeypatch.setattr(FakeHub, "pseudo_dirs", [""])
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "hf", FakeHub)
     monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", create_commit)
-    monkeypatch.setattr(HubStorage, "files", lambda storage: {})
-    CompileCache().get_or_compile(FIELDS, produce)
-    CompileCache().synchronize("org/name")
-    assert commits == [("org/name", [f"{NAME}/model.neff", f"{NAME}/fields.json", f"{NAME}/model.done"])]
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda api, name: None)
+    hub = fsspec.filesystem("hf")
+    return made
+
+
+def test_a_repository_gets_one_commit_and_answers_other_machines(commits, tmp_path, monkeypatch):
+    CompileCache().get_or_compile(FIELDS, produce, request=REQUEST)
+    assert choose("org/name") == "hf://org/name"
+    assert CompileCache().synchronize()["num_present"] == 0
+    assert commits[0] == ("org/name", [f"{NAME}/model.neff", f"{NAME}/fields.json", f"{NAME}/model.done"])
+    assert len(commits) == 2  # the second has the request
+    assert CompileCache().synchronize()["num_present"] == 1 and len(commits) == 2
+    use_machine(monkeypatch, tmp_path, "b")
+    assert CompileCache().find(REQUEST).value == tmp_path / "b" / "neff" / NAME / "model.neff"
+    assert CompileCache("hf://org/name", spool=tmp_path / "c").status()["num_entries"] == 1
 
 
 def test_labels_of_removed_entries_go(tmp_path):
