@@ -81,7 +81,7 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
             _simulate(self.neuron_target)
         super().__post_init__()  # type: ignore[misc]  # upstream's dataclass stands behind this one
         if not self.use_cpu and self.device.type != "neuron":  # type: ignore[attr-defined]
-            raise ConfigError(_no_device(self.device))  # type: ignore[attr-defined]
+            raise ConfigError(no_device(self.device))  # type: ignore[attr-defined]
         require_processes(self.trn_config, self.world_size)  # type: ignore[attr-defined]
 
     @property
@@ -243,7 +243,12 @@ def _simulate(name: str) -> None:
     env.simulate_instance(wanted.name)
 
 
-def _no_device(found: Any) -> str:
+def no_device(found: Any) -> str:
+    """Return why training would not run on the device "neuron".
+
+    Args:
+        found: the device that would be used.
+    """
     from ..device import status
 
     if importlib.util.find_spec("torch_neuronx") is None:

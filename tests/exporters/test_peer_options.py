@@ -15,10 +15,10 @@ from optimum_neuron import (
     main_export,
 )
 from optimum_neuron.compiler.neff import open_neff
-from optimum_neuron.errors import ConfigError
+from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters.folder import NEFF_FILE
 from optimum_neuron.exporters.kinds import kind_of
-from optimum_neuron.exporters.peer_options import FIXED, WITHOUT_EFFECT, translate
+from optimum_neuron.exporters.peer_options import FIXED, OF_DIFFUSION, WITHOUT_EFFECT, translate
 from tests import seq2seq, speech
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.tiny import SHAPES
@@ -38,6 +38,14 @@ def test_a_keyword_with_one_value_takes_that_value():
     with pytest.raises(ConfigError) as refused:
         translate(wrong)
     assert refused.value.details == {"options": wrong}
+
+
+@pytest.mark.parametrize("name", OF_DIFFUSION)
+def test_options_of_diffusion_are_an_error_when_they_are_given(name):
+    assert translate({name: None}) == translate({name: []}) == {}
+    with pytest.raises(ModelError) as refused:
+        translate({name: ["a"]})
+    assert refused.value.details == {"options": [name]}
 
 
 def test_a_configuration_stands_for_its_options():
