@@ -112,6 +112,17 @@ class CompileConfig:
                 do="keep one of the two: torch_dtype for weights and cache, or auto_cast on float32 weights",
             )
 
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Fields that are sizes of the model's inputs."""
+        return ()
+
+    @property
+    def static_shapes(self) -> dict[str, int | list[int]]:
+        """Compiled size or sizes of each axis."""
+        data = self.to_dict()
+        return {axis: data[axis] for axis in self.axes}
+
     def open_ends(self) -> list[str]:
         """Return the fields of `resolved` that have no value; an exported folder has none of them."""
         return [name for name in self.resolved if getattr(self, name) is None]
@@ -194,6 +205,11 @@ class NeuronConfig(CompileConfig):
     """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
     family: str | None = None
     """Implementation: a family's name or "generic"; None chooses."""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Fields that are sizes of the model's inputs."""
+        return ("batch_size", "sequence_length")
 
     def _problems(self) -> Iterator[str]:
         for name in ("batch_size", "sequence_length", "extend_length"):

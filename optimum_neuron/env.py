@@ -76,6 +76,17 @@ def compile_cache_url(environ: Mapping[str, str] = os.environ) -> str:
     return asked or str(home(environ) / "neff")
 
 
+def hf_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Root folder of the Hugging Face libraries, where Optimum Neuron too keeps the name of a chosen cache."""
+    default = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
+    return Path(environ.get("HF_HOME") or default).expanduser()
+
+
+def custom_cache_repo(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Shared compile cache named by the environment, unchecked, or None."""
+    return environ.get("CUSTOM_CACHE_REPO") or None
+
+
 def no_compile_cache(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether NEURON_CC_FLAGS has --no_cache: everything is compiled anew, and nothing is kept."""
     return "--no_cache" in _compiler_words(environ)

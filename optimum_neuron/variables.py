@@ -29,6 +29,10 @@ def _no_effect(reason: str) -> Variable:
 
 
 TABLE: Mapping[str, Variable] = {
+    "CUSTOM_CACHE_REPO": Variable(
+        "compile cache to share: a Hub repository, a folder or an fsspec URL; has precedence over neuron cache set"
+    ),
+    "HF_HOME": Variable("root of the Hugging Face libraries' files; neuron cache set keeps its choice there"),
     "HF_HUB_DISABLE_PROGRESS_BARS": Variable("1 silences progress bars, as everywhere in the Hugging Face libraries"),
     "LOCAL_RANK": Variable("number of this process on its machine, which torchrun sets: its simulated core"),
     "LOCAL_WORLD_SIZE": Variable(

@@ -13,6 +13,8 @@ from .errors import refusal
 
 SDK_DISTRIBUTION = "optimum-neuron-sim-sdk"
 """The distribution with the vendor's import names."""
+INSTALL_SDK = f"`pip install {SDK_DISTRIBUTION}`, or `pip install ./sdk` in a checkout"
+"""How it is installed, from an index and from a checkout."""
 
 
 def refuse_beside(distribution: str, module: str) -> None:
@@ -41,8 +43,8 @@ def refuse_beside(distribution: str, module: str) -> None:
             asked=f"import {module}",
             found=f"{SDK_DISTRIBUTION} and the vendor's {distribution} {version} are both installed",
             why=f"both distributions own the files of {module.replace('.', '/')}, so one has overwritten the other",
-            do=f"for the simulator, `pip uninstall {distribution} {SDK_DISTRIBUTION}`, then `pip install "
-            f"{SDK_DISTRIBUTION}`; for the hardware, uninstall both, then `pip install {distribution}` (the simulator "
+            do=f"for the simulator, `pip uninstall {distribution} {SDK_DISTRIBUTION}`, then "
+            f"{INSTALL_SDK}; for the hardware, uninstall both, then `pip install {distribution}` (the simulator "
             "stays importable as `optimum_neuron`)",
         ),
         name=module,

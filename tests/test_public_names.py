@@ -19,6 +19,7 @@ PUBLIC = [
     "NeuronModelForCTC",
     "NeuronModelForCausalLM",
     "NeuronModelForDepthEstimation",
+    "NeuronModelForEmbedding",
     "NeuronModelForFeatureExtraction",
     "NeuronModelForImageClassification",
     "NeuronModelForImageTextToText",

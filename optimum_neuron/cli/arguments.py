@@ -30,6 +30,7 @@ _COMPILE_OPTIONS = (
     "batch_size",
     "sequence_length",
     "decoder_sequence_length",
+    "num_beams",
     "prefill_buckets",
     "decode_buckets",
     "max_num_images",
@@ -166,7 +167,9 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
         "--task",
         help="what it is for, such as text-generation, by its name here or in optimum (default: from its config)",
     )
-    model.add_argument("--torch_dtype", choices=get_args(TorchDtype), help="dtype of the weights (default: its own)")
+    model.add_argument(
+        "--torch_dtype", "--dtype", choices=get_args(TorchDtype), help="dtype of the weights (default: its own)"
+    )
     model.add_argument("--subfolder", help="folder inside the repository that holds the model")
     model.add_argument("--revision", help="branch, tag or commit on the Hub")
     model.add_argument("--cache_dir", help="folder for downloads from the Hub")
@@ -185,6 +188,12 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
         type=positive_int,
         metavar="N",
         help="tokens that a model such as T5 writes per row; --sequence_length is what it reads",
+    )
+    shapes.add_argument(
+        "--num_beams",
+        type=positive_int,
+        metavar="N",
+        help="beams that generate() of a model such as T5 has by default; its decoder has a row for each",
     )
     shapes.add_argument(
         "--prefill_buckets", type=positive_ints, metavar="N,N", help="prompt lengths to compile, for example 64,256"

@@ -1,5 +1,7 @@
 """`optimum-cli neuron cache`: what the compile cache holds, whether a request is in it and why not, cleaning up.
 
+The commands that share a cache with others are in `cache_shared.py`.
+
 The store is `optimum_neuron.compiler.cache.CompileCache`; the fields that a model asks it for come from
 `optimum_neuron.exporters.cache_request`, so that a lookup asks exactly what an export would.
 """
@@ -16,8 +18,17 @@ from optimum.commands.base import CommandInfo
 
 from ..wording import counted
 from .arguments import add_compile_arguments, compile_options, given, nonnegative, whole_number
+from .cache_shared import (
+    CacheAddCommand,
+    CacheCreateCommand,
+    CacheListCommand,
+    CacheSetCommand,
+    CacheSynchronizeCommand,
+    add_cache,
+)
 from .output import Out, duration, size
 from .parser import Command, CommandGroup
+from .peer_arguments import add_peer_arguments, peer_options
 
 if TYPE_CHECKING:
     from ..compiler.cache import CompileCache
@@ -32,13 +43,13 @@ class CacheStatusCommand(Command):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         """Declare the cache."""
-        _add_url(parser)
+        add_cache(parser, "--cache_dir")
 
     def execute(self, out: Out) -> int:
         """List the entries."""
         from ..compiler.cache import CompileCache
 
-        status = CompileCache(self.args.url).status()
+        status = CompileCache(self.args.url).status() | _shared(self.args)
         out.result(status, human=show_status, brief=str(status["num_entries"]))
         return 0
 
@@ -109,19 +120,30 @@ class CachePruneCommand(Command):
             "--max_size_bytes", type=whole_number, metavar="N", help="remove the oldest until the rest takes no more"
         )
         parser.add_argument("--keep_incomplete", action="store_true", help="keep entries that cannot be used")
-        parser.add_argument("--dry_run", action="store_true", help="only tell what would go")
-        _add_url(parser)
+        parser.add_argument("--old-versions", action="store_true", help="remove entries of other compiler versions")
+        parser.add_argument("--wipe", action="store_true", help="remove all entries")
+        parser.add_argument("--all", action="store_true", help="the default: remove failed and empty entries")
+        parser.add_argument("--dry_run", "--dry-run", action="store_true", help="only list what would be removed")
+        add_cache(parser, "--cache_dir")
 
     def execute(self, out: Out) -> int:
         """Prune and tell what went."""
         from ..compiler.cache import CompileCache
 
-        options = given(self.args, ("older_than_days", "max_size_bytes", "dry_run"))
+        options = given(self.args, ("older_than_days", "max_size_bytes", "old_versions", "dry_run"))
         if self.args.keep_incomplete:
             options["incomplete"] = False
+        if self.args.wipe:
+            options["max_size_bytes"] = 0
         pruned = CompileCache(self.args.url).prune(**options)
         out.result(pruned, human=show_pruned, brief=str(pruned["freed_bytes"]))
         return 0
+
+
+class CacheCleanupCommand(CachePruneCommand):
+    """`prune` under the name of Optimum Neuron."""
+
+    COMMAND = CommandInfo(name="cleanup", help="The same as prune.")
 
 
 class CacheCommand(CommandGroup):
@@ -130,7 +152,18 @@ class CacheCommand(CommandGroup):
     COMMAND = CommandInfo(name="cache", help="Look into the compile cache and clean it up.")
     SUBCOMMANDS = tuple(
         CommandInfo(name=command.COMMAND.name, help=command.COMMAND.help, subcommand_class=command)
-        for command in (CacheStatusCommand, CacheLookupCommand, CacheExplainCommand, CachePruneCommand)
+        for command in (
+            CacheAddCommand,
+            CacheCleanupCommand,
+            CacheCreateCommand,
+            CacheExplainCommand,
+            CacheListCommand,
+            CacheLookupCommand,
+            CachePruneCommand,
+            CacheSetCommand,
+            CacheStatusCommand,
+            CacheSynchronizeCommand,
+        )
     )
 
 
@@ -138,6 +171,8 @@ def show_status(out: Out, status: Mapping[str, Any]) -> None:
     """Render the entries of a cache, and of its spool if there is one."""
     entries = counted(status["num_entries"], "entry", "entries")
     out.text(f"{status['url']}: {entries}, {size(status['size_bytes'])}")
+    if status.get("shared"):
+        out.text(f"shared with others: {status['shared']['value']} ({status['shared']['reason']})")
     rows = [
         {
             "compiled for": entry["summary"] if entry["state"] == "success" else entry["reason"],
@@ -183,19 +218,23 @@ def show_pruned(out: Out, pruned: Mapping[str, Any]) -> None:
     out.text(f"{verb} {size(pruned['freed_bytes'])}: {counted(len(rows), 'file or folder', 'files and folders')}")
 
 
-def _add_url(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--url", help="folder or fsspec URL of the cache (default: NEURON_COMPILE_CACHE_URL)")
-
-
 def _add_request(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="name on the Hub, folder, or name that neuron fetch knows")
     add_compile_arguments(parser)
-    _add_url(parser)
+    add_peer_arguments(parser)
+    add_cache(parser)
+
+
+def _shared(args: argparse.Namespace) -> dict[str, Any]:
+    from ..compiler.cache.shared import shared_url
+
+    shared = shared_url()
+    return {"shared": None if shared.value is None or args.url is not None else shared.to_dict()}
 
 
 def _request(args: argparse.Namespace) -> tuple[CompileCache, Mapping[str, Any]]:
     from ..compiler.cache import CompileCache
     from ..exporters import cache_request
 
-    cache, fields = cache_request(args.model, **compile_options(args))
+    cache, fields = cache_request(args.model, **compile_options(args), **peer_options(args))
     return cache if args.url is None else CompileCache(args.url), fields

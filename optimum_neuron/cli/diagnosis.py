@@ -141,10 +141,14 @@ def _judge_vendor(machine: Machine) -> Finding:
 
 
 def _judge_torch(machine: Machine) -> list[Finding]:
+    from packaging.requirements import Requirement
+
     if not machine.torch_complaint:
         return []
     consequence = "nothing can be compiled or run; compiler and CPU were not examined"
-    return [_fail("import torch", machine.torch_complaint, consequence, "pip install --force-reinstall torch")]
+    torch = next((need for need in machine.requirements if normalised(Requirement(need).name) == "torch"), "torch")
+    remedy = f"pip install --force-reinstall '{torch}'"
+    return [_fail("import torch", machine.torch_complaint, consequence, remedy)]
 
 
 def _judge_compiler(machine: Machine) -> list[Finding]:

@@ -16,6 +16,7 @@ from optimum.commands.base import CommandInfo
 from .arguments import add_compile_arguments, compile_options, given, nonnegative
 from .output import Out, cell, size
 from .parser import Command
+from .peer_arguments import add_peer_arguments, peer_options
 
 _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, check it against the original, save it.
 
@@ -62,7 +63,12 @@ class NeuronExportCommand(Command):
         add_compile_arguments(parser)
         parser.add_argument("--compiler_workdir", metavar="DIR", help="folder that gets a copy of the NEFF, graph.neff")
         checks = parser.add_argument_group("cache and validation")
-        checks.add_argument("--disable_neuron_cache", action="store_true", help="compile even if the cache has it")
+        checks.add_argument(
+            "--disable_neuron_cache",
+            "--disable-neuron-cache",
+            action="store_true",
+            help="compile even if the cache has it",
+        )
         checks.add_argument("--disable-validation", action="store_true", help="do not compare with the original")
         checks.add_argument(
             "--precompile",
@@ -70,12 +76,13 @@ class NeuronExportCommand(Command):
             help="also compile the code that runs the model on this machine, as for a container image or a CI cache",
         )
         checks.add_argument("--atol", type=nonnegative, help="largest absolute difference that validation accepts")
+        add_peer_arguments(parser)
 
     def execute(self, out: Out) -> int:
         """Export in this process and show the report."""
         from ..exporters import main_export
 
-        options = compile_options(self.args) | given(self.args, _EXPORT_OPTIONS)
+        options = compile_options(self.args) | peer_options(self.args) | given(self.args, _EXPORT_OPTIONS)
         report = main_export(model_name_or_path=self.args.model, output=self.args.output, **options).to_dict()
         out.result(report, human=show_report, brief=self.args.output)
         hint_next(out, report, self.args.output)

@@ -1,4 +1,4 @@
-"""`optimum-cli neuron profile DIR|SCRIPT`: runs a model and shows where its time would go on the chip, simulated.
+"""`optimum-cli neuron profile DIR|NEFF|SCRIPT`: runs a model and shows where its time would go on the chip, simulated.
 
 The work is `optimum_neuron.profiling`.
 """
@@ -26,24 +26,29 @@ if TYPE_CHECKING:
 DEFAULT_TOP = 20
 """Rows of the table that people read."""
 _LENGTHS = ("prompt_length", "num_steps")
+_NEFFS = (".neff", ".neuron")
+"""Endings of compiled programs."""
 
 
 class ProfileCommand(Command):
-    """Runs an exported folder or a script, shows the bottleneck table, writes a trace and a page."""
+    """Runs an exported folder, a NEFF or a script, shows the bottleneck table, writes a trace and a page."""
 
     COMMAND = CommandInfo(name="profile", help="Run a model and show where its time would go, simulated.")
-    DESCRIPTION = """Run an exported folder or a Python script and show where its time would go on the chip. Simulated.
+    DESCRIPTION = """Run a compiled model or a Python script and show where its time would go on the chip. Simulated.
 
   optimum-cli neuron profile DIR --perfetto trace.json --html report.html
+  optimum-cli neuron profile model.neff
   optimum-cli neuron profile -- SCRIPT.py --an-option-of-the-script
 """
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         """Declare what runs, how far, and what is written."""
-        parser.add_argument("target", metavar="DIR_OR_SCRIPT", help="exported folder, or Python file")
+        parser.add_argument(
+            "target", metavar="DIR_OR_SCRIPT", help="exported folder, NEFF (.neff, .neuron), or Python file"
+        )
         parser.add_argument("arguments", metavar="ARGUMENT", nargs="*", help="arguments of the script")
-        run = parser.add_argument_group("run of an exported folder")
+        run = parser.add_argument_group("run of an exported folder or a NEFF")
         run.add_argument(
             "--prompt_length",
             type=positive_int,
@@ -61,8 +66,8 @@ class ProfileCommand(Command):
         files = {name: Path(path) for name, path in given(self.args, ("perfetto", "html")).items()}
         _require_new(files)
         target = Path(self.args.target)
-        if target.is_dir():
-            profile = self._folder(target)
+        if target.is_dir() or (target.is_file() and target.suffix in _NEFFS):
+            profile = self._compiled(target)
         else:
             self._require_script(target)
             from ..profiling import profile_script
@@ -76,19 +81,19 @@ class ProfileCommand(Command):
         self._answer(out, profile, files)
         return 0
 
-    def _folder(self, folder: Path) -> Profile:
-        from ..profiling import profile_folder
+    def _compiled(self, path: Path) -> Profile:
+        from ..profiling import profile_compiled
 
         if self.args.arguments:
             raise ConfigError(
                 refusal(
-                    asked=f"arguments {shlex.join(self.args.arguments)} for {folder}",
-                    found="a folder",
+                    asked=f"arguments {shlex.join(self.args.arguments)} for {path}",
+                    found="a compiled model",
                     why="only a script has arguments",
                     do="leave them out",
                 )
             )
-        return profile_folder(folder, **given(self.args, _LENGTHS))
+        return profile_compiled(path, **given(self.args, _LENGTHS))
 
     def _require_script(self, target: Path) -> None:
         lengths = given(self.args, _LENGTHS)
@@ -101,13 +106,13 @@ class ProfileCommand(Command):
                     do="leave them out, or name an exported folder",
                 )
             )
-        if not target.is_file() or target.suffix in (".neuron", ".neff"):
+        if not target.is_file():
             raise ConfigError(
                 refusal(
                     asked=f"a profile of {target}",
-                    found="a NEFF without its weights" if target.is_file() else "nothing there",
+                    found="nothing there",
                     why="what is profiled has to run",
-                    do="name an exported folder or a Python file",
+                    do="name an exported folder, a NEFF or a Python file",
                 )
             )
 

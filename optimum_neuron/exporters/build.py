@@ -19,7 +19,7 @@ from ..core import Choice
 from ..errors import ConfigError, nearest, refusal
 from ..hardware import Target
 from .kinds import Plan, kind_of
-from .request import entry_fields, request_fields
+from .request import entry_fields, label_of, request_fields
 from .source import ModelSource
 
 
@@ -142,5 +142,5 @@ def cached_neff(
         produce(workdir / "graph.neff")
         return Choice(value=workdir / "graph.neff", reason="miss: the cache is switched off")
     fields = entry_fields(built.compiled.program, built.metadata, source, config)
-    result = cache.get_or_compile(fields, produce, request=request)
+    result = cache.get_or_compile(fields, produce, request=request, label=label_of(source))
     return Choice(value=result.path, reason=result.choice.reason, rejected=result.choice.rejected)

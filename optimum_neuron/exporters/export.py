@@ -16,6 +16,7 @@ from .request import COMPILE_OPTIONS, neuron_config, split_options
 from .save import check_output, save_folder
 from .source import load_source, served_task
 from .tensors import fill_missing
+from .vendor_folder import refuse_vendor_export
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,6 +100,7 @@ def main_export(
                 do="pass the checkpoint that it was exported from",
             )
         )
+    refuse_vendor_export(source.folder)
     check_output(source, Path(output))
     trust = where.get("trust_remote_code", False)
     config, target = neuron_config(source, compile_options, trust_remote_code=trust)

@@ -2,8 +2,8 @@
 
 model.neuron         NEFF with the compiled program (and the weights, if inlined)
 model.safetensors    weights under the checkpoint's own names; any reader can load them
-config.json, generation_config.json, tokenizer files     as in the checkpoint; config.json of a model of one forward
-                     has its shapes under "neuron" too, for tools that look there; nothing is read from that
+config.json, generation_config.json, tokenizer files     as in the checkpoint; config.json has shapes and flags under
+                     "neuron" too, for tools that look there (`public_facts.py`); nothing is read from that
 neuron_config.json   shapes, flags, versions, hashes; written last, so that without it a folder is no export
 """
 
@@ -23,6 +23,7 @@ from ..weights.checkpoint import SINGLE_FILE
 from .kinds import Kind, kind_of
 from .tasks import TASKS
 from .validate import OutputError
+from .vendor_folder import refuse_vendor_export
 
 NEFF_FILE = "model.neuron"
 """Name of the compiled program in an exported folder, as users' tools look for it."""
@@ -62,10 +63,11 @@ def read_folder(folder: Path) -> FolderInfo:
     """Read and check the marker of an exported folder; weights are verified by `verify_weights`.
 
     Raises:
-        ArtifactError: the folder is no export, or its NEFF is not the one that was exported.
+        ArtifactError: the folder is no export, or one for hardware, or its NEFF is not the one that was exported.
         FormatVersionError: it was written by a newer version.
     """
     if not is_export(folder):
+        refuse_vendor_export(folder)
         missing = [name for name in (CONFIG_FILE, NEFF_FILE) if not (folder / name).is_file()]
         raise ArtifactError(
             refusal(

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..configuration import CompileConfig
 from ..core import Choice
+from ..errors import ConfigError
 from .tasks import find_task
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from ..runtime.loaded import LoadedProgram
     from .source import ModelSource
     from .validate import OutputError
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,8 +54,31 @@ class Kind(ABC):
     options: ClassVar[tuple[str, ...]]
     """Keywords of this kind beside those that every compile has."""
 
+    synonyms: ClassVar[Mapping[str, str]] = {}
+    """Keywords of Optimum Neuron for this kind, to the options that they are here."""
+    without_effect: ClassVar[Mapping[str, str]] = {"num_beams": "generate() takes any number of beams"}
+    """Keywords of other kinds that change nothing for this one, and why."""
+
     captures_module: ClassVar[bool] = False
     """Whether the code of a model in memory is captured, and not that of its architecture."""
+
+    def plain(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return options under the names that they have here; what changes nothing is reported and left out.
+
+        Raises:
+            ConfigError: an option is given under both of its names.
+        """
+        plain = {name: value for name, value in options.items() if name not in (*self.synonyms, *self.without_effect)}
+        for name in options.keys() & self.without_effect.keys():
+            logger.info("%s=%r changes nothing: %s.", name, options[name], self.without_effect[name])
+        for name in options.keys() & self.synonyms.keys():
+            ours = self.synonyms[name]
+            if plain.setdefault(ours, options[name]) != options[name]:
+                raise ConfigError(
+                    f"{name}={options[name]!r} and {ours}={plain[ours]!r} are the same option. Pass {ours} only.",
+                    details={"options": [name, ours]},
+                )
+        return plain
 
     def converts(self, family: str) -> bool:
         """Whether tensors that a checkpoint does not have may be had from transformers' own loader."""
@@ -89,10 +117,6 @@ class Kind(ABC):
     @abstractmethod
     def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
         """What in a program does not belong to a configuration; it would fail in the middle of a run."""
-
-    def public_facts(self, config: Any, model_type: str) -> dict[str, Any] | None:
-        """What `config.json` says under "neuron", for tools that look there; nothing is read from it."""
-        return None
 
 
 _MODULES = {

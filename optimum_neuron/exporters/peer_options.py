@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..configuration import CompileConfig
-from ..errors import ConfigError
+from ..errors import ConfigError, ModelError, refusal
 from .folder import NEFF_FILE
 
 logger = logging.getLogger(__name__)
@@ -23,9 +23,11 @@ logger = logging.getLogger(__name__)
 WITHOUT_EFFECT = {
     "disable_fallback": "no operator runs on the host unless allow_host_ops names it",
     "disable_fast_relayout": "layouts are chosen by the real compiler only",
+    "library_name": "the files of a folder say which library wrote it",
     "load_weights": "weights are memory-mapped",
     "low_cpu_mem_usage": "weights are memory-mapped",
-    "num_beams": "generate() takes any number of beams",
+    "model_save_dir": "save_pretrained() says where a model is saved",
+    "patch_size": "the configuration of the checkpoint has the patch size",
 }
 """Why a keyword changes nothing."""
 
@@ -39,11 +41,18 @@ FIXED: dict[str, tuple[Any, str]] = {
 }
 """The only value that a keyword can have, and why."""
 
-PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, "neuron_config")
+OF_DIFFUSION = (
+    *("unet", "unet_id", "controlnet_ids", "num_images_per_prompt", "data_parallel_mode"),
+    *("lora_model_ids", "lora_weight_names", "lora_adapter_names", "lora_scales"),
+    *("ip_adapter_id", "ip_adapter_subfolder", "ip_adapter_weight_name", "ip_adapter_scale"),
+)
+"""Keywords of diffusion pipelines, which are not compiled yet."""
+
+PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, "neuron_config")
 """Keywords that `translate` knows."""
 
 OF_GENERATION = ("num_beams", "prefill_chunk_size")
-"""Those that `generate` has too: a pipeline passes them on to it."""
+"""Keywords that `generate` has too: a pipeline passes them on to it, and not to the export."""
 
 
 def translate(options: Mapping[str, Any], *, known: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -55,9 +64,11 @@ def translate(options: Mapping[str, Any], *, known: tuple[str, ...] = ()) -> dic
 
     Raises:
         ConfigError: a keyword has a value that is not supported; all such keywords are named.
+        ModelError: keywords are of diffusion pipelines.
     """
     translated = {name: value for name, value in options.items() if name not in PEER_OPTIONS}
     given = {name: options[name] for name in PEER_OPTIONS if options.get(name) is not None}
+    _refuse_diffusion([name for name in OF_DIFFUSION if given.get(name)])
     for name in WITHOUT_EFFECT:
         if name in given:
             logger.info("%s=%r changes nothing: %s.", name, given[name], WITHOUT_EFFECT[name])
@@ -70,6 +81,20 @@ def translate(options: Mapping[str, Any], *, known: tuple[str, ...] = ()) -> dic
             details={"options": wrong},
         )
     return _fields_of(given.get("neuron_config"), known) | translated
+
+
+def _refuse_diffusion(names: list[str]) -> None:
+    if names:
+        raise ModelError(
+            refusal(
+                asked=f"an export with {', '.join(names)}",
+                found="options of diffusion pipelines",
+                why="diffusion pipelines are not compiled yet",
+                do="compile the components with torch_neuronx.trace, or estimate the pipeline with `optimum-cli neuron "
+                "estimate`; to merge a LoRA adapter into a transformers model, pass adapter (--adapter)",
+            ),
+            details={"options": names},
+        )
 
 
 def _is_same(value: Any, expected: Any) -> bool:

@@ -29,6 +29,7 @@ from ..hardware import (
     resolve_target,
 )
 from .kinds import kind_of
+from .peer_options import translate
 from .source import ModelSource, infer_task, load_source
 from .tasks import plain_task
 
@@ -57,7 +58,7 @@ COMPILE_OPTIONS = (
     ),
     *("text_batch_size", "image_batch_size", "num_choices", "num_channels", "height", "width"),
     *("max_num_images", "image_size"),
-    *("audio_sequence_length", "nb_max_frames", "feature_size"),
+    *("audio_sequence_length", "nb_max_frames", "feature_size", "num_beams"),
     *("dynamic_batch_size", "output_attentions", "output_hidden_states"),
 )
 """Keywords that decide a program; every entry point of this package takes them under these names. Which of them a model
@@ -100,6 +101,7 @@ def neuron_config(
     task = infer_task(source.config, options.get("task") or "auto").value
     kind = kind_of(task, source.config.model_type)
     given = {key: value for key, value in options.items() if value is not None and key not in ("task", "instance_type")}
+    given = kind.plain(given)
     check_known(given, [*COMMON_OPTIONS, *kind.options], what=f"a model for {task}")
     target = resolve_target(options.get("instance_type"))
     require_compilable(target.value)
@@ -170,6 +172,11 @@ def structure_differences(asked: Any, compiled: Any, task: str = "text-generatio
 
 def request_fields(source: ModelSource, config: CompileConfig) -> dict[str, Any]:
     """Describe a compile before anything is captured."""
+    return {**installed_versions(), "model": structure_of(source.config, config.task), **_flags(config)}
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions that a request names: others compile other programs."""
     import torch
     import transformers
 
@@ -178,9 +185,14 @@ def request_fields(source: ModelSource, config: CompileConfig) -> dict[str, Any]
         "source_hash": source_hash(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "model": structure_of(source.config, config.task),
-        **_flags(config),
     }
+
+
+def label_of(source: ModelSource) -> str | None:
+    """Return the name under which a cache lists a model; None for a folder, whose path is private, or one in memory."""
+    if source.module is not None or Path(source.name).expanduser().is_dir():
+        return None
+    return f"{source.config.model_type}/{source.name}"
 
 
 def entry_fields(
@@ -232,7 +244,7 @@ def cache_request(
     """
     from .build import compile_source
 
-    where, compile_options = split_options(options)
+    where, compile_options = split_options(translate(options, known=COMPILE_OPTIONS))
     source = load_source(model_name_or_path, with_weights=False, **where)
     trust = where.get("trust_remote_code", False)
     config, target = neuron_config(source, compile_options, trust_remote_code=trust)

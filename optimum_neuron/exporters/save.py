@@ -26,8 +26,8 @@ from ..version import __version__
 from ..weights import pack_checkpoint
 from ..weights.checkpoint import SINGLE_FILE
 from .folder import FOLDER_VERSION, NEFF_FILE, file_hash
-from .kinds import kind_of
 from .prepare import Prepared
+from .public_facts import public_facts
 from .quantization import with_quantization
 from .source import ModelSource
 
@@ -149,11 +149,7 @@ def _write_files(prepared: Prepared, work: Path) -> None:
     model_config = json.loads(plain.to_json_string(use_diff=True))
     # The dtype that the weights beside it are written in.
     model_config["dtype"] = prepared.config.torch_dtype
-    model_config.pop("neuron", None)
-    model_type = prepared.source.config.model_type
-    facts = kind_of(prepared.config.task, model_type).public_facts(prepared.config, model_type)
-    if facts is not None:
-        model_config["neuron"] = facts | {"compiler_version": COMPILER_VERSION}
+    model_config["neuron"] = public_facts(prepared.config, prepared.source.config.model_type)
     (work / "config.json").write_text(json.dumps(model_config, indent=2, sort_keys=True) + "\n")
     artifact: dict[str, Any] = {
         "optimum_neuron_version": __version__,

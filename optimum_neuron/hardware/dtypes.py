@@ -43,8 +43,6 @@ HARDWARE_DTYPES: tuple[str, ...] = (
     "mxfp4",
     "mxfp8",
     "tfloat32",
-    "uint16",
-    "uint32",
 )
 """Names that `core.DTYPE_SIZE_BYTES` does not have, because no tensor of the host has that dtype."""
 

@@ -8,6 +8,7 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .causal_lm import NeuronModelForCausalLM
+    from .embedding import NeuronModelForEmbedding
     from .image_text import NeuronModelForImageTextToText
     from .reranking import NeuronModelForTextReranking
     from .sentences import NeuronSentenceTransformer
@@ -38,6 +39,7 @@ __all__ = [
     "NeuronModelForCTC",
     "NeuronModelForCausalLM",
     "NeuronModelForDepthEstimation",
+    "NeuronModelForEmbedding",
     "NeuronModelForFeatureExtraction",
     "NeuronModelForImageClassification",
     "NeuronModelForImageTextToText",
@@ -60,6 +62,7 @@ __all__ = [
 
 _MODULES = {
     "NeuronModelForCausalLM": "causal_lm",
+    "NeuronModelForEmbedding": "embedding",
     "NeuronModelForImageTextToText": "image_text",
     "NeuronModelForSeq2SeqLM": "seq2seq",
     "NeuronModelForSpeechSeq2Seq": "speech",

@@ -217,3 +217,22 @@ def limit_length(
             sequence_length,
         )
         generation_config.max_length = limit
+
+
+def check_rows(num_rows: int, hidden_RSD: torch.Tensor, mask_RS: torch.Tensor | None) -> None:
+    """Refuse sources, masks and targets that are not of the same rows.
+
+    Raises:
+        ShapeError: they are not.
+    """
+    shape = hidden_RSD.shape[:2]
+    if shape[0] != num_rows or (mask_RS is not None and mask_RS.shape != shape):
+        found = "no attention_mask" if mask_RS is None else f"attention_mask of {list(mask_RS.shape)}"
+        raise ShapeError(
+            refusal(
+                asked=f"{num_rows} targets over sources of {list(shape)} with {found}",
+                found="shapes that do not belong together",
+                why="each target reads its own source, of which the mask has each state once",
+                do="pass a source and a mask row for each target",
+            )
+        )

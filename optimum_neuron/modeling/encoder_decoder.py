@@ -19,12 +19,13 @@ from ..errors import ShapeError, refusal
 from ..exporters.encoders.entry import unflatten
 from ..exporters.prepare import Prepared
 from ..exporters.seq2seq.sources import Source
-from ..runtime.loaded import LoadedProgram, State
+from ..runtime.loaded import State
 from .cache import NeuronCache, own_cache
-from .calls import run_all, run_rows
-from .checks import checked_mask
+from .calls import run_all
+from .checks import check_rows, checked_mask
 from .generation import CompiledGenerationMixin, known_inputs, refuse_settings, saved_generation_config
 from .loading import NeuronModel
+from .target_decoder import TargetDecoder
 from .targets import check_labels, label_loss, shifted_labels
 
 logger = logging.getLogger(__name__)
@@ -46,10 +47,12 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
         self.source = Source(**prepared.metadata["source"])
         self._vocabulary: int = getattr(self.config, "decoder_vocab_size", None) or self.config.vocab_size
         self.generation_config = saved_generation_config(prepared.source.folder, self.config)
+        if self.neuron_config.num_beams > 1:
+            self.generation_config.num_beams = self.neuron_config.num_beams
 
     def _decode(
         self,
-        hidden_RSD: torch.Tensor,
+        encoded: Any,
         mask_RS: torch.Tensor | None,
         ids: torch.Tensor | None,
         decoder_mask: torch.Tensor | None,
@@ -61,18 +64,19 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
     ) -> Seq2SeqLMOutput | tuple[torch.Tensor, ...]:
         """Logits of what follows the new tokens of the targets, and their loss where there are labels.
 
-        Weights of cross-attention are in the result where the program returns them.
+        Results of each layer are in the result where the program returns them.
 
         Raises:
             ShapeError: a target is longer than compiled, or does not belong to the sources.
         """
+        hidden_RSD: torch.Tensor = encoded[0]
         if labels is not None:
             check_labels(labels, self._vocabulary)
             ids = shifted_labels(labels, self.config, self.task) if ids is None else ids
-        cache = own_cache(past_key_values, self.loaded, self.batch_size)
+        cache = own_cache(past_key_values, self.loaded, self.neuron_config.num_target_rows)
         ids_RT, positions_RT = self._checked_target(ids, decoder_mask, cache.columns)
         num_rows = ids_RT.shape[0]
-        _check_rows(num_rows, hidden_RSD, mask_RS)
+        check_rows(num_rows, hidden_RSD, mask_RS)
         cache.reserve(num_rows, self.loaded)
         if cache.columns == 0:
             cache.read_sources(hidden_RSD, mask_RS)
@@ -96,6 +100,8 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
             past_key_values=cache if keep and labels is None else None,
             **found,
             encoder_last_hidden_state=hidden_RSD,
+            encoder_hidden_states=getattr(encoded, "hidden_states", None),
+            encoder_attentions=getattr(encoded, "attentions", None),
         )
         return output.to_tuple() if return_dict is False else output
 
@@ -146,7 +152,7 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
         num_past: int,
         state: State,
     ) -> dict[str, torch.Tensor]:
-        """Results of rows that share one set of state, token by token: logits [R, T, V], weights [R, K, T, S]."""
+        """Results of rows that share one set of state, token by token: logits [R, T, V], and those of each layer."""
         steps = []
         for column in range(ids_RT.shape[1]):
             token_R1, position_R1 = ids_RT[:, column : column + 1], positions_RT[:, column : column + 1]
@@ -162,7 +168,11 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
                     steps.append(run_all(self.loaded, "decode", [*rows, position_R1], state))
                 else:
                     steps.append(run_all(self.loaded, "decode", rows, state, position_R1[0]))
-        return {name: torch.cat([step[name] for step in steps], -2) for name in steps[0]}
+        widths = {"cross_attentions": hidden_RSD.shape[1], "decoder_attentions": num_past + ids_RT.shape[1]}
+        return {
+            name: torch.cat([step[name][..., : widths.get(name.partition(".")[0])] for step in steps], -2)
+            for name in steps[0]
+        }
 
     def _bucket(self, num_states: int) -> int:
         """The smallest source length of which there are so many hidden states.
@@ -181,6 +191,11 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
                 do=f"export with a larger {self.source.axis}",
             )
         )
+
+    @property
+    def decoder(self) -> TargetDecoder:
+        """The compiled decoder with its head: tokens of targets and hidden states of sources to logits."""
+        return TargetDecoder(self)
 
     # What GenerationMixin asks of a model.
 
@@ -202,17 +217,11 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
             )
             generation_config.max_length = limit
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)
+            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.neuron_config.num_target_rows)
 
     def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As transformers does it; only `forward`'s inputs stay."""
         return known_inputs(super().prepare_inputs_for_generation(*args, **kwargs), self.inputs)
-
-    @property
-    def input_static_shapes(self) -> dict[str, Any]:
-        """Compiled size or sizes of each axis."""
-        data = self.neuron_config.to_dict()
-        return {axis: data[axis] for axis in ("batch_size", self.source.axis, "decoder_sequence_length")}
 
     @property
     def source_buckets(self) -> tuple[int, ...]:
@@ -226,40 +235,9 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
 
     @property
     def batch_size(self) -> int:
-        """Rows of the compiled graphs."""
+        """Sequences of the compiled graphs; each has `num_beams` rows in the decoder."""
         return self.neuron_config.batch_size
-
-
-def encode_rows(loaded: LoadedProgram, bucket: int, inputs: list[torch.Tensor]) -> torch.Tensor:
-    """Hidden states [R, S, D] of any number of rows, which are as long as the bucket."""
-    graph = f"encode_{bucket}"
-    size = next(iter(loaded.program.graphs[graph].inputs.values())).shape[0]
-    state = loaded.take_state()
-    try:
-        starts = range(0, inputs[0].shape[0], size)
-        return torch.cat([run_rows(loaded, graph, [rows[i : i + size] for rows in inputs], state) for i in starts])
-    finally:
-        loaded.give_back(state)
 
 
 def _padded(mask_RS: torch.Tensor | None, num_states: int) -> list[torch.Tensor]:
     return [] if mask_RS is None else [torch.nn.functional.pad(mask_RS, (0, num_states - mask_RS.shape[1]))]
-
-
-def _check_rows(num_rows: int, hidden_RSD: torch.Tensor, mask_RS: torch.Tensor | None) -> None:
-    """Refuse sources, masks and targets that are not of the same rows.
-
-    Raises:
-        ShapeError: they are not.
-    """
-    shape = hidden_RSD.shape[:2]
-    if shape[0] != num_rows or (mask_RS is not None and mask_RS.shape != shape):
-        found = "no attention_mask" if mask_RS is None else f"attention_mask of {list(mask_RS.shape)}"
-        raise ShapeError(
-            refusal(
-                asked=f"{num_rows} targets over sources of {list(shape)} with {found}",
-                found="shapes that do not belong together",
-                why="each target reads its own source, of which the mask has each state once",
-                do="pass a source and a mask row for each target",
-            )
-        )

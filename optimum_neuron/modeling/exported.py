@@ -60,6 +60,7 @@ def load_exported(
     """
     asked = plain_options({key: value for key, value in asked.items() if value is not None})
     info = read_folder(folder)
+    asked = info.kind.plain(asked)
     check_known(asked, [*COMMON_OPTIONS, *info.kind.options], what=f"a model for {info.config.task}")
     _check_asked(info, asked, folder)
     verify_weights(folder, info.artifact)

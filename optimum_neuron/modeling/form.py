@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import ConfigError, refusal
 from ..exporters.folder import is_broken_export, is_export, read_folder
+from ..exporters.vendor_folder import refuse_vendor_export
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def require_form(folder: Path, name: str, export: bool | None, how: dict[str, An
 
     Raises:
         ConfigError: `export`, or an option of exports in `how`, does not fit what the folder holds.
-        ArtifactError: it holds half an export.
+        ArtifactError: it holds half an export, or one for hardware.
     """
     if is_export(folder):
         asked = {key: value for key, value in {"export": export, **how}.items() if value not in (None, False)}
@@ -53,6 +54,7 @@ def require_form(folder: Path, name: str, export: bool | None, how: dict[str, An
                 )
             )
         return
+    refuse_vendor_export(folder)
     if is_broken_export(folder) and not export:
         read_folder(folder)  # says what is missing
     if export is False:

@@ -168,13 +168,6 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         return self
 
     @property
-    def input_static_shapes(self) -> dict[str, Any]:
-        """Compiled size of each axis."""
-        data = self.neuron_config.to_dict()
-        axes = ("batch_size", "sequence_length", "max_num_images", "image_size", "image_batch_size")
-        return {axis: data[axis] for axis in axes}
-
-    @property
     def max_num_images(self) -> int:
         """Images that a prompt can have; one that is split counts as its tiles."""
         return self.neuron_config.max_num_images

@@ -20,6 +20,7 @@ from ..runtime.copies import Copies
 from ..runtime.loaded import LoadedProgram
 from ..weights import bind_weights
 from .checks import on_host
+from .facts import ModelFacts, with_facts
 from .parameters import CheckpointParameters
 from .weights import Weights, open_weights
 
@@ -30,13 +31,13 @@ _ESTIMATE_OPTIONS = ["output_length", "sequence_length", "concurrency", "data_pa
 """Keywords of an estimate that do not contradict what was compiled."""
 
 
-class CompiledModel(CheckpointParameters):
+class CompiledModel(ModelFacts, CheckpointParameters):
     """A program with its weights on a simulated core, and what every model has beside `forward`."""
 
     def __init__(self, prepared: Prepared) -> None:
         assert prepared.loaded is not None, "a model needs weights"
         self.prepared = prepared
-        self.config = prepared.source.config
+        self.config = with_facts(prepared.source.config, prepared.config)
         self.neuron_config = prepared.config
         self.loaded: LoadedProgram = prepared.loaded
         self.copies = Copies([prepared.loaded])
@@ -44,7 +45,7 @@ class CompiledModel(CheckpointParameters):
 
     def __repr__(self) -> str:
         config = self.neuron_config
-        shapes = [f"{axis}={size}" for axis, size in getattr(self, "input_static_shapes", {}).items()]
+        shapes = [f"{axis}={size}" for axis, size in self.input_static_shapes.items()]
         facts = [self.prepared.source.name, config.task, *shapes, f"simulated {config.target}"]
         return f"{type(self).__name__}({', '.join(facts)})"
 
@@ -109,6 +110,7 @@ class CompiledModel(CheckpointParameters):
         assert self.prepared.host is not None
         for loaded in self.copies.loaded:
             loaded.bind(self.prepared.host, bound.tensors)
+        self.model.reset()
         self.prepared.weights, self.prepared.tensors = bound, opened.tensors
         self.prepared.validation = []  # that was of the weights before
         self.prepared.source = opened.source
@@ -174,11 +176,6 @@ class CompiledModel(CheckpointParameters):
         return program_estimate(
             self.prepared.program, self.neuron_config, DecoderRequest(**request), machine, name=name
         )
-
-    @property
-    def source_folder(self) -> Path:
-        """Folder that the weights come from; its tokenizer fits the model."""
-        return self.prepared.source.folder
 
     @property
     def device(self) -> torch.device:

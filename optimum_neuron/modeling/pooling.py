@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..core import Choice
-from ..errors import ModelError, refusal
+from ..errors import ConfigError, ModelError, refusal
 from ..plain_json import parse_json, read_object
 
 _MODES = {
@@ -25,6 +25,10 @@ _MODES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 """Switch in the pooling module's configuration to the mode's name, in the order in which vectors are joined."""
+
+
+_TRANSFORMERS = ("Transformer", "CLIPModel")
+"""Modules that are transformers models."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,41 @@ class Recipe:
     choice: Choice[str]
     """Pooling, and where it comes from."""
 
+    def text_before(self, name: str | None, prompt: str | None) -> str:
+        """The text to put before each sentence.
+
+        Args:
+            name: one of `prompts`; None takes the default.
+            prompt: the text itself, in place of a name.
+
+        Raises:
+            ConfigError: the folder has no prompt of that name, or leaves the tokens of prompts out of its vectors.
+        """
+        text = self._named(name) if prompt is None else prompt
+        if text and not self.include_prompt:
+            raise ConfigError(
+                refusal(
+                    asked=f"a sentence after the prompt {text!r}",
+                    found="a folder with include_prompt=false",
+                    why="pooling would have to leave the prompt's tokens out, which is not implemented",
+                    do="pass prompt='', or use the original model",
+                )
+            )
+        return text
+
+    def _named(self, name: str | None) -> str:
+        name = self.default_prompt_name if name is None else name
+        if name is not None and name not in self.prompts:
+            raise ConfigError(
+                refusal(
+                    asked=f"prompt_name={name!r}",
+                    found=f"the model has {', '.join(map(repr, self.prompts)) or 'no prompts'}",
+                    why="prompts are in the model's folder",
+                    do="name one of them, or pass prompt=",
+                )
+            )
+        return "" if name is None else self.prompts[name]
+
 
 def read_recipe(folder: Path) -> Recipe:
     """Read what a folder says; one that says nothing gets the mean of its tokens.
@@ -58,12 +97,12 @@ def read_recipe(folder: Path) -> Recipe:
         ModelError: the folder has a module that is not implemented.
     """
     kinds = _modules(folder / "modules.json")
-    if unknown := sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"}):
+    if unknown := sorted(set(kinds) - {*_TRANSFORMERS, "Pooling", "Normalize"}):
         raise ModelError(
             refusal(
                 asked=f"the sentence-transformers model {folder}",
                 found=f"modules {', '.join(unknown)}",
-                why="Transformer, Pooling and Normalize are implemented",
+                why=f"{', '.join(_TRANSFORMERS)}, Pooling and Normalize are implemented",
                 do="compile the transformer with NeuronModelForFeatureExtraction and apply the rest yourself",
             )
         )
@@ -85,6 +124,18 @@ def read_recipe(folder: Path) -> Recipe:
         similarity=facts.get("similarity_fn_name") or "cosine",
         choice=choice,
     )
+
+
+def transformer_subfolder(folder: Path) -> dict[str, str]:
+    """Return `{"subfolder": ...}` of the transformer where it is not in the folder itself, else nothing.
+
+    Raises:
+        ModelError: the list of modules is damaged.
+    """
+    if (folder / "config.json").is_file():
+        return {}
+    paths = [path for kind, path in _modules(folder / "modules.json").items() if kind in _TRANSFORMERS and path]
+    return {"subfolder": paths[0]} if paths else {}
 
 
 def _pooling(config: dict[str, Any], path: str) -> Choice[str]:

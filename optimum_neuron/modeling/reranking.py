@@ -15,7 +15,8 @@ import torch
 from ..configuration import count_refusal, is_count
 from ..core import Choice
 from ..errors import ConfigError, ModelError, refusal
-from .sentences import chunks, own_tokenizer
+from .facts import load_preprocessor
+from .sentences import chunks
 from .tasks import NeuronModelForSequenceClassification
 
 
@@ -25,7 +26,7 @@ class NeuronModelForTextReranking(NeuronModelForSequenceClassification):
     @functools.cached_property
     def tokenizer(self) -> Any:
         """The model's own tokenizer."""
-        return own_tokenizer(self)
+        return load_preprocessor("AutoTokenizer", self.source_folder)
 
     @functools.cached_property
     def activation(self) -> Choice[str]:

@@ -13,11 +13,13 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..buckets.choose import choose_bucket
 from ..errors import ShapeError, refusal
+from ..exporters.encoders.entry import unflatten
 from ..exporters.prepare import Prepared
 from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
 from .checks import checked_mask, on_host, refuse_outputs
-from .encoder_decoder import NeuronEncoderDecoder, encode_rows
+from .encoder_decoder import NeuronEncoderDecoder
+from .encoding import encode_rows
 from .registration import register
 
 
@@ -51,15 +53,15 @@ class NeuronTextEncoder:
         Args:
             input_ids: token ids [rows, tokens]; any number of rows.
             attention_mask: 1 for real tokens, of the same shape.
-            output_attentions: not possible: the compiled graph does not return them.
-            output_hidden_states: not possible either.
+            output_attentions: possible where the model was exported with it, and then always returned.
+            output_hidden_states: likewise.
             return_dict: False returns a tuple.
 
         Raises:
             ShapeError: the source is longer than compiled, or a token is not in the vocabulary.
             ConfigError: something was asked for that the graph does not compute.
         """
-        refuse_outputs(output_attentions, output_hidden_states)
+        refuse_layers(self._neuron_config, output_attentions, output_hidden_states)
         mask = checked_mask(input_ids, attention_mask, num_past=0, vocabulary=self._config.vocab_size)
         length = input_ids.shape[1]
         bucket = choose_bucket(
@@ -72,8 +74,25 @@ class NeuronTextEncoder:
         filler = self._config.pad_token_id or 0
         ids = torch.nn.functional.pad(input_ids.long(), (0, bucket - length), value=filler)
         mask = torch.nn.functional.pad(mask.long(), (0, bucket - length))
-        output = BaseModelOutput(last_hidden_state=encode_rows(self._loaded, bucket, [ids, mask])[:, :length])
+        found = {
+            name: part[..., :length, :length] if name.startswith("attentions") else part[:, :length]
+            for name, part in encode_rows(self._loaded, bucket, [ids, mask]).items()
+        }
+        output = BaseModelOutput(**unflatten(found))
         return output.to_tuple() if return_dict is False else output
+
+
+def refuse_layers(config: Any, output_attentions: bool | None, output_hidden_states: bool | None) -> None:
+    """Refuse results of layers that the model was exported without.
+
+    Raises:
+        ConfigError: one is asked for.
+    """
+    refuse_outputs(
+        output_attentions and not config.output_attentions,
+        output_hidden_states and not config.output_hidden_states,
+        exportable=("output_attentions", "output_hidden_states"),
+    )
 
 
 @register
@@ -128,19 +147,19 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
             past_key_values: the cache that an earlier call returned.
             labels: tokens of the targets to compute the loss of, -100 to skip; they make `decoder_input_ids` too.
             use_cache: return the cache; the default is the configuration's, and with labels there is none.
-            output_attentions: not possible: the compiled graph does not return them.
-            output_hidden_states: not possible either.
+            output_attentions: possible where the model was exported with it, and then always returned.
+            output_hidden_states: likewise.
             return_dict: False returns a tuple.
 
         Raises:
             ShapeError: source or target is longer than compiled, or a token is not in the vocabulary.
             ConfigError: something was asked for that the graph does not compute.
         """
-        refuse_outputs(output_attentions, output_hidden_states)
-        hidden_RSD = self._hidden(input_ids, attention_mask, encoder_outputs)
-        mask_RS = torch.ones(hidden_RSD.shape[:2]) if attention_mask is None else attention_mask
+        refuse_layers(self.neuron_config, output_attentions, output_hidden_states)
+        encoded = self._encoded(input_ids, attention_mask, encoder_outputs)
+        mask_RS = torch.ones(encoded[0].shape[:2]) if attention_mask is None else attention_mask
         return self._decode(
-            hidden_RSD,
+            encoded,
             mask_RS.long(),
             decoder_input_ids,
             decoder_attention_mask,
@@ -150,12 +169,12 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
             return_dict=return_dict,
         )
 
-    def _hidden(
+    def _encoded(
         self, input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, encoder_outputs: Any
-    ) -> torch.Tensor:
-        """Hidden states of the sources, computed now where they were not."""
+    ) -> Any:
+        """Results of the encoder, computed now where they were not."""
         if encoder_outputs is not None:
-            return encoder_outputs[0]
+            return encoder_outputs
         if input_ids is None:
             raise ShapeError(
                 refusal(
@@ -165,6 +184,6 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
                     do="pass input_ids, or what get_encoder() returned as encoder_outputs",
                 )
             )
-        return self.encoder(input_ids, attention_mask)[0]
+        return self.encoder(input_ids, attention_mask)
 
     inputs = frozenset(inspect.signature(forward).parameters)

@@ -26,7 +26,9 @@ from ..exporters.seq2seq.sources import Source
 from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
 from .checks import on_host, refuse_outputs
-from .encoder_decoder import NeuronEncoderDecoder, encode_rows
+from .encoder_decoder import NeuronEncoderDecoder
+from .encoding import encode_rows
+from .program import CompiledProgram
 from .registration import register
 from .sounds import checked_sound
 from .suppression import quick_processors
@@ -74,7 +76,8 @@ class NeuronSpeechEncoder:
         refuse_outputs(output_attentions, output_hidden_states)
         given = {"input_features": input_features, "input_values": input_values}
         sound = checked_sound(given, attention_mask, self._source, self._buckets)
-        hidden_RSD = encode_rows(self._loaded, sound.bucket, sound.inputs)[:, : sound.num_states]
+        found = encode_rows(self._loaded, sound.bucket, sound.inputs)
+        hidden_RSD = found["last_hidden_state"][:, : sound.num_states]
         output = EncodedSource(last_hidden_state=hidden_RSD, attention_mask=sound.mask_RS)
         return output.to_tuple() if return_dict is False else output
 
@@ -153,12 +156,12 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
         )
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_features, input_values, attention_mask)
-        hidden_RSD, mask_RS = encoder_outputs[0], None
+        mask_RS = None
         if self.source.is_masked:
             mask_RS = getattr(encoder_outputs, "attention_mask", None)
-            mask_RS = torch.ones(hidden_RSD.shape[:2], dtype=torch.int64) if mask_RS is None else mask_RS.long()
+            mask_RS = torch.ones(encoder_outputs[0].shape[:2], dtype=torch.int64) if mask_RS is None else mask_RS.long()
         return self._decode(
-            hidden_RSD,
+            encoder_outputs,
             mask_RS,
             decoder_input_ids,
             decoder_attention_mask,
@@ -169,6 +172,17 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
         )
 
     inputs = frozenset(inspect.signature(forward).parameters)
+
+
+class WhisperProgram(CompiledProgram):
+    """Whisper's program, with what `WhisperGenerationMixin` reads from the original's modules."""
+
+    def __init__(self, loaded: LoadedProgram, source: Source, config: Any) -> None:
+        super().__init__(loaded)
+        self.config = config
+        self.encoder = SimpleNamespace(
+            conv1=SimpleNamespace(stride=(1,)), conv2=SimpleNamespace(stride=(source.stride,))
+        )
 
 
 @register
@@ -188,9 +202,7 @@ class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, Whisper
                 )
             )
         super().__init__(prepared)
-        # The mixin asks the modules of the original how many frames make a state.
-        convs = {"conv1": SimpleNamespace(stride=(1,)), "conv2": SimpleNamespace(stride=(self.source.stride,))}
-        self.model = SimpleNamespace(encoder=SimpleNamespace(**convs), config=self.config)
+        self.model = WhisperProgram(self.loaded, self.source, self.config)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Transcribe or translate; every option of transformers' `WhisperForConditionalGeneration.generate`.

@@ -193,12 +193,6 @@ class NeuronTracedModel(NeuronModel):
         return choose_size(axis, size, self.neuron_config.buckets(axis), self.signature)
 
     @property
-    def input_static_shapes(self) -> dict[str, int | list[int]]:
-        """Compiled size or sizes of each axis."""
-        data = self.neuron_config.to_dict()
-        return {axis: data[axis] for axis in self.neuron_config.axes}
-
-    @property
     def input_modalities(self) -> tuple[str, ...]:
         """Kinds of input, as transformers names them."""
         kinds = {"input_ids": "text", "pixel_values": "image", "input_values": "audio", "input_features": "audio"}

@@ -12,7 +12,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Self
 
-from ..configuration import NeuronConfig
+from ..configuration import CompileConfig
 from ..errors import ConfigError
 from ..exporters.peer_options import translate
 from ..exporters.request import neuron_config
@@ -35,7 +35,7 @@ class TwoStepExport(NeuronModel):
         sequence_length: int | None = None,
         tensor_parallel_size: int | None = None,
         **options: Any,
-    ) -> NeuronConfig:
+    ) -> CompileConfig:
         """Return the complete configuration that an export would use; no weights are downloaded.
 
         Args:
@@ -61,14 +61,14 @@ class TwoStepExport(NeuronModel):
             "tensor_parallel_size": tensor_parallel_size,
         }
         given = {name: value for name, value in translate({**named, **options}).items() if value is not None}
-        complete: NeuronConfig = neuron_config(source, {**given, "task": cls._task(given)})[0]
+        complete: CompileConfig = neuron_config(source, {**given, "task": cls._task(given)})[0]
         return complete
 
     @classmethod
     def export(
         cls,
         model_id: str | Path,
-        neuron_config: NeuronConfig,
+        neuron_config: CompileConfig,
         config: Any = None,
         token: str | bool | None = None,
         revision: str | None = None,
@@ -90,7 +90,7 @@ class TwoStepExport(NeuronModel):
             ConfigError: `neuron_config` is no configuration.
             NeuronError: the model cannot be compiled, see `optimum_neuron/errors.py`.
         """
-        if not isinstance(neuron_config, NeuronConfig):
+        if not isinstance(neuron_config, CompileConfig):
             raise ConfigError(
                 f"neuron_config is a {type(neuron_config).__name__}. Pass what `get_neuron_config` returns.",
                 details={"type": type(neuron_config).__name__},

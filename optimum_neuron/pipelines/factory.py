@@ -102,8 +102,8 @@ def pipeline(
 
     name = ALIASES.get(task, task)
     served = _served(plain_name(name))
-    peer = [option for option in PEER_OPTIONS if option not in OF_GENERATION]
-    known = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *peer, "data_parallel_mode")
+    every = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *PEER_OPTIONS, "data_parallel_mode")
+    known = tuple(option for option in every if option not in OF_GENERATION)
     if use_fast is not None:
         logger.info("use_fast=%r changes nothing: transformers 5 has one tokenizer for each model.", use_fast)
     options = _merged(options, {"input_shapes": input_shapes, "compiler_args": compiler_args}, known)
@@ -327,7 +327,7 @@ def _load(kind: str, folder: Path) -> Any:
 
 def _fit(part: Any, model: NeuronModel) -> None:
     """Tell a processor of the model's own folder the compiled sizes, where it would make others."""
-    axes = getattr(model, "input_static_shapes", {})
+    axes = model.input_static_shapes
     height, width, length = axes.get("height"), axes.get("width"), axes.get("sequence_length")
     if isinstance(height, int) and isinstance(width, int) and hasattr(part, "image_mean"):
         size = {"height": height, "width": width}

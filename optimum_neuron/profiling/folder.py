@@ -53,8 +53,8 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
         state = loaded.take_state() if loaded.program.states else []
         with record(folder.name) as recorder:
             for graph in graphs:
-                loaded.run(graph, [_zeros(spec) for spec in loaded.program.graphs[graph].inputs.values()], state)
-        return recorder.profile(assumptions=(_in_words(graphs),))
+                loaded.run(graph, [zeros(spec) for spec in loaded.program.graphs[graph].inputs.values()], state)
+        return recorder.profile(assumptions=(in_words(graphs),))
     finally:
         loaded.close()
 
@@ -115,13 +115,15 @@ def _require_absent(prompt_length: int | None, num_steps: int | None) -> None:
         )
 
 
-def _zeros(spec: TensorSpec) -> torch.Tensor:
+def zeros(spec: TensorSpec) -> torch.Tensor:
+    """Return a tensor of a shape and dtype."""
     import torch
 
     return torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype))
 
 
-def _in_words(graphs: Sequence[str]) -> str:
+def in_words(graphs: Sequence[str]) -> str:
+    """Return which graphs ran, as the assumption of a profile."""
     counts = {graph: graphs.count(graph) for graph in dict.fromkeys(graphs)}
     runs = ", ".join(graph if count == 1 else f"{count} x {graph}" for graph, count in counts.items())
     return f"ran {runs} on inputs of zeros: what a graph computes does not change its time"

@@ -1,7 +1,7 @@
-"""Run a NEFF for its profile: each of its graphs once, on inputs of zeros, which take as long as others.
+"""Run a NEFF for its profile: its graphs on inputs of zeros, which take as long as others.
 
-It takes the NEFFs of `neuronx-cc compile` and of `torch_neuronx.trace` with their weights inside. The NEFF of an
-exported folder is profiled with its folder: see `folder.py`.
+Weights that are not in the file are zeros too: a profile needs their shapes, which the program has. The NEFF of an
+exported folder is profiled with its folder, see `folder.py`.
 
     profile_neff("model.neff").rows()[0]
 """
@@ -10,14 +10,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..configuration import CONFIG_FILE
 from ..errors import ConfigError, refusal
-from .folder import profile_folder
+from .folder import calls_of, in_words, profile_folder, zeros
 from .profile import Profile
 from .recorder import record
 
+_NO_AUTO_CAST = "auto-cast none: the file does not say, and the configuration of its export is not beside it"
 
-def profile_compiled(path: str | Path) -> Profile:
-    """Profile an exported folder, or a NEFF with its weights.
+
+def profile_compiled(path: str | Path, *, prompt_length: int | None = None, num_steps: int | None = None) -> Profile:
+    """Profile an exported folder or a NEFF; the NEFF of an exported folder is profiled with the folder.
+
+    Args:
+        path: folder or file.
+        prompt_length: tokens of each prompt of a decoder; None for half of the longest sequence.
+        num_steps: steps after the prompt; None for `DEFAULT_STEPS`.
 
     Raises:
         ConfigError: there is neither; further errors are those of `profile_folder` and `profile_neff`.
@@ -27,6 +35,8 @@ def profile_compiled(path: str | Path) -> Profile:
         profile_compiled("smollm2_neuron")
         ```
     """
+    from ..exporters.folder import NEFF_FILE
+
     path = Path(path)
     if not path.exists():
         raise ConfigError(
@@ -37,15 +47,23 @@ def profile_compiled(path: str | Path) -> Profile:
                 do="name a NEFF or an exported folder",
             )
         )
-    return profile_folder(path) if path.is_dir() else profile_neff(path)
+    folder = path if path.is_dir() else path.absolute().parent
+    if path.is_dir() or (path.name == NEFF_FILE and (folder / CONFIG_FILE).is_file()):
+        return profile_folder(folder, prompt_length=prompt_length, num_steps=num_steps)
+    return profile_neff(path, prompt_length=prompt_length, num_steps=num_steps)
 
 
-def profile_neff(path: str | Path) -> Profile:
+def profile_neff(path: str | Path, *, prompt_length: int | None = None, num_steps: int | None = None) -> Profile:
     """Load a NEFF on a simulated core, run its graphs, and profile the run.
 
+    Args:
+        path: written by a trace, by neuronx-cc, or for an exported folder.
+        prompt_length: tokens of each prompt of a decoder; None for half of the longest sequence.
+        num_steps: steps after the prompt; None for `DEFAULT_STEPS`.
+
     Raises:
-        ArtifactError: the file is no NEFF of a traced model, or is damaged.
-        ConfigError: the weights are not in the file.
+        ArtifactError: the file is no NEFF, or is damaged.
+        ConfigError: a length that was not compiled, or of a program that has none.
         TargetMismatchError: the simulated instance has other cores.
         CoreBusyError, DeviceMemoryError: there is no room for it.
 
@@ -55,32 +73,37 @@ def profile_neff(path: str | Path) -> Profile:
         print(profile.device_us, "us, simulated")
         ```
     """
-    import torch
-
-    from ..compiler.neff import open_neff
-    from ..tracing.contexts import Placement
-    from ..tracing.session import Session
+    from ..compiler.lower.lower import lower
+    from ..compiler.neff import check_target, open_neff
+    from ..compiler.package import read_program
+    from ..hardware import TARGETS, resolve_instance
+    from ..runtime.loaded import load_program
 
     path = Path(path)
-    session = Session(open_neff(path), [], placement=Placement())
-    if session.separate_weights:
-        raise ConfigError(
-            refusal(
-                asked=f"a profile of {path}",
-                found="a NEFF without its weights",
-                why="what is profiled has to run",
-                do="trace the model with inline_weights_to_neff=True, or compile it with neuronx-cc",
-            )
-        )
-    graphs = session.metadata["entries"]
+    with open_neff(path) as neff:
+        instance = resolve_instance().value
+        check_target(neff, instance.family, instance.chip.core.generation)
+        program, metadata = read_program(neff), dict(neff.metadata)
+    traced = metadata.get("entries")
+    if traced is None or prompt_length is not None or num_steps is not None:
+        graphs = calls_of(program, prompt_length=prompt_length, num_steps=num_steps)
+    else:
+        graphs = list(traced)
+    loaded = load_program(
+        program,
+        {name: zeros(spec) for name, spec in program.weights.items()},
+        lower(program, optlevel=metadata.get("optlevel", "1"), mode="stored"),
+        instance=instance,
+        target=TARGETS[instance.family],
+        model_name=path.name,
+        auto_cast=metadata.get("auto_cast", "none"),
+    )
     try:
-        session.load()
+        state = loaded.take_state() if program.states else []
         with record(path.name) as recorder:
-            for entry, graph in enumerate(graphs):
-                inputs = session.program.graphs[graph].inputs.values()
-                zeros = [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in inputs]
-                session.run(zeros, entry, batches=False)
-        ran = f"ran {', '.join(graphs)} on inputs of zeros: what a graph computes does not change its time"
-        return recorder.profile(assumptions=(ran,))
+            for graph in graphs:
+                loaded.run(graph, [zeros(spec) for spec in program.graphs[graph].inputs.values()], state)
+        unknown = () if "auto_cast" in metadata else (_NO_AUTO_CAST,)
+        return recorder.profile(assumptions=(in_words(graphs), *unknown))
     finally:
-        session.unload()
+        loaded.close()

@@ -140,15 +140,20 @@ class LoadedProgram:
             CoreBusyError: the program was closed.
         """
         if self.closed:
-            raise CoreBusyError(
-                refusal(
-                    asked=asked,
-                    found="the model was closed",
-                    why="its core and memory were given back",
-                    do="load it again",
-                ),
-                details={"model": self.claim.model, "closed": True},
-            )
+            raise closed_error(asked, self.claim.model)
+
+
+def closed_error(asked: str, model: str) -> CoreBusyError:
+    """Return what a closed model raises when it is used."""
+    return CoreBusyError(
+        refusal(
+            asked=asked,
+            found="the model was closed",
+            why="its core and memory were given back",
+            do="load it again",
+        ),
+        details={"model": model, "closed": True},
+    )
 
 
 def load_program(

@@ -134,9 +134,9 @@ def device_time(
     passes = vector * work.vector_elements + attention * SOFTMAX_PASSES * work.softmax_elements
     vector_s = passes / rates.vector_elements_per_s
     reads_s = work.attention_reads * ATTENTION_READ_S / rates.num_physical
-    each_us = fitted.all_reduce_us + (num_chips - 1) * fitted.all_reduce_chip_us
-    reduced_s = work.collective_bytes / (fitted.all_reduce_share * rates.dma_bytes_per_s)
-    link_s = work.num_collectives * each_us * 1e-6 + reduced_s
+    link_s = all_reduce_s(
+        work.collective_bytes, rates, fitted, num_chips=num_chips, num_collectives=work.num_collectives
+    )
     launch_s = fitted.launch_us * 1e-6
     compute_s, after_s = (tensor_s, vector_s) if decoder else (tensor_s + vector_s, 0.0)
     return DeviceTime(
@@ -152,3 +152,19 @@ def device_time(
         transfer_s=transfer_s,
         reads_s=reads_s,
     )
+
+
+def all_reduce_s(
+    num_bytes: float, rates: CoreRates, fitted: CoreConstants, *, num_chips: int, num_collectives: int = 1
+) -> float:
+    """Time of all-reduces between the cores of one instance.
+
+    Args:
+        num_bytes: what all of them reduce, on one core.
+        rates: documented rates of that core.
+        fitted: constants of its generation.
+        num_chips: chips whose cores take part.
+        num_collectives: how many there are.
+    """
+    each_us = fitted.all_reduce_us + (num_chips - 1) * fitted.all_reduce_chip_us
+    return num_collectives * each_us * 1e-6 + num_bytes / (fitted.all_reduce_share * rates.dma_bytes_per_s)

@@ -25,7 +25,7 @@ from ..compiler.neff import Neff, open_neff
 from ..compiler.package import write_program
 from ..compiler.serial import tensor_spec
 from ..compiler.version import COMPILER_VERSION
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError, UnsupportedDtypeError, refusal
 from ..hardware import (
     Target,
     require_compilable,
@@ -34,6 +34,7 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
+from ..weights.mapped import DTYPES
 from .artifact import KIND
 from .entry import ROOT, Entry
 from .log import compile_log, unwritable
@@ -137,9 +138,13 @@ def compile_entries(
 
     Raises:
         CaptureError: the code is not static.
+        UnsupportedDtypeError: a tensor has a dtype that no file of a program can hold.
         UnsupportedOperatorError: the target refuses operators; all are listed.
     """
     options = flags.flags
+    for entry in entries.values():
+        inputs = dict(zip(entry.inputs.names, entry.inputs.tensors, strict=True))
+        _require_dtypes({name: t for name, t in {**entry.tensors(), **inputs}.items() if t.is_quantized})
     with compile_log(options.logfile) as log:
         log.add(f"compiling {', '.join(entries)} for {flags.target.name}: {options}")
         compiled = compile_graphs(
@@ -153,6 +158,7 @@ def compile_entries(
         log.add_compiled(list(entries), compiled)
     first = next(iter(entries.values()))
     tensors = _tensors(entries, compiled)
+    _require_dtypes({**tensors, **compiled.program.constants})
     metadata = {**_metadata(entries, compiled, flags, list(tensors)), **(facts or {})}
     write = functools.partial(
         write_program, program=compiled.program, name=type(first).__name__, target=flags.target, metadata=metadata
@@ -176,6 +182,26 @@ def compile_entries(
             write(path, weights=weights)
         return open_neff(path), []
     return open_neff(path), list(tensors.values())
+
+
+def _require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Refuse tensors that a file of a program cannot hold, although no operator computes with them.
+
+    Raises:
+        UnsupportedDtypeError: there is one; all are named.
+    """
+    dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
+    wrong = {name: dtype for name, dtype in dtypes.items() if dtype not in DTYPES.values()}
+    if wrong:
+        raise UnsupportedDtypeError(
+            refusal(
+                asked=f"compiling with {', '.join(f'{name} of {dtype}' for name, dtype in wrong.items())}",
+                found=f"a compiled program holds {', '.join(DTYPES.values())}",
+                why="no NeuronCore has other dtypes",
+                do="convert the tensors, for example complex numbers to pairs with torch.view_as_real",
+            ),
+            details={"dtypes": wrong},
+        )
 
 
 def _metadata(entries: Mapping[str, Entry], compiled: Compiled, flags: Flags, names: Sequence[str]) -> dict[str, Any]:

@@ -16,6 +16,14 @@ from typing import Any, NoReturn
 from ..errors import UnsupportedOperatorError, refusal
 
 
+@dataclasses.dataclass(frozen=True)
+class Cores:
+    """A grid of physical cores that share a logical one, as in `kernel[(nc(2),)]`."""
+
+    num: int
+    """How many."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kernel:
     """A kernel that can be named, indexed with a grid, and not called."""

@@ -30,6 +30,11 @@ class NeuronModel(nn.Module):
         return torch.ops.neuron.forward(inputs, self.neff, entry, self.dynamic_batch)
 
     @torch.jit.export
+    def close(self) -> None:
+        """Give cores and HBM back; the model cannot run afterwards."""
+        torch.ops.neuron.close(self.neff)
+
+    @torch.jit.export
     def __getstate__(self) -> Tuple[torch.Tensor, List[torch.Tensor], str, bool, bool, bool, bool]:  # noqa: UP006
         """What is saved."""
         return (
@@ -65,3 +70,8 @@ class BucketModel(nn.Module):
         """Run the bucket that fits."""
         tensors, bucket = self.kernel(inputs)
         return self.neuron_model(tensors, int(bucket.item()))
+
+    @torch.jit.export
+    def close(self) -> None:
+        """Give cores and HBM back; the model cannot run afterwards."""
+        self.neuron_model.close()

@@ -27,6 +27,7 @@ _SCHEMAS = (
     "load(Tensor neff, Tensor[] weights, str weights_hash, bool lazy, bool background) -> Tensor",
     "forward(Tensor[] inputs, Tensor neff, int entry, bool batches) -> Tensor[]",
     "weights_hash(Tensor[] weights) -> str",
+    "close(Tensor(a!) neff) -> ()",  # marked as a write, or TorchScript would drop a call without results
 )
 
 _SESSIONS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -107,8 +108,12 @@ def _forward(inputs: list[torch.Tensor], neff: torch.Tensor, entry: int, batches
     return session_of_bytes(neff).run(inputs, entry, batches=batches)
 
 
+def _close(neff: torch.Tensor) -> None:
+    session_of_bytes(neff).close()
+
+
 _LIBRARY = torch.library.Library("neuron", "FRAGMENT")
-for _schema, _kernel in zip(_SCHEMAS, (_load, _forward, weights_hash), strict=True):
+for _schema, _kernel in zip(_SCHEMAS, (_load, _forward, weights_hash, _close), strict=True):
     _LIBRARY.define(_schema)
     # Implicit: gradients do not flow through a program, and outputs then say so.
     _LIBRARY.impl(_schema.partition("(")[0], _kernel, "CompositeImplicitAutograd")

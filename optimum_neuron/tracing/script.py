@@ -73,8 +73,15 @@ def nested(model: torch.jit.ScriptModule, entry: Entry) -> torch.jit.ScriptModul
     with dry_calls(), torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
         if is_traceable(outputs.skeleton):
-            return _recorded(model, entry, outputs.skeleton)
-        return packed(_recorded(model, entry, list(range(len(outputs.specs)))), entry.parameter_names, outputs.skeleton)
+            return _closing(_recorded(model, entry, outputs.skeleton))
+        flat = _closing(_recorded(model, entry, list(range(len(outputs.specs)))))
+        return _closing(packed(flat, entry.parameter_names, outputs.skeleton))
+
+
+def _closing(outer: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """Give a module the method `close` of the model that it wraps; it is saved with the module."""
+    outer.define("def close(self) -> None:\n    self.model.close()\n")
+    return outer
 
 
 def _recorded(model: torch.jit.ScriptModule, entry: Entry, outputs: Skeleton) -> torch.jit.ScriptModule:

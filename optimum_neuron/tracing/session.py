@@ -21,7 +21,7 @@ from ..compiler.package import WEIGHTS_MEMBER, read_program
 from ..errors import NeuronError
 from ..hardware import TARGETS, InstanceSpec, resolve_instance
 from ..runtime.copies import load_copies
-from ..runtime.loaded import LoadedProgram, load_program
+from ..runtime.loaded import LoadedProgram, closed_error, load_program
 from ..weights import Checkpoint, StateDict, TensorSource, bind_weights
 from ..weights.mapped import MappedFile
 from .artifact import require_agreement, trace_metadata
@@ -103,6 +103,7 @@ class Session:
         self._replicas: list[_Replica] = []
         self._next = 0
         self._lock = threading.RLock()
+        self._closed = False
 
     @property
     def core_ids(self) -> tuple[int, ...]:
@@ -137,10 +138,12 @@ class Session:
 
         Raises:
             TargetMismatchError: see `require_target`.
-            CoreBusyError: other processes hold the cores.
+            CoreBusyError: other processes hold the cores, or the model was closed.
             DeviceMemoryError: the program does not fit.
         """
         with self._lock:
+            if self._closed:
+                raise closed_error(f"running {self.name}", self.name)
             # A forked child has no part in the claims of its parent.
             if not self._replicas or not all(replica.loaded.claim.held for replica in self._replicas):
                 self._replicas = self._loaded(on_progress)
@@ -167,6 +170,12 @@ class Session:
             replicas, self._replicas = self._replicas, []
         for replica in replicas:
             replica.loaded.close()
+
+    def close(self) -> None:
+        """Give cores and memory back for good. Calling it again does nothing."""
+        with self._lock:
+            self._closed = True
+            self.unload()
 
     def place(self, placement: Placement) -> None:
         """Unload, and load elsewhere with the next call."""

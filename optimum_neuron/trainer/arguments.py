@@ -19,6 +19,7 @@ from transformers import TrainingArguments
 
 from ..distributed.mesh import require_processes
 from ..errors import ConfigError, NeuronError, refusal
+from ..vendor import INSTALL_SDK
 from .layout import TrainingNeuronConfig, combination_problems
 from .peer_arguments import PeerArgumentsMixin
 
@@ -80,7 +81,7 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
             _simulate(self.neuron_target)
         super().__post_init__()  # type: ignore[misc]  # upstream's dataclass stands behind this one
         if not self.use_cpu and self.device.type != "neuron":  # type: ignore[attr-defined]
-            raise ConfigError(_no_device(self.device))  # type: ignore[attr-defined]
+            raise ConfigError(no_device(self.device))  # type: ignore[attr-defined]
         require_processes(self.trn_config, self.world_size)  # type: ignore[attr-defined]
 
     @property
@@ -242,12 +243,17 @@ def _simulate(name: str) -> None:
     env.simulate_instance(wanted.name)
 
 
-def _no_device(found: Any) -> str:
+def no_device(found: Any) -> str:
+    """Return why training would not run on the device "neuron".
+
+    Args:
+        found: the device that would be used.
+    """
     from ..device import status
 
     if importlib.util.find_spec("torch_neuronx") is None:
         why = "transformers looks for the module torch_neuronx before it chooses the device neuron"
-        do = "install the distribution that has it (pip install ./sdk), or pass use_cpu=True"
+        do = f"install the distribution that has it ({INSTALL_SDK}), or pass use_cpu=True"
     else:
         state = status()
         why = f"torch.neuron is not available: {state.reason}" if not state.value else "another device comes first"

@@ -10,15 +10,35 @@ It knows nothing of processes or tensors. Layouts that cannot be run are refused
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
+from dataclasses import InitVar
 from typing import Any
 
 from ..errors import refusal
+from .peer_arguments import WITHOUT_EFFECT
+
+logger = logging.getLogger(__name__)
+
+_NO_EFFECT = {
+    **WITHOUT_EFFECT,
+    "checkpoint_dir": "from_pretrained and resume_from_checkpoint name the checkpoint",
+    "transpose_nki_inputs": "attention is transformers' own, whatever the layout of its inputs",
+}
+
+
+_INIT_ONLY = (
+    *("async_save", "checkpoint_dir", "fuse_qkv", "kv_size_multiplier", "num_local_ranks_per_step"),
+    *("recompute_causal_mask", "transpose_nki_inputs", "use_xser"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingNeuronConfig:
-    """The layout of one training run, under the names of the peer's `trn_config`."""
+    """The layout of one training run, under the names of the peer's `trn_config`.
+
+    Arguments about the device's memory layout and about files change nothing here, and are reported by one INFO line.
+    """
 
     tensor_parallel_size: int = 1
     """Cores that share each layer."""
@@ -36,10 +56,34 @@ class TrainingNeuronConfig:
     """Whether data-parallel processes split weights, gradients and optimizer states (FSDP2)."""
     gradient_checkpointing: bool = False
     """Whether activations are computed again in the backward pass."""
+    virtual_pipeline_parallel_size: int = 1
+    """Stages of one core; 1 is supported."""
+    async_save: InitVar[bool | None] = None
+    checkpoint_dir: InitVar[Any] = None
+    fuse_qkv: InitVar[bool | None] = None
+    kv_size_multiplier: InitVar[int | None] = None
+    num_local_ranks_per_step: InitVar[int | None] = None
+    recompute_causal_mask: InitVar[bool | None] = None
+    transpose_nki_inputs: InitVar[bool | None] = None
+    use_xser: InitVar[bool | None] = None
+
+    def __post_init__(self, *without_effect: Any) -> None:
+        for name, value in zip(_INIT_ONLY, without_effect, strict=True):
+            if value is not None:
+                logger.info("%s=%r changes nothing: %s.", name, value, _NO_EFFECT[name])
 
     def problems(self) -> list[str]:
         """Refusals of what cannot be run, one for each field."""
         problems = []
+        if self.virtual_pipeline_parallel_size != 1:
+            problems.append(
+                refusal(
+                    asked=f"virtual_pipeline_parallel_size={self.virtual_pipeline_parallel_size}",
+                    found="a schedule that interleaves stages",
+                    why="a core has one stage of the pipeline",
+                    do="leave it out",
+                )
+            )
         if self.sequence_parallel_enabled and self.tensor_parallel_size == 1:
             problems.append(
                 refusal(

@@ -110,6 +110,11 @@ class MasterWeights:
             name: self._masters[parameter] for name, parameter in model.named_parameters() if parameter in self._masters
         }
 
+    def clear_gradients(self) -> None:
+        """Forget the gradients of the 16-bit parameters, which the optimizer's own `zero_grad` does not know."""
+        for parameter in self._masters:
+            parameter.grad = None
+
     @torch.no_grad()
     def _take_gradients(self) -> None:
         for parameter, master in self._masters.items():

@@ -27,6 +27,9 @@ DTYPES = {
     "BOOL": "bool",
     "U8": "uint8",
     "I8": "int8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
     "I16": "int16",
     "I32": "int32",
     "I64": "int64",
@@ -36,6 +39,7 @@ DTYPES = {
     "BF16": "bfloat16",
     "F32": "float32",
     "F64": "float64",
+    "C64": "complex64",
 }
 """safetensors' dtype names to torch's."""
 

@@ -68,7 +68,7 @@ def test_a_good_machine_is_ok_everywhere():
         ({"compiler": CppCompiler(version="g++ 12", complaint="omp.h: no such file")}, "C++ compiler", "warn",
          "only -O1", "CXX"),
         ({"torch_complaint": "ImportError: libc10.so", "compiler": None, "host_code": None}, "import torch", "fail",
-         "nothing can be compiled", "pip install"),
+         "nothing can be compiled", "pip install --force-reinstall 'torch<2.14,>=2.13'"),
         ({"host_code": CpuFeatures(isa="DEFAULT", has_bf16_dot=False)}, "CPU", "warn", "slow", "AVX2"),
         ({"memory_available_bytes": 2**30}, "memory", "warn", "137", "smaller model"),
         ({"setting_complaints": ("NEURON_RT_NUM_CORES=x: not a whole number.",)}, "environment", "fail", "stops",

@@ -140,3 +140,32 @@ def test_a_refusal_names_all_operators_and_the_next_command(export):
     assert "aten.sort" in ran.stderr and "aten.topk" in ran.stderr and "Traceback" not in ran.stderr
     ran = export("-m", "acme/tiny", "out", "--json", error=error)
     assert ran.json["error"]["details"] == {"operators": ["aten.sort", "aten.topk"]}
+
+
+def test_options_of_optimum_neuron_reach_the_python_api(export):
+    words = """-m acme/tiny out --num_cores 1 --num_beams 4 --patch_size 16 --disable-fast-relayout --disable-fallback
+    --disable-neuron-cache --dtype bfloat16 --compiler_workdir work --lora_model_ids a b --unet u"""
+    assert export(*words.split()).code == 0
+    assert export.options == {
+        "model_name_or_path": "acme/tiny",
+        "output": "out",
+        "tensor_parallel_size": 1,
+        "num_beams": 4,
+        "patch_size": 16,
+        "disable_fast_relayout": True,
+        "disable_fallback": True,
+        "disable_neuron_cache": True,
+        "torch_dtype": "bfloat16",
+        "compiler_workdir": "work",
+        "lora_model_ids": ["a", "b"],
+        "unet": ["u"],
+    }
+
+
+def test_options_of_diffusion_pipelines_are_an_error(cli, checkpoint, tmp_path):
+    words = ("-m", str(checkpoint), "--controlnet_ids", "a", "--json", str(tmp_path / "out"))
+    ran = cli("export", "neuron", *words)
+    assert ran.code == 1 and ran.json["error"]["type"] == "ModelError"
+    assert ran.json["error"]["details"] == {"options": ["controlnet_ids"]}
+    assert cli("export", "neuron", "-m", str(checkpoint), "--num_cores", "2", str(tmp_path / "out")).code == 1
+    assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -69,12 +70,27 @@ def test_the_exit_code_of_a_script_is_kept(run, tmp_path):
     assert ran.code == 7 and ran.stdout == "" and "ended with exit code 7" in ran.stderr
 
 
+def test_the_neff_of_a_folder_is_profiled_with_its_folder(run, exported):
+    words = ("--prompt_length", "20", "--num_steps", "3", "--json")
+    found, expected = (run(str(path), *words).json for path in (exported / "model.neuron", exported))
+    # What this host takes between calls is measured.
+    assert found["graphs"] == expected["graphs"] and found["device_us"] == expected["device_us"]
+
+
+def test_a_neff_alone_is_profiled_with_weights_of_zeros(run, exported, tmp_path):
+    shutil.copy(exported / "model.neuron", tmp_path / "graph.neff")
+    found, expected = run(str(tmp_path / "graph.neff"), "--json").json, run(str(exported), "--json").json
+    assert found["name"] == "graph.neff" and found["device_us"] == pytest.approx(expected["device_us"])
+    assert any("auto-cast none" in line for line in found["assumptions"])
+    (tmp_path / "other.neff").write_bytes(b"not a program")
+    assert run(str(tmp_path / "other.neff")).code == 1
+
+
 def test_what_cannot_run_is_refused(run, tmp_path, checkpoint, exported):
     script = tmp_path / "script.py"
     script.write_text("print('nothing')\n")
     for words, message in (
         ([str(tmp_path / "missing")], "nothing there"),
-        ([str(exported / "model.neuron")], "a NEFF without its weights"),
         ([str(checkpoint)], "neuron_config.json, model.neuron missing"),
         ([str(script), "--num_steps", "3"], "script decides itself what it runs"),
         ([str(exported), "more"], "nly a script has arguments"),

@@ -14,17 +14,29 @@ from optimum_neuron.cli.neuron import NeuronCommand
 GRAPHS = [
     "--auto_cast", "--auto_cast_type", "--batch_size", "--cache_dir", "--instance_type",
     "--decode_buckets", "--decoder_sequence_length", "--prefill_buckets", "--revision", "--sequence_length",
-    "--subfolder", "--task", "--torch_dtype", "--trust-remote-code", "--audio_sequence_length",
+    "--subfolder", "--task", "--torch_dtype", "--dtype", "--trust-remote-code", "--audio_sequence_length",
     "--dynamic-batch-size", "--feature_size", "--image_size", "--max_num_images",
-    "--height", "--image_batch_size", "--nb_max_frames", "--num_channels", "--num_choices", "--output_attentions",
+    "--height", "--image_batch_size", "--nb_max_frames", "--num_beams", "--num_channels", "--num_choices", "--output_attentions",
     "--output_hidden_states", "--text_batch_size", "--width",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
+PEER = [
+    "--tensor_parallel_size", "--num_cores", "--patch_size", "--disable-fast-relayout",
+    "--disable-fallback", "--num_images_per_prompt", "--unet", "--controlnet_ids", "--lora_model_ids",
+    "--lora_weight_names", "--lora_adapter_names", "--lora_scales", "--ip_adapter_id", "--ip_adapter_subfolder",
+    "--ip_adapter_weight_name", "--ip_adapter_scale",
+]  # fmt: skip
+CACHE = ["--repo_id", "--url"]
+PRUNE = [
+    "--all", "--cache_dir", "--dry-run", "--dry_run", "--keep_incomplete", "--max_size_bytes", "--old-versions",
+    "--older_than_days", "--wipe",
+]  # fmt: skip
 OUTPUT = ["--help", "--json", "--quiet", "-h"]
 
 SURFACE = {
     "export": [
         *COMPILE,
+        *PEER,
         *OUTPUT,
         "--adapter",
         "--allow_missing_weights",
@@ -33,6 +45,7 @@ SURFACE = {
         "--disable-validation",
         "--precompile",
         "--disable_neuron_cache",
+        "--disable-neuron-cache",
         "--model",
         "-m",
         "OUTPUT",
@@ -69,10 +82,16 @@ SURFACE = {
         *OUTPUT,
         *("--html", "--num_steps", "--perfetto", "--prompt_length", "--top", "ARGUMENT", "DIR_OR_SCRIPT"),
     ],
-    "cache status": [*OUTPUT, "--url"],
-    "cache lookup": [*COMPILE, *OUTPUT, "--url", "MODEL"],
-    "cache explain": [*COMPILE, *OUTPUT, "--url", "MODEL"],
-    "cache prune": [*OUTPUT, "--dry_run", "--keep_incomplete", "--max_size_bytes", "--older_than_days", "--url"],
+    "cache add": [*COMPILE, *PEER, *CACHE, *OUTPUT, "--model", "-m"],
+    "cache cleanup": [*PRUNE, *CACHE, *OUTPUT],
+    "cache create": [*OUTPUT, "--name", "--public", "-n"],
+    "cache explain": [*COMPILE, *PEER, *CACHE, *OUTPUT, "MODEL"],
+    "cache list": [*CACHE, *OUTPUT, "--task", "--trust-remote-code", "MODEL"],
+    "cache lookup": [*COMPILE, *PEER, *CACHE, *OUTPUT, "MODEL"],
+    "cache prune": [*PRUNE, *CACHE, *OUTPUT],
+    "cache set": [*OUTPUT, "NAME"],
+    "cache status": [*CACHE, *OUTPUT, "--cache_dir"],
+    "cache synchronize": [*CACHE, *OUTPUT, "--cache_dir", "--dry-run", "--dry_run"],
 }
 
 

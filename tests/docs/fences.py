@@ -7,6 +7,9 @@ What stands behind the language decides what happens to a block:
     ```bash                each line is an `optimum-cli` command and runs
     ```bash no-run         its `optimum-cli` commands are only parsed
     ```... checkpoint      runs in the tests with the marker `checkpoint`, in a process of its own
+    ```... needs:NAME      runs in a test that is skipped where this module is not installed
+    ```python file:NAME    is written to this file, which later blocks use
+    ```bash apart          runs in a process of its own, whatever the commands are
     ```text output         is exactly what the block before it prints on stdout
 
 It knows nothing of pytest.
@@ -29,7 +32,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON, SHELL = ("python",), ("bash", "shell", "sh")
-TAGS = {"no-run", "checkpoint", "output"}
+TAGS = {"no-run", "checkpoint", "output", "apart"}
+"""Words behind the language; `needs:` and `file:` begin others."""
 _FENCE = re.compile(
     r"^(?P<indent>[ ]*)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.DOTALL | re.MULTILINE
 )
@@ -49,6 +53,10 @@ class Fence:
     """The other words."""
     text: str
     """What is in it, without common indentation."""
+
+    def value(self, key: str) -> str | None:
+        """What stands behind `key:` among the tags, if anything does."""
+        return next((tag.partition(":")[2] for tag in self.tags if tag.startswith(f"{key}:")), None)
 
     def __str__(self) -> str:
         return f"{self.path.relative_to(ROOT)}:{self.line}"
@@ -109,8 +117,14 @@ def run_here(fences: Sequence[Fence]) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for fence, output in with_outputs(fences):
         stdout = io.StringIO()
+        if "apart" in fence.tags:
+            # An instance of its own: this process may hold cores of the default one.
+            run_apart(fence, output, Path.cwd(), {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge"})
+            continue
         with contextlib.redirect_stdout(stdout):
-            if fence.language in PYTHON:
+            if (file := fence.value("file")) is not None:
+                Path(file).write_text(fence.text, encoding="utf-8")
+            elif fence.language in PYTHON:
                 exec(compiled(fence), names)
             else:
                 for words in commands(fence):

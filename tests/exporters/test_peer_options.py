@@ -6,11 +6,21 @@ import logging
 
 import pytest
 
-from optimum_neuron import NeuronConfig, NeuronModelForCausalLM, main_export
+from optimum_neuron import (
+    NeuronConfig,
+    NeuronModelForCausalLM,
+    NeuronModelForMaskedLM,
+    NeuronModelForSeq2SeqLM,
+    NeuronModelForSpeechSeq2Seq,
+    main_export,
+)
 from optimum_neuron.compiler.neff import open_neff
-from optimum_neuron.errors import ConfigError
+from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters.folder import NEFF_FILE
-from optimum_neuron.exporters.peer_options import FIXED, WITHOUT_EFFECT, translate
+from optimum_neuron.exporters.kinds import kind_of
+from optimum_neuron.exporters.peer_options import FIXED, OF_DIFFUSION, WITHOUT_EFFECT, translate
+from tests import seq2seq, speech
+from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.tiny import SHAPES
 
 
@@ -28,6 +38,14 @@ def test_a_keyword_with_one_value_takes_that_value():
     with pytest.raises(ConfigError) as refused:
         translate(wrong)
     assert refused.value.details == {"options": wrong}
+
+
+@pytest.mark.parametrize("name", OF_DIFFUSION)
+def test_options_of_diffusion_are_an_error_when_they_are_given(name):
+    assert translate({name: None}) == translate({name: []}) == {}
+    with pytest.raises(ModelError) as refused:
+        translate({name: ["a"]})
+    assert refused.value.details == {"options": [name]}
 
 
 def test_a_configuration_stands_for_its_options():
@@ -51,3 +69,46 @@ def test_models_and_exports_take_them(checkpoint, tmp_path):
     assert (tmp_path / "other" / "graph.neff").read_bytes() == (tmp_path / "out" / NEFF_FILE).read_bytes()
     with pytest.raises(ConfigError):
         NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, num_cores=2)
+
+
+PEER = {
+    **{name: value for name, (value, _) in FIXED.items()},
+    **dict.fromkeys(WITHOUT_EFFECT, True),
+    "num_beams": 2,
+}
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "seq2seq", "speech"])
+def test_every_kind_takes_every_keyword(kind, checkpoint, tmp_path):
+    classes = {
+        "encoder": (NeuronModelForMaskedLM, lambda: save_tiny_encoder(tmp_path, "bert", "fill-mask")),
+        "decoder": (NeuronModelForCausalLM, lambda: checkpoint),
+        "seq2seq": (NeuronModelForSeq2SeqLM, lambda: seq2seq.save_tiny_seq2seq(tmp_path, "t5")),
+        "speech": (NeuronModelForSpeechSeq2Seq, lambda: speech.save_tiny_speech(tmp_path, "whisper")),
+    }
+    shapes = {
+        "encoder": tiny_shapes("bert", "fill-mask"),
+        "decoder": SHAPES,
+        "seq2seq": seq2seq.SHAPES,
+        "speech": speech.SHAPES["whisper"],
+    }
+    model_class, save = classes[kind]
+    model = model_class.from_pretrained(save(), export=True, disable_validation=True, **shapes[kind], **PEER)
+    expected = 2 if kind in ("seq2seq", "speech") else None
+    assert getattr(model.neuron_config, "num_beams", None) == expected
+
+
+def test_beams_change_nothing_where_no_graph_depends_on_them(caplog):
+    caplog.set_level(logging.INFO, "optimum_neuron.exporters.kinds")
+    assert kind_of("text-generation", "llama").plain({"num_beams": 4, "batch_size": 2}) == {"batch_size": 2}
+    assert [record.args[0] for record in caplog.records] == ["num_beams"]
+    assert kind_of("text2text-generation", "t5").plain({"num_beams": 4}) == {"num_beams": 4}
+
+
+def test_the_length_of_whisper_s_targets_has_two_names():
+    plain = kind_of("automatic-speech-recognition", "whisper").plain
+    assert plain({"sequence_length": 8}) == plain({"decoder_sequence_length": 8}) == {"decoder_sequence_length": 8}
+    assert plain({"sequence_length": 8, "decoder_sequence_length": 8}) == {"decoder_sequence_length": 8}
+    with pytest.raises(ConfigError) as refused:
+        plain({"sequence_length": 8, "decoder_sequence_length": 16})
+    assert refused.value.details == {"options": ["sequence_length", "decoder_sequence_length"]}

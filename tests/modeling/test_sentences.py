@@ -127,6 +127,15 @@ def test_options_of_encode_that_are_none(model, options, message):
         model.encode(["a"], **options)
 
 
+def test_evaluators_of_sentence_transformers_name_a_precision(model):
+    expected = model.encode(["a", "b"])
+    for precision in (None, "float32"):
+        assert (model.encode(["a", "b"], precision=precision) == expected).all()
+    with pytest.raises(ConfigError, match="quantize_embeddings"):
+        model.encode(["a", "b"], precision="int8")
+    assert model.get_embedding_dimension() == expected.shape[1]
+
+
 def test_similarity_and_features(model):
     vectors = model.encode(SENTENCES)
     found = model.similarity(vectors, vectors)
@@ -243,3 +252,17 @@ def test_ranking_refusals(ranker, tmp_path):
     assert several.predict([("a", "b")]).shape == (1, 3)
     with pytest.raises(ConfigError, match="a model of 3 labels"):
         several.rank("a", ["b"])
+
+
+# What a call returns.
+
+
+def test_features_are_attributes_and_items(model):
+    tokens = model.tokenize("a cat", return_tensors="pt")
+    assert tokens["input_ids"].shape[0] == 1
+    output = model(**tokens)
+    assert output.sentence_embedding is output["sentence_embedding"] and "token_embeddings" in output
+    assert torch.equal(torch.tensor(model.encode("a cat")), output.sentence_embedding[0])
+    assert isinstance(output, dict) and output.input_ids is output["input_ids"]
+    with pytest.raises(AttributeError, match="sentence_embedding"):
+        output.sentence_embeddings  # noqa: B018

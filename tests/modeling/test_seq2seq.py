@@ -245,7 +245,7 @@ REFUSALS = {
     "attentions": (
         {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": ONE, "output_attentions": True},
         ConfigError,
-        "logits only",
+        "export with output_attentions=True",
     ),
 }
 
@@ -276,3 +276,90 @@ def test_embeddings_are_refused(model):
 def test_a_cache_by_name_is_refused(model):
     with pytest.raises(ConfigError, match="cache_implementation"):
         model.generate(**sources(1, 4), cache_implementation="static", max_new_tokens=4)
+
+
+def test_encoder_and_decoder_can_be_called_alone(pair):
+    model, original = pair
+    inputs, ids = sources(2, 9, padding=3), torch.randint(3, VOCABULARY, (2, 4))
+    with torch.no_grad():
+        wanted = original(**inputs, decoder_input_ids=ids)
+    hidden = model.encoder(inputs["input_ids"], inputs["attention_mask"]).last_hidden_state
+    theirs = wanted.encoder_last_hidden_state
+    torch.testing.assert_close(hidden[:, :6], theirs[:, :6], atol=1e-4, rtol=1e-4)
+    given = {"encoder_hidden_states": hidden, "encoder_attention_mask": inputs["attention_mask"]}
+    first = model.decoder(ids[:, :3], **given)
+    torch.testing.assert_close(first.logits, wanted.logits[:, :3], atol=1e-4, rtol=1e-4)
+    rest = model.decoder(ids[:, 3:], **given, past_key_values=first.past_key_values, return_dict=False)
+    torch.testing.assert_close(rest[0], wanted.logits[:, 3:], atol=1e-4, rtol=1e-4)
+    with pytest.raises(ShapeError):
+        model.decoder(ids)
+    with pytest.raises(ConfigError):
+        model.decoder(ids, **given, output_hidden_states=True)
+
+
+def test_beams_of_the_export_are_the_default_of_generate(checkpoint, original, tmp_path):
+    model = NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, num_beams=3, **SHAPES)
+    program = model.loaded.program
+    rows = {name: next(iter(graph.inputs.values())).shape[0] for name, graph in program.graphs.items()}
+    assert rows == {"encode_8": 2, "encode_16": 2, "prefill_8": 6, "prefill_16": 6, "decode": 6}
+    assert {error.output.partition(".")[0] for error in model.prepared.validation} == set(program.graphs)
+    model.save_pretrained(tmp_path)
+    model = NeuronModelForSeq2SeqLM.from_pretrained(tmp_path)
+    options = {"do_sample": False, "max_new_tokens": TARGET - 2, "no_repeat_ngram_size": 1}
+    for given in (sources(2, 9, padding=3), sources(5, 7)):
+        wanted = original.generate(**given, **options, num_beams=3).tolist()
+        assert model.generate(**given, **options).tolist() == wanted
+    states = len(model.loaded.charges)
+    model.generate(**sources(2, 9), **options)
+    assert len(model.loaded.charges) == states, "the beams of a batch need one set of state"
+    greedy = original.generate(**sources(1, 5), **{**options, "num_beams": 1}).tolist()
+    assert model.generate(**sources(1, 5), **options, num_beams=1).tolist() == greedy
+
+
+@pytest.fixture(scope="module", params=TINY)
+def with_layers(request, tmp_path_factory):
+    """A model that was exported with the results of each layer, and the original."""
+    folder = save_tiny_seq2seq(tmp_path_factory.mktemp("layers") / request.param, request.param)
+    options = {"output_attentions": True, "output_hidden_states": True}
+    model = NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **SHAPES, **options)
+    return model, AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+LAYERS = (
+    "encoder_hidden_states",
+    "encoder_attentions",
+    "decoder_hidden_states",
+    "decoder_attentions",
+    "cross_attentions",
+)
+
+
+def test_results_of_each_layer_are_the_original_s(with_layers):
+    model, original = with_layers
+    inputs, ids = sources(3, 9), torch.randint(3, VOCABULARY, (3, 4))
+    with torch.no_grad():
+        wanted = original(**inputs, decoder_input_ids=ids, output_attentions=True, output_hidden_states=True)
+    found = model(**inputs, decoder_input_ids=ids, output_attentions=True, output_hidden_states=True)
+    torch.testing.assert_close(found.logits, wanted.logits, atol=1e-4, rtol=1e-4)
+    alone = model.decoder(ids, encoder_hidden_states=found.encoder_last_hidden_state)
+    assert torch.equal(alone.hidden_states[-1], found.decoder_hidden_states[-1])
+    assert torch.equal(alone.attentions[0], found.decoder_attentions[0])
+    for name in LAYERS:
+        assert len(found[name]) == len(wanted[name])
+        for ours, theirs in zip(found[name], wanted[name], strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+    compared = {error.output for error in model.prepared.validation}
+    assert {"encode_8.hidden_states", "encode_16.attentions", "prefill_8.cross_attentions"} <= compared
+    assert "decode.decoder_attentions[1] after prefill_16" in compared
+
+
+def test_generate_returns_the_results_of_each_layer(with_layers):
+    model, original = with_layers
+    options = {"output_attentions": True, "output_hidden_states": True, "return_dict_in_generate": True}
+    answers = [runner.generate(**sources(2, 9), **GREEDY, **options) for runner in (model, original)]
+    assert answers[0].sequences.tolist() == answers[1].sequences.tolist()
+    for name in ("decoder_attentions", "cross_attentions", "decoder_hidden_states"):
+        ours, theirs = ([layer for step in answer[name] for layer in step] for answer in answers)
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
+    assert len(answers[0].encoder_attentions) == len(answers[1].encoder_attentions)

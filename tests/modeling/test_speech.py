@@ -358,3 +358,29 @@ def test_what_a_graph_does_not_compute_is_refused(whisper):
         model(FEATURES, no_such_input=1)
     with pytest.raises(ValueError, match="max_target_positions"):
         model.generate(FEATURES, max_new_tokens=TARGET + 1, **KNOWN)
+
+
+def test_encoder_and_decoder_can_be_called_alone(pair):
+    model, original = pair
+    inputs, ids = sounds(typed(pair), 1), torch.randint(3, 49, (1, 4))
+    with torch.no_grad():
+        wanted = original(**inputs, decoder_input_ids=ids)
+    encoded = model.encoder(**inputs)
+    torch.testing.assert_close(encoded[0], wanted.encoder_last_hidden_state, atol=1e-4, rtol=1e-4)
+    found = model.decoder(ids, encoder_hidden_states=encoded[0])
+    torch.testing.assert_close(found.logits, wanted.logits, atol=1e-4, rtol=1e-4)
+    assert f"encode_{model.source_buckets[0]}" in model.model.graphs
+
+
+def test_sequence_length_is_the_length_of_whisper_s_targets(tmp_path):
+    folder = save_tiny_speech(tmp_path / "whisper", "whisper")
+    model = NeuronModelForSpeechSeq2Seq.from_pretrained(
+        folder, export=True, sequence_length=24, num_beams=2, **SHAPES["whisper"]
+    )
+    assert model.neuron_config.num_target_slots == 24 and model.generation_config.num_beams == 2
+    original = AutoModelForSpeechSeq2Seq.from_pretrained(folder, dtype=torch.float32).eval()
+    options = {"no_repeat_ngram_size": 1, "max_new_tokens": 8, **KNOWN}
+    found = generated(model, sounds("whisper", 2), **options)
+    assert found == generated(original, sounds("whisper", 2), num_beams=2, **options)
+    model.save_pretrained(tmp_path / "out")
+    assert NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "out", sequence_length=24).batch_size == 2

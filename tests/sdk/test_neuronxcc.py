@@ -41,6 +41,17 @@ def test_the_attention_kernel_says_what_to_use(package):
         }
 
 
+def test_the_grid_of_cores_has_both_of_its_names():
+    from neuronxcc.nki._private_kernels.attention import attention_isa_kernel
+    from neuronxcc.nki.language import nc
+    from neuronxcc.starfish.penguin.targets.nki.private_api import vnc
+
+    assert nc(2) == vnc(2) != nc(1)
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        attention_isa_kernel[(nc(2),)](torch.rand(1, 8, 4))
+    assert caught.value.details["kernel"] == "attention_isa_kernel"
+
+
 def test_kernels_of_the_user_are_refused_by_name():
     from torch_neuronx.xla_impl.ops import nki_jit
 

@@ -67,7 +67,7 @@ def test_names_after_an_architecture_are_the_classes_of_tasks() -> None:
     ("module", "name", "hint"),
     [
         ("optimum.neuron", "NeuronStableDiffusionPipeline", "torch_neuronx.trace"),
-        ("optimum.neuron.cache.hub_cache", "synchronize_hub_cache", "NEURON_COMPILE_CACHE_URL"),
+        ("optimum.neuron.cache.entries", "SingleModelCacheEntry", "get_hub_cached_entries"),
         ("optimum.neuron.models.training", "FusedLinearsSpec", "consolidate"),
     ],
 )

@@ -87,25 +87,30 @@ def test_a_profile_of_something_else_and_several_profiles_are_errors(session, tm
 
 def test_what_cannot_be_captured_is_an_error(neff, exported, tmp_path, monkeypatch, capsys):
     assert main(["capture", "-n", str(tmp_path / "none.neff")]) == 1
-    assert main(["capture", "-n", str(next(exported.glob("*.neuron")))]) == 1
     assert main(["capture", "-n", str(neff), "-s", str(tmp_path / "none" / "profile.ntff")]) == 1
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn2.48xlarge")
     assert main(["capture", "-n", str(neff), "-s", str(tmp_path / "profile.ntff")]) == 1
     assert "Traceback" not in capsys.readouterr().err and not (tmp_path / "profile.ntff").exists()
 
 
-def test_weights_beside_a_neff_are_an_error(tmp_path, capsys):
+def test_weights_beside_a_neff_change_no_time(tmp_path, capsys):
     from optimum_neuron.tracing import trace
 
-    trace(
-        torch.nn.Linear(4, 4),
-        torch.ones(1, 4),
-        compiler_args="-O1",
-        compiler_workdir=tmp_path,
-        inline_weights_to_neff=False,
-    )
-    assert main(["capture", "-n", str(tmp_path / "graph.neff")]) == 1
-    assert "without its weights" in capsys.readouterr().err
+    shown = []
+    for name, inlined in (("beside", False), ("inside", True)):
+        trace(
+            torch.nn.Linear(4, 4),
+            torch.ones(1, 4),
+            compiler_args="-O1",
+            compiler_workdir=tmp_path / name,
+            inline_weights_to_neff=inlined,
+        )
+        neff, session = tmp_path / name / "graph.neff", tmp_path / name / "profile.ntff"
+        assert main(["capture", "-n", str(neff), "-s", str(session)]) == 0
+        capsys.readouterr()
+        assert main(["view", "-s", str(session), "--output-format", "summary-json"]) == 0
+        shown.append(json.loads(capsys.readouterr().out)["graphs"])
+    assert shown[0] == shown[1]
 
 
 def test_formats_that_do_not_exist_are_errors(session, capsys):

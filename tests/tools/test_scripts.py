@@ -14,6 +14,7 @@ SCRIPTS = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"
 
 def test_the_sdk_installs_them():
     assert SCRIPTS == {
+        "nccom-test": "optimum_neuron.tools.nccom_test:main",
         "neuron-bench": "optimum_neuron.tools.bench:main",
         "neuron-explorer": "optimum_neuron.tools.profile:main",
         "neuron-ls": "optimum_neuron.tools.ls:main",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 
 import pytest
@@ -42,6 +44,34 @@ def cores(model):
 def test_models_go_to_visible_cores_in_turn(traced):
     models = [traced() for _ in range(5)]
     assert [cores(model) for model in models] == [(4,), (5,), (6,), (7,), (4,)]
+
+
+@pytest.mark.parametrize("how", ["traced", "loaded", "packed"])
+def test_close_gives_the_core_back_for_good(how, traced, tmp_path):
+    model, instance = traced(), INSTANCES["inf2.24xlarge"]
+    if how == "packed":
+        model = trace(lambda x: {"a": x + 1, "b": (x,)}, X, compiler_args=FAST)
+    if how == "loaded":
+        torch.jit.save(model, tmp_path / "model.pt")
+        model.close()
+        model = torch.jit.load(tmp_path / "model.pt")
+    with contextlib.closing(model):
+        model(X)
+        assert held_cores(instance)
+    gc.collect()  # of the test's other models
+    assert cores(model) == () and held_cores(instance) == []
+    model.close()
+    with pytest.raises(RuntimeError, match="the model was closed"):
+        model(X)
+
+
+def test_the_last_reference_gives_the_core_back(traced):
+    model = traced()
+    model(X)
+    assert held_cores(INSTANCES["inf2.24xlarge"])
+    del model
+    gc.collect()
+    assert held_cores(INSTANCES["inf2.24xlarge"]) == []
 
 
 def test_set_neuron_cores_unloads_and_the_next_call_loads(traced, mlp):

@@ -12,7 +12,7 @@ from torch import nn
 
 from optimum_neuron.compiler.neff import open_neff
 from optimum_neuron.errors import CaptureError, ConfigError, UnsupportedDtypeError, UnsupportedOperatorError
-from optimum_neuron.tracing import trace
+from optimum_neuron.tracing import trace, wait_for_host_code
 from tests.tracing.conftest import FAST, Convolutions
 
 
@@ -41,6 +41,47 @@ def test_a_perceptron_is_a_script_module_with_one_operator(mlp):
     torch.testing.assert_close(model(x), mlp(x))
     torch.testing.assert_close(model(x=x + 1), mlp(x + 1))
     assert model(x.requires_grad_()).requires_grad is False
+
+
+class Holding(nn.Module):
+    """Computes with a constant, and returns another as it is."""
+
+    def __init__(self, constant, *, persistent):
+        super().__init__()
+        self.register_buffer("constant", constant, persistent=persistent)
+        self.register_buffer("other", constant.clone())
+
+    def forward(self, x):
+        return x * 2 + self.constant.float(), self.other
+
+
+UNSIGNED = [(torch.uint16, "-O1"), (torch.uint32, "-O1"), (torch.uint64, "-O1"), (torch.uint16, "-O2")]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize(("dtype", "flags"), UNSIGNED, ids=str)
+def test_unsigned_constants(dtype, flags, persistent):
+    module, x = Holding(torch.arange(4).to(dtype), persistent=persistent), torch.rand(4)
+    model = trace(module, x, compiler_args=flags)
+    assert wait_for_host_code(model)
+    for found, expected in zip(model(x), module(x), strict=True):
+        assert found.dtype == expected.dtype and torch.equal(found, expected)
+
+
+class Keeping(Holding):
+    def forward(self, x):
+        return x * 2, self.constant
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation:UserWarning")
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.float8_e8m0fnu, torch.float8_e5m2fnuz, "qint8"], ids=str)
+def test_constants_that_no_file_holds_are_refused_by_name(dtype, persistent):
+    ones = torch.ones(4)
+    constant = torch.quantize_per_tensor(ones, 0.1, 0, torch.qint8) if dtype == "qint8" else ones.to(dtype)
+    with pytest.raises(UnsupportedDtypeError) as caught:
+        trace(Keeping(constant, persistent=persistent), ones, compiler_args=FAST)
+    assert str(dtype).removeprefix("torch.") in caught.value.details["dtypes"].values()
 
 
 @pytest.mark.parametrize("flags", ["-O1", "-O2"])

@@ -143,7 +143,7 @@ def test_without_the_module_that_transformers_looks_for(monkeypatch):
         importlib.util, "find_spec", lambda name, *rest: None if name == "torch_neuronx" else find(name, *rest)
     )
     monkeypatch.setattr(NeuronTrainingArguments, "device", torch.device("cpu"))
-    with pytest.raises(ConfigError, match="pip install ./sdk"):
+    with pytest.raises(ConfigError, match="pip install optimum-neuron-sim-sdk.*pip install ./sdk"):
         NeuronTrainingArguments(output_dir="out")
 
 

@@ -133,8 +133,12 @@ def share(spool: LocalStorage, storage: RemoteStorage, name: str) -> None:
         CacheError: The remote storage refuses.
     """
     storage.remove(f"{name}/{DONE_NAME}")
-    for file in _FILES:
-        storage.upload(spool.root / name / file, f"{name}/{file}")
+    storage.upload_all(entry_files(spool, name))
+
+
+def entry_files(place: LocalStorage, name: str) -> dict[str, Path]:
+    """Files of an entry by their path in any storage, in the order of transfer."""
+    return {f"{name}/{file}": place.root / name / file for file in _FILES}
 
 
 def age_text(marker: Marker) -> str:

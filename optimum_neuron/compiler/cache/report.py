@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ConfigError, refusal
+from ..version import COMPILER_VERSION
 from . import requests
 from .entries import Entry, State, find_entry, list_entries, names_in, unfinished
 from .explain import summary
@@ -20,6 +21,7 @@ from .storage import LocalStorage, Storage
 _FRESH_S = 3600
 """Files younger than this may belong to a process at work, where no lock can tell."""
 _DAY_S = 86400
+_INDEX = (requests.FOLDER, requests.LABELS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,8 @@ class PruneLimits:
     """Remove the oldest entries until the complete ones take no more than this; None for no limit."""
     incomplete: bool = True
     """Remove entries that no process is building and that cannot be used."""
+    old_versions: bool = False
+    """Remove entries of other versions of the compiler, which nothing here asks for."""
 
     def __post_init__(self) -> None:
         problems = [
@@ -131,7 +135,9 @@ def _doomed(storage: Storage, entries: Iterable[Entry], limits: PruneLimits) -> 
     left_bytes = sum(entry.size_bytes for _, entry in complete)
     for created_unix_s, entry in complete:
         age_days = (time.time() - created_unix_s) / _DAY_S
-        if limits.older_than_days is not None and age_days > limits.older_than_days:
+        if limits.old_versions and not entry.name.startswith(f"neuronxcc-{COMPILER_VERSION}/"):
+            doomed[entry.name] = f"of another compiler than {COMPILER_VERSION}"
+        elif limits.older_than_days is not None and age_days > limits.older_than_days:
             doomed[entry.name] = f"{age_days:.1f} days old"
         elif limits.max_size_bytes is not None and left_bytes > limits.max_size_bytes:
             doomed[entry.name] = f"oldest, while the cache has {left_bytes:,} bytes"
@@ -167,14 +173,18 @@ def _request_paths(files: Iterable[str]) -> list[str]:
     return sorted(path for path in files if path.startswith(requests.FOLDER) and path.endswith(".json"))
 
 
+def _index_paths(files: Iterable[str]) -> list[str]:
+    return sorted(path for path in files if path.startswith(_INDEX) and path.endswith(".json"))
+
+
 def _stale_temporaries(storage: Storage, files: Iterable[str]) -> list[str]:
-    paths = sorted(path for path in files if path.startswith(requests.FOLDER) and path.endswith(".tmp"))
+    paths = sorted(path for path in files if path.startswith(_INDEX) and path.endswith(".tmp"))
     times = {path: storage.modified_unix_s(path) for path in paths}
     return [path for path, moment in times.items() if moment is not None and time.time() - moment > _FRESH_S]
 
 
 def _dangling(storage: Storage, files: Iterable[str], kept: set[str]) -> list[str]:
-    paths = _request_paths(files)
+    paths = _index_paths(files)
     contents = storage.read_many(paths)
     targets = {path: requests.parse(data) for path, data in contents.items()}
     return [path for path, target in sorted(targets.items()) if target is None or target.entry not in kept]

@@ -1,12 +1,14 @@
 """The request index: from a description known before capture to the entry it led to.
 
 A warm load finds its NEFF by the request alone and captures nothing. It knows file names and nothing of what a
-request says.
+request says. A label, such as "llama/org/name", is a path below `LABELS` that leads to the same entry, for people who
+look for models by name; no compile reads it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,8 @@ from .keys import ENTRY_NAME, request_path
 from .storage import Storage
 
 FOLDER = "requests/"
+LABELS = "models/"
+_LABEL = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,14 @@ def record(storage: Storage, request: Mapping[str, Any], target: Target) -> None
         storage.write(path, content)
 
 
+def label(storage: Storage, name: str, target: Target) -> None:
+    """Make an entry known under a name, unless that is known already; a name that is no plain path is left out."""
+    path = f"{LABELS}{name}/{target.entry.rpartition('/')[2]}.json"
+    content = canonical_json({"entry": target.entry, "key": target.key}, what="cache label")
+    if _LABEL.fullmatch(name) and storage.read(path) != content:
+        storage.write(path, content)
+
+
 def find(storage: Storage, request: Mapping[str, Any]) -> Target | None:
     """Where a request leads; None when it was never recorded or its file is damaged."""
     data = storage.read(request_path(request))
@@ -44,11 +56,16 @@ def find(storage: Storage, request: Mapping[str, Any]) -> Target | None:
 
 def parse(data: bytes) -> Target | None:
     """Read an index file; None when it is damaged or points outside of the cache."""
+    return parse_whole(data)[0]
+
+
+def parse_whole(data: bytes) -> tuple[Target | None, Mapping[str, Any]]:
+    """Read an index file and the request in it; a label has none."""
     try:
         content = json.loads(data)
-        target = Target(entry=content["entry"], key=content["key"])
+        target, request = Target(entry=content["entry"], key=content["key"]), content.get("request")
     # A damaged index file is the same as none: the model is captured and the file is written again.
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None, {}
     valid = isinstance(target.entry, str) and isinstance(target.key, str) and ENTRY_NAME.fullmatch(target.entry)
-    return target if valid else None
+    return target if valid else None, request if isinstance(request, dict) else {}

@@ -1,6 +1,7 @@
 """Where a cache lives: a local folder, or any place that fsspec reaches (s3://, memory://, zip:// ...).
 
 Both kinds offer the same few operations on relative paths with forward slashes. They know nothing of entries or keys.
+`addresses.py` opens them.
 Everything that fails becomes a `CacheError`; what is not there is None.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -200,11 +201,12 @@ class RemoteStorage:
         with self._told(f"download {path}"):
             self._fs.get_file(self._at(path), str(to))
 
-    def upload(self, source: Path, path: str) -> None:
-        """Copy a file of this machine."""
-        with self._told(f"upload {path}"):
-            self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
-            self._fs.put_file(str(source), self._at(path))
+    def upload_all(self, files: Mapping[str, Path]) -> None:
+        """Copy files of this machine, in their order, to the paths that are their keys."""
+        for path, source in files.items():
+            with self._told(f"upload {path}"):
+                self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
+                self._fs.put_file(str(source), self._at(path))
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
@@ -220,33 +222,7 @@ class RemoteStorage:
                     asked=f"{what} in the compile cache {self.url}",
                     found=f"{type(error).__name__}: {error}",
                     why="the remote cache must be reachable",
-                    do="check its address and your credentials, or set NEURON_COMPILE_CACHE_URL to a local folder",
+                    do="check its address and your credentials, or choose another cache with "
+                    "NEURON_COMPILE_CACHE_URL or `optimum-cli neuron cache set`",
                 )
             ) from error
-
-
-def open_storage(url: str) -> LocalStorage | RemoteStorage:
-    """Open a folder ("/neffs", "~/neffs", "file:///neffs") or an fsspec URL ("s3://bucket/neffs").
-
-    Raises:
-        CacheError: The protocol is unknown or its package is missing.
-    """
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return LocalStorage(Path(url).expanduser().absolute())
-    if scheme in ("file", "local"):
-        return LocalStorage(Path(rest).expanduser().absolute(), url)
-    import fsspec
-
-    try:
-        fs, root = fsspec.core.url_to_fs(url)
-    except Exception as error:  # a backend may also fail on its own while it connects
-        raise CacheError(
-            refusal(
-                asked=f"open the compile cache {url}",
-                found=f"{type(error).__name__}: {error}",
-                why=f"fsspec opens {scheme}:// addresses with a package of its own for each protocol",
-                do="install that package (s3:// needs `pip install s3fs`) or correct the address",
-            )
-        ) from error
-    return RemoteStorage(fs, root, url)

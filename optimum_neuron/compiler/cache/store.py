@@ -18,7 +18,10 @@ from .build import age_text
 from .entries import Entry
 from .explain import describe, nearest_entries
 from .keys import entry_key, entry_name
+from .listing import Recorded, labels, recorded
 from .requests import Target
+from .shared import shared_url
+from .synchronize import synchronize
 from .tiers import Tiers
 
 _NUM_NEAREST = 3
@@ -44,7 +47,8 @@ class CompileCache:
     """A content-addressed store of NEFFs that many processes and machines may share.
 
     Args:
-        url: Folder or fsspec URL; by default `env.compile_cache_url()`.
+        url: Folder or fsspec URL; by default `env.compile_cache_url()`, with the shared cache behind it that
+            `shared.shared_url()` names.
         spool: Folder for downloads and for what a read-only cache cannot take; by default below `env.home()`.
         lock_timeout_s: How long to wait for a process that compiles the same entry, in seconds; None for as long as
             it takes.
@@ -66,10 +70,17 @@ class CompileCache:
         self, url: str | Path | None = None, *, spool: str | Path | None = None, lock_timeout_s: float | None = None
     ) -> None:
         self.url = str(url) if url is not None else env.compile_cache_url()
-        self._tiers = Tiers(self.url, Path(spool) if spool is not None else None, lock_timeout_s)
+        shared = shared_url().value if url is None else None
+        self.shared_url = shared if shared != self.url else None
+        self._tiers = Tiers(self.url, Path(spool) if spool is not None else None, lock_timeout_s, self.shared_url)
 
     def get_or_compile(
-        self, fields: Mapping[str, Any], produce: Callable[[Path], None], *, request: Mapping[str, Any] | None = None
+        self,
+        fields: Mapping[str, Any],
+        produce: Callable[[Path], None],
+        *,
+        request: Mapping[str, Any] | None = None,
+        label: str | None = None,
     ) -> CacheResult:
         """Give the NEFF that `fields` describe, compiling it at most once among all processes.
 
@@ -77,6 +88,7 @@ class CompileCache:
             fields: Everything that decides the compile, with `compiler_version`; see `entry_key`.
             produce: Writes the NEFF to the path it is given; other files in that folder are thrown away.
             request: What was known before the model was captured; `find` leads from it to this entry later.
+            label: Name under which `labels` lists the entry of the request, for example "llama/org/name".
 
         Raises:
             CacheError: The cache cannot be read, no folder of this machine can be written, or a disk is full (needed
@@ -97,7 +109,7 @@ class CompileCache:
                 rejected, reasons = (), ["hit: another process compiled it while this one waited", result.note]
         tally.add("neff", name, was_compiled=not hit)
         if request is not None:
-            reasons.append(self._tiers.record(request, Target(entry=name, key=key)))
+            reasons.append(self._tiers.record(request, Target(entry=name, key=key), label))
         reason = "; ".join(part for part in reasons if part)
         return CacheResult(
             hit=hit, stored=stored, path=path, key=key, choice=Choice(value=name, reason=reason, rejected=rejected)
@@ -160,6 +172,38 @@ class CompileCache:
             ],
         }
 
+    def recorded(self) -> list[Recorded]:
+        """List requests with the complete entries that they lead to, here and in the shared cache.
+
+        Raises:
+            CacheError: A cache cannot be read.
+        """
+        return recorded(self._tiers.places())
+
+    def labels(self) -> set[str]:
+        """Return the labels of complete entries, here and in the shared cache.
+
+        Raises:
+            CacheError: A cache cannot be read.
+        """
+        return labels(self._tiers.places())
+
+    def synchronize(self, url: str | None = None, *, dry_run: bool = False) -> dict[str, Any]:
+        """Copy complete entries of this machine to the shared cache, with the requests that lead to them.
+
+        Args:
+            url: Where to; by default the shared cache, or this cache itself where it is remote.
+            dry_run: Only list what would be copied.
+
+        Returns:
+            Plain data: `url`, `dry_run`, `copied` (name and size of each), and how many it has already.
+
+        Raises:
+            ConfigError: There is no shared cache.
+            CacheError: It cannot be written.
+        """
+        return synchronize(self._tiers, url, dry_run=dry_run)
+
     def status(self) -> dict[str, Any]:
         """Describe the cache and its spool: addresses, entries, sizes, ages and states; plain data.
 
@@ -175,6 +219,7 @@ class CompileCache:
         older_than_days: float | None = None,
         max_size_bytes: int | None = None,
         incomplete: bool = True,
+        old_versions: bool = False,
         dry_run: bool = False,
     ) -> dict[str, Any]:
         """Remove entries from the cache and from its spool; what a process is compiling stays.
@@ -183,6 +228,7 @@ class CompileCache:
             older_than_days: Remove entries compiled longer ago.
             max_size_bytes: Remove the oldest entries until the rest takes no more.
             incomplete: Remove entries that cannot be used.
+            old_versions: Remove entries of other versions of the compiler.
             dry_run: Only tell what would go.
 
         Returns:
@@ -193,7 +239,10 @@ class CompileCache:
             CacheError: The cache cannot be written.
         """
         limits = report.PruneLimits(
-            older_than_days=older_than_days, max_size_bytes=max_size_bytes, incomplete=incomplete
+            older_than_days=older_than_days,
+            max_size_bytes=max_size_bytes,
+            incomplete=incomplete,
+            old_versions=old_versions,
         )
         spool = self._tiers.spool
         removed = report.prune(self._tiers.storage, limits, dry_run=dry_run)

@@ -1,7 +1,8 @@
-"""Two places as one cache: the one the user named, and the spool of this machine behind it.
+"""Places as one cache: the one the user named, the spool of this machine behind it, and one shared with others.
 
 A local cache is used in place. Downloads of a remote one, and results that a read-only one cannot take, are kept in
-the spool, a folder with the same layout. It says in words when the named cache could not be used.
+the spool, a folder with the same layout. The shared cache is asked last and never written to; what it has is copied to
+this machine. It says in words when the named cache could not be used.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any, TypeVar
 from ... import env
 from ...errors import CacheError, refusal
 from . import requests
+from .addresses import open_remote, open_storage
 from .build import Built, Found, build, fetch_local, fetch_remote, share, usable
 from .entries import Entry, list_entries, names_in
 from .locks import NotWritableError
-from .storage import LocalStorage, open_storage
+from .storage import LocalStorage, RemoteStorage, Storage
 
 _NUM_COMPARED = 500
 
@@ -38,10 +40,11 @@ class Stored:
 
 
 class Tiers:
-    """The named cache and its spool."""
+    """The named cache, its spool, and the shared cache if there is one."""
 
-    def __init__(self, url: str, spool: Path | None, timeout_s: float | None) -> None:
+    def __init__(self, url: str, spool: Path | None, timeout_s: float | None, shared: str | None = None) -> None:
         self.storage = open_storage(url)
+        self.shared = open_remote(shared) if shared is not None else None
         folder = hashlib.sha256(self.storage.url.encode()).hexdigest()[:16]
         self.spool = LocalStorage(spool if spool is not None else env.home() / "neff-spool" / folder)
         self._timeout_s = timeout_s
@@ -51,11 +54,35 @@ class Tiers:
         entry = usable(self.storage, name, key)
         if isinstance(entry, Entry):
             return entry
-        spooled = usable(self.spool, name, key)
-        return spooled if isinstance(spooled, Entry) else entry
+        for place in (self.spool, *self._others()):
+            other = usable(place, name, key)
+            if isinstance(other, Entry):
+                return other
+        return entry
 
     def fetch(self, name: str, key: str) -> Found:
-        """A verified NEFF of either place on this machine, or why there is none."""
+        """A verified NEFF of any place on this machine, or why there is none."""
+        found = self._fetch_own(name, key)
+        if found.path is not None or self.shared is None:
+            return found
+        copied = self._copy_shared(self.shared, name, key)
+        if copied.path is None:
+            return replace(found, reason=f"{found.reason} (in {self.shared.url}: {copied.reason})")
+        return replace(copied, reason=f"{copied.reason} from {self.shared.url}")
+
+    def _copy_shared(self, shared: RemoteStorage, name: str, key: str) -> Found:
+        if isinstance(self.storage, LocalStorage):
+            try:
+                return fetch_remote(shared, self.storage, name, key, self._timeout_s)
+            except NotWritableError:
+                pass  # a read-only cache: the spool takes it
+        copied = self._in_spool(lambda: fetch_remote(shared, self.spool, name, key, self._timeout_s))
+        return replace(copied, in_cache=False)
+
+    def _others(self) -> tuple[Storage, ...]:
+        return () if self.shared is None else (self.shared,)
+
+    def _fetch_own(self, name: str, key: str) -> Found:
         storage = self.storage
         if isinstance(storage, LocalStorage):
             found = fetch_local(storage, name, key)
@@ -85,19 +112,30 @@ class Tiers:
         in_cache, share_note = self._share(name)
         return Stored(built=built, in_cache=in_cache, note=share_note)
 
-    def record(self, request: Mapping[str, Any], target: requests.Target) -> str | None:
-        """Remember where a request leads, in the spool if need be; what went wrong in words, or None."""
+    def record(self, request: Mapping[str, Any], target: requests.Target, label: str | None = None) -> str | None:
+        """Remember where a request and a label lead, in the spool if need be; what went wrong in words, or None."""
         for place in (self.storage, self.spool):
             try:
                 requests.record(place, request, target)
+                if label is not None:
+                    requests.label(place, label, target)
                 return None
             except CacheError as error:
                 note = f"the request could not be recorded ({error.__cause__ or error})"
         return note
 
     def target(self, request: Mapping[str, Any]) -> requests.Target | None:
-        """Where a request leads."""
-        return requests.find(self.storage, request) or requests.find(self.spool, request)
+        """Where a request leads; what only the shared cache knows is remembered here."""
+        target = requests.find(self.storage, request) or requests.find(self.spool, request)
+        if target is None and self.shared is not None:
+            target = requests.find(self.shared, request)
+            if target is not None:
+                self.record(request, target)
+        return target
+
+    def places(self) -> tuple[Storage, ...]:
+        """Every storage that a compile may be answered from, in the order in which they are asked."""
+        return (self.storage, self.spool, *self._others())
 
     def others(self, name: str, *, limit: int | None = _NUM_COMPARED) -> list[Entry]:
         """Other entries to compare a request with, those of its own compiler version first when there are many."""

@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import attention, onednn
+from .choose import MAX_STREAMED_ROWS
 
 if TYPE_CHECKING:
     from .choose import CpuFeatures
 
 STREAMED_BLOCKS = 4
 """Output blocks whose rows are read side by side."""
-
-MAX_STREAMED_ROWS = 4
-"""Up to this many rows a matmul is bound by reading the weights; measured break-even on two cores."""
 
 
 MAX_SHIFTED_COPIES = 9

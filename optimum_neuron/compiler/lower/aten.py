@@ -1,17 +1,19 @@
 """Run a subprogram operator by operator through ATen: no compiler, ready at once, the reference for compiled code.
 
 Two operators are called in another form with the same arithmetic, because ATen's own would copy more than it computes:
-attention with shared key heads, and matrix products with weights that are cast first.
+attention with shared key heads, and matrix products of weights that are cast to float32.
 
 Shape legend: B batch, N query heads, K key heads, G = N / K, T queries, S keys, H head width.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..sources import forget_source_at_end
+from .choose import MAX_STREAMED_ROWS, probe_cpu
 
 if TYPE_CHECKING:
     import torch
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 HostFunction = Callable[["list[torch.Tensor]"], "list[torch.Tensor]"]
 """A subprogram that can be called: tensors in, tensors out, state changed in place."""
 
-CHUNK_BYTES = 1 << 20
-"""Size of the part of a weight that is cast at once, so that the product reads it from the CPU's caches."""
+CHUNK_BYTES = 1 << 22
+"""Size of the part of a weight that is cast at once, so that the product reads it from the CPU's caches; below it,
+starting threads takes longer than the product."""
 
 
 def aten_function(body: fx.GraphModule) -> HostFunction:
@@ -38,20 +41,70 @@ def _rewritten(body: fx.GraphModule) -> fx.GraphModule:
     import torch
     from torch import fx
 
-    graph, is_changed = fx.Graph(), False
+    graph, direct = fx.Graph(), _direct()
     graph.output(graph.graph_copy(body.graph, {}))
     for node in graph.nodes:
         if node.target == torch.ops.aten.scaled_dot_product_attention.default:
-            node.target, is_changed = attention, True
+            node.target = attention
         elif node.target == torch.ops.aten.linear.default and _is_cast_argument(cast := node.args[1]):
-            node.target, node.args, is_changed = linear_of_cast, (node.args[0], cast.args[0], *node.args[2:]), True
-            if not cast.users:
-                graph.erase_node(cast)
-    if not is_changed:
-        return body
+            _multiply_cast(node, cast)
+        elif _is_argument(node):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+    for node in graph.nodes:
+        node.target = direct.get(node.target, node.target)
     rewritten = fx.GraphModule(body, graph)
     forget_source_at_end(rewritten)
     return rewritten
+
+
+@functools.cache
+def _direct() -> dict[Any, Callable[..., Any]]:
+    """Operators to torch's functions of the same arguments, which Python calls in about half the time."""
+    import torch
+
+    aten = torch.ops.aten
+    return {
+        aten.add.Tensor: torch.add,
+        aten.cat.default: torch.cat,
+        aten.flatten.using_ints: torch.flatten,
+        aten.flip.default: torch.flip,
+        aten.linear.default: torch._C._nn.linear,
+        aten.mean.dim: torch.mean,
+        aten.mul.Tensor: torch.mul,
+        aten.pow.Tensor_Scalar: torch.pow,
+        aten.reshape.default: torch.reshape,
+        aten.rsqrt.default: torch.rsqrt,
+        aten.silu.default: torch._C._nn.silu,
+        aten.split_with_sizes.default: torch.split_with_sizes,
+        aten.to.dtype: torch.Tensor.to,
+        aten.transpose.int: torch.transpose,
+        aten.unsqueeze.default: torch.unsqueeze,
+        aten.view.default: torch.Tensor.view,
+    }
+
+
+def _is_argument(node: fx.Node) -> bool:
+    """Whether a node returns its argument: an alias, or a cast to the dtype that the argument has."""
+    import torch
+
+    if node.target == torch.ops.aten.alias.default:
+        return True
+    is_cast = node.target == torch.ops.aten.to.dtype and len(node.args) == 2 and not node.kwargs
+    return is_cast and node.args[0].meta["val"].dtype == node.args[1]
+
+
+def _multiply_cast(node: fx.Node, cast: fx.Node) -> None:
+    """Let a product cast its weight itself, or not at all where its operands are bf16."""
+    import torch
+
+    x = node.args[0]
+    node.target, node.args = linear_of_cast, (x, cast.args[0], *node.args[2:])
+    if _is_cast_row(x) and cast.args[0].meta["val"].dtype == torch.bfloat16 and probe_cpu().has_bf16_dot:
+        node.target, node.args = linear_of_bf16, (x.args[0], *node.args[1:])
+    for argument in (cast, x):
+        if not argument.users and argument.op == "call_function":
+            node.graph.erase_node(argument)
 
 
 def _is_cast_argument(node: fx.Node) -> bool:
@@ -64,6 +117,33 @@ def _is_cast_argument(node: fx.Node) -> bool:
         and node.args[0].op == "placeholder"
         and node.args[0].meta["val"].dim() == 2
     )
+
+
+def _is_cast_row(node: fx.Node) -> bool:
+    """Whether a node is bf16 cast to float32, of so few rows that reading the weight takes longest."""
+    import torch
+
+    return (
+        node.target == torch.ops.aten.to.dtype
+        and node.args[1] == torch.float32
+        and node.args[0].meta["val"].dtype == torch.bfloat16
+        and node.meta["val"].shape[:-1].numel() <= MAX_STREAMED_ROWS
+    )
+
+
+def linear_of_bf16(x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
+    """Return `x.float() @ weight.float().T + bias` of bf16 operands, and cast no weight.
+
+    The CPU's products of bf16 add in float32 and round the sum to bf16. A second one, with the rounded sum subtracted,
+    returns what rounding took: together they have 16 bits of the sum.
+    """
+    import torch
+
+    rows = x.reshape(-1, x.shape[-1])
+    rounded = torch.nn.functional.linear(rows, weight_OI)
+    rest = torch.addmm(rounded, rows, weight_OI.t(), beta=-1).float()
+    result = torch.where(rounded.isfinite(), rest, 0) + rounded  # of an infinite sum nothing is left
+    return (result if bias_O is None else result + bias_O).view(*x.shape[:-1], -1)
 
 
 def linear_of_cast(x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
@@ -97,39 +177,20 @@ def attention(
         return torch.ops.aten.scaled_dot_product_attention(
             query_BNTH, key_BKSH, value_BKSH, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-    query, key, value = query_BNTH.float(), key_BKSH.float(), value_BKSH.float()
+    # The kernel that keeps no scores takes contiguous keys and values only.
+    rows = torch.contiguous_format
+    query = query_BNTH.float()
+    key, value = (x.to(torch.float32, memory_format=rows).contiguous() for x in (key_BKSH, value_BKSH))
     mask = attn_mask.float() if attn_mask is not None and attn_mask.is_floating_point() else attn_mask
     if query.dim() == 4 and query.shape[2] == 1 and not is_causal and _same_for_heads(mask):
-        return _one_query(query, key, value, mask, scale).to(query_BNTH.dtype)
-    if enable_gqa:
+        # The query heads that share a key head are the queries of one product.
+        query = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3])
+    elif enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
-    # Its kernel that keeps no scores takes contiguous keys only. Scripts replace the function in torch.nn.functional.
-    mixed = torch.ops.aten.scaled_dot_product_attention(
-        query, key.contiguous(), value.contiguous(), mask, is_causal=is_causal, scale=scale
-    )
-    return mixed.to(query_BNTH.dtype)
+    # Not torch.nn.functional's name for it, which scripts replace.
+    mixed = torch.ops.aten.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal, scale=scale)
+    return mixed.reshape(*query_BNTH.shape[:-1], value.shape[-1]).to(query_BNTH.dtype)
 
 
 def _same_for_heads(mask: torch.Tensor | None) -> bool:
     return mask is None or (mask.dim() == 4 and mask.shape[1] == 1)
-
-
-def _one_query(
-    query_BN1H: torch.Tensor,
-    key_BKSH: torch.Tensor,
-    value_BKSH: torch.Tensor,
-    mask_B11S: torch.Tensor | None,
-    scale: float | None,
-) -> torch.Tensor:
-    """Attention of one query; the query heads that share a key head are the rows of one product."""
-    import torch
-
-    batch, num_heads, _, width = query_BN1H.shape
-    query_BKGH = query_BN1H.reshape(batch, key_BKSH.shape[1], -1, width) * (width**-0.5 if scale is None else scale)
-    scores_BKGS = query_BKGH @ key_BKSH.transpose(-1, -2)
-    if mask_B11S is not None and mask_B11S.dtype == torch.bool:
-        scores_BKGS = scores_BKGS.masked_fill(~mask_B11S, float("-inf"))
-    elif mask_B11S is not None:
-        scores_BKGS = scores_BKGS + mask_B11S
-    mixed_BKGH = scores_BKGS.softmax(-1) @ value_BKSH
-    return mixed_BKGH.reshape(batch, num_heads, 1, value_BKSH.shape[-1])

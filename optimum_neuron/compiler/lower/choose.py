@@ -26,6 +26,9 @@ HostLevel = Literal["aten", "inductor", "inductor-max"]
 LIBRARY_ROWS = 32
 """From this many rows on, a bare matmul is the library's work and compiling it gains nothing."""
 
+MAX_STREAMED_ROWS = 4
+"""Up to this many rows a matmul is bound by reading the weights; measured break-even on two cores."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CpuFeatures:

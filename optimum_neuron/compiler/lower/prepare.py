@@ -20,8 +20,7 @@ from torch import fx
 
 from ..ir import Call, Program
 from . import onednn
-from .arithmetic import MAX_STREAMED_ROWS
-from .choose import CpuFeatures, probe_cpu
+from .choose import MAX_STREAMED_ROWS, CpuFeatures, probe_cpu
 from .convolutions import fused_convolution
 from .layouts import channels_last
 

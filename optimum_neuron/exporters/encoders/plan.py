@@ -29,6 +29,7 @@ class EncoderKind(Kind):
     name = "encoder"
     config_class = NeuronEncoderConfig
     options = (*AXES, "dynamic_batch_size", "output_attentions", "output_hidden_states")
+    without_effect = {"num_beams": "the model generates nothing"}
     captures_module = True
 
     def resolve(
@@ -86,13 +87,6 @@ class EncoderKind(Kind):
             for name, sizes in graphs.items()
             if program.graphs[name].inputs != _specs(inputs, sizes)
         ]
-
-    def public_facts(self, config: NeuronEncoderConfig, model_type: str) -> dict[str, Any]:
-        """`config.json["neuron"]`, as users' tools look for it."""
-        shapes = {f"static_{axis}": config.to_dict()[axis] for axis in config.axes}
-        plain = {key: value for key, value in config.to_dict().items() if key not in AXES and key != "torch_dtype"}
-        types = {"int_dtype": "int64", "float_dtype": config.torch_dtype, "model_type": model_type}
-        return {**shapes, **plain, **types, "compiler_type": "neuronx-cc (simulated)"}
 
 
 def build_model(source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool) -> Any:

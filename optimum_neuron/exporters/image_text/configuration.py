@@ -40,6 +40,11 @@ class NeuronImageTextConfig(NeuronConfig):
     image_batch_size: int = 1
     """Images that the vision encoder takes at once; fewer are padded, more are split."""
 
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Fields that are sizes of the model's inputs."""
+        return (*super().axes, *IMAGE_SIZES)
+
     def _problems(self) -> Iterator[str]:
         for name in IMAGE_SIZES:
             value = getattr(self, name)

@@ -29,13 +29,17 @@ class EncoderDecoderConfig(CompileConfig):
     resolved = ("decoder_sequence_length",)
 
     batch_size: int = 1
-    """Rows of every graph, a beam is a row; fewer are padded, more are split."""
+    """Sequences of every graph; fewer are padded, more are split."""
+    num_beams: int = 1
+    """Beams of `generate` where it is called without `num_beams`; the decoder's graphs have `batch_size * num_beams`
+    rows."""
     decoder_sequence_length: int | None = None
     """Tokens of a target, with the one that it starts with. None: what the task's models are used with."""
 
     def _problems(self) -> Iterator[str]:
-        if not is_count(self.batch_size):
-            yield count_refusal("batch_size", self.batch_size)
+        for name in ("batch_size", "num_beams"):
+            if not is_count(getattr(self, name)):
+                yield count_refusal(name, getattr(self, name))
         if self.decoder_sequence_length is not None and not is_count(self.decoder_sequence_length):
             yield count_refusal("decoder_sequence_length", self.decoder_sequence_length)
         for axis in self.source_axes:
@@ -57,10 +61,24 @@ class EncoderDecoderConfig(CompileConfig):
         return super().open_ends() + ([] if has_source else [" or ".join(self.source_axes)])
 
     @property
+    def axes(self) -> tuple[str, ...]:
+        """Fields that are sizes of the model's inputs."""
+        return ("batch_size", self._source_axis, "decoder_sequence_length")
+
+    @property
+    def _source_axis(self) -> str:
+        return next(axis for axis in self.source_axes if getattr(self, axis) is not None)
+
+    @property
     def source_buckets(self) -> tuple[int, ...]:
         """Source lengths that are compiled."""
-        length = next(getattr(self, axis) for axis in self.source_axes if getattr(self, axis) is not None)
+        length = getattr(self, self._source_axis)
         return length if isinstance(length, tuple) else (length,)
+
+    @property
+    def num_target_rows(self) -> int:
+        """Rows of the decoder's graphs: a beam is a row."""
+        return self.batch_size * self.num_beams
 
     @property
     def num_target_slots(self) -> int:
@@ -69,9 +87,19 @@ class EncoderDecoderConfig(CompileConfig):
         return self.decoder_sequence_length
 
     @property
+    def source_results(self) -> tuple[str, ...]:
+        """What graphs of sources return of each layer, beside the last hidden states."""
+        return ()
+
+    @property
+    def target_results(self) -> tuple[str, ...]:
+        """What graphs of targets return of each layer, beside logits."""
+        return ()
+
+    @property
     def returns_attentions(self) -> bool:
-        """Whether graphs of targets return weights of cross-attention beside logits."""
-        return False
+        """Whether graphs of targets return weights of cross-attention."""
+        return "cross_attentions" in self.target_results
 
     def _filled(self, defaults: Mapping[str, int], limits: Mapping[str, int | None]) -> Self:
         """A copy with every length filled in.
@@ -130,6 +158,21 @@ class NeuronSeq2SeqConfig(EncoderDecoderConfig):
     """Tokens of a source, one length or several buckets; shorter sources are padded. None: 128."""
     decoder_sequence_length: int | None = None
     """Tokens of a target, with the one that it starts with. None: 128."""
+    output_attentions: bool = False
+    """Return the attention weights of every layer of encoder and decoder too."""
+    output_hidden_states: bool = False
+    """Return the hidden states of every layer of encoder and decoder too."""
+
+    @property
+    def source_results(self) -> tuple[str, ...]:
+        """What graphs of sources return of each layer, beside the last hidden states."""
+        return (*("hidden_states",) * self.output_hidden_states, *("attentions",) * self.output_attentions)
+
+    @property
+    def target_results(self) -> tuple[str, ...]:
+        """What graphs of targets return of each layer, beside logits."""
+        attentions = ("decoder_attentions", "cross_attentions")
+        return (*("decoder_hidden_states",) * self.output_hidden_states, *attentions * self.output_attentions)
 
     def resolve(self, *, num_positions: int | None) -> Self:
         """Return a copy with both lengths filled in.
@@ -209,6 +252,6 @@ class NeuronSpeechSeq2SeqConfig(EncoderDecoderConfig):
         return filled
 
     @property
-    def returns_attentions(self) -> bool:
-        """Whether graphs of targets return weights of cross-attention beside logits."""
-        return self.output_attentions
+    def target_results(self) -> tuple[str, ...]:
+        """What graphs of targets return of each layer, beside logits."""
+        return ("cross_attentions",) * self.output_attentions

@@ -34,9 +34,6 @@ MODEL = "model"
 STATES = ("self_key", "self_value", "cross_key", "cross_value")
 """What each layer keeps, in the order in which the states are passed."""
 
-CROSS_ATTENTIONS = "cross_attentions"
-"""Result that has the weights [B, K, 1, S] of each layer, as "cross_attentions.0", where they were asked for."""
-
 
 @dataclasses.dataclass
 class EncodedSource(BaseModelOutput):
@@ -90,35 +87,39 @@ class SourceLayer(CacheLayerMixin):
 
 
 class EncodeEntry(nn.Module):
-    """A source to hidden states [B, S, D] in float32."""
+    """A source to hidden states [B, S, D] in float32, and results of each layer where they are wanted."""
 
-    def __init__(self, model: nn.Module, source: Source) -> None:
+    def __init__(self, model: nn.Module, source: Source, results: tuple[str, ...] = ()) -> None:
         super().__init__()
-        self.model, self.source = model, source
+        self.model, self.source, self.results = model, source, results
 
-    def forward(self, content: torch.Tensor, mask_BN: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, content: torch.Tensor, mask_BN: torch.Tensor | None = None) -> list[torch.Tensor]:
         """`content` is [B, N], or [B, channels, N]."""
         encoder: Any = self.model.get_encoder()
         if mask_BN is None:
-            return encoder(content.to(dtype_of(self.model))).last_hidden_state.float()
-        if self.source.name == "input_ids":
+            output = encoder(content.to(dtype_of(self.model)))
+        elif self.source.name == "input_ids":
             mask = mask_BN.bool()[:, None, None, :].expand(-1, 1, content.shape[1], -1)
-            return encoder(input_ids=content, attention_mask=mask).last_hidden_state.float()
-        with known_length(encoder, mask_BN):
-            content = content.to(dtype_of(self.model))
-            return encoder(content, attention_mask=valid_places(mask_BN, self.source)).last_hidden_state.float()
+            options = {f"output_{name}": True for name in self.results}
+            output = encoder(input_ids=content, attention_mask=_as_taken(mask, self.model), **options)
+        else:
+            with known_length(encoder, mask_BN):
+                content = content.to(dtype_of(self.model))
+                output = encoder(content, attention_mask=valid_places(mask_BN, self.source))
+        layers = [layer for name in self.results for layer in output[name]]
+        return [tensor.float() for tensor in (output.last_hidden_state, *layers)]
 
 
 class TargetEntry(nn.Module):
     """One token of a target to logits; the first one reads the source too."""
 
-    def __init__(self, model: nn.Module, source: Source, *, is_first: bool, returns_attentions: bool) -> None:
+    def __init__(self, model: nn.Module, source: Source, *, is_first: bool, results: tuple[str, ...] = ()) -> None:
         super().__init__()
         self.model, self.source = model, source
-        self.is_first, self.returns_attentions = is_first, returns_attentions
+        self.is_first, self.results = is_first, results
 
     def forward(self, token_B1: torch.Tensor, *rest: Any) -> list[torch.Tensor]:
-        """Logits [B, 1, V] and, where they are wanted, weights of cross-attention of each layer, all in float32.
+        """Logits [B, 1, V] and, where they are wanted, results of each layer, all in float32.
 
         The rest is the mask [B, S] where the source has one, then for the first token the source's hidden states
         [B, S, D] and for later ones a position [1] or [B, 1], then the list of states.
@@ -130,24 +131,41 @@ class TargetEntry(nn.Module):
         hidden_BSD = given.to(dtype_of(self.model)) if self.is_first else torch.zeros(len(token_B1), num_states, 1)
         positions_B1 = position.expand(token_B1.shape[0], 1)
         seen_B11T = torch.arange(num_slots) <= positions_B1[:, None, None, :]
-        source_mask = masks[0].bool()[:, None, None, :] if masks else None
+        source_mask = _as_taken(masks[0].bool()[:, None, None, :], self.model) if masks else None
         layers = list(zip(*[iter(states)] * len(STATES), strict=True))
         cache = EncoderDecoderCache(
             Cache(layers=[TargetLayer(keys, values, positions_B1, position) for keys, values, _, _ in layers]),
             Cache(layers=[SourceLayer(keys, values, is_filled=not self.is_first) for _, _, keys, values in layers]),
         )
         by_row = {"decoder_position_ids": positions_B1} if self.source.has_row_positions else {}
-        with known_positions(self.model), recorded_weights(self.model, self.returns_attentions) as weights:
+        options = layer_options(self.results) if self.source.name == "input_ids" else {}
+        is_recorded = bool(self.results) and not options
+        with known_positions(self.model), recorded_weights(self.model, is_recorded) as weights:
             output = self.model(
                 decoder_input_ids=token_B1,
-                decoder_attention_mask=seen_B11T,
+                decoder_attention_mask=_as_taken(seen_B11T, self.model),
                 encoder_outputs=EncodedSource(last_hidden_state=hidden_BSD, attention_mask=source_mask),
                 attention_mask=source_mask,
                 past_key_values=cache,
                 use_cache=True,
                 **by_row,
+                **options,
             )
-        return [output.logits.float(), *(weights_BK1S.float() for weights_BK1S in weights)]
+        layers = weights if is_recorded else [layer for name in self.results for layer in output[name]]
+        return [tensor.float() for tensor in (output.logits, *layers)]
+
+
+def layer_options(results: tuple[str, ...]) -> dict[str, bool]:
+    """Arguments of a model that make it return results of each layer."""
+    return {f"output_{name.removeprefix('decoder_').removeprefix('cross_')}": True for name in results}
+
+
+def _as_taken(mask: torch.Tensor, model: Any) -> torch.Tensor:
+    """A mask of booleans as the model's attention takes it: eager attention adds it to the scores."""
+    if model.config._attn_implementation != "eager":
+        return mask
+    dtype = dtype_of(model)
+    return torch.where(mask, torch.zeros((), dtype=dtype), torch.full((), torch.finfo(dtype).min, dtype=dtype))
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:

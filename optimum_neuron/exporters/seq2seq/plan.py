@@ -21,16 +21,16 @@ from ..source import ModelSource
 from ..tasks import architectures_of, tasks_of
 from .configuration import EncoderDecoderConfig, NeuronSeq2SeqConfig
 from .entry import (
-    CROSS_ATTENTIONS,
     MODEL,
     STATES,
     EncodedSource,
     EncodeEntry,
     TargetEntry,
     dtype_of,
+    layer_options,
     unfuse_cross_attention,
 )
-from .sources import Source, find_source
+from .sources import SPEECH, Source, find_source
 from .validate import validate_seq2seq
 
 
@@ -39,7 +39,11 @@ class Seq2SeqKind(Kind):
 
     name = "seq2seq"
     config_class: ClassVar[type[EncoderDecoderConfig]] = NeuronSeq2SeqConfig
-    options: ClassVar[tuple[str, ...]] = ("batch_size", "sequence_length", "decoder_sequence_length")
+    options: ClassVar[tuple[str, ...]] = (
+        *("batch_size", "num_beams", "sequence_length", "decoder_sequence_length"),
+        *("output_attentions", "output_hidden_states"),
+    )
+    without_effect: ClassVar[Mapping[str, str]] = {}
     captures_module = True
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
@@ -80,11 +84,17 @@ class Seq2SeqKind(Kind):
         if (shape[0], shape[-1]) != (config.batch_size, longest):
             found = f"{shape[0]} rows and sources of {shape[-1]}"
             problems.append(f"its graphs have {found} instead of {config.batch_size} and {longest}")
+        rows = program.graphs["decode"].inputs["decoder_input_ids"].shape[0]
+        if rows != config.num_target_rows:
+            problems.append(f"its decoder has {rows} rows, not batch_size * num_beams = {config.num_target_rows}")
         slots = {spec.shape[3] for name, spec in program.states.items() if name.startswith("self_key")}
         if slots != {config.num_target_slots}:
             problems.append(f"its cache has not decoder_sequence_length={config.num_target_slots} slots")
-        if (len(program.graphs["decode"].outputs) > 1) != config.returns_attentions:
-            problems.append(f"its graphs return {', '.join(program.graphs['decode'].outputs)}")
+        results = {f"encode_{longest}": config.source_results, "decode": config.target_results}
+        for graph, wanted in results.items():
+            outputs = program.graphs[graph].outputs
+            if {name.partition(".")[0] for name in outputs if "." in name} != set(wanted):
+                problems.append(f"its graph {graph} returns {', '.join(outputs)}")
         return problems
 
 
@@ -119,15 +129,18 @@ def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remo
     Raises:
         ModelError: transformers cannot build it like that.
     """
-    model = empty_model(source, config, attention="sdpa", trust_remote_code=trust_remote_code)
-    if config.returns_attentions:
+    reads_text = source.config.model_type not in SPEECH
+    # Fused attention does not return its weights; Whisper's encoder and self-attention stay fused.
+    attention = "eager" if reads_text and config.returns_attentions else "sdpa"
+    model = empty_model(source, config, attention=attention, trust_remote_code=trust_remote_code)
+    if config.returns_attentions and not reads_text:
         unfuse_cross_attention(model)
     return model
 
 
 def state_specs(model: Any, read: Source, config: EncoderDecoderConfig) -> dict[str, TensorSpec]:
     """Caches of every decoder layer: `self_key` [B, K, H, T], `self_value` [B, K, T, H], both `cross` [B, K, S, H]."""
-    rows, target, source = config.batch_size, config.num_target_slots, read.num_states(config.source_buckets[-1])
+    rows, target, source = config.num_target_rows, config.num_target_slots, read.num_states(config.source_buckets[-1])
     specs: dict[str, TensorSpec] = {}
     for layer, (heads, width) in enumerate(_head_shapes(model)):
         shapes = (
@@ -155,6 +168,29 @@ def _head_shapes(model: Any) -> list[tuple[int, int]]:
     return [(layer.keys.shape[1], layer.keys.shape[3]) for layer in cache.self_attention_cache.layers]
 
 
+def _layer_names(model: Any, config: EncoderDecoderConfig, *, num_layers: int) -> tuple[list[str], list[str]]:
+    """Names of the results of each layer, as "hidden_states.0", of graphs of sources and of targets.
+
+    Args:
+        model: without weights.
+        config: complete configuration.
+        num_layers: layers of the decoder.
+    """
+    counts = {"decoder_hidden_states": num_layers + 1}
+    if config.source_results:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        mode, options = FakeTensorMode(allow_non_fake_inputs=True), layer_options(config.source_results)
+        with fake_parameters(model, mode), mode, torch.no_grad():
+            output = model.get_encoder()(input_ids=torch.zeros(1, 1, dtype=torch.int64), **options)
+        counts |= {name: len(output[name]) for name in config.source_results}
+    of_source, of_target = (
+        [f"{name}.{place}" for name in names for place in range(counts.get(name, num_layers))]
+        for names in (config.source_results, config.target_results)
+    )
+    return of_source, of_target
+
+
 def hidden_width(model: Any) -> int:
     """Values of a hidden state of the encoder, which are those of an embedding of the decoder."""
     return int(model.get_input_embeddings().embedding_dim)
@@ -163,18 +199,17 @@ def hidden_width(model: Any) -> int:
 def _captures(
     model: nn.Module, read: Source, config: EncoderDecoderConfig, states: dict[str, TensorSpec]
 ) -> list[Recapture]:
-    rows, longest = config.batch_size, config.source_buckets[-1]
+    rows, longest = config.num_target_rows, config.source_buckets[-1]
     token = {"decoder_input_ids": TensorSpec(shape=(rows, 1), dtype="int64")}
-    encode = EncodeEntry(model, read)
-    weights = config.returns_attentions
-    first = TargetEntry(model, read, is_first=True, returns_attentions=weights)
-    later = TargetEntry(model, read, is_first=False, returns_attentions=weights)
-    num_layers = len(states) // len(STATES)
-    results = ("logits", *(f"{CROSS_ATTENTIONS}.{layer}" for layer in range(num_layers) if weights))
+    encode = EncodeEntry(model, read, config.source_results)
+    first = TargetEntry(model, read, is_first=True, results=config.target_results)
+    later = TargetEntry(model, read, is_first=False, results=config.target_results)
+    of_source, of_target = _layer_names(model, config, num_layers=len(states) // len(STATES))
+    encoded, results = ("last_hidden_state", *of_source), ("logits", *of_target)
     captures: list[Recapture] = []
     for length in config.source_buckets:
-        source = read.inputs(rows, length)
-        captures.append(functools.partial(_capture, encode, f"encode_{length}", source, None, ("last_hidden_state",)))
+        source = read.inputs(config.batch_size, length)
+        captures.append(functools.partial(_capture, encode, f"encode_{length}", source, None, encoded))
         hidden = TensorSpec(shape=(rows, read.num_states(length), hidden_width(model)), dtype="float32")
         start = token | read.masks(rows, length) | {"encoder_hidden_states": hidden}
         captures.append(functools.partial(_capture, first, f"prefill_{length}", start, states, results))

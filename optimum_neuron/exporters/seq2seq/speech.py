@@ -5,7 +5,8 @@ What they read is in `sources.py`; graphs and comparison are those of `plan.py`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ...errors import ModelError, refusal
 from ..source import ModelSource
@@ -19,7 +20,11 @@ class SpeechKind(Seq2SeqKind):
 
     name = "speech"
     config_class = NeuronSpeechSeq2SeqConfig
-    options = ("batch_size", "audio_sequence_length", "nb_max_frames", "decoder_sequence_length", "output_attentions")
+    options = (
+        *("batch_size", "num_beams", "audio_sequence_length", "nb_max_frames", "decoder_sequence_length"),
+        "output_attentions",
+    )
+    synonyms: ClassVar[Mapping[str, str]] = {"sequence_length": "decoder_sequence_length"}
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
         """Fill in both lengths."""

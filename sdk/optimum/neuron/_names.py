@@ -27,11 +27,11 @@ TWINS = {
 """Names after an architecture, or a plural, of classes that serve a task."""
 
 ACCELERATE = {
-    "NeuronAccelerator": "accelerate:Accelerator",
-    "NeuronAcceleratorState": "accelerate.state:AcceleratorState",
+    "NeuronAccelerator": "optimum_neuron.trainer.accelerator:NeuronAccelerator",
+    "NeuronAcceleratorState": "optimum_neuron.trainer.accelerator:NeuronAcceleratorState",
     "NeuronPartialState": "accelerate.state:PartialState",
 }
-"""accelerate finds the device "neuron" by itself."""
+"""accelerate finds the device "neuron" by itself; the state of a process needs nothing more."""
 
 _DIFFUSION = (
     "Diffusion pipelines are not compiled yet. Compile the components with `torch_neuronx.trace`, or estimate the "
@@ -41,9 +41,9 @@ _SHARDING = (
     "Weights keep transformers' names and shapes here, so nothing is transformed: `NeuronTrainer` shards them by the "
     "plans of `optimum_neuron.distributed`, and `optimum-cli neuron consolidate` joins checkpoints."
 )
-_HUB_CACHE = (
-    "A compile cache is named by a URL: set NEURON_COMPILE_CACHE_URL to a folder or an fsspec URL, and list it with "
-    "`optimum-cli neuron cache status`."
+_CACHE_ENTRIES = (
+    "Every compile records what it was for. List entries with `get_hub_cached_entries`, or use "
+    "`optimum_neuron.compiler.cache.CompileCache`."
 )
 _PATCHING = "The simulator patches no other package. Use `unittest.mock.patch`."
 _NXD = "Use `optimum_neuron.NeuronConfig`, which has the shapes, arithmetic, and target of a compiled decoder."
@@ -87,18 +87,7 @@ _SHARDING_NAMES = [
     "to_original_peft_config_for_model",
     "to_original_weights",
 ]
-_HUB_CACHE_NAMES = [
-    "CompileCacheHfProxy",
-    "MultiModelCacheEntry",
-    "SingleModelCacheEntry",
-    "cleanup_local_cache",
-    "get_hub_cached_entries",
-    "get_hub_cached_models",
-    "get_local_cache_status",
-    "hub_neuronx_cache",
-    "select_hub_cached_entries",
-    "synchronize_hub_cache",
-]
+_CACHE_ENTRY_NAMES = ["CompileCacheHfProxy", "MultiModelCacheEntry", "SingleModelCacheEntry"]
 _PATCHING_NAMES = ["DynamicPatch", "ModelPatcher", "Patcher", "patch_everywhere", "patch_within_function"]
 _ADAPTER_NAMES = ["IPAdapterArguments", "ImageEncoderArguments", "LoRAAdapterArguments"]
 _DIFFUSION_EXPORTS = ["build_stable_diffusion_components_mandatory_shapes", "get_diffusion_models_for_export"]
@@ -106,11 +95,10 @@ _DIFFUSION_EXPORTS = ["build_stable_diffusion_components_mandatory_shapes", "get
 ABSENT = {
     **dict.fromkeys([*DIFFUSION_CLASSES, *_DIFFUSION_MIXINS, *_ADAPTER_NAMES, *_DIFFUSION_EXPORTS], _DIFFUSION),
     **dict.fromkeys(_SHARDING_NAMES, _SHARDING),
-    **dict.fromkeys(_HUB_CACHE_NAMES, _HUB_CACHE),
+    **dict.fromkeys(_CACHE_ENTRY_NAMES, _CACHE_ENTRIES),
     **dict.fromkeys(_PATCHING_NAMES, _PATCHING),
     "NxDNeuronConfig": _NXD,
     "NxDVLMNeuronConfig": "Use `optimum_neuron.NeuronImageTextConfig`.",
-    "NeuronModelForEmbedding": "Use `NeuronSentenceTransformer`, which pools as the model's folder says.",
     "NeuronArgumentParser": "Use `NeuronHfArgumentParser`.",
     "InputShapesArguments": "Pass shapes as keywords of `from_pretrained` or `main_export`, for example batch_size=1.",
     "DTYPE_MAPPER": "Pass torch_dtype as a string or a torch.dtype.",
@@ -134,6 +122,10 @@ def _absent(*names: str) -> dict[str, str]:
 
 def _ours(*names: str) -> dict[str, str]:
     return {name: f"optimum_neuron:{name}" for name in names}
+
+
+def _hub_cache(*names: str) -> dict[str, str]:
+    return {name: f"optimum_neuron.exporters.hub_cache:{name}" for name in names}
 
 
 def _twins(*names: str) -> dict[str, str]:
@@ -161,21 +153,24 @@ NAMES: dict[str, dict[str, str]] = {
         **ACCELERATE,
         **_PARSER,
         **_AVAILABLE,
-        **_absent("NeuronModelForEmbedding", *DIFFUSION_CLASSES),
+        **_absent(*DIFFUSION_CLASSES),
     },
     "optimum.neuron.accelerate": ACCELERATE,
-    "optimum.neuron.cache": _absent("get_hub_cached_entries", "get_hub_cached_models", "synchronize_hub_cache"),
-    "optimum.neuron.cache.cleanup": _absent("cleanup_local_cache", "get_local_cache_status"),
+    "optimum.neuron.cache": _hub_cache("get_hub_cached_entries", "get_hub_cached_models", "synchronize_hub_cache"),
+    "optimum.neuron.cache.cleanup": _hub_cache("cleanup_local_cache", "get_local_cache_status"),
     "optimum.neuron.cache.entries": _absent("MultiModelCacheEntry", "SingleModelCacheEntry"),
-    "optimum.neuron.cache.hub_cache": _absent(
-        "CompileCacheHfProxy", "hub_neuronx_cache", "select_hub_cached_entries", "synchronize_hub_cache"
-    ),
+    "optimum.neuron.cache.hub_cache": {
+        **_hub_cache(
+            *("get_hub_cached_entries", "get_hub_cached_models", "hub_neuronx_cache"),
+            *("select_hub_cached_entries", "synchronize_hub_cache"),
+        ),
+        **_absent("CompileCacheHfProxy"),
+    },
     "optimum.neuron.configuration_utils": _ours("NeuronConfig"),
     "optimum.neuron.generation": {},
     "optimum.neuron.modeling": {**_ours(*MODELS), **_twins(*TWINS)},
     "optimum.neuron.modeling_decoder": {
-        **_ours("NeuronModelForCausalLM", "NeuronModelForImageTextToText"),
-        **_absent("NeuronModelForEmbedding"),
+        **_ours("NeuronModelForCausalLM", "NeuronModelForEmbedding", "NeuronModelForImageTextToText"),
     },
     "optimum.neuron.modeling_diffusion": _absent(*DIFFUSION_CLASSES),
     "optimum.neuron.modeling_seq2seq": _ours("NeuronModelForSeq2SeqLM", "NeuronWhisperForConditionalGeneration"),

@@ -29,6 +29,7 @@ def test_lengths_beyond_the_positions_are_refused_together():
     "options",
     [
         {"batch_size": 0},
+        {"num_beams": 0},
         {"sequence_length": [16, 8]},
         {"sequence_length": 0},
         {"sequence_length": 8.0},

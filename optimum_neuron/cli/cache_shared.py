@@ -1,0 +1,213 @@
+"""Commands around a compile cache that several people share: make it, choose it, fill it, list it, copy to it.
+
+The cache is a repository of the Hub, an fsspec URL or a folder; `optimum_neuron.compiler.cache.shared` chooses it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from optimum.commands.base import CommandInfo
+
+from ..errors import ConfigError
+from ..wording import counted
+from .arguments import add_compile_arguments, compile_options, given
+from .output import Out, cell, duration, size
+from .parser import Command
+from .peer_arguments import add_peer_arguments, peer_options
+
+_COLUMNS = ("task", "model_type", "batch_size", "sequence_length", "torch_dtype", "target", "usable", "age", "entry")
+
+
+class CacheCreateCommand(Command):
+    """Makes a cache to share, and chooses it."""
+
+    COMMAND = CommandInfo(name="create", help="Make a cache to share, and choose it.")
+    DESCRIPTION = """Make a compile cache to share with others, and choose it as `set` does.
+
+  optimum-cli neuron cache create -n my-org/neuron-cache
+  optimum-cli neuron cache create -n /mnt/team/neuron-cache
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the name."""
+        parser.add_argument(
+            "-n", "--name", help="repository of the Hub, fsspec URL or folder (default: optimum-neuron-cache, yours)"
+        )
+        parser.add_argument("--public", action="store_true", help="let everyone read a new repository")
+
+    def execute(self, out: Out) -> int:
+        """Make, choose."""
+        from ..compiler.cache.shared import create
+
+        url = create(self.args.name, public=self.args.public)
+        out.result({"shared": url}, human=show_chosen, brief=url)
+        return 0
+
+
+class CacheSetCommand(Command):
+    """Chooses the cache that is shared."""
+
+    COMMAND = CommandInfo(name="set", help="Choose the cache to share with others.")
+    DESCRIPTION = """Choose the compile cache to ask after the one of this machine. CUSTOM_CACHE_REPO has precedence.
+
+  optimum-cli neuron cache set my-org/neuron-cache
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the name."""
+        parser.add_argument("name", metavar="NAME", help="repository of the Hub, fsspec URL or folder; it must exist")
+
+    def execute(self, out: Out) -> int:
+        """Choose."""
+        from ..compiler.cache.shared import choose
+
+        url = choose(self.args.name)
+        out.result({"shared": url}, human=show_chosen, brief=url)
+        return 0
+
+
+class CacheAddCommand(Command):
+    """Compiles a model into the cache and writes no folder."""
+
+    COMMAND = CommandInfo(name="add", help="Compile a model into the cache, without exporting it.")
+    DESCRIPTION = """Compile a model into the cache. No weights are downloaded, and no folder is written.
+
+  optimum-cli neuron cache add -m smollm2 --sequence_length 2048
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the model and the options that decide a compile."""
+        parser.add_argument(
+            "-m", "--model", required=True, help="name on the Hub, folder, or name that neuron fetch knows"
+        )
+        add_compile_arguments(parser)
+        add_peer_arguments(parser)
+        add_cache(parser)
+
+    def execute(self, out: Out) -> int:
+        """Compile, or find."""
+        from ..exporters.cached import fill_cache
+
+        options = compile_options(self.args) | peer_options(self.args)
+        added = fill_cache(self.args.model, cache_url=self.args.url, **options)
+        out.result(added, human=show_added, brief=added["result"])
+        return 0
+
+
+class CacheListCommand(Command):
+    """Lists what a model can be loaded from without compiling."""
+
+    COMMAND = CommandInfo(name="list", help="List compiled configurations, of one model or of all.")
+    DESCRIPTION = """List the configurations for which a model is compiled, here and in the shared cache.
+
+  optimum-cli neuron cache list smollm2
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the model and the cache."""
+        parser.add_argument(
+            "model", metavar="MODEL", nargs="?", help="name on the Hub, folder, or name that neuron fetch knows"
+        )
+        parser.add_argument("--task", help="list configurations for this task only")
+        parser.add_argument("--trust-remote-code", action="store_true", help="run the model's own Python code")
+        add_cache(parser)
+
+    def execute(self, out: Out) -> int:
+        """List."""
+        from ..exporters.cached import cached_entries, cached_models
+
+        url, options = self.args.url, given(self.args, ("task", "trust_remote_code"))
+        entries = cached_entries(self.args.model, cache_url=url, **options)
+        models = [] if self.args.model else ["/".join(filter(None, names)) for names in sorted(cached_models(url))]
+        data = {"model": self.args.model, "entries": entries, "models": models}
+        out.result(data, human=show_entries, brief=str(len(entries)))
+        return 0
+
+
+class CacheSynchronizeCommand(Command):
+    """Copies what this machine compiled to the shared cache."""
+
+    COMMAND = CommandInfo(name="synchronize", help="Copy entries of this machine to the shared cache.")
+    DESCRIPTION = """Copy complete entries of the cache of this machine to the shared cache. Nothing is removed there.
+
+  optimum-cli neuron cache synchronize
+  optimum-cli neuron cache synchronize --repo_id my-org/neuron-cache
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare both caches."""
+        parser.add_argument("--repo_id", metavar="NAME", help="where to copy (default: the cache that `set` chose)")
+        parser.add_argument("--dry_run", "--dry-run", action="store_true", help="only list what would be copied")
+        parser.add_argument("--url", "--cache_dir", help="cache to copy from (default: NEURON_COMPILE_CACHE_URL)")
+
+    def execute(self, out: Out) -> int:
+        """Copy."""
+        from ..compiler.cache import CompileCache
+
+        copied = CompileCache(self.args.url).synchronize(self.args.repo_id, dry_run=self.args.dry_run)
+        out.result(copied, human=show_copied, brief=str(len(copied["copied"])))
+        return 0
+
+
+def add_cache(parser: argparse.ArgumentParser, *aliases: str) -> None:
+    """Add the options that name a cache.
+
+    Args:
+        parser: The parser of a command.
+        aliases: Further names of `--url`.
+    """
+    named = parser.add_mutually_exclusive_group()
+    named.add_argument("--url", *aliases, help="folder or fsspec URL of the cache (default: NEURON_COMPILE_CACHE_URL)")
+    named.add_argument("--repo_id", dest="url", type=_address, metavar="NAME", help="the same, or a Hub repository")
+
+
+def show_chosen(out: Out, data: Mapping[str, Any]) -> None:
+    """Render which cache is shared now."""
+    out.text(f"compiles look into {data['shared']} after the cache of this machine")
+    out.hint("optimum-cli neuron cache synchronize")
+
+
+def show_added(out: Out, added: Mapping[str, Any]) -> None:
+    """Render what was compiled, or found."""
+    out.text(f"{added['model']} in {added['url']}: {added['reason']}")
+
+
+def show_entries(out: Out, data: Mapping[str, Any]) -> None:
+    """Render configurations, one row each, and the names of models."""
+    entries = data["entries"]
+    of = f" for {data['model']}" if data["model"] else ""
+    out.text(f"{counted(len(entries), 'compiled configuration')}{of}")
+    rows = [
+        {**{name: cell(value) for name, value in entry.items()}, "age": duration(entry["age_s"])} for entry in entries
+    ]
+    if rows:
+        out.table(rows, _COLUMNS)
+    if data["models"]:
+        out.text()
+        out.text(f"models: {', '.join(data['models'])}")
+
+
+def show_copied(out: Out, copied: Mapping[str, Any]) -> None:
+    """Render what was copied, or would be."""
+    if copied["copied"]:
+        out.table([{**item, "size": size(item["size_bytes"])} for item in copied["copied"]], ("name", "size"))
+    verb = "would copy" if copied["dry_run"] else "copied"
+    num = counted(len(copied["copied"]), "entry", "entries")
+    out.text(f"{verb} {num} to {copied['url']}, which has {copied['num_present']} already")
+
+
+def _address(name: str) -> str:
+    from ..compiler.cache.addresses import url_of
+
+    try:
+        return url_of(name)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

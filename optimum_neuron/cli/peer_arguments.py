@@ -1,0 +1,60 @@
+"""Options of Optimum Neuron's `export neuron` that decide nothing here, have one value, or are of diffusion pipelines.
+
+They are passed on as they are: `exporters/peer_options.py` says what becomes of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .arguments import given, positive_int
+
+_NUMBERS = {
+    "tensor_parallel_size": "1: a compiled model has one core",
+    "patch_size": "changes nothing: the checkpoint has the patch size",
+}
+_SWITCHES = {
+    "disable-fast-relayout": "changes nothing: layouts are chosen by the real compiler only",
+    "disable-fallback": "changes nothing: no operator runs on the host unless --allow_host_ops names it",
+}
+_DIFFUSION = {
+    "num_images_per_prompt": "images per prompt",
+    "unet": "UNet to use in place of the pipeline's",
+    "controlnet_ids": "ControlNets",
+    "lora_model_ids": "LoRA adapters; --adapter merges one into a transformers model",
+    "lora_weight_names": "files of LoRA adapters",
+    "lora_adapter_names": "names of LoRA adapters",
+    "lora_scales": "scales of LoRA adapters",
+    "ip_adapter_id": "IP adapters",
+    "ip_adapter_subfolder": "folders of IP adapters",
+    "ip_adapter_weight_name": "files of IP adapters",
+    "ip_adapter_scale": "scales of IP adapters",
+}
+_ALIASES = {"tensor_parallel_size": ("--num_cores",)}
+
+
+def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a parser.
+
+    Args:
+        parser: The parser of a command that compiles, or asks the cache what compiling would need.
+    """
+    group = parser.add_argument_group("options of Optimum Neuron without a meaning here")
+    for name, meaning in _NUMBERS.items():
+        group.add_argument(f"--{name}", *_ALIASES.get(name, ()), type=positive_int, metavar="N", help=meaning)
+    for name, meaning in _SWITCHES.items():
+        group.add_argument(f"--{name}", action="store_true", help=meaning)
+    diffusion = parser.add_argument_group("options of diffusion pipelines, which are not compiled yet")
+    for name, meaning in _DIFFUSION.items():
+        diffusion.add_argument(f"--{name}", nargs="*", metavar="VALUE", help=meaning)
+
+
+def peer_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options the user gave, as keyword arguments of the Python API.
+
+    Args:
+        args: Parsed by a parser with `add_peer_arguments`.
+    """
+    switches = [name.replace("-", "_") for name in _SWITCHES]
+    return given(args, (*_NUMBERS, *switches, *_DIFFUSION))

@@ -1,0 +1,171 @@
+"""`Trainer(accelerator="neuron")` of Lightning, and `Fabric(accelerator="neuron")`: the device under Lightning's name.
+
+Lightning has a public registry of accelerators. It chooses the strategy and the precision by itself, from a list of
+devices without ours, so both choices are wrapped. This happens when Lightning is imported, under either of its package
+names; nothing imports it here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import warnings
+from types import ModuleType
+from typing import Any
+
+from ..after_import import after_import
+from ..errors import ConfigError, refusal
+
+NAME = "neuron"
+"""What Lightning calls the accelerator."""
+
+_TRAINER, _FABRIC = "trainer.connectors.accelerator_connector", "connector"
+CONNECTORS = {
+    f"lightning.pytorch.{_TRAINER}": "_AcceleratorConnector",
+    f"pytorch_lightning.{_TRAINER}": "_AcceleratorConnector",
+    f"lightning.fabric.{_FABRIC}": "_Connector",
+    f"lightning_fabric.{_FABRIC}": "_Connector",
+}
+"""Modules of Lightning that choose accelerator, strategy and precision, with the class that does."""
+
+
+def install() -> None:
+    """Register the accelerator, now or when Lightning is imported."""
+    for module, connector in CONNECTORS.items():
+        after_import(module, functools.partial(_extend, connector))
+
+
+def _extend(connector: str, module: ModuleType) -> None:
+    registry = getattr(module, "AcceleratorRegistry", None)
+    registry = module.ACCELERATOR_REGISTRY if registry is None else registry
+    accelerator = accelerator_class(module.Accelerator)
+    registry.register(NAME, accelerator, description="simulated NeuronCores", override=True)
+    chooser = getattr(module, connector)
+    package = module.__name__.removesuffix(f".{_TRAINER}").removesuffix(f".{_FABRIC}")
+    chooser._choose_strategy = _strategy(chooser._choose_strategy, package, accelerator)
+    init_precision = chooser._check_and_init_precision
+    chooser._check_and_init_precision = _precision(init_precision, module.MixedPrecision, accelerator)
+
+
+def accelerator_class(base: Any) -> Any:
+    """The accelerator, derived from the abstract class of one of Lightning's packages."""
+
+    class NeuronAccelerator(base):
+        """Simulated NeuronCores; one unless `devices` says more."""
+
+        def setup_device(self, device: Any) -> None:
+            """Make the device current."""
+            import torch
+
+            torch.neuron.set_device(device)
+
+        def get_device_stats(self, device: Any) -> dict[str, Any]:
+            """Return the simulated HBM of a device in bytes."""
+            import torch
+
+            return {"allocated_bytes": torch.neuron.memory_allocated(device)}
+
+        def teardown(self) -> None:
+            """Do nothing: the core stays the process's."""
+
+        @staticmethod
+        def parse_devices(devices: Any) -> list[int]:
+            """Return the indices that `devices` of the trainer stands for."""
+            return device_indices(devices)
+
+        @staticmethod
+        def get_parallel_devices(devices: Any) -> list[Any]:
+            """Return the devices of these indices."""
+            import torch
+
+            return [torch.device(NAME, index) for index in device_indices(devices)]
+
+        @staticmethod
+        def auto_device_count() -> int:
+            """Return 1: more simulated cores need processes and make nothing faster."""
+            return 1
+
+        @staticmethod
+        def is_available() -> bool:
+            """Whether the device can be used."""
+            import torch
+
+            return torch.neuron.is_available()
+
+        @staticmethod
+        def name() -> str:
+            """Return its name in the registry."""
+            return NAME
+
+    return NeuronAccelerator
+
+
+def device_indices(devices: Any) -> list[int]:
+    """Return the indices that a number, a list, or a text such as "0,1" stands for; -1 is every device.
+
+    Raises:
+        ConfigError: it is something else, or there are fewer devices.
+    """
+    import torch
+
+    count = torch.neuron.device_count()
+    try:
+        texts = devices.split(",") if isinstance(devices, str) else None
+        given = devices if texts is None else int(texts[0]) if len(texts) == 1 else [int(text) for text in texts]
+        found = list(range(count if given == -1 else given)) if isinstance(given, int) else [int(one) for one in given]
+    except (TypeError, ValueError):
+        found = []
+    if not found or len(set(found)) < len(found) or not set(found) <= set(range(count)):
+        raise ConfigError(
+            refusal(
+                asked=f"devices={devices!r}",
+                found=f"the process may use {count} devices, 0 to {count - 1}",
+                why="each index is a NeuronCore",
+                do="pass a number of devices or a list of different indices",
+            ),
+            details={"devices": devices, "count": count},
+        )
+    return found
+
+
+def _strategy(choose: Any, package: str, accelerator: Any) -> Any:
+    """Lightning's choice for other accelerators is the CPU, or processes whose gloo takes no device tensors."""
+
+    @functools.wraps(choose)
+    def chosen(self: Any) -> Any:
+        strategy = choose(self)
+        if not isinstance(self.accelerator, accelerator):
+            return strategy
+        strategies = importlib.import_module(f"{package}.strategies")
+        if strategy == "ddp":
+            return _without_streams(strategies.DDPStrategy)(process_group_backend=NAME)
+        single = isinstance(strategy, strategies.SingleDeviceStrategy)
+        return strategies.SingleDeviceStrategy(device=self._parallel_devices[0]) if single else strategy
+
+    return chosen
+
+
+def _without_streams(base: Any) -> Any:
+    """DDP that is given no device ids: with them, Lightning opens a stream of CUDA. Modules are on the device."""
+
+    class NeuronDDPStrategy(base):
+        def determine_ddp_device_ids(self) -> None:
+            """Return None; the trainer asks."""
+
+        _determine_ddp_device_ids = determine_ddp_device_ids  # Fabric asks under this name
+
+    return NeuronDDPStrategy
+
+
+def _precision(choose: Any, mixed: Any, accelerator: Any) -> Any:
+    """Lightning's mixed precision is CUDA's unless the accelerator is on its list."""
+
+    @functools.wraps(choose)
+    def chosen(self: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*CUDA is not available", UserWarning)
+            precision = choose(self)
+        theirs = isinstance(self.accelerator, accelerator) and type(precision) is mixed and precision.device == "cuda"
+        return mixed(precision.precision, device=NAME) if theirs else precision
+
+    return chosen

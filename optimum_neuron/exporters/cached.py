@@ -1,0 +1,120 @@
+"""What a model can be loaded from without compiling, and compiling it for others.
+
+Entries are found by what shapes a graph, so a fine-tuned checkpoint finds those of its base model. It knows the
+requests of `request.py` and nothing of how they are stored.
+
+    cached_entries("smollm2")[0]["sequence_length"]
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..compiler.cache import CompileCache
+from ..compiler.cache.listing import Recorded
+from ..compiler.canonical import canonical_json
+from .build import cached_neff
+from .peer_options import translate
+from .prepare import WorkFolder
+from .request import COMPILE_OPTIONS, installed_versions, neuron_config, split_options, structure_of
+from .source import load_source
+from .tasks import plain_task
+
+
+def fill_cache(model_name_or_path: str | Path, *, cache_url: str | None = None, **options: Any) -> dict[str, Any]:
+    """Compile a model into the cache, unless it is there; weights are not needed and no folder is written.
+
+    Args:
+        model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
+        cache_url: the cache; None asks NEURON_COMPILE_CACHE_URL.
+        **options: as for `main_export`.
+
+    Returns:
+        Plain data: `model`, `url`, `result` ("hit" or "miss"), and the `reason`.
+
+    Raises:
+        NeuronError: the model cannot be found or compiled, or the cache cannot be used.
+    """
+    where, compile_options = split_options(translate(options, known=COMPILE_OPTIONS))
+    source = load_source(model_name_or_path, with_weights=False, **where)
+    trust = where.get("trust_remote_code", False)
+    config, target = neuron_config(source, compile_options, trust_remote_code=trust)
+    cache = CompileCache(cache_url)
+    found = cached_neff(source, config, target.value, cache=cache, workdir=WorkFolder().path, trust_remote_code=trust)
+    result, _, reason = found.reason.partition(": ")
+    return {"model": source.name, "url": cache.url, "result": result, "reason": f"{result}: {reason}"}
+
+
+def cached_entries(
+    model_name_or_path: str | Path | None = None,
+    *,
+    task: str | None = None,
+    cache_url: str | None = None,
+    **where: Any,
+) -> list[dict[str, Any]]:
+    """List compiled configurations, of one model or of all, those that this installation can use first.
+
+    Args:
+        model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
+        task: list those for this task only, by its name here or in optimum.
+        cache_url: the cache; None asks NEURON_COMPILE_CACHE_URL and the shared cache.
+        **where: how the model is found, such as `revision` and `trust_remote_code`.
+
+    Returns:
+        Plain data: the options of each compile, `model_type`, `usable` (whether the installed versions find it),
+        `entry`, `url`, `size_bytes`, and `age_s`.
+
+    Raises:
+        ModelError: the model cannot be found.
+        CacheError: the cache cannot be read.
+    """
+    wanted = None if task is None else plain_task(task)
+    records = [one for one in CompileCache(cache_url).recorded() if wanted in (None, one.request.get("task"))]
+    if model_name_or_path is not None:
+        config = load_source(model_name_or_path, with_weights=False, **where).config
+        structures = {of: _plain(structure_of(config, of)) for of in {str(one.request.get("task")) for one in records}}
+        records = [one for one in records if one.request.get("model") == structures[str(one.request.get("task"))]]
+    entries = [_describe(one) for one in records]
+    return sorted(entries, key=lambda entry: (not entry["usable"], entry["model_type"], entry["age_s"]))
+
+
+def cached_models(cache_url: str | None = None) -> set[tuple[str, str, str]]:
+    """Return model type, organization and name of the models that were compiled by name; folders have no name.
+
+    Args:
+        cache_url: the cache; None asks NEURON_COMPILE_CACHE_URL and the shared cache.
+
+    Raises:
+        CacheError: the cache cannot be read.
+    """
+    models = set()
+    for label in CompileCache(cache_url).labels():
+        model_type, _, name = label.partition("/")
+        organization, _, name = name.rpartition("/")
+        models.add((model_type, organization, name))
+    return models
+
+
+def _describe(one: Recorded) -> dict[str, Any]:
+    versions = installed_versions()
+    request = one.request
+    assert one.entry.marker is not None, "complete entries have one"
+    model = request.get("model", {})
+    options = {key: value for key, value in request.items() if key not in (*versions, "model") and value is not None}
+    return {
+        **options,
+        "model_type": str(model.get("model_type", "")),
+        "usable": all(request.get(name) == version for name, version in versions.items()),
+        "entry": one.entry.name,
+        "url": one.url,
+        "size_bytes": one.entry.size_bytes,
+        "age_s": max(0, int(time.time() - one.entry.marker.created_unix_s)),
+    }
+
+
+def _plain(structure: Mapping[str, Any]) -> Any:
+    return json.loads(canonical_json(structure, what="structure of a model"))

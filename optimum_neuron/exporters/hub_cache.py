@@ -1,0 +1,160 @@
+"""Optimum Neuron's functions for its cache on the Hub, on the compile cache of this package.
+
+Where it reads a repository, these read the cache of this machine too, as every compile does.
+
+    get_hub_cached_entries("smollm2", cache_repo_id="my-org/neuron-cache")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..compiler.cache import CompileCache
+from ..compiler.cache.shared import shared_url, using
+from ..errors import ConfigError, refusal
+from .cached import cached_entries, cached_models
+from .peer_options import translate
+
+logger = logging.getLogger(__name__)
+
+
+def get_hub_cached_entries(
+    model_id: str | Path, task: str | None = None, cache_repo_id: str | None = None
+) -> list[dict[str, Any]]:
+    """List the configurations for which a model is compiled; see `cached_entries`.
+
+    Args:
+        model_id: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
+        task: list those for this task only.
+        cache_repo_id: the shared cache; None takes the one that was chosen.
+    """
+    with _shared(cache_repo_id):
+        return cached_entries(model_id, task=task)
+
+
+def select_hub_cached_entries(
+    model_id: str | Path,
+    task: str | None = None,
+    cache_repo_id: str | None = None,
+    instance_type: str | None = None,
+    batch_size: int | None = None,
+    sequence_length: int | None = None,
+    tensor_parallel_size: int | None = None,
+    torch_dtype: Any = None,
+) -> list[dict[str, Any]]:
+    """List the configurations of `get_hub_cached_entries` that this installation can use and that have these options.
+
+    Args:
+        model_id: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
+        task: what the model is for.
+        cache_repo_id: the shared cache; None takes the one that was chosen.
+        instance_type: target or instance, such as trn2.
+        batch_size: batch size.
+        sequence_length: tokens per sequence.
+        tensor_parallel_size: 1, because a compiled model has one core.
+        torch_dtype: dtype of the weights, as text or as a torch.dtype.
+
+    Raises:
+        ConfigError: an option has a value that is not supported.
+    """
+    from ..hardware import resolve_target
+
+    translate({"tensor_parallel_size": tensor_parallel_size})
+    wanted: dict[str, Any] = {
+        "target": None if instance_type is None else resolve_target(instance_type).value.name,
+        "batch_size": batch_size,
+        "sequence_length": sequence_length,
+        "torch_dtype": None if torch_dtype is None else str(torch_dtype).removeprefix("torch."),
+    }
+    return [
+        entry
+        for entry in get_hub_cached_entries(model_id, task=task, cache_repo_id=cache_repo_id)
+        if entry["usable"] and all(value is None or entry.get(name) == value for name, value in wanted.items())
+    ]
+
+
+def get_hub_cached_models(cache_repo_id: str | None = None) -> set[tuple[str, str, str]]:
+    """Return model type, organization and name of each model that was compiled by its name; see `cached_models`.
+
+    Args:
+        cache_repo_id: the shared cache; None takes the one that was chosen.
+    """
+    with _shared(cache_repo_id):
+        return cached_models()
+
+
+def synchronize_hub_cache(cache_path: str | Path | None = None, cache_repo_id: str | None = None) -> dict[str, Any]:
+    """Copy the entries of this machine to the shared cache; see `CompileCache.synchronize`.
+
+    Args:
+        cache_path: the cache to copy from; None asks NEURON_COMPILE_CACHE_URL.
+        cache_repo_id: the shared cache; None takes the one that was chosen.
+    """
+    return CompileCache(cache_path).synchronize(cache_repo_id)
+
+
+@contextlib.contextmanager
+def hub_neuronx_cache(
+    entry: Any = None, cache_repo_id: str | None = None, cache_dir: str | Path | None = None
+) -> Iterator[None]:
+    """Share a cache inside a block: what is compiled there is looked up in it first.
+
+    Args:
+        entry: has no meaning here, because every compile records what it was for.
+        cache_repo_id: the shared cache; None takes the one that was chosen.
+        cache_dir: not supported; the cache of this machine is that of NEURON_COMPILE_CACHE_URL.
+
+    Raises:
+        ConfigError: `cache_dir` is given.
+    """
+    if cache_dir is not None:
+        raise ConfigError(
+            refusal(
+                asked=f"hub_neuronx_cache(cache_dir={str(cache_dir)!r})",
+                found="a cache for one block",
+                why="a process has one cache on its machine",
+                do=f"set NEURON_COMPILE_CACHE_URL={cache_dir} before the process starts",
+            )
+        )
+    if entry is not None:
+        logger.info("entry=%r changes nothing: every compile records what it was for.", entry)
+    with _shared(cache_repo_id):
+        yield
+
+
+def get_local_cache_status(cache_dir: str | Path | None = None) -> dict[str, Any]:
+    """Describe the entries of a cache; see `CompileCache.status`.
+
+    Args:
+        cache_dir: the cache; None asks NEURON_COMPILE_CACHE_URL.
+    """
+    return CompileCache(cache_dir).status()
+
+
+def cleanup_local_cache(
+    cache_dir: str | Path | None = None, *, old_versions: bool = False, wipe: bool = False, dry_run: bool = False
+) -> dict[str, Any]:
+    """Remove entries that cannot be used; see `CompileCache.prune`.
+
+    Args:
+        cache_dir: the cache; None asks NEURON_COMPILE_CACHE_URL.
+        old_versions: remove entries of other versions of the compiler too.
+        wipe: remove all entries.
+        dry_run: only list what would be removed.
+    """
+    limit = 0 if wipe else None
+    return CompileCache(cache_dir).prune(max_size_bytes=limit, old_versions=old_versions, dry_run=dry_run)
+
+
+@contextlib.contextmanager
+def _shared(name: str | None) -> Iterator[None]:
+    chosen = shared_url().value if name is None else name
+    if chosen is None:
+        yield
+        return
+    with using(chosen):
+        yield

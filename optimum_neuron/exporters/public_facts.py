@@ -1,0 +1,38 @@
+"""What a compiled model's `config.json` says under "neuron", and `model.config.neuron` in Python.
+
+Scripts and tools look there for compiled shapes and flags. Nothing of this package reads it.
+
+    facts = public_facts(config, "bert")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..compiler.version import COMPILER_VERSION
+from ..configuration import CompileConfig
+
+NUM_CORES = 1
+"""Cores of a compiled model, which is also its degree of tensor parallelism."""
+
+
+def public_facts(config: CompileConfig, model_type: str) -> dict[str, Any]:
+    """Return compiled shapes as `static_<axis>`, flags, dtypes, and the compiler.
+
+    Args:
+        config: complete configuration of a compile.
+        model_type: architecture, as transformers names it.
+    """
+    shapes = config.static_shapes
+    flags = {name: value for name, value in config.to_dict().items() if name not in shapes and value is not None}
+    del flags["torch_dtype"]
+    return {
+        **{f"static_{axis}": size for axis, size in shapes.items()},
+        **flags,
+        "tensor_parallel_size": NUM_CORES,
+        "int_dtype": "int64",
+        "float_dtype": config.torch_dtype,
+        "model_type": model_type,
+        "compiler_type": "neuronx-cc (simulated)",
+        "compiler_version": COMPILER_VERSION,
+    }

@@ -1,0 +1,148 @@
+"""Recognize an exported folder of Optimum Neuron for hardware, and say which export replaces it here.
+
+Its program is TorchScript around the vendor's NEFF, which only the vendor's runtime executes. The folder records shapes
+and, for decoders, the checkpoint. Nothing in it is executed or unpickled.
+
+    model.neuron, or encoder/ and decoder/ with one each     shapes are in config.json under "neuron"
+    neuron_config.json and model.pt                          a decoder, shapes are in neuron_config.json
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from pathlib import Path
+from typing import Any, get_args
+
+from ..configuration import CONFIG_FILE, is_count
+from ..core import AutoCast
+from ..errors import ArtifactError, NeuronError
+from ..hardware import TARGETS
+from ..plain_json import parse_json
+from .kinds import Kind, kind_of
+from .request import COMMON_OPTIONS, plain_options
+from .tasks import TASKS, find_task, plain_task
+
+_PROGRAMS = ("model.neuron", "encoder/model.neuron", "decoder/model.neuron")
+_ZIP = b"PK"
+"""The first bytes of TorchScript."""
+
+_AUTO_CAST = tuple(name for name in get_args(AutoCast) if name != "none")
+
+_DECODER_KEYS = ("_serialized_key", "neuronxcc_version")
+"""Keys of a decoder's neuron_config.json; those of this package are `version`, `neuron`, and `artifact`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VendorExport:
+    """What such a folder records."""
+
+    checkpoint: str | None
+    """Hub model ID or path of the checkpoint; None: not recorded."""
+    revision: str | None
+    """Its revision."""
+    task: str | None
+    """Task under our name; None: not recorded, or not supported here."""
+    options: dict[str, Any]
+    """Options that export the checkpoint here with the same shapes."""
+    num_cores: int = 1
+    """Degree of tensor parallelism."""
+
+    model_class: str = "NeuronModelForX"
+    """Class that serves the task."""
+
+    @property
+    def call(self) -> str:
+        """Python call that exports the checkpoint here."""
+        options = {"export": True, "revision": self.revision, **self.options}
+        given = [repr(self.checkpoint or "CHECKPOINT")]
+        given += [f"{name}={value!r}" for name, value in options.items() if value is not None]
+        return f"{self.model_class}.from_pretrained({', '.join(given)})"
+
+
+def refuse_vendor_export(folder: Path) -> None:
+    """Refuse a folder that was exported for hardware.
+
+    Raises:
+        ArtifactError: it was; the message and the details have the export that replaces it.
+    """
+    found = read_vendor_export(folder)
+    if found is None:
+        return
+    cores = f" It was sharded over {found.num_cores} cores; a compiled model has one core here." * (found.num_cores > 1)
+    if found.checkpoint is None:
+        cores += " The folder does not record the checkpoint."
+    raise ArtifactError(
+        f"{folder} was compiled by the vendor's Neuron SDK for hardware and cannot run on the simulator. Export the "
+        f"original checkpoint here: {found.call}.{cores}",
+        details={"folder": str(folder), "export": dataclasses.asdict(found)},
+    )
+
+
+def read_vendor_export(folder: Path) -> VendorExport | None:
+    """Return what a folder that was exported for hardware records, or None if it is something else."""
+    model = _json(folder / "config.json")
+    decoder = _json(folder / CONFIG_FILE)
+    if any(key in decoder for key in _DECODER_KEYS):
+        return _of_decoder(decoder, str(model.get("model_type")))
+    if not any(_is_zip(folder / name) for name in _PROGRAMS):
+        return None
+    sections = [model, _json(folder / "encoder" / "config.json"), _json(folder / "decoder" / "config.json")]
+    facts: dict[str, Any] = {}
+    for section in sections:
+        facts |= section.get("neuron") or {}
+    model_type = str(model.get("model_type") or facts.get("model_type"))
+    names = {name.removeprefix("static_"): value for name, value in facts.items()}
+    return _export(names, model.get("_name_or_path"), None, facts.get("task"), model_type)
+
+
+def _of_decoder(facts: dict[str, Any], model_type: str) -> VendorExport:
+    is_image_text = "VLM" in str(facts.get("_serialized_key"))
+    task = "image-text-to-text" if is_image_text else "text-generation"
+    names = facts | {"instance_type": facts.get("target")}
+    found = _export(names, facts.get("checkpoint_id"), facts.get("checkpoint_revision"), task, model_type)
+    cores: Any = facts.get("tp_degree")
+    return dataclasses.replace(found, num_cores=cores if is_count(cores) else 1)
+
+
+def _export(names: dict[str, Any], checkpoint: Any, revision: Any, task: str | None, model_type: str) -> VendorExport:
+    task = plain_task(str(task))
+    if task not in TASKS:
+        return VendorExport(checkpoint=checkpoint or None, revision=revision, task=None, options={})
+    row = find_task(task, model_type)
+    return VendorExport(
+        checkpoint=checkpoint or None,
+        revision=revision,
+        task=task,
+        options=_options(names, kind_of(task, model_type)),
+        model_class=row.model_class,
+    )
+
+
+def _options(names: dict[str, Any], kind: Kind) -> dict[str, Any]:
+    """The recorded options that this package has too, without those that are off."""
+    left_out = ["task", "inline_weights_to_neff"]
+    left_out += [] if names.get("auto_cast") in _AUTO_CAST else ["auto_cast", "auto_cast_type"]
+    left_out += [] if names.get("instance_type") in TARGETS else ["instance_type"]
+    known = (*COMMON_OPTIONS, *kind.options, *kind.synonyms)
+    given = {
+        name: value
+        for name, value in names.items()
+        if name in known and name not in left_out and value not in (None, False)
+    }
+    with contextlib.suppress(NeuronError):  # two lengths for one axis: both are shown
+        given = kind.plain(given)
+    return plain_options(given)
+
+
+def _is_zip(path: Path) -> bool:
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return file.read(len(_ZIP)) == _ZIP
+    return False
+
+
+def _json(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        data = parse_json(path.read_bytes())
+        return data if isinstance(data, dict) else {}
+    return {}

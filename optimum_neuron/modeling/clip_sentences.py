@@ -1,0 +1,79 @@
+"""`NeuronClipSentenceTransformer`: CLIP of sentence-transformers, which makes vectors of texts and of images.
+
+`NeuronSentenceTransformer.from_pretrained` returns it. The compiled graph has both towers, so a batch of texts alone
+runs with a blank image, and images alone with an empty text. Its vectors have length 1; those of sentence-transformers
+have the same direction.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..exporters.prepare import Prepared
+from .facts import load_preprocessor
+from .features import SentenceFeatures
+from .sentences import NeuronSentenceTransformer
+from .traced import NeuronTracedModel
+
+_VECTORS = {"input_ids": "text_embeds", "pixel_values": "image_embeds"}
+"""Input of a tower to its result."""
+
+
+class NeuronClipSentenceTransformer(NeuronSentenceTransformer):
+    """A compiled CLIP: `encode` takes texts and images of PIL, in any order."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__(prepared)
+        self._blank = {
+            "input_ids": torch.zeros(1, 1, dtype=torch.int64),
+            "pixel_values": torch.zeros(
+                1, *(self.neuron_config.buckets(axis)[0] for axis in ("num_channels", "height", "width"))
+            ),
+        }
+
+    @functools.cached_property
+    def processor(self) -> Any:
+        """The model's own image processor."""
+        return load_preprocessor("AutoImageProcessor", self.source_folder)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Numbers of a vector."""
+        return int(self.config.projection_dim)
+
+    def forward(  # type: ignore[override]
+        self, features: dict[str, torch.Tensor] | None = None, **inputs: Any
+    ) -> SentenceFeatures:
+        """Add `text_embeds`, `image_embeds`, and `sentence_embedding` to features.
+
+        Args:
+            features: `input_ids` with `attention_mask`, `pixel_values`, or both, of any numbers of rows.
+            **inputs: the same by name.
+
+        Returns:
+            A dictionary of tensors, which are attributes too; `sentence_embedding` has texts first.
+        """
+        given = {name: tensor for name, tensor in {**(features or {}), **inputs}.items() if tensor is not None}
+        towers = [name for name in _VECTORS if name in given]
+        output = NeuronTracedModel.forward(self, **{**self._blank, **given} if towers else given)
+        vectors = {_VECTORS[name]: output[_VECTORS[name]] for name in towers}
+        return SentenceFeatures(given, **vectors, sentence_embedding=torch.cat(list(vectors.values())))
+
+    def _is_sentence(self, value: Any) -> bool:
+        from PIL.Image import Image
+
+        return isinstance(value, (str, Image))
+
+    def _embedded(self, texts: Sequence[Any]) -> torch.Tensor:
+        words = [item for item in texts if isinstance(item, str)]
+        images = [item for item in texts if not isinstance(item, str)]
+        features = self.tokenize(words) if words else {}
+        if images:
+            features["pixel_values"] = self.processor(images, return_tensors="pt")["pixel_values"]
+        vectors = self(features).sentence_embedding
+        # Texts come first: back into the order that was given.
+        order = sorted(range(len(texts)), key=lambda index: not isinstance(texts[index], str))
+        return vectors[torch.tensor(order).argsort()]

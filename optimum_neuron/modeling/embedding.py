@@ -1,0 +1,27 @@
+"""`NeuronModelForEmbedding`: a decoder that makes one vector of a text, such as Qwen3-Embedding.
+
+    model = NeuronModelForEmbedding.from_pretrained("Qwen/Qwen3-Embedding-0.6B", export=True, sequence_length=512)
+    vectors = model.encode(["a cat", "a dog"])
+
+The body is compiled without a cache and without a head. The vector is the hidden state of the last token, scaled to
+length 1, unless the folder says otherwise in the form of sentence-transformers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..core import Choice
+from ..exporters.prepare import Prepared
+from .sentences import NeuronSentenceTransformer
+from .two_step import TwoStepExport
+
+
+class NeuronModelForEmbedding(NeuronSentenceTransformer, TwoStepExport):
+    """A compiled decoder as an embedder; calls and `encode` are those of `NeuronSentenceTransformer`."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__(prepared)
+        if not (prepared.source.folder / "modules.json").is_file():
+            choice = Choice(value="lasttoken", reason="the folder has no pooling module: last token of a decoder")
+            self.recipe = dataclasses.replace(self.recipe, pooling=("lasttoken",), normalize=True, choice=choice)

@@ -1,0 +1,119 @@
+"""What a compiled model says of itself under the names that Optimum Neuron's models have too.
+
+`ModelFacts` has its program, shapes, folders, and preprocessors. It runs nothing by itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from pathlib import Path
+from typing import Any
+
+from ..configuration import CompileConfig
+from ..errors import ModelError, refusal
+from ..exporters.prepare import Prepared, WorkFolder
+from ..exporters.public_facts import public_facts
+from ..exporters.save import save_folder
+from ..runtime.loaded import LoadedProgram
+from .program import CompiledProgram
+
+_PREPROCESSORS = {
+    "AutoTokenizer": ("tokenizer_config.json", "tokenizer.json"),
+    "AutoProcessor": ("preprocessor_config.json", "processor_config.json"),
+}
+"""transformers' class to the files of which a folder has one."""
+
+
+class ModelFacts:
+    """Properties of a compiled model; `model.py` adds what it does."""
+
+    prepared: Prepared
+    neuron_config: Any
+    loaded: LoadedProgram
+    _saved_in: Path | None
+    """Folder that holds the model as it is now."""
+    _temporary: WorkFolder | None = None
+    """Folder of `model_save_dir` of a model that was not saved."""
+
+    @functools.cached_property
+    def model(self) -> CompiledProgram:
+        """The compiled program: takes tensors of compiled shapes and returns tensors, without padding or generation."""
+        return CompiledProgram(self.loaded)
+
+    @property
+    def input_static_shapes(self) -> dict[str, int | list[int]]:
+        """Compiled size or sizes of each axis."""
+        shapes: dict[str, int | list[int]] = self.neuron_config.static_shapes
+        return shapes
+
+    @property
+    def is_weights_neff_separated(self) -> bool:
+        """Whether weights are beside the NEFF and not inside it; `replace_weights` works in both cases."""
+        return not self.neuron_config.inline_weights_to_neff
+
+    @property
+    def source_folder(self) -> Path:
+        """Folder that the weights come from; its tokenizer fits the model."""
+        return self.prepared.source.folder
+
+    @property
+    def model_save_dir(self) -> Path:
+        """The exported folder of the model.
+
+        A model that was not saved is written to a temporary folder first, which goes with the model.
+        """
+        if self._saved_in is None:
+            self._temporary = WorkFolder()
+            save_folder(self.prepared, self._temporary.path)
+            self._saved_in = self._temporary.path
+        return self._saved_in
+
+    @functools.cached_property
+    def preprocessors(self) -> list[Any]:
+        """Tokenizer and processor of the model's folder; empty if it has neither.
+
+        Raises:
+            ModelError: transformers cannot read their files.
+        """
+        folder = self.source_folder
+        found: dict[type, Any] = {}
+        for name, files in _PREPROCESSORS.items():
+            if any((folder / file).is_file() for file in files):
+                part = load_preprocessor(name, folder)
+                found.setdefault(type(part), part)
+        return list(found.values())
+
+
+def with_facts(model_config: Any, config: CompileConfig) -> Any:
+    """Return a copy of a transformers configuration with the facts of a compile under `neuron`."""
+    model_config = copy.deepcopy(model_config)
+    model_config.neuron = public_facts(config, model_config.model_type)
+    return model_config
+
+
+def load_preprocessor(auto_class: str, folder: Path) -> Any:
+    """Read a tokenizer or processor.
+
+    Args:
+        auto_class: transformers' class, for example "AutoTokenizer".
+        folder: where its files are.
+
+    Raises:
+        ModelError: there are no such files, or transformers cannot read them.
+    """
+    import transformers
+
+    what = auto_class.removeprefix("Auto").lower()
+    try:
+        return getattr(transformers, auto_class).from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(
+            refusal(
+                asked=f"the {what} of {folder}",
+                found=" ".join(str(error).split())[:300],
+                why=f"the files of the {what} are in the model's folder",
+                do="copy these files from the checkpoint",
+            ),
+            details={"model": str(folder)},
+        ) from error

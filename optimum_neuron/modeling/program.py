@@ -1,0 +1,102 @@
+"""`CompiledProgram`: the graphs of a loaded model as functions of tensors.
+
+    logits = model.model(input_ids, attention_mask, token_type_ids)["logits"]
+
+It knows nothing of padding, buckets, or generation: tensors have the shapes and dtypes that a graph was compiled for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from transformers.utils import ModelOutput
+
+from ..compiler.serial import tensor_spec
+from ..core import TensorSpec
+from ..errors import ConfigError, ShapeError, nearest, refusal
+from ..exporters.encoders.entry import unflatten
+from ..runtime.loaded import LoadedProgram, State
+from .checks import on_host
+
+
+class CompiledProgram:
+    """A loaded program; calling it runs the graph whose inputs fit.
+
+    Keys and values that a graph of a decoder writes stay for the next call, until `reset`.
+    """
+
+    def __init__(self, loaded: LoadedProgram) -> None:
+        self._loaded = loaded
+        self._state: State | None = None
+
+    def __repr__(self) -> str:
+        return f"CompiledProgram({', '.join(self._loaded.program.graphs)})"
+
+    @property
+    def graphs(self) -> Mapping[str, Mapping[str, TensorSpec]]:
+        """Names of the graphs, each with its inputs in order."""
+        return {name: dict(graph.inputs) for name, graph in self._loaded.program.graphs.items()}
+
+    def __call__(self, *tensors: torch.Tensor, graph: str | None = None) -> ModelOutput:
+        """Run a graph.
+
+        Args:
+            *tensors: inputs in the order of the graph.
+            graph: name of the graph; needed only if several take these shapes.
+
+        Returns:
+            The results by name and by place.
+
+        Raises:
+            ShapeError: no graph takes tensors of these shapes and dtypes.
+            ConfigError: several do, or there is no graph of that name.
+            CoreBusyError: the model was closed.
+        """
+        tensors, _ = on_host(tensors, {})
+        name = self._fitting(tensors) if graph is None else self._named(graph)
+        if self._state is None and self._loaded.program.states:
+            self._state = self._loaded.take_state()
+        return ModelOutput(**unflatten(self._loaded.run(name, tensors, self._state or ())))
+
+    def reset(self) -> None:
+        """Forget the keys and values of earlier calls, and free their memory."""
+        if self._state is not None:
+            self._loaded.give_back(self._state)
+            self._state = None
+
+    def _fitting(self, tensors: tuple[torch.Tensor, ...]) -> str:
+        graphs = self.graphs
+        if len(graphs) == 1:
+            return next(iter(graphs))  # running it names what differs
+        given = [tensor_spec(tensor) for tensor in tensors]
+        fitting = [name for name, inputs in graphs.items() if list(inputs.values()) == given]
+        if not fitting:
+            raise ShapeError(
+                f"No graph takes ({', '.join(map(str, given))}). Pass tensors of one of these graphs: "
+                f"{'; '.join(_signature(name, inputs) for name, inputs in graphs.items())}.",
+                details={"graphs": list(graphs)},
+            )
+        if len(fitting) > 1:
+            raise ConfigError(
+                f"{' and '.join(fitting)} take tensors of these shapes. Pass graph={fitting[-1]!r} or another of them.",
+                details={"graphs": fitting},
+            )
+        return fitting[0]
+
+    def _named(self, graph: str) -> str:
+        if graph not in self.graphs:
+            raise ConfigError(
+                refusal(
+                    asked=f"graph={graph!r}",
+                    found=f"the program has {', '.join(self.graphs)}{nearest(graph, self.graphs)}",
+                    why="graphs are compiled at export",
+                    do="pass one of these names",
+                ),
+                details={"graphs": list(self.graphs)},
+            )
+        return graph
+
+
+def _signature(name: str, inputs: Mapping[str, TensorSpec]) -> str:
+    return f"{name}({', '.join(f'{key} {spec}' for key, spec in inputs.items())})"

@@ -1,0 +1,97 @@
+"""`TargetDecoder`: the decoder of a compiled encoder-decoder, called alone.
+
+    hidden = model.encoder(input_ids, attention_mask).last_hidden_state
+    logits = model.decoder(decoder_input_ids, encoder_hidden_states=hidden).logits
+
+The compiled graph has the language-model head, so the results are logits; hidden states and attention weights are among
+them where the model was exported with these.
+
+Shape legend: R rows, S hidden states of a source, T new target tokens, D hidden.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
+
+from ..errors import ShapeError, refusal
+from ..exporters.seq2seq.entry import EncodedSource
+from .cache import NeuronCache
+
+if TYPE_CHECKING:
+    from .encoder_decoder import NeuronEncoderDecoder
+
+
+class TargetDecoder:
+    """The decoder of a model; it lives as long as the model is used through it."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, model: NeuronEncoderDecoder) -> None:
+        self._model = model
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward`."""
+        return self.forward(*args, **kwargs)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: NeuronCache | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> CausalLMOutputWithCrossAttentions | tuple[torch.Tensor, ...]:
+        """Return logits of what follows the new tokens.
+
+        Args:
+            input_ids: new tokens of the targets [R, T].
+            attention_mask: 1 for real tokens of the targets.
+            encoder_hidden_states: what the encoder returned [R, S, D].
+            encoder_attention_mask: 1 for real states of the sources.
+            past_key_values: the cache that an earlier call returned.
+            use_cache: return the cache; the default is the configuration's.
+            output_attentions: as for the model.
+            output_hidden_states: as for the model.
+            return_dict: False returns a tuple.
+
+        Raises:
+            ShapeError: there are no hidden states, or something does not fit what was compiled.
+            ConfigError: something was asked for that the graph does not compute.
+        """
+        if encoder_hidden_states is None:
+            raise ShapeError(
+                refusal(
+                    asked="the decoder without encoder_hidden_states",
+                    found="no source",
+                    why="the decoder reads one",
+                    do="pass encoder_hidden_states=model.encoder(...).last_hidden_state",
+                )
+            )
+        # The decoders of texts take the mask by itself, those of sounds with the hidden states.
+        found = self._model(
+            decoder_input_ids=input_ids,
+            decoder_attention_mask=attention_mask,
+            encoder_outputs=EncodedSource(
+                last_hidden_state=encoder_hidden_states, attention_mask=encoder_attention_mask
+            ),
+            attention_mask=encoder_attention_mask,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+        )
+        output = CausalLMOutputWithCrossAttentions(
+            logits=found.logits,
+            past_key_values=found.past_key_values,
+            hidden_states=found.decoder_hidden_states,
+            attentions=found.decoder_attentions,
+            cross_attentions=found.cross_attentions,
+        )
+        return output.to_tuple() if return_dict is False else output

@@ -1,0 +1,213 @@
+"""accelerate's `Accelerator` for loops of one's own on the torch device "neuron", with the arguments of Optimum Neuron.
+
+Everything that `Accelerator` does is upstream's. Added are bfloat16 weights under a float32 optimizer, ZeRO-1 over
+data-parallel processes, and `trn_config`. Layouts that take a model apart need the steps of `NeuronTrainer`.
+
+    accelerator = NeuronAccelerator(mixed_precision="FULL_BF16")
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.state import AcceleratorState
+from accelerate.utils import FullyShardedDataParallelPlugin
+
+from ..errors import ConfigError, refusal
+from .arguments import no_device
+from .layout import TrainingNeuronConfig
+from .optimizer import accumulate_in_float32, keep_master_weights
+
+logger = logging.getLogger(__name__)
+
+PRECISIONS = {"no": "no", "bf16": "bf16", "autocast_bf16": "bf16", "full_bf16": "no"}
+"""What accelerate calls a precision, by its names here and in Optimum Neuron, in lower case."""
+_FULL = "full_bf16"
+_BACKENDS = ("xla", "amp")
+_SPREADING = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
+
+
+class NeuronAcceleratorState(AcceleratorState):
+    """accelerate's state of a run, with the layout over cores; it is shared with `AcceleratorState`."""
+
+    def __init__(self, *positional: Any, trn_config: TrainingNeuronConfig | None = None, **keywords: Any) -> None:
+        super().__init__(*positional, **keywords)
+        if trn_config is not None or not hasattr(self, "trn_config"):
+            self.trn_config = trn_config or TrainingNeuronConfig()
+
+
+class NeuronAccelerator(Accelerator):
+    """accelerate's `Accelerator`, and what Optimum Neuron adds.
+
+    Args:
+        *positional: arguments of `Accelerator`.
+        trn_config: layout over cores; sizes above 1 need `NeuronTrainer`.
+        zero_1: split optimizer states over data-parallel processes.
+        mixed_precision: "no"; "bf16" or "AUTOCAST_BF16" for autocast; "FULL_BF16" for weights in bfloat16 with float32
+            master weights in the optimizer.
+        autocast_backend: "xla" or "amp"; there is one autocast here, so it changes nothing.
+        **keywords: arguments of `Accelerator`.
+
+    Raises:
+        ConfigError: an argument that is not supported, or there is no device "neuron".
+
+    Example:
+        ```python no-run
+        accelerator = NeuronAccelerator(mixed_precision="bf16")
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        for batch in loader:
+            accelerator.backward(model(**batch).loss)
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        ```
+    """
+
+    def __init__(
+        self,
+        *positional: Any,
+        trn_config: TrainingNeuronConfig | None = None,
+        zero_1: bool = False,
+        mixed_precision: Any = None,
+        autocast_backend: str | None = None,
+        **keywords: Any,
+    ) -> None:
+        layout = trn_config or TrainingNeuronConfig()
+        precision = None if mixed_precision is None else str(getattr(mixed_precision, "value", mixed_precision)).lower()
+        problems = [*_layout_problems(layout), *_value_problems(precision, autocast_backend)]
+        if problems:
+            raise ConfigError("\n".join(problems))
+        if autocast_backend is not None:
+            logger.info("autocast_backend=%r changes nothing: torch.autocast is the only one.", autocast_backend)
+        self._full_bf16 = precision == _FULL
+        zero_1 = zero_1 or layout.pipeline_parallel_use_zero1_optimizer
+        if zero_1 and keywords.get("fsdp_plugin") is None:
+            keywords["fsdp_plugin"] = _zero_1_plugin()
+        if self._full_bf16 and keywords.get("fsdp_plugin") is not None:
+            raise ConfigError(
+                refusal(
+                    asked="mixed_precision='FULL_BF16' with split optimizer states",
+                    found="master weights in a loop of your own",
+                    why="only the trainer splits master weights over processes",
+                    do="pass mixed_precision='bf16', or use NeuronTrainer with zero_1=True",
+                )
+            )
+        named = {} if precision is None else {"mixed_precision": PRECISIONS[precision]}
+        super().__init__(*positional, **named, **keywords)
+        if self.device.type not in ("neuron", "cpu") or (self.device.type == "cpu" and not _asked_for_cpu(keywords)):
+            raise ConfigError(no_device(self.device))
+        self.state = NeuronAcceleratorState(trn_config=layout)
+
+    @property
+    def trn_config(self) -> TrainingNeuronConfig:
+        """The layout over cores."""
+        return self.state.trn_config
+
+    def prepare(self, *args: Any, device_placement: list[bool] | None = None) -> Any:
+        """Prepare models, optimizers, and data as accelerate does; with master weights of bfloat16 parameters."""
+        for one in args:
+            if isinstance(one, torch.nn.Module):
+                self._ready(one)
+        prepared = super().prepare(*args, device_placement=device_placement)
+        results = prepared if isinstance(prepared, tuple) else (prepared,)
+        for one in results:
+            if self._full_bf16 and isinstance(one, AcceleratedOptimizer):
+                _widen(one.optimizer)
+        return prepared
+
+    def _ready(self, model: torch.nn.Module) -> None:
+        if self._full_bf16:
+            model.to(torch.bfloat16)
+            if self.num_processes == 1:
+                accumulate_in_float32(model.parameters())
+        if self.trn_config.gradient_checkpointing:
+            enable = getattr(model, "gradient_checkpointing_enable", None)
+            if enable is None:
+                raise ConfigError(
+                    refusal(
+                        asked="trn_config with gradient_checkpointing=True",
+                        found=f"a {type(model).__name__} without gradient_checkpointing_enable",
+                        why="models of transformers know where their layers begin",
+                        do="leave it out, or use torch.utils.checkpoint in the model",
+                    )
+                )
+            enable()
+
+
+def _widen(optimizer: Any) -> None:
+    """Let an optimizer step on master weights, and its `zero_grad` clear the gradients of the model."""
+    masters, zero_own = keep_master_weights(optimizer), optimizer.zero_grad
+    if masters is None:
+        return
+
+    def zero_grad(set_to_none: bool = True) -> None:
+        zero_own(set_to_none=set_to_none)
+        masters.clear_gradients()
+
+    optimizer.zero_grad = zero_grad
+
+
+def _asked_for_cpu(keywords: dict[str, Any]) -> bool:
+    from accelerate.utils import parse_flag_from_env
+
+    return bool(keywords.get("cpu")) or parse_flag_from_env("ACCELERATE_USE_CPU")
+
+
+def _zero_1_plugin() -> FullyShardedDataParallelPlugin | None:
+    """FSDP2 that keeps a layer's weights after the forward pass; None for one process, which has all states."""
+    from accelerate.state import PartialState
+
+    if PartialState().num_processes == 1:
+        logger.info("zero_1=True changes nothing: one process has all optimizer states.")
+        return None
+    return FullyShardedDataParallelPlugin(
+        fsdp_version=2, reshard_after_forward=False, auto_wrap_policy="transformer_based_wrap"
+    )
+
+
+def _layout_problems(layout: TrainingNeuronConfig) -> list[str]:
+    spread = {name: getattr(layout, name) for name in _SPREADING if getattr(layout, name) > 1}
+    problems = layout.problems()
+    if spread:
+        problems.append(
+            refusal(
+                asked=", ".join(f"{name}={value}" for name, value in spread.items()),
+                found="a training loop of your own",
+                why="batches, losses and checkpoints of a model in parts need steps that only the trainer has",
+                do="use NeuronTrainer with these arguments, or data parallelism",
+            )
+        )
+    if layout.fsdp:
+        problems.append(
+            refusal(
+                asked="trn_config with fsdp=True",
+                found="accelerate's own FSDP",
+                why="it has settings that trn_config has not",
+                do="pass fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2)",
+            )
+        )
+    return problems
+
+
+def _value_problems(precision: str | None, backend: str | None) -> list[str]:
+    given = (
+        ("mixed_precision", precision, tuple(PRECISIONS)),
+        ("autocast_backend", backend, _BACKENDS),
+    )
+    return [
+        refusal(
+            asked=f"{name}={value!r}",
+            found="no such value",
+            why="the device trains in float32 and bfloat16"
+            if name == "mixed_precision"
+            else "it names a backend of Optimum Neuron",
+            do=f"pass one of {', '.join(choices)}",
+        )
+        for name, value, choices in given
+        if value is not None and value not in choices
+    ]

@@ -1,0 +1,1 @@
+"""The older place of the grid of cores, for scripts that import it from there."""

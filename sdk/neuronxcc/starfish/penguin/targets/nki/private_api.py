@@ -1,0 +1,5 @@
+"""The grid of physical cores under its older name."""
+
+from optimum_neuron.tracing.kernels import Cores as vnc
+
+__all__ = ["vnc"]

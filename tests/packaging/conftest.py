@@ -1,0 +1,99 @@
+"""Wheels of both distributions, built from the files that the Dockerfile copies, and an environment with both.
+
+Nothing is downloaded: setuptools of this environment builds, and everything else that the wheels need is found through
+one more line on the path. That line comes after the wheels, and a `.pth` of a `.pth` is not read, so an editable
+installation of this environment stays out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+
+
+def tracked() -> list[str]:
+    """Files of the tree that git has or would take."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def copied() -> set[str]:
+    """Files and folders of the tree that the Dockerfile copies."""
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    return {name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]}
+
+
+def finished(words: Sequence[str | Path], folder: Path, **environment: str) -> str:
+    """Run a command that must end with 0, and return what it printed on stdout."""
+    done = subprocess.run(
+        [*map(str, words)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": "", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{words[:6]} ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Installed:
+    """A virtual environment with both wheels."""
+
+    python: Path
+    """Its interpreter."""
+    bin: Path
+    """Folder of its commands."""
+    home: Path
+    """Folder of the test: where programs run, and where they keep what they cache."""
+
+    def run(self, *words: str | Path) -> str:
+        """Run a command in an empty folder and return what it printed."""
+        return finished(words, self.home, OPTIMUM_NEURON_HOME=str(self.home / "caches"), HF_HUB_OFFLINE="1")
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Wheel of each distribution, by its name."""
+    pytest.importorskip("setuptools", minversion="77")
+    source = tmp_path_factory.mktemp("source")
+    taken = copied()
+    for name in tracked():
+        if name.split("/")[0] in taken:
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, source / name)
+    built = source / "wheels"
+    finished([*PIP, "wheel", "--no-deps", "-w", built, ".", "./sdk", "--no-index", "--no-build-isolation"], source)
+    return {path.name.split("-")[0]: path for path in built.glob("*.whl")}
+
+
+@pytest.fixture(scope="session")
+def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Both wheels in an environment of their own, by name and out of a folder, as from an index."""
+    folder = tmp_path_factory.mktemp("installed")
+    finished([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], folder)
+    python = folder / "venv" / "bin" / "python"
+    where = ["--no-index", "--find-links", wheels["optimum_neuron_sim"].parent]
+    names = ["optimum-neuron-sim", "optimum-neuron-sim-sdk"]
+    finished([*PIP, "--python", python, "install", "--no-deps", *where, *names], folder)
+    site = finished([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder).strip()
+    (Path(site) / "packages_of_the_developer.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return Installed(python=python, bin=python.parent, home=folder)

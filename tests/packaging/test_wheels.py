@@ -1,0 +1,67 @@
+"""The wheels: what is in them, and what a user has who installs them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.conftest import ROOT, Installed, tracked
+
+PARTS = {
+    "optimum_neuron_sim": ("", ("optimum_neuron/", "optimum/commands/register/")),
+    "optimum_neuron_sim_sdk": ("sdk/", ("neuronxcc/", "optimum/neuron/", "optimum/exporters/", "torch_neuronx/")),
+}
+"""Distribution: folder of its project, and folders that it installs."""
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_wheel_holds_every_file_of_its_packages_and_no_other(wheels: dict[str, Path], name: str) -> None:
+    project, folders = PARTS[name]
+    with zipfile.ZipFile(wheels[name]) as wheel:
+        held = {file for file in wheel.namelist() if ".dist-info/" not in file}
+    ours = {file.removeprefix(project) for file in tracked() if file.startswith(project)}
+    assert held == {file for file in ours if file.startswith(folders)}
+
+
+def test_data_and_sources_are_among_them(wheels: dict[str, Path]) -> None:
+    with zipfile.ZipFile(wheels["optimum_neuron_sim"]) as wheel:
+        suffixes = {Path(file).suffix for file in wheel.namelist()}
+        assert wheel.read("optimum_neuron/exporters/support.json").startswith(b"{")
+    assert {".json", ".cpp", ".h", ".js", ".css", ".typed"} <= suffixes
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_no_wheel_brings_a_file_that_other_distributions_share(wheels: dict[str, Path], name: str) -> None:
+    shared = ("optimum/", "optimum/commands/", "optimum/commands/register/", "optimum/exporters/")
+    with zipfile.ZipFile(wheels[name]) as wheel:
+        assert not {f"{folder}__init__.py" for folder in shared} & set(wheel.namelist())
+
+
+def test_modules_of_both_are_imported_from_the_wheels(installed: Installed) -> None:
+    code = """
+import importlib, json
+names = ["optimum_neuron", "optimum.neuron", "optimum.exporters.neuron", "torch_neuronx", "neuronxcc"]
+modules = {name: importlib.import_module(name) for name in names}
+print(json.dumps({name: module.__file__ or list(module.__path__)[0] for name, module in modules.items()}))
+"""
+    files = json.loads(installed.run(installed.python, "-c", code))
+    assert [file for file in files.values() if not Path(file).is_relative_to(installed.home)] == []
+
+
+def test_optimum_cli_has_the_commands(installed: Installed) -> None:
+    neuron = [installed.python, "-m", "optimum.commands.optimum_cli", "neuron"]
+    report = json.loads(installed.run(*neuron, "doctor", "--json"))
+    findings = {finding["check"]: finding for finding in report["findings"]}
+    # The first is missing where the doctor finds no metadata of a distribution.
+    assert findings["python"]["consequence"] == "supported (>=3.11)"
+    assert "--sequence_length" in installed.run(*neuron, "estimate", "--help")
+
+
+def test_the_commands_of_the_sdk_are_installed_and_run(installed: Installed) -> None:
+    scripts = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"]["scripts"]
+    assert [name for name in scripts if not (installed.bin / name).is_file()] == []
+    assert json.loads(installed.run(installed.bin / "neuron-ls", "--json-output"))

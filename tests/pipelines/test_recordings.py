@@ -1,0 +1,51 @@
+"""Recordings of unequal lengths in one batch: what they give alone, which an original with group norm does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from optimum_neuron import pipeline
+from tests.encoders import save_tiny_encoder, tiny_shapes
+from tests.pipelines.test_tasks import save_processors
+
+TASK = "automatic-speech-recognition"
+LONG = np.random.RandomState(0).randn(900).astype("float32")
+SHORT = LONG[:500]
+NORMS = {"group": {}, "layer": {"feat_extract_norm": "layer", "do_stable_layer_norm": True}}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_short_recording_in_a_batch_has_the_logits_that_it_has_alone(norm, tmp_path):
+    save_tiny_encoder(tmp_path, "wav2vec2", TASK, **NORMS[norm])
+    save_processors(tmp_path, TASK)
+    ours = pipeline(TASK, tmp_path, export=True, **tiny_shapes("wav2vec2", TASK))
+    original = transformers.AutoModelForCTC.from_pretrained(tmp_path).eval()
+    extract, options = ours.feature_extractor, {"sampling_rate": 16_000, "return_tensors": "pt"}
+    batch = extract([LONG, SHORT], padding=True, return_attention_mask=True, **options)
+    with torch.no_grad():
+        alone = original(**extract(SHORT, return_attention_mask=True, **options)).logits[0]
+        theirs = original(**batch).logits[1]
+    found = ours.model(**batch).logits[1]
+    torch.testing.assert_close(found[: len(alone)], alone, atol=1e-4, rtol=0)
+    if norm == "layer":
+        torch.testing.assert_close(found, theirs, atol=1e-4, rtol=0)
+    else:
+        assert (theirs[: len(alone)] - alone).abs().max() > 0.1  # its statistics count the padding
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_batches_of_the_pipeline_begin_with_the_words_of_each_recording_alone(norm, tmp_path):
+    """Behind them come the letters of padded frames, which transformers' pipeline decodes too."""
+    save_tiny_encoder(tmp_path, "wav2vec2", TASK, **NORMS[norm])
+    save_processors(tmp_path, TASK)
+    ours = pipeline(TASK, tmp_path, export=True, **tiny_shapes("wav2vec2", TASK))
+    theirs = transformers.pipeline(TASK, str(tmp_path))
+    recordings = [LONG, SHORT]
+    batched = [answer["text"] for answer in ours([one.copy() for one in recordings], batch_size=2)]
+    alone = [theirs(one.copy())["text"] for one in recordings]
+    assert [text[: len(words)] for text, words in zip(batched, alone, strict=True)] == alone
+    if norm == "layer":
+        assert batched == [answer["text"] for answer in theirs([one.copy() for one in recordings], batch_size=2)]

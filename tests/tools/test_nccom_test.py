@@ -1,0 +1,75 @@
+"""`nccom-test`: simulated all-reduces from the constants of the performance model; everything else is an error."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.simulator.device_time import all_reduce_s
+from optimum_neuron.simulator.machine import choose_machine
+from optimum_neuron.tools.nccom_test import COLLECTIVES, main, num_bytes, sizes_of
+
+
+def told(capsys, *words):
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_times_are_those_of_the_performance_model(capsys):
+    data = told(capsys, "-r", "2", "-b", "1KB", "-e", "1MB", "-f", "4", "--instance", "inf2.xlarge", "allr")
+    machine = choose_machine("inf2.xlarge")
+    assert [row["size_bytes"] for row in data["sizes"]] == [4**power * 1024 for power in range(6)]
+    for row in data["sizes"]:
+        seconds = all_reduce_s(row["size_bytes"], machine.rates, machine.fitted, num_chips=1)
+        assert row["time_us"]["value"] == pytest.approx(1e6 * seconds)
+        assert row["time_us"]["low"] < row["time_us"]["value"] < row["time_us"]["high"]
+        assert row["algbw_gb_per_s"] == pytest.approx(row["busbw_gb_per_s"])  # of two cores
+    assert data["simulated"] and data["notes"] and data["target"] == "inf2"
+
+
+def test_more_chips_take_longer_and_the_buffer_is_whole_elements(capsys):
+    one, two = (
+        told(capsys, "-r", cores, "-b", "1023", "-d", "bf16", "--instance", "inf2.24xlarge", "allr")["sizes"][0]
+        for cores in ("2", "4")
+    )
+    assert two["time_us"]["value"] > one["time_us"]["value"]
+    assert (one["count"], one["size_bytes"]) == (511, 1022)
+    assert two["busbw_gb_per_s"] == pytest.approx(1.5 * two["algbw_gb_per_s"])
+
+
+def test_people_read_a_table_that_says_what_it_is(capsys):
+    assert main(["allr", "-r", "2", "--instance", "trn1.2xlarge", "-n", "20", "-c"]) == 0
+    shown = capsys.readouterr()
+    assert "simulated, not measured" in shown.out and "busbw GB/s" in shown.out and "33554432" in shown.out
+    assert "--iters, --check without an effect" in shown.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([name, "-r", "2"] for name in COLLECTIVES[1:]),
+        ["allr", "-r", "1"],
+        ["allr", "-r", "3", "--instance", "inf2.24xlarge"],
+        ["allr", "-r", "2", "-N", "2"],
+        ["allr", "-r", "2", "-b", "2MB", "-e", "1MB"],
+        ["allr", "-r", "2", "--instance", "p5.48xlarge"],
+    ],
+)
+def test_what_is_not_simulated_is_an_error(words, capsys):
+    assert main([*words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["type"] == "ConfigError"
+
+
+def test_sizes():
+    assert [num_bytes(text) for text in ("8", "64KB", "1m", "2GB")] == [8, 2**16, 2**20, 2**31]
+    for text in ("0", "x", "1TB", "-1"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            num_bytes(text)
+    assert list(sizes_of(8, 20, 4, None)) == [8, 12, 16, 20] and list(sizes_of(None, None, None, None)) == [2**25]
+    assert list(sizes_of(None, 1024, None, None)) == [1024] and list(sizes_of(8, 8, None, 1)) == [8]
+    for wrong in ((8, 4, None, None), (8, 16, None, 1), (1, 2**30, 1, None)):
+        with pytest.raises(ConfigError):
+            list(sizes_of(*wrong))
