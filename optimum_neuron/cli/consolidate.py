@@ -1,4 +1,4 @@
-"""`optimum-cli neuron consolidate CHECKPOINT`: weights in shards become one safetensors file.
+"""`optimum-cli neuron consolidate CHECKPOINT`: the weights of a checkpoint become one safetensors file.
 
 The work is `optimum_neuron.distributed.consolidate`.
 """
@@ -21,7 +21,8 @@ class ConsolidateCommand(Command):
     """Shows the file that was written."""
 
     COMMAND = CommandInfo(name="consolidate", help="Join weights that a training run saved in shards.")
-    DESCRIPTION = """Join weights that a training run saved in shards into one file that from_pretrained reads.
+    DESCRIPTION = """Join weights that a training run saved in shards into one file that from_pretrained reads. Weights
+that are whole are copied.
 
   optimum-cli neuron consolidate out/checkpoint-100 my_model --config base_model
 """
@@ -29,7 +30,7 @@ class ConsolidateCommand(Command):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         """Declare the folders."""
-        parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder of a checkpoint with weights in shards")
+        parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder of a checkpoint")
         parser.add_argument(
             "output", metavar="OUTPUT", nargs="?", help="where to write (default: the checkpoint itself)"
         )

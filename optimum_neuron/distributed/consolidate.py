@@ -1,28 +1,32 @@
-"""One plain safetensors file out of weights that a run saved in shards.
+"""One plain safetensors file out of the checkpoint of a run.
 
-This package saves weights whole. Upstream's own settings do not always: `fsdp_config={"state_dict_type":
-"SHARDED_STATE_DICT"}` writes `pytorch_model_fsdp_0/` (torch.distributed.checkpoint), and
-`save_pretrained(distributed_checkpoint=True)` writes `shard-*.safetensors`. No process group is needed.
+This package saves weights whole, and such weights are copied. Upstream's own settings can divide them: with
+`fsdp_config={"state_dict_type": "SHARDED_STATE_DICT"}` accelerate writes `pytorch_model_fsdp_0/`
+(torch.distributed.checkpoint), and `save_pretrained(distributed_checkpoint=True)` writes `shard-*.safetensors`. No
+process group is needed.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArtifactError, refusal
+from ..errors import ArtifactError
 
 if TYPE_CHECKING:
     import torch
 
 FSDP_FOLDER = "pytorch_model_fsdp_0"
 """Where accelerate writes shards of weights (`accelerate.utils.save_fsdp_model`)."""
-WEIGHTS = "model.safetensors"
-_COPIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
+_WHOLE = (WEIGHTS, f"{WEIGHTS}.index.json", ADAPTER)
+_CONFIGURATIONS = ("config.json", "adapter_config.json")
+_COPIED = (*_CONFIGURATIONS, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,7 @@ class Consolidated:
     path: str
     """Of the file with the weights."""
     source: str
-    """Where the shards were."""
+    """Where the weights were: a folder of shards, or a file."""
     num_tensors: int
     """In the file."""
     size_bytes: int
@@ -44,15 +48,16 @@ class Consolidated:
 def consolidate(
     checkpoint: str | Path, output: str | Path | None = None, *, config: str | Path | None = None
 ) -> Consolidated:
-    """Join the weights of a checkpoint that are in shards.
+    """Write the weights of a checkpoint as one file: joined from shards, or copied if they are whole.
 
     Args:
-        checkpoint: the folder of a checkpoint.
+        checkpoint: the folder of a checkpoint. `<checkpoint>/adapter_<name>`, where scripts of Optimum Neuron expect an
+            adapter, stands for the checkpoint itself, which has the adapter here.
         output: where to write; default: the checkpoint itself.
         config: folder with the model's configuration, where the checkpoint has none.
 
     Raises:
-        ArtifactError: no shards are there, or the weights are whole already.
+        ArtifactError: no weights are there.
 
     Example:
         ```python no-run
@@ -61,38 +66,56 @@ def consolidate(
         consolidate("out/checkpoint-100", config="my_model")
         ```
     """
-    folder, target = Path(checkpoint), Path(output if output is not None else checkpoint)
-    source = _require_shards(folder)
-    weights = _read_dcp(source) if source.name == FSDP_FOLDER else _read_shards(source)
+    folder, target = _with_weights(Path(checkpoint)), Path(output if output is not None else checkpoint)
+    source = _require_weights(folder)
+    weights = _read(source)
+    path = target / (ADAPTER if source.name == ADAPTER else WEIGHTS)
     target.mkdir(parents=True, exist_ok=True)
-    _write(weights, target / WEIGHTS)
+    if source.resolve() != path.resolve():
+        _write(weights, path)
     for name in _COPIED:
         for place in (folder, Path(config) if config is not None else folder):
             if (place / name).is_file() and not (target / name).exists():
                 shutil.copy(place / name, target / name)
     return Consolidated(
-        path=str(target / WEIGHTS),
+        path=str(path),
         source=str(source),
         num_tensors=len(weights),
         size_bytes=sum(tensor.nbytes for tensor in weights.values()),
-        loadable=(target / "config.json").is_file(),
+        loadable=any((target / name).is_file() for name in _CONFIGURATIONS),
     )
 
 
-def _require_shards(folder: Path) -> Path:
+def _with_weights(folder: Path) -> Path:
+    """The folder itself, or the one above `adapter_<name>`, where adapters are saved here."""
+    is_above = folder.name.startswith("adapter_") and not folder.exists()
+    return folder.parent if is_above and (folder.parent / ADAPTER).is_file() else folder
+
+
+def _require_weights(folder: Path) -> Path:
     if (folder / FSDP_FOLDER / ".metadata").is_file():
         return folder / FSDP_FOLDER
     if any(folder.glob("shard-*-model-*.safetensors")):
         return folder
-    whole = any((folder / name).is_file() for name in (WEIGHTS, f"{WEIGHTS}.index.json"))
+    for name in _WHOLE:
+        if (folder / name).is_file():
+            return folder / name
     raise ArtifactError(
-        refusal(
-            asked=f"consolidate {folder}",
-            found="weights that are whole already" if whole else f"neither {FSDP_FOLDER}/ nor shard-*.safetensors",
-            why="only weights in shards are joined",
-            do="load it with from_pretrained as it is" if whole else "name the folder checkpoint-<step> of a run",
-        )
+        f"{folder} has no weights: no {FSDP_FOLDER}/, no shard-*.safetensors, and none of {', '.join(_WHOLE)}. Pass "
+        "the folder checkpoint-<step> of a run.",
+        details={"folder": str(folder)},
     )
+
+
+def _read(source: Path) -> dict[str, torch.Tensor]:
+    if source.is_dir():
+        return _read_dcp(source) if source.name == FSDP_FOLDER else _read_shards(source)
+    from safetensors.torch import load_file
+
+    names = {source.name}
+    if source.suffix == ".json":
+        names = set(json.loads(source.read_text(encoding="utf-8"))["weight_map"].values())
+    return {key: tensor for name in sorted(names) for key, tensor in load_file(source.with_name(name)).items()}
 
 
 def _read_dcp(folder: Path) -> dict[str, torch.Tensor]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+from transformers.loss.loss_utils import ForQuestionAnsweringLoss
+
 from .registration import register
 from .traced import NeuronTracedModel
 
@@ -39,6 +44,25 @@ class NeuronModelForQuestionAnswering(NeuronTracedModel):
     """Logits of where an answer begins and ends."""
 
     task = "question-answering"
+
+    def forward(
+        self, *args: torch.Tensor, start_positions: Any = None, end_positions: Any = None, **inputs: Any
+    ) -> Any:
+        """Run the compiled program, and compute the loss on the host where the answers' positions are given.
+
+        Args:
+            *args: as `NeuronTracedModel.forward`.
+            start_positions: where each answer begins, in tokens.
+            end_positions: where it ends.
+            **inputs: as `NeuronTracedModel.forward`.
+        """
+        if start_positions is None or end_positions is None:
+            return super().forward(*args, **inputs)
+        is_tuple = inputs.pop("return_dict", None) is False
+        found = super().forward(*args, **inputs)
+        loss = ForQuestionAnsweringLoss(found.start_logits, found.end_logits, start_positions, end_positions)
+        output = type(found)(loss=loss, **found)
+        return output.to_tuple() if is_tuple else output
 
 
 @register

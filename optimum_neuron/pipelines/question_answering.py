@@ -20,9 +20,9 @@ DEFAULT_STRIDE, DEFAULT_ANSWER_TOKENS = 128, 15
 class QuestionAnsweringPipeline(Pipeline):
     """Answers a question with a span of a context.
 
-    It is called with `question=` and `context=`, or with a dict, or a list of dicts, of these. Options: `top_k`
-    (answers to return), `doc_stride` (tokens that windows overlap by), `max_answer_len` (tokens of an answer),
-    `max_seq_len` (tokens of a window), `handle_impossible_answer` (the empty answer counts too).
+    It is called with a question and a context, by position or by name, or with a dict, or a list of dicts, of these.
+    Options: `top_k` (answers to return), `doc_stride` (tokens that windows overlap by), `max_answer_len` (tokens of an
+    answer), `max_seq_len` (tokens of a window), `handle_impossible_answer` (the empty answer counts too).
     """
 
     _load_processor = False
@@ -33,22 +33,33 @@ class QuestionAnsweringPipeline(Pipeline):
     def __init__(self, *args: Any, task: str = "question-answering", **kwargs: Any) -> None:
         super().__init__(*args, task=task, **kwargs)
 
-    def __call__(self, *args: Any, question: Any = None, context: Any = None, **options: Any) -> Any:
+    def __call__(self, inputs: Any = None, context: Any = None, *, question: Any = None, **options: Any) -> Any:
         """Return `{"score", "start", "end", "answer"}`, a list of them with `top_k` above 1, or one for each question.
 
+        Args:
+            inputs: a question, several, or dicts with `question` and `context`.
+            context: text that has the answer, or one for each question.
+            question: `inputs`, by name.
+            **options: options of this class.
+
         Raises:
-            ConfigError: a question or its context is missing or empty.
+            ConfigError: a question or its context is missing or empty, or given twice.
         """
-        if args:
-            inputs = args[0]
-        elif isinstance(question, (list, tuple)):
-            contexts = [context] * len(question) if isinstance(context, str) else context
-            inputs = [{"question": q, "context": c} for q, c in zip(question, contexts, strict=True)]
+        if inputs is not None and question is not None:
+            raise ConfigError(
+                "The question is given by position and by name. Pass it once.", details={"question": question}
+            )
+        asked = inputs if question is None else question
+        if isinstance(asked, (list, tuple)) and context is not None:
+            contexts = [context] * len(asked) if isinstance(context, str) else context
+            examples = [{"question": q, "context": c} for q, c in zip(asked, contexts, strict=True)]
+        elif isinstance(asked, str) or context is not None:
+            examples = {"question": asked, "context": context}
         else:
-            inputs = {"question": question, "context": context}
-        for example in inputs if isinstance(inputs, list) else [inputs]:
+            examples = asked
+        for example in examples if isinstance(examples, list) else [examples]:
             _check(example)
-        return super().__call__(inputs, **options)
+        return super().__call__(examples, **options)
 
     def _sanitize_parameters(
         self,

@@ -40,13 +40,22 @@ PADDING_MULTIPLE = 64
 class NeuronTrainerMixin(DistributedTraining, WholeCheckpoints):
     """What `NeuronTrainer` adds to `Trainer`; put it before a class that is derived from `Trainer`.
 
-    Its arguments are those of the class behind it; `args` has the fields of `NeuronArgumentsMixin`.
+    Its arguments are those of the class behind it; `args` has the fields of `NeuronArgumentsMixin`. `tokenizer` is
+    `processing_class` by the name that transformers had for it.
 
     Raises:
-        ConfigError: arguments of another class, or stochastic rounding where nothing has 16 bits.
+        ConfigError: arguments of another class, stochastic rounding where nothing has 16 bits, or both names of the
+            tokenizer.
     """
 
-    def __init__(self, *positional: Any, **keywords: Any) -> None:
+    def __init__(self, *positional: Any, tokenizer: Any = None, **keywords: Any) -> None:
+        if tokenizer is not None:
+            if keywords.get("processing_class") is not None:
+                raise ConfigError(
+                    "tokenizer and processing_class name the same argument. Pass processing_class only.",
+                    details={"arguments": ["tokenizer", "processing_class"]},
+                )
+            keywords["processing_class"] = tokenizer
         super().__init__(*positional, **keywords)
         arguments = self.args
         require_neuron_arguments(arguments, type(self).__name__)

@@ -39,8 +39,8 @@ class NeuronModelForCausalLM:
         Args:
             model_id: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
             trn_config: the layout of the run. It changes no weight: the trainer reads it from its arguments.
-            **options: as transformers' `from_pretrained`. Flash attention becomes "sdpa", which the device computes
-                without a score matrix too.
+            **options: as transformers' `from_pretrained`. Flash attention, also as `use_flash_attention_2=True`,
+                becomes "sdpa", which the device computes without a score matrix too.
 
         Raises:
             ConfigError: `trn_config` is no layout.
@@ -100,6 +100,8 @@ def _require_layout(trn_config: Any) -> None:
 
 
 def _supported(options: dict[str, Any]) -> dict[str, Any]:
+    if options.pop("use_flash_attention_2", False):  # transformers' word before attn_implementation
+        options = {"attn_implementation": "flash_attention_2", **options}
     if options.get("attn_implementation") not in _FLASH:
         return options
     logger.info('attn_implementation="%s" becomes "sdpa".', options["attn_implementation"])

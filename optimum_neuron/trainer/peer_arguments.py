@@ -46,6 +46,12 @@ def _field(name: str) -> Any:
     return dataclasses.field(default=None, metadata={"help": text})
 
 
+def _switch(name: str) -> Any:
+    """A field that `HfArgumentParser` reads as --name or --name true: alone, it takes None for "needs a value"."""
+    field = _field(name)
+    return dataclasses.field(default=None, metadata={**field.metadata, "nargs": "?", "const": True})
+
+
 @dataclasses.dataclass(kw_only=True)
 class PeerArgumentsMixin:
     """Arguments that scripts pass to Optimum Neuron; None leaves an argument out.
@@ -58,21 +64,21 @@ class PeerArgumentsMixin:
         ```
     """
 
-    async_save: bool | None = _field("async_save")
+    async_save: bool | None = _switch("async_save")
     dataloader_prefetch_size: int | None = _field("dataloader_prefetch_size")
-    disable_sequence_parallel: bool | None = _field("disable_sequence_parallel")
-    enable_efficiency_metrics: bool | None = _field("enable_efficiency_metrics")
-    fuse_qkv: bool | None = _field("fuse_qkv")
+    disable_sequence_parallel: bool | None = _switch("disable_sequence_parallel")
+    enable_efficiency_metrics: bool | None = _switch("enable_efficiency_metrics")
+    fuse_qkv: bool | None = _switch("fuse_qkv")
     kv_size_multiplier: int | None = _field("kv_size_multiplier")
     logging_dir: str | None = _field("logging_dir")
     metrics_window_size: int | None = _field("metrics_window_size")
     num_local_ranks_per_step: int | None = _field("num_local_ranks_per_step")
-    optimizer_save_master_weights_in_ckpt: bool | None = _field("optimizer_save_master_weights_in_ckpt")
-    overwrite_output_dir: bool | None = _field("overwrite_output_dir")
-    recompute_causal_mask: bool | None = _field("recompute_causal_mask")
-    skip_cache_push: bool | None = _field("skip_cache_push")
-    use_autocast: bool | None = _field("use_autocast")
-    use_xser: bool | None = _field("use_xser")
+    optimizer_save_master_weights_in_ckpt: bool | None = _switch("optimizer_save_master_weights_in_ckpt")
+    overwrite_output_dir: bool | None = _switch("overwrite_output_dir")
+    recompute_causal_mask: bool | None = _switch("recompute_causal_mask")
+    skip_cache_push: bool | None = _switch("skip_cache_push")
+    use_autocast: bool | None = _switch("use_autocast")
+    use_xser: bool | None = _switch("use_xser")
     warmup_ratio: float | None = _field("warmup_ratio")
 
     def translate_peer_arguments(self) -> None:

@@ -1,6 +1,8 @@
-"""Weights in shards become a folder that from_pretrained reads."""
+"""The weights of a checkpoint become a folder that from_pretrained reads."""
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron.distributed.consolidate import FSDP_FOLDER, consolidate
+from optimum_neuron.distributed.consolidate import FSDP_FOLDER, WEIGHTS, consolidate
 from optimum_neuron.errors import ArtifactError
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -42,9 +44,30 @@ def test_the_command(sharded, tmp_path, cli):
     assert "pass --config" in cli("neuron", "consolidate", str(sharded), str(tmp_path / "joined")).stdout
 
 
-def test_what_has_no_shards(tmp_path, llama):
-    with pytest.raises(ArtifactError, match=f"neither {FSDP_FOLDER}/ nor shard-"):
+def test_a_folder_without_weights_is_refused(tmp_path):
+    with pytest.raises(ArtifactError) as refused:
         consolidate(tmp_path)
-    llama.save_pretrained(tmp_path)
-    with pytest.raises(ArtifactError, match="whole already"):
-        consolidate(tmp_path)
+    assert refused.value.details == {"folder": str(tmp_path)}
+
+
+@pytest.mark.parametrize("size", ["1MB", "20kB"])
+def test_weights_that_are_whole_are_copied(tmp_path, llama, size):
+    llama.save_pretrained(tmp_path / "checkpoint-1", max_shard_size=size)
+    written = consolidate(tmp_path / "checkpoint-1", tmp_path / "joined")
+    assert written.loadable and [path.name for path in (tmp_path / "joined").glob("*.safetensors")] == [WEIGHTS]
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "joined")
+    for name, tensor in llama.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor)
+    assert consolidate(tmp_path / "joined").num_tensors == written.num_tensors
+
+
+def test_an_adapter_is_found_where_scripts_of_optimum_neuron_look_for_it(tmp_path, llama):
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    tuned = peft.get_peft_model(copy.deepcopy(llama), config)
+    tuned.save_pretrained(tmp_path / "checkpoint-1")
+    folder = tmp_path / "checkpoint-1" / "adapter_default"
+    assert consolidate(folder, folder).loadable
+    loaded = peft.PeftModel.from_pretrained(copy.deepcopy(llama), folder)
+    for name, tensor in tuned.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)

@@ -18,6 +18,7 @@ from optimum_neuron import (
     NeuronModelForMaskedLM,
     NeuronModelForMultipleChoice,
     NeuronModelForObjectDetection,
+    NeuronModelForQuestionAnswering,
     NeuronModelForSequenceClassification,
     NeuronModelForTokenClassification,
     NeuronModelForZeroShotImageClassification,
@@ -123,6 +124,20 @@ def test_positional_inputs_tuples_and_none(model):
     assert torch.equal(model(ids, torch.ones_like(ids)).logits, plain)
     assert torch.equal(model(ids, attention_mask=None).logits, plain)
     assert torch.equal(model(ids, return_dict=False)[0], plain)
+
+
+def test_positions_of_answers_give_the_loss_of_the_original(tmp_path):
+    folder = save_tiny_encoder(tmp_path, "bert", "question-answering")
+    model = NeuronModelForQuestionAnswering.from_pretrained(folder, export=True, **SHAPES)
+    original = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    known = {"start_positions": torch.tensor([1, 99]), "end_positions": torch.tensor([3, 2])}
+    with torch.no_grad():
+        expected = original(tokens(2, 8), **known)
+    output = model(tokens(2, 8), **known)
+    torch.testing.assert_close(output.loss, expected.loss, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output.end_logits, expected.end_logits, atol=1e-5, rtol=1e-5)
+    assert torch.equal(model(tokens(2, 8), return_dict=False, **known)[0], output.loss)
+    assert model(tokens(2, 8), start_positions=known["start_positions"]).loss is None
 
 
 def test_the_choice_of_a_bucket_has_a_reason(model):

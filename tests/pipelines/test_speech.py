@@ -2,47 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 
 import numpy as np
 import pytest
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForSpeechSeq2Seq
 from transformers.utils import is_torchaudio_available
 
 from optimum_neuron import NeuronModelForCTC, NeuronModelForSpeechSeq2Seq, pipeline
 from optimum_neuron.errors import ConfigError, ModelError
-from tests.speech import GENERATION, MELS, SHAPES, VOCABULARY, save_tiny_speech
+from tests.processors import WINDOW_S, save_speech_processors
+from tests.speech import SHAPES, save_tiny_speech
 
 TASK = "automatic-speech-recognition"
 RATE = 16_000
-WINDOW_S = 1
-"""Of the tiny Whisper: 100 frames of 160 samples."""
 
 OPTIONS = {"max_new_tokens": 8, "num_beams": 1}
-
-
-def save_processors(folder, model_type):
-    """A tokenizer of letters, and the feature extractor of the architecture."""
-    special = ["<|startoftranscript|>", "<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|startofprev|>"]
-    words = [f"w{number}" for number in range(GENERATION["no_timestamps_token_id"] + 1)]
-    words[0:3], words[50:56] = ["<s>", "<pad>", "</s>"], special
-    words[GENERATION["no_timestamps_token_id"]] = "<|notimestamps|>"
-    words += [f"<|{0.02 * number:.2f}|>" for number in range(VOCABULARY - len(words))]
-    tokenizer = Tokenizer(models.WordLevel(dict(zip(words, range(len(words)), strict=True)), unk_token="w9"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokens = {"unk_token": "w9", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
-    fast.save_pretrained(folder)
-    if model_type == "whisper":
-        path = folder / "tokenizer_config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_class": "WhisperTokenizer"}))
-        transformers.WhisperFeatureExtractor(MELS, chunk_length=WINDOW_S).save_pretrained(folder)
-    else:
-        transformers.Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(folder)
 
 
 def recording(seconds: float) -> dict[str, Any]:
@@ -53,7 +30,7 @@ def recording(seconds: float) -> dict[str, Any]:
 @pytest.fixture(scope="module", params=SHAPES)
 def folder(request, tmp_path_factory):
     folder = save_tiny_speech(tmp_path_factory.mktemp("speech") / request.param, request.param, is_multilingual=False)
-    save_processors(folder, request.param)
+    save_speech_processors(folder, request.param)
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from optimum_neuron import modeling, pipeline
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
 from optimum_neuron.exporters.tasks import TASKS
 from optimum_neuron.pipelines.factory import PIPELINES
-from tests.encoders import IMAGE, save_letters, save_tiny_encoder, tiny_shapes
+from tests.encoders import save_letters, save_tiny_encoder, tiny_shapes
+from tests.processors import reads_text, save_encoder_processors
 
 TEXT = {"batch_size": 2, "sequence_length": [8, 24], "optlevel": "1"}
 RECORDING = np.random.RandomState(0).randn(900).astype("float32")
@@ -58,31 +58,6 @@ def calls(name: str) -> list[tuple[Any, dict[str, Any]]]:
     return [("abc", {}), (["hello you", "a"], {}), (["b"] * 5, {"batch_size": 3})]
 
 
-def save_processors(folder: Path, name: str) -> None:
-    size = dict.fromkeys(("height", "width"), 64 if name == "image-segmentation" else IMAGE)
-    if name in _IMAGE_PROCESSORS:
-        getattr(transformers, f"{_IMAGE_PROCESSORS[name]}ImageProcessorPil")(size=size).save_pretrained(folder)
-    elif name == "audio-classification":
-        transformers.Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(folder)
-    elif name == "automatic-speech-recognition":
-        transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
-        letters = ["<pad>", "<s>", "</s>", "<unk>", "|", *"abcdefghijklmnopqrs"]
-        (folder / "letters.json").write_text(json.dumps({letter: index for index, letter in enumerate(letters)}))
-        transformers.Wav2Vec2CTCTokenizer(str(folder / "letters.json")).save_pretrained(folder)
-    if name not in _WITHOUT_TOKENIZER:
-        save_letters(folder)
-
-
-_IMAGE_PROCESSORS = {
-    "image-classification": "ViT",
-    "zero-shot-image-classification": "ViT",
-    "depth-estimation": "DPT",
-    "image-segmentation": "Segformer",
-    "object-detection": "Yolos",
-}
-_WITHOUT_TOKENIZER = [n for n in ARCHITECTURE if n.startswith(("image", "depth", "object", "au"))]
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory):
     """Return a function that writes the checkpoint of a pipeline, once each."""
@@ -92,18 +67,15 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory):
         if name not in made:
             made[name] = tmp_path_factory.mktemp(name)
             save_tiny_encoder(made[name], ARCHITECTURE[name], PIPELINES[name].name)
-            save_processors(made[name], name)
+            save_encoder_processors(made[name], name)
         return made[name]
 
     return make
 
 
 def shapes(name: str) -> dict[str, Any]:
-    return (
-        TEXT
-        if name not in _WITHOUT_TOKENIZER and "image" not in name
-        else tiny_shapes(ARCHITECTURE[name], PIPELINES[name].name)
-    )
+    is_text = reads_text(name) and "image" not in name
+    return TEXT if is_text else tiny_shapes(ARCHITECTURE[name], PIPELINES[name].name)
 
 
 def test_every_pipeline_is_tested():
@@ -168,6 +140,22 @@ def test_an_answer_is_a_span_of_the_context(answering):
     answer = answering(question="who?", context=CONTEXT)
     assert set(answer) == {"score", "start", "end", "answer"}
     assert answer["answer"] == CONTEXT[answer["start"] : answer["end"]] and 0 < answer["score"] <= 1
+
+
+def test_question_and_context_by_position_are_those_by_name(answering):
+    answer = answering(question="who?", context=CONTEXT)
+    for found in (
+        answering("who?", CONTEXT),
+        answering("who?", context=CONTEXT),
+        answering({"question": "who?", "context": CONTEXT}),
+        answering(["who?", "when?"], [CONTEXT, "ab"])[0],
+    ):
+        assert found == answer
+    with pytest.raises(ConfigError) as refused:
+        answering("who?", CONTEXT, question="when?")
+    assert refused.value.details == {"question": "when?"}
+    with pytest.raises(ConfigError):
+        answering("who?")
 
 
 def test_the_best_span_is_the_one_of_the_original(answering, checkpoint):

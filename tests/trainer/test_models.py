@@ -23,6 +23,11 @@ def test_a_checkpoint_loads_as_in_transformers(loader, checkpoint):
     assert torch.equal(model(IDS).logits, expected(IDS).logits)
 
 
+def test_the_old_word_for_flash_attention(checkpoint):
+    model = LlamaForCausalLM.from_pretrained(checkpoint, use_flash_attention_2=True)
+    assert model.config._attn_implementation == "sdpa"
+
+
 def test_a_configuration_becomes_a_random_model(checkpoint):
     config = transformers.AutoConfig.from_pretrained(checkpoint)
     model = NeuronModelForCausalLM.from_config(config, TrainingNeuronConfig(tensor_parallel_size=2))

@@ -7,6 +7,7 @@ import logging
 import os
 
 import pytest
+from transformers import HfArgumentParser
 
 from optimum_neuron import NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
@@ -25,6 +26,14 @@ def test_an_argument_without_effect_is_reported_once(name, caplog):
     arguments = NeuronTrainingArguments(output_dir="out", **{name: False})
     (record,) = caplog.records
     assert record.args[0] == name and getattr(arguments, name) is False
+
+
+@pytest.mark.parametrize("words", [["--overwrite_output_dir"], ["--overwrite_output_dir", "true"]])
+def test_a_switch_needs_no_value_on_the_command_line(words):
+    (arguments,) = HfArgumentParser(NeuronTrainingArguments).parse_args_into_dataclasses(
+        ["--output_dir", "out", *words]
+    )
+    assert arguments.overwrite_output_dir is True and arguments.use_xser is None
 
 
 def test_a_share_of_the_steps_is_the_warmup():

@@ -11,10 +11,11 @@ import huggingface_hub
 import numpy
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, EarlyStoppingCallback, TrainerCallback
+from transformers import AutoModelForCausalLM, EarlyStoppingCallback, PreTrainedTokenizerFast, TrainerCallback
 
 from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
+from tests.tiny import save_tokenizer
 from tests.trainer.conftest import SIZES, losses
 
 SAME = [
@@ -35,6 +36,16 @@ def test_losses_are_those_of_the_cpu(train, llama, sentences, options):
     assert ours.model.device == torch.device("neuron:0")
     assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and len(losses(ours)) == 4
     assert losses(ours)[-1] < losses(ours)[0]
+
+
+def test_a_tokenizer_is_the_processing_class(llama, sentences, tmp_path):
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(save_tokenizer(tmp_path))
+    arguments = NeuronTrainingArguments(output_dir=str(tmp_path / "out"), report_to=[])
+    trainer = NeuronTrainer(copy.deepcopy(llama), arguments, train_dataset=sentences, tokenizer=tokenizer)
+    assert trainer.processing_class is tokenizer
+    with pytest.raises(ConfigError) as refused:
+        NeuronTrainer(llama, arguments, train_dataset=sentences, tokenizer=tokenizer, processing_class=tokenizer)
+    assert refused.value.details == {"arguments": ["tokenizer", "processing_class"]}
 
 
 def test_losses_of_a_classifier_are_those_of_the_cpu(train, bert, classes):
