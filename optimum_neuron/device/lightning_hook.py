@@ -146,7 +146,7 @@ def _strategy(choose: Any, package: str, accelerator: Any) -> Any:
 
 
 def _without_streams(base: Any) -> Any:
-    """DDP that is given no device ids: with them, Lightning opens a stream of CUDA. Modules are on the device already."""
+    """DDP without device ids: with them, Lightning opens a stream of CUDA. Modules are on the device already."""
 
     class NeuronDDPStrategy(base):
         def determine_ddp_device_ids(self) -> None:
