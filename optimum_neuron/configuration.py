@@ -19,6 +19,9 @@ from .errors import ConfigError, nearest, refusal
 CONFIG_FILE = "neuron_config.json"
 """Name of the file in an exported folder."""
 
+NEFF_FILE = "model.neuron"
+"""Name of the compiled program in an exported folder, as users' tools look for it."""
+
 MAX_DEFAULT_SEQUENCE_LENGTH = 4096
 """Default sequence length where the model allows more."""
 FIRST_BUCKET = 128

@@ -9,6 +9,7 @@ The store is `optimum_neuron.compiler.cache.CompileCache`; the fields that a mod
 from __future__ import annotations
 
 import argparse
+import logging
 import shlex
 import sys
 from collections.abc import Mapping
@@ -32,6 +33,8 @@ from .peer_arguments import add_peer_arguments, peer_options
 
 if TYPE_CHECKING:
     from ..compiler.cache import CompileCache
+
+logger = logging.getLogger(__name__)
 
 
 class CacheStatusCommand(Command):
@@ -135,6 +138,8 @@ class CachePruneCommand(Command):
             options["incomplete"] = False
         if self.args.wipe:
             options["max_size_bytes"] = 0
+        if self.args.all:
+            logger.info("--all changes nothing: entries that failed and empty ones are removed without it.")
         pruned = CompileCache(self.args.url).prune(**options)
         out.result(pruned, human=show_pruned, brief=str(pruned["freed_bytes"]))
         return 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import env
-from ..configuration import CONFIG_FILE, CompileConfig
+from ..configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
 from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest, refusal
 from ..plain_json import parse_json
 from ..weights.checkpoint import SINGLE_FILE
@@ -24,9 +24,6 @@ from .kinds import Kind, kind_of
 from .tasks import TASKS
 from .validate import OutputError
 from .vendor_folder import refuse_vendor_export
-
-NEFF_FILE = "model.neuron"
-"""Name of the compiled program in an exported folder, as users' tools look for it."""
 
 FOLDER_VERSION = 1
 """Raised when an exported folder can no longer be read by older code."""

@@ -8,8 +8,9 @@ from typing import Any
 from ..compiler.memory import memory_need
 from ..compiler.neff import open_neff
 from ..compiler.package import read_program
+from ..configuration import NEFF_FILE
 from ..hardware import resolve_target
-from .folder import NEFF_FILE, read_folder, verify_weights
+from .folder import read_folder, verify_weights
 
 
 def inspect_export(path: str | Path) -> dict[str, Any]:

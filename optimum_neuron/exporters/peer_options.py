@@ -14,9 +14,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from ..configuration import CompileConfig
+from ..configuration import NEFF_FILE, CompileConfig
 from ..errors import ConfigError, ModelError, refusal
-from .folder import NEFF_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ FIXED: dict[str, tuple[Any, str]] = {
 """The only value that a keyword can have, and why."""
 
 OF_DIFFUSION = (
-    *("unet", "unet_id", "controlnet_ids", "num_images_per_prompt", "data_parallel_mode"),
+    *("unet", "unet_id", "controlnet_ids", "num_images_per_prompt"),
     *("lora_model_ids", "lora_weight_names", "lora_adapter_names", "lora_scales"),
     *("ip_adapter_id", "ip_adapter_subfolder", "ip_adapter_weight_name", "ip_adapter_scale"),
 )

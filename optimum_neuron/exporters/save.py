@@ -20,12 +20,12 @@ from filelock import FileLock, Timeout
 
 from ..compiler.package import write_program
 from ..compiler.version import COMPILER_VERSION
-from ..configuration import CONFIG_FILE
+from ..configuration import CONFIG_FILE, NEFF_FILE
 from ..errors import CacheError, ConfigError, refusal
 from ..version import __version__
 from ..weights import pack_checkpoint
 from ..weights.checkpoint import SINGLE_FILE
-from .folder import FOLDER_VERSION, NEFF_FILE, file_hash
+from .folder import FOLDER_VERSION, file_hash
 from .prepare import Prepared
 from .public_facts import public_facts
 from .quantization import with_quantization

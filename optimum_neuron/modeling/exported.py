@@ -15,10 +15,10 @@ from ..compiler.lower.lower import Mode, lower
 from ..compiler.memory import memory_need
 from ..compiler.neff import check_target, open_neff
 from ..compiler.package import WEIGHTS_MEMBER, read_program
-from ..configuration import check_known
+from ..configuration import NEFF_FILE, check_known
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError, refusal
-from ..exporters.folder import NEFF_FILE, FolderInfo, read_folder, verify_weights
+from ..exporters.folder import FolderInfo, read_folder, verify_weights
 from ..exporters.prepare import Prepared
 from ..exporters.request import COMMON_OPTIONS, plain_options, structure_differences
 from ..exporters.source import ModelSource, read_config

@@ -151,6 +151,7 @@ def saved_generation_config(folder: Path, config: Any) -> GenerationConfig:
     settings = read_object(path)
     try:
         saved = GenerationConfig.from_dict(settings)
+        _check_ids(saved)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ModelError(
             f"transformers cannot use {path} ({type(error).__name__}: {error}). Copy the file again from the "
@@ -159,3 +160,12 @@ def saved_generation_config(folder: Path, config: Any) -> GenerationConfig:
         ) from error
     saved.cache_implementation = None  # a wish of the checkpoint, which the compiled cache takes the place of
     return saved
+
+
+def _check_ids(settings: GenerationConfig) -> None:
+    """Raise ValueError where special tokens are something else than token ids."""
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
+        value = getattr(settings, name, None)
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(type(token) is int and abs(token) < 2**63 for token in ids):
+            raise ValueError(f"{name} is {value!r} and no token id")

@@ -313,8 +313,11 @@ def _load(kind: str, folder: Path) -> Any:
 
     auto_class, why = _AUTO[kind]
     try:
-        return getattr(transformers, auto_class).from_pretrained(folder)
-    except (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
+        part = getattr(transformers, auto_class).from_pretrained(folder)
+        if not isinstance(getattr(part, "model_max_length", 0), (int, float)):
+            raise TypeError(f"model_max_length is {part.model_max_length!r} and no number")
+        return part
+    except Exception as error:  # the library of tokenizers raises no class more special than this
         raise ModelError(
             refusal(
                 asked=f"the {kind.replace('_', ' ')} of {folder}",

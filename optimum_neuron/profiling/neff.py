@@ -35,7 +35,7 @@ def profile_compiled(path: str | Path, *, prompt_length: int | None = None, num_
         profile_compiled("smollm2_neuron")
         ```
     """
-    from ..exporters.folder import NEFF_FILE
+    from ..configuration import NEFF_FILE
 
     path = Path(path)
     if not path.exists():

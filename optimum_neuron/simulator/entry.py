@@ -195,7 +195,8 @@ def _is_compiled(path: Path) -> bool:
 def _read_compiled(path: Path) -> tuple[Program, CompileConfig | None, str]:
     from ..compiler.neff import open_neff
     from ..compiler.package import read_program
-    from ..exporters.folder import NEFF_FILE, read_folder
+    from ..configuration import NEFF_FILE
+    from ..exporters.folder import read_folder
 
     config = read_folder(path).config if path.is_dir() else None
     with open_neff(path / NEFF_FILE if path.is_dir() else path) as neff:

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = NeuronParser(prog="neuron-bench", description="Times of compiled programs, simulated.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, parser_class=NeuronParser)
     command = commands.add_parser("exec", help="show the simulated times of a NEFF or an exported folder")
-    command.add_argument("neff", type=Path, metavar="PATH", help="NEFF with its weights inside, or exported folder")
+    command.add_argument("neff", type=Path, metavar="PATH", help="NEFF or exported folder")
     command.add_argument("--fixed-nc-count", type=int, choices=(1,), default=1, help="cores: 1 is simulated")
     command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
     ignored = command.add_argument_group("accepted without an effect, with a warning")

@@ -16,6 +16,7 @@ from `Trainer` elsewhere (TRL's) get the same.
     recompiles.py    steps that compile again
     memory.py        whether gradients and optimizer fit the HBM of a core
     throughput.py    tokens per second of this host
+    accelerator.py   `NeuronAccelerator`, for training loops of one's own
     estimates.py     what a step would take on the simulated instance
     post_training/   TRL's trainers, with the same added
 
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .accelerator import NeuronAccelerator, NeuronAcceleratorState
     from .arguments import NeuronArgumentsMixin, NeuronTrainingArguments
     from .collators import BucketCollator
     from .layout import TrainingNeuronConfig
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BucketCollator",
+    "NeuronAccelerator",
+    "NeuronAcceleratorState",
     "NeuronArgumentsMixin",
     "NeuronTrainer",
     "NeuronTrainerMixin",
@@ -51,6 +55,8 @@ __getattr__ = lazy_names(
     __name__,
     {
         "BucketCollator": "collators",
+        "NeuronAccelerator": "accelerator",
+        "NeuronAcceleratorState": "accelerator",
         "NeuronArgumentsMixin": "arguments",
         "NeuronTrainer": "trainer",
         "NeuronTrainerMixin": "mixin",

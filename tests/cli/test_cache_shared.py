@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from optimum_neuron.compiler.cache import CompileCache
@@ -61,9 +63,11 @@ def test_add_then_list(cache, checkpoint):
     assert lookup.stdout == "hit\n"
 
 
-def test_cleanup_is_prune_with_the_options_of_optimum_neuron(cache):
+def test_cleanup_is_prune_with_the_options_of_optimum_neuron(cache, caplog):
+    caplog.set_level(logging.INFO, "optimum_neuron.cli.cache")
     CompileCache().get_or_compile(fields_of(), produce)
     assert cache("cleanup", "--all", "--json").json == cache("prune", "--json").json
+    assert len(caplog.records) == 1
     assert "of another compiler" in cache("cleanup", "--old-versions", "--dry-run").stdout
     assert len(cache("cleanup", "--wipe", "--json").json["removed"]) == 1
     assert cache("status", "--quiet").stdout == "0\n"

@@ -16,8 +16,8 @@ GRAPHS = [
     "--decode_buckets", "--decoder_sequence_length", "--prefill_buckets", "--revision", "--sequence_length",
     "--subfolder", "--task", "--torch_dtype", "--dtype", "--trust-remote-code", "--audio_sequence_length",
     "--dynamic-batch-size", "--feature_size", "--image_size", "--max_num_images",
-    "--height", "--image_batch_size", "--nb_max_frames", "--num_beams", "--num_channels", "--num_choices", "--output_attentions",
-    "--output_hidden_states", "--text_batch_size", "--width",
+    "--height", "--image_batch_size", "--nb_max_frames", "--num_beams", "--num_channels", "--num_choices",
+    "--output_attentions", "--output_hidden_states", "--text_batch_size", "--width",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 PEER = [

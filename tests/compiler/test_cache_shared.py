@@ -106,12 +106,23 @@ def test_repositories_are_made_and_checked(monkeypatch):
     assert made == [(DEFAULT_NAME, True, True), ("org/name", False, True)]
     assert (env.hf_home() / FILE).read_text() == "org/name\n"
 
+
+class UnreachableError(Exception):
+    """As HTTP libraries raise it: no `OSError`."""
+
+
+@pytest.mark.parametrize("error", [LocalTokenNotFoundError("no token"), UnreachableError("")])
+def test_a_hub_that_refuses_or_cannot_be_reached_is_an_error(error, monkeypatch):
     def refused(api, name, **options):
-        raise LocalTokenNotFoundError("no token")
+        raise error
 
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", refused)
-    with pytest.raises(CacheError):
-        choose("org/other")
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", refused)
+    for use in (lambda: choose("org/other"), lambda: create("org/other"), create):
+        with pytest.raises(CacheError) as raised:
+            use()
+        assert raised.value.__cause__ is error
+    assert shared_url().value is None
 
 
 def test_what_one_machine_copied_another_finds(shared, tmp_path, monkeypatch):

@@ -15,8 +15,8 @@ from optimum_neuron import (
     main_export,
 )
 from optimum_neuron.compiler.neff import open_neff
+from optimum_neuron.configuration import NEFF_FILE
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters.folder import NEFF_FILE
 from optimum_neuron.exporters.kinds import kind_of
 from optimum_neuron.exporters.peer_options import FIXED, OF_DIFFUSION, WITHOUT_EFFECT, translate
 from tests import seq2seq, speech
