@@ -52,7 +52,7 @@ class QuestionAnsweringPipeline(Pipeline):
         asked = inputs if question is None else question
         if isinstance(asked, (list, tuple)) and context is not None:
             contexts = [context] * len(asked) if isinstance(context, str) else context
-            examples = [{"question": q, "context": c} for q, c in zip(asked, contexts, strict=True)]
+            examples: Any = [{"question": q, "context": c} for q, c in zip(asked, contexts, strict=True)]
         elif isinstance(asked, str) or context is not None:
             examples = {"question": asked, "context": context}
         else:
