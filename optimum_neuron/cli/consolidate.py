@@ -21,8 +21,9 @@ class ConsolidateCommand(Command):
     """Shows the file that was written."""
 
     COMMAND = CommandInfo(name="consolidate", help="Join weights that a training run saved in shards.")
-    DESCRIPTION = """Join weights that a training run saved in shards into one file that from_pretrained reads. Weights
-that are whole are copied.
+    DESCRIPTION = """Join weights that a training run saved in shards into one file that from_pretrained reads.
+
+Weights that are whole are copied.
 
   optimum-cli neuron consolidate out/checkpoint-100 my_model --config base_model
 """

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+ANY_BATCH = "every batch is padded to the compiled one, or split over it"
+"""Why a model that generates needs no `dynamic_batch_size`."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """A model that was built and can be captured."""
@@ -56,7 +60,10 @@ class Kind(ABC):
 
     synonyms: ClassVar[Mapping[str, str]] = {}
     """Keywords of Optimum Neuron for this kind, to the options that they are here."""
-    without_effect: ClassVar[Mapping[str, str]] = {"num_beams": "generate() takes any number of beams"}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "num_beams": "generate() takes any number of beams",
+        "dynamic_batch_size": ANY_BATCH,
+    }
     """Keywords of other kinds that change nothing for this one, and why."""
 
     captures_module: ClassVar[bool] = False

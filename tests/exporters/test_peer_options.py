@@ -75,6 +75,7 @@ PEER = {
     **{name: value for name, (value, _) in FIXED.items()},
     **dict.fromkeys(WITHOUT_EFFECT, True),
     "num_beams": 2,
+    "dynamic_batch_size": True,
 }
 
 
@@ -103,6 +104,17 @@ def test_beams_change_nothing_where_no_graph_depends_on_them(caplog):
     assert kind_of("text-generation", "llama").plain({"num_beams": 4, "batch_size": 2}) == {"batch_size": 2}
     assert [record.args[0] for record in caplog.records] == ["num_beams"]
     assert kind_of("text2text-generation", "t5").plain({"num_beams": 4}) == {"num_beams": 4}
+
+
+@pytest.mark.parametrize(
+    ("task", "model_type"),
+    [("text-generation", "llama"), ("text2text-generation", "t5"), ("automatic-speech-recognition", "whisper")],
+)
+def test_models_that_generate_take_any_batch(task, model_type, caplog):
+    caplog.set_level(logging.INFO, "optimum_neuron.exporters.kinds")
+    assert kind_of(task, model_type).plain({"dynamic_batch_size": False}) == {}
+    assert [record.args[0] for record in caplog.records] == ["dynamic_batch_size"]
+    assert kind_of("fill-mask", "bert").plain({"dynamic_batch_size": True}) == {"dynamic_batch_size": True}
 
 
 def test_the_length_of_whisper_s_targets_has_two_names():

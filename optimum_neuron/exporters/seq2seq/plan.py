@@ -16,7 +16,7 @@ from ...core import Choice, TensorSpec
 from ...errors import ModelError, refusal
 from ...models.registry import persistent_buffers
 from ..empty import empty_model
-from ..kinds import Kind, Plan
+from ..kinds import ANY_BATCH, Kind, Plan
 from ..source import ModelSource
 from ..tasks import architectures_of, tasks_of
 from .configuration import EncoderDecoderConfig, NeuronSeq2SeqConfig
@@ -43,7 +43,7 @@ class Seq2SeqKind(Kind):
         *("batch_size", "num_beams", "sequence_length", "decoder_sequence_length"),
         *("output_attentions", "output_hidden_states"),
     )
-    without_effect: ClassVar[Mapping[str, str]] = {}
+    without_effect: ClassVar[Mapping[str, str]] = {"dynamic_batch_size": ANY_BATCH}
     captures_module = True
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:

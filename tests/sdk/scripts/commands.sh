@@ -14,9 +14,9 @@ optimum-cli export neuron -m acme/wav2vec2-ctc --task automatic-speech-recogniti
 optimum-cli export neuron -m acme/wavlm-diarization --task audio-frame-classification --batch_size 1 --audio_sequence_length 1200 diarization_neuron/
 optimum-cli export neuron -m acme/wavlm-speakers --task audio-xvector --batch_size 1 --audio_sequence_length 1200 speakers_neuron/
 optimum-cli export neuron -m acme/minilm --task sentence-similarity --batch_size 1 --sequence_length 64 minilm_neuron/
-optimum-cli export neuron -m acme/t5 --task text2text-generation --batch_size 1 --sequence_length 64 t5_neuron/
-optimum-cli export neuron -m acme/whisper --task automatic-speech-recognition --batch_size 1 whisper_neuron/
-optimum-cli export neuron -m acme/llama --task text-generation --batch_size 1 --sequence_length 128 --auto_cast_type bf16 llama_neuron/
+optimum-cli export neuron -m acme/t5 --task text2text-generation --batch_size 1 --sequence_length 64 --num_beams 4 t5_neuron/
+optimum-cli export neuron -m acme/whisper --task automatic-speech-recognition --batch_size 1 --sequence_length 40 whisper_neuron/
+optimum-cli export neuron -m acme/llama --task text-generation --batch_size 1 --sequence_length 128 --auto_cast_type bf16 --tensor_parallel_size 1 llama_neuron/
 optimum-cli export neuron -m acme/smolvlm --task image-text-to-text --batch_size 1 --sequence_length 64 --image_size 16 smolvlm_neuron/
 
 optimum-cli neuron cache lookup acme/llama --batch_size 1 --sequence_length 128

@@ -11,12 +11,14 @@ from transformers import (
 
 for model_id, text in [("acme/t5", "translate: how are you?"), ("acme/bart", "a long text to sum up.")]:
     tokenizer = AutoTokenizer.from_pretrained(model_id)
-    model = NeuronModelForSeq2SeqLM.from_pretrained(model_id, export=True, batch_size=1, sequence_length=64)
+    model = NeuronModelForSeq2SeqLM.from_pretrained(
+        model_id, export=True, dynamic_batch_size=False, batch_size=1, sequence_length=64, num_beams=4
+    )
     original = AutoModelForSeq2SeqLM.from_pretrained(model_id)
     inputs = tokenizer(text, return_tensors="pt")
-    options = {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": 10, "do_sample": False}
+    options = {"num_return_sequences": 2, "max_new_tokens": 10, "do_sample": False}
     outputs = model.generate(**inputs, **options)
-    expected = original.generate(**inputs, **options)
+    expected = original.generate(**inputs, num_beams=4, **options)
     assert tokenizer.batch_decode(outputs) == tokenizer.batch_decode(expected)
 
     model.save_pretrained("seq2seq_neuron")
@@ -29,7 +31,7 @@ model_id = "acme/whisper"
 recording = np.random.default_rng(0).standard_normal(12_000, dtype=np.float32)
 processor = AutoProcessor.from_pretrained(model_id)
 model = NeuronWhisperForConditionalGeneration.from_pretrained(
-    model_id, export=True, batch_size=1, inline_weights_to_neff=False
+    model_id, export=True, batch_size=1, sequence_length=40, inline_weights_to_neff=False
 )
 original = AutoModelForSpeechSeq2Seq.from_pretrained(model_id)
 features = processor(recording, sampling_rate=16_000, return_tensors="pt").input_features
