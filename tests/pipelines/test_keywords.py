@@ -86,7 +86,7 @@ def keywords(name: str) -> list[tuple[Any, dict[str, Any]]]:
                 image,
                 {"candidate_labels": "cat,a dog", "hypothesis_template": "{}", "tokenizer_kwargs": {"padding": True}},
             ),
-            ([image, image], {"candidate_labels": ["cat", "a dog"], "batch_size": 2}),
+            ([image, image], {"candidate_labels": ["cat", "a dog"], "hypothesis_template": "{}", "batch_size": 2}),
         ],
     }[name]
 
