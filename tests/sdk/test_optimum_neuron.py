@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import optimum_neuron
-from optimum_neuron.errors import ModelError
+from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.version import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -110,3 +110,11 @@ print(sorted({"torch", "transformers", "numpy", "accelerate"} & set(sys.modules)
 """
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert output.strip() == "[]"
+
+
+def test_an_export_option_given_twice_is_an_error(tmp_path: Path) -> None:
+    from optimum.exporters.neuron import main_export
+
+    with pytest.raises(ConfigError) as caught:
+        main_export("acme/bert", tmp_path, {"optlevel": "1", "auto_cast": "all"}, optlevel="2", auto_cast="all")
+    assert caught.value.details == {"options": ["optlevel"]}

@@ -207,7 +207,7 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "optimum.neuron.vllm": _absent("OptimumNeuronPlatform", "OptimumNeuronWorker"),
     "optimum.exporters.neuron": {
-        "main_export": "optimum_neuron:main_export",
+        "main_export": "optimum.exporters.neuron._export:main_export",
         **_absent("export", "export_models", "validate_model_outputs", "validate_models_outputs"),
         **_absent("NeuronDefaultConfig", *_DIFFUSION_EXPORTS),
     },

@@ -6,6 +6,7 @@ import huggingface_hub
 import torch
 from optimum.exporters.neuron import main_export
 from optimum.neuron import NeuronConfig, NeuronModelForCausalLM, NeuronModelForSequenceClassification
+from optimum.neuron.cache import get_hub_cached_entries
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 model_id, tuned_id = "acme/bert-sentiment", "acme/bert-sentiment-tuned"
@@ -70,6 +71,11 @@ torch.testing.assert_close(outputs.logits, wanted.logits, **exact)
 torch.testing.assert_close(outputs.hidden_states[-1], wanted.hidden_states[-1], **exact)
 
 # The export without a class.
-main_export(model_id, output="exported", task="text-classification", torch_dtype="float32", **input_shapes)
+options = {"task": "text-classification", "torch_dtype": "float32", "do_validation": False}
+main_export(model_id, output="exported", compiler_kwargs=compiler_args, **options, **input_shapes)
 model = NeuronModelForSequenceClassification.from_pretrained("exported")
 torch.testing.assert_close(model(**inputs).logits, expected, **exact)
+
+# Configurations that are compiled for a model.
+entries = get_hub_cached_entries(model_id, task="text-classification")
+assert {(entry["task"], entry["sequence_length"]) for entry in entries} == {("text-classification", 64)}
