@@ -8,7 +8,7 @@ from optimum_neuron import check_model
 from tests.tiny import SHAPES, tiny_config
 
 EVERY = {name: value for name, value in SHAPES.items() if name != "optlevel"}
-LARGEST = {**EVERY, "prefill_buckets": (48,), "decode_buckets": (48,), "extend_length": 1}
+LARGEST = {**EVERY, "prefill_buckets": (48,), "decode_buckets": (48,)}
 
 
 @pytest.mark.parametrize("model_type", ["llama", "mistral", "phi"])
