@@ -119,7 +119,7 @@ def run_here(fences: Sequence[Fence]) -> None:
         stdout = io.StringIO()
         if "apart" in fence.tags:
             # An instance of its own: this process may hold cores of the default one.
-            run_apart(fence, output, Path.cwd(), {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge"})
+            run_apart(fence, output, Path.cwd(), {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "PET_STANDALONE": "1"})
             continue
         with contextlib.redirect_stdout(stdout):
             if (file := fence.value("file")) is not None:

@@ -89,6 +89,7 @@ def test_a_shell_script_tunes_on_two_cores(here: Path, checkpoints: Path, built:
         (bin_folder / name).chmod(0o755)
     # Cores of an instance of its own: this process may hold those of the default one.
     environment = {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
+    environment["PET_STANDALONE"] = "1"  # torchrun takes a free port, not always the same
     environment["PATH"] = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-eu", "finetune_llama.sh"],
