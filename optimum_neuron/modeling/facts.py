@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -92,28 +93,34 @@ def with_facts(model_config: Any, config: CompileConfig) -> Any:
     return model_config
 
 
-def load_preprocessor(auto_class: str, folder: Path) -> Any:
+def load_preprocessor(
+    auto_class: str,
+    folder: Path,
+    *,
+    why: str = "its files are in the model's folder",
+    do: str = "copy its files from the checkpoint",
+) -> Any:
     """Read a tokenizer or processor.
 
     Args:
         auto_class: transformers' class, for example "AutoTokenizer".
         folder: where its files are.
+        why: who needs it, for the error.
+        do: what to do without it, for the error.
 
     Raises:
         ModelError: there are no such files, or transformers cannot read them.
     """
     import transformers
 
-    what = auto_class.removeprefix("Auto").lower()
     try:
-        return getattr(transformers, auto_class).from_pretrained(folder)
-    except (OSError, ValueError, KeyError) as error:
+        part = getattr(transformers, auto_class).from_pretrained(folder)
+        if not isinstance(getattr(part, "model_max_length", 0), (int, float)):
+            raise TypeError(f"model_max_length is {part.model_max_length!r} and no number")
+        return part
+    except Exception as error:  # the library of tokenizers raises no class more special than this
+        what = " ".join(re.findall("[A-Z][a-z]+", auto_class)[1:]).lower()
+        found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise ModelError(
-            refusal(
-                asked=f"the {what} of {folder}",
-                found=" ".join(str(error).split())[:300],
-                why=f"the files of the {what} are in the model's folder",
-                do="copy these files from the checkpoint",
-            ),
-            details={"model": str(folder)},
+            refusal(asked=f"the {what} of {folder}", found=found, why=why, do=do), details={"model": str(folder)}
         ) from error

@@ -309,23 +309,10 @@ def _require_task(served: Task, model: NeuronModel) -> None:
 
 
 def _load(kind: str, folder: Path) -> Any:
-    import transformers
+    from ..modeling.facts import load_preprocessor
 
     auto_class, why = _AUTO[kind]
-    try:
-        part = getattr(transformers, auto_class).from_pretrained(folder)
-        if not isinstance(getattr(part, "model_max_length", 0), (int, float)):
-            raise TypeError(f"model_max_length is {part.model_max_length!r} and no number")
-        return part
-    except Exception as error:  # the library of tokenizers raises no class more special than this
-        raise ModelError(
-            refusal(
-                asked=f"the {kind.replace('_', ' ')} of {folder}",
-                found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-                why=why,
-                do=f"pass {kind}=",
-            )
-        ) from error
+    return load_preprocessor(auto_class, folder, why=why, do=f"pass {kind}=")
 
 
 def _fit(part: Any, model: NeuronModel) -> None:
