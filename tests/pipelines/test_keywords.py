@@ -17,7 +17,8 @@ import transformers
 from optimum_neuron import modeling
 from optimum_neuron.pipelines.factory import PIPELINES
 from tests.encoders import save_tiny_encoder
-from tests.pipelines.test_tasks import ARCHITECTURE, RECORDING, picture, plain, save_processors, shapes
+from tests.pipelines.test_tasks import ARCHITECTURE, RECORDING, picture, plain, shapes
+from tests.processors import save_encoder_processors
 
 TEXT_KEYWORDS = {
     "text-classification": [
@@ -98,7 +99,7 @@ def test_keywords_of_a_pipeline(name, tmp_path):
         picture()
     task = PIPELINES[name]
     save_tiny_encoder(tmp_path / "original", ARCHITECTURE[name], task.name)
-    save_processors(tmp_path / "original", name)
+    save_encoder_processors(tmp_path / "original", name)
     model_class = getattr(modeling, task.model_class)
     sizes = shapes(name) | ({"sequence_length": 24} if name in TEXT_KEYWORDS else {})
     with model_class.from_pretrained(tmp_path / "original", export=True, **sizes) as model:

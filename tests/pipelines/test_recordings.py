@@ -9,7 +9,7 @@ import transformers
 
 from optimum_neuron import pipeline
 from tests.encoders import save_tiny_encoder, tiny_shapes
-from tests.pipelines.test_tasks import save_processors
+from tests.processors import save_encoder_processors
 
 TASK = "automatic-speech-recognition"
 LONG = np.random.RandomState(0).randn(900).astype("float32")
@@ -20,7 +20,7 @@ NORMS = {"group": {}, "layer": {"feat_extract_norm": "layer", "do_stable_layer_n
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_short_recording_in_a_batch_has_the_logits_that_it_has_alone(norm, tmp_path):
     save_tiny_encoder(tmp_path, "wav2vec2", TASK, **NORMS[norm])
-    save_processors(tmp_path, TASK)
+    save_encoder_processors(tmp_path, TASK)
     ours = pipeline(TASK, tmp_path, export=True, **tiny_shapes("wav2vec2", TASK))
     original = transformers.AutoModelForCTC.from_pretrained(tmp_path).eval()
     extract, options = ours.feature_extractor, {"sampling_rate": 16_000, "return_tensors": "pt"}
@@ -40,7 +40,7 @@ def test_a_short_recording_in_a_batch_has_the_logits_that_it_has_alone(norm, tmp
 def test_batches_of_the_pipeline_begin_with_the_words_of_each_recording_alone(norm, tmp_path):
     """Behind them come the letters of padded frames, which transformers' pipeline decodes too."""
     save_tiny_encoder(tmp_path, "wav2vec2", TASK, **NORMS[norm])
-    save_processors(tmp_path, TASK)
+    save_encoder_processors(tmp_path, TASK)
     ours = pipeline(TASK, tmp_path, export=True, **tiny_shapes("wav2vec2", TASK))
     theirs = transformers.pipeline(TASK, str(tmp_path))
     recordings = [LONG, SHORT]
