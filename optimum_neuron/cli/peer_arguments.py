@@ -31,6 +31,7 @@ _DIFFUSION = {
     "ip_adapter_weight_name": "files of IP adapters",
     "ip_adapter_scale": "scales of IP adapters",
 }
+_OF_ONE_VALUE = ("num_images_per_prompt", "unet")
 _ALIASES = {"tensor_parallel_size": ("--num_cores",)}
 
 
@@ -47,7 +48,8 @@ def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{name}", action="store_true", help=meaning)
     diffusion = parser.add_argument_group("options of diffusion pipelines, which are not compiled yet")
     for name, meaning in _DIFFUSION.items():
-        diffusion.add_argument(f"--{name}", nargs="*", metavar="VALUE", help=meaning)
+        num_values = None if name in _OF_ONE_VALUE else "*"
+        diffusion.add_argument(f"--{name}", nargs=num_values, metavar="VALUE", help=meaning)
 
 
 def peer_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def test_a_refusal_names_all_operators_and_the_next_command(export):
 
 def test_options_of_optimum_neuron_reach_the_python_api(export):
     words = """-m acme/tiny out --num_cores 1 --num_beams 4 --patch_size 16 --disable-fast-relayout --disable-fallback
-    --disable-neuron-cache --dtype bfloat16 --compiler_workdir work --lora_model_ids a b --unet u"""
+    --disable-neuron-cache --dtype bfloat16 --compiler_workdir work --unet u --lora_model_ids a b"""
     assert export(*words.split()).code == 0
     assert export.options == {
         "model_name_or_path": "acme/tiny",
@@ -158,7 +158,7 @@ def test_options_of_optimum_neuron_reach_the_python_api(export):
         "torch_dtype": "bfloat16",
         "compiler_workdir": "work",
         "lora_model_ids": ["a", "b"],
-        "unet": ["u"],
+        "unet": "u",
     }
 
 
