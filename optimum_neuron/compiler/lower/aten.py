@@ -1,7 +1,8 @@
 """Run a subprogram operator by operator through ATen: no compiler, ready at once, the reference for compiled code.
 
 Two operators are called in another form with the same arithmetic, because ATen's own would copy more than it computes:
-attention with shared key heads, and matrix products of weights that are cast to float32.
+attention with shared key heads, and matrix products of weights that are cast to float32. Operators that return their
+argument go, and frequent ones are called as torch's own functions.
 
 Shape legend: B batch, N query heads, K key heads, G = N / K, T queries, S keys, H head width.
 """
