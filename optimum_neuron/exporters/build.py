@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class Built:
     plan: Plan
     """What it was captured from."""
 
-    @property
+    @functools.cached_property
     def metadata(self) -> dict[str, Any]:
         """What a NEFF must say beside the program, so that weights can be bound to it."""
         report = self.compiled.reports[0]

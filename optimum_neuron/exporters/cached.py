@@ -18,9 +18,8 @@ from ..compiler.cache import CompileCache
 from ..compiler.cache.listing import Recorded
 from ..compiler.canonical import canonical_json
 from .build import cached_neff
-from .peer_options import translate
 from .prepare import WorkFolder
-from .request import COMPILE_OPTIONS, installed_versions, neuron_config, split_options, structure_of
+from .request import installed_versions, structure_of, without_weights
 from .source import load_source
 from .tasks import plain_task
 
@@ -39,12 +38,9 @@ def fill_cache(model_name_or_path: str | Path, *, cache_url: str | None = None, 
     Raises:
         NeuronError: the model cannot be found or compiled, or the cache cannot be used.
     """
-    where, compile_options = split_options(translate(options, known=COMPILE_OPTIONS))
-    source = load_source(model_name_or_path, with_weights=False, **where)
-    trust = where.get("trust_remote_code", False)
-    config, target = neuron_config(source, compile_options, trust_remote_code=trust)
+    source, config, target, trust = without_weights(model_name_or_path, options)
     cache = CompileCache(cache_url)
-    found = cached_neff(source, config, target.value, cache=cache, workdir=WorkFolder().path, trust_remote_code=trust)
+    found = cached_neff(source, config, target, cache=cache, workdir=WorkFolder().path, trust_remote_code=trust)
     result, _, reason = found.reason.partition(": ")
     return {"model": source.name, "url": cache.url, "result": result, "reason": f"{result}: {reason}"}
 
@@ -56,7 +52,7 @@ def cached_entries(
     cache_url: str | None = None,
     **where: Any,
 ) -> list[dict[str, Any]]:
-    """List compiled configurations, of one model or of all, those that this installation can use first.
+    """List the compiled configurations of one model or of all. Usable ones come first.
 
     Args:
         model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.

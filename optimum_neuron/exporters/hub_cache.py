@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler.cache import CompileCache
-from ..compiler.cache.shared import shared_url, using
+from ..compiler.cache.shared import using
 from ..errors import ConfigError, refusal
 from .cached import cached_entries, cached_models
 from .peer_options import translate
@@ -101,7 +101,7 @@ def synchronize_hub_cache(cache_path: str | Path | None = None, cache_repo_id: s
 def hub_neuronx_cache(
     entry: Any = None, cache_repo_id: str | None = None, cache_dir: str | Path | None = None
 ) -> Iterator[None]:
-    """Share a cache inside a block: what is compiled there is looked up in it first.
+    """Share a cache inside a block: each compile in the block looks there before it starts.
 
     Args:
         entry: has no meaning here, because every compile records what it was for.
@@ -150,11 +150,6 @@ def cleanup_local_cache(
     return CompileCache(cache_dir).prune(max_size_bytes=limit, old_versions=old_versions, dry_run=dry_run)
 
 
-@contextlib.contextmanager
-def _shared(name: str | None) -> Iterator[None]:
-    chosen = shared_url().value if name is None else name
-    if chosen is None:
-        yield
-        return
-    with using(chosen):
-        yield
+def _shared(name: str | None) -> contextlib.AbstractContextManager[object]:
+    """Share the named cache inside a block; without a name, the one that was chosen is shared anyway."""
+    return contextlib.nullcontext() if name is None else using(name)

@@ -231,6 +231,22 @@ def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     return where, {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
 
 
+def without_weights(
+    model_name_or_path: str | Path, options: dict[str, Any]
+) -> tuple[ModelSource, CompileConfig, Target, bool]:
+    """Return a checkpoint without its weights, the complete configuration, the target, and `trust_remote_code`.
+
+    Raises:
+        ModelError: the model cannot be found.
+        ConfigError: an option is unknown or out of range.
+    """
+    where, compile_options = split_options(translate(options, known=COMPILE_OPTIONS))
+    source = load_source(model_name_or_path, with_weights=False, **where)
+    trust = where.get("trust_remote_code", False)
+    config, target = neuron_config(source, compile_options, trust_remote_code=trust)
+    return source, config, target.value, trust
+
+
 def cache_request(
     model_name_or_path: str | Path, *, cache_url: str | None = None, **options: Any
 ) -> tuple[CompileCache, dict[str, Any]]:
@@ -244,9 +260,6 @@ def cache_request(
     """
     from .build import compile_source
 
-    where, compile_options = split_options(translate(options, known=COMPILE_OPTIONS))
-    source = load_source(model_name_or_path, with_weights=False, **where)
-    trust = where.get("trust_remote_code", False)
-    config, target = neuron_config(source, compile_options, trust_remote_code=trust)
-    built = compile_source(source, config, target.value, trust_remote_code=trust)
+    source, config, target, trust = without_weights(model_name_or_path, options)
+    built = compile_source(source, config, target, trust_remote_code=trust)
     return CompileCache(cache_url), entry_fields(built.compiled.program, built.metadata, source, config)

@@ -120,7 +120,7 @@ def _export(names: dict[str, Any], checkpoint: Any, revision: Any, task: str | N
 
 
 def _options(names: dict[str, Any], kind: Kind) -> dict[str, Any]:
-    """The recorded options that this package has too, without those that are off."""
+    """The recorded options that this package has too. Options that are off are left out."""
     left_out = ["task", "inline_weights_to_neff"]
     left_out += [] if names.get("auto_cast") in _AUTO_CAST else ["auto_cast", "auto_cast_type"]
     left_out += [] if names.get("instance_type") in TARGETS else ["instance_type"]

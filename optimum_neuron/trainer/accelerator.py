@@ -92,7 +92,7 @@ class NeuronAccelerator(Accelerator):
             raise ConfigError(
                 refusal(
                     asked="mixed_precision='FULL_BF16' with split optimizer states",
-                    found="master weights in a loop of your own",
+                    found="master weights in your own training loop",
                     why="only the trainer splits master weights over processes",
                     do="pass mixed_precision='bf16', or use NeuronTrainer with zero_1=True",
                 )
@@ -177,7 +177,7 @@ def _layout_problems(layout: TrainingNeuronConfig) -> list[str]:
         problems.append(
             refusal(
                 asked=", ".join(f"{name}={value}" for name, value in spread.items()),
-                found="a training loop of your own",
+                found="your own training loop",
                 why="batches, losses and checkpoints of a model in parts need steps that only the trainer has",
                 do="use NeuronTrainer with these arguments, or data parallelism",
             )

@@ -139,7 +139,7 @@ def test_what_one_machine_copied_another_finds(shared, tmp_path, monkeypatch):
     assert cache.labels() == {"llama/org/m"} and cache.recorded()[0].request == REQUEST
     found = cache.find(REQUEST)
     assert found.value == tmp_path / "b" / "neff" / NAME / "model.neff" and shared in found.reason
-    # From now on this machine needs the shared cache no more.
+    # This machine no longer needs the shared cache.
     with using("memory://empty"):
         assert CompileCache().find(REQUEST).value == found.value
         assert CompileCache().get_or_compile(FIELDS, never).hit

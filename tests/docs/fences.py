@@ -9,7 +9,7 @@ What stands behind the language decides what happens to a block:
     ```... checkpoint      runs in the tests with the marker `checkpoint`, in a process of its own
     ```... needs:NAME      runs in a test that is skipped where this module is not installed
     ```python file:NAME    is written to this file, which later blocks use
-    ```bash apart          runs in a process of its own, whatever the commands are
+    ```bash apart          runs in its own process, whatever the commands are
     ```text output         is exactly what the block before it prints on stdout
 
 It knows nothing of pytest.
@@ -30,7 +30,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.tree import ROOT, files
+
 PYTHON, SHELL = ("python",), ("bash", "shell", "sh")
 TAGS = {"no-run", "checkpoint", "output", "apart"}
 """Words behind the language; `needs:` and `file:` begin others."""
@@ -80,14 +81,7 @@ def page_fences(path: Path) -> list[Fence]:
 
 def pages() -> list[Path]:
     """Every Markdown page that we write, README first."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return sorted((ROOT / name for name in listed.stdout.split()), key=lambda path: (len(path.parts), path))
+    return sorted((ROOT / name for name in files("*.md")), key=lambda path: (len(path.parts), path))
 
 
 def with_outputs(fences: Sequence[Fence]) -> Iterator[tuple[Fence, str | None]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.docs import fences
-from tests.docs.fences import PYTHON, ROOT, SHELL, Fence
+from tests.docs.fences import PYTHON, SHELL, Fence
+from tests.tree import ROOT, files
 from tools.generate_docs import PARTS, command_parsers, fill
 
 PAGES = fences.pages()
@@ -137,9 +137,8 @@ def test_every_page_of_docs_is_in_the_index():
 def test_no_file_names_a_place_on_the_machine_it_was_written_on():
     # Written apart, or this file would be found too.
     places = ["../" + "shared", "/work" + "/", "/root" + "/"]
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     found = []
-    for file in filter(None, listed.stdout.split("\0")):
-        text = (ROOT / file).read_bytes().decode("utf-8", errors="replace") if (ROOT / file).is_file() else ""
+    for file in files():
+        text = (ROOT / file).read_bytes().decode("utf-8", errors="replace")
         found += [f"{file}: {place}" for place in places if place in text]
     assert found == []

@@ -9,7 +9,8 @@ import importlib
 import pytest
 
 from tests.docs import fences
-from tests.docs.fences import PYTHON, ROOT, Fence
+from tests.docs.fences import PYTHON, Fence
+from tests.tree import ROOT
 
 
 def docstrings(path) -> list[tuple[int, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.fences import ROOT
+from tests.tree import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LARGEST_BYTES = 20_000

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tests.docs import fences
-from tests.docs.fences import ROOT, SHELL
+from tests.docs.fences import SHELL
+from tests.tree import ROOT
 
 README = ROOT / "README.md"
 

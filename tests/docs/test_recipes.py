@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from optimum_neuron.models.llama import WEIGHT_MAP
-from tests.docs.fences import ROOT
+from tests.tree import ROOT
 
 MODELS = ROOT / "models"
 SCRIPTS = sorted(path.relative_to(MODELS).as_posix() for path in MODELS.glob("*/*.py"))

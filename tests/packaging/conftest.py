@@ -18,20 +18,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.tree import ROOT, files
+
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-
-
-def tracked() -> list[str]:
-    """Files of the tree that git has or would take."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
 def copied() -> set[str]:
@@ -76,7 +65,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     pytest.importorskip("setuptools", minversion="77")
     source = tmp_path_factory.mktemp("source")
     taken = copied()
-    for name in tracked():
+    for name in files():
         if name.split("/")[0] in taken:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, source / name)

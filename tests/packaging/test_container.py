@@ -8,7 +8,8 @@ import re
 import tomllib
 
 from tests.docs.fences import page_fences
-from tests.packaging.conftest import ROOT, copied
+from tests.packaging.conftest import copied
+from tests.tree import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
 INSTRUCTIONS = [line.split(maxsplit=1) for line in DOCKERFILE.splitlines() if re.match(r"[A-Z]+ ", line)]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.conftest import ROOT, Installed, tracked
+from tests.packaging.conftest import Installed
+from tests.tree import ROOT, files
 
 PARTS = {
     "optimum_neuron_sim": ("", ("optimum_neuron/", "optimum/commands/register/")),
@@ -23,7 +24,7 @@ def test_a_wheel_holds_every_file_of_its_packages_and_no_other(wheels: dict[str,
     project, folders = PARTS[name]
     with zipfile.ZipFile(wheels[name]) as wheel:
         held = {file for file in wheel.namelist() if ".dist-info/" not in file}
-    ours = {file.removeprefix(project) for file in tracked() if file.startswith(project)}
+    ours = {file.removeprefix(project) for file in files() if file.startswith(project)}
     assert held == {file for file in ours if file.startswith(folders)}
 
 
