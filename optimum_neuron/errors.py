@@ -18,15 +18,19 @@
     +-- CacheError (OSError)                the compile cache cannot be used
     +-- LoweringError (RuntimeError)        host code could not be made for a subprogram
 
-A message has four parts: what was asked, what was found, why it cannot be, what to do. `refusal` joins them.
-The command line prints these without a traceback; `OPTIMUM_NEURON_DEBUG=1` brings the traceback back.
+An error has parts: `code` names its class, `message` says what is wrong, with the value, `hint` says what to do, and
+`details` are the facts for programs. `str(error)` is message and hint. The command line prints it without a traceback;
+`OPTIMUM_NEURON_DEBUG=1` brings the traceback back.
+
+    raise ConfigError(f"batch_size is {size}.", hint="Pass batch_size=1 or more.", option="batch_size", value=size)
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = [
     "ArtifactError",
@@ -46,18 +50,42 @@ __all__ = [
     "UnsupportedOperatorError",
     "ValidationError",
     "WeightsError",
+    "invalid_choice",
     "nearest",
     "refusal",
 ]
 
 
 class NeuronError(Exception):
-    """Base of every error raised on purpose by this package."""
+    """Base of every error raised on purpose by this package.
 
-    def __init__(self, message: str, *, details: Mapping[str, Any] | None = None) -> None:
+    Args:
+        message: one or two plain sentences that say what is wrong, with the value; a table may follow on its own lines.
+        hint: what to do, as an imperative sentence.
+        **details: the facts for programs; the command line adds them to `--json` output.
+    """
+
+    code: ClassVar[str] = "neuron"
+    """Name of the class for programs: "config" for `ConfigError`."""
+
+    def __init_subclass__(cls) -> None:
+        cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__.removesuffix("Error")).lower()
+
+    def __init__(
+        self, message: str, *, hint: str = "", details: Mapping[str, Any] | None = None, **more_details: Any
+    ) -> None:
         super().__init__(message)
-        self.details: dict[str, Any] = dict(details or {})
-        """Machine-readable facts of the refusal; the command line adds them to `--json` output."""
+        self.message = message
+        self.hint = hint
+        self.details: dict[str, Any] = {**(details or {}), **more_details}
+
+    def __str__(self) -> str:
+        return f"{self.message}{chr(10) if chr(10) in self.message else ' '}{self.hint}" if self.hint else self.message
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parts as plain data, as `--json` prints them."""
+        parts = {"code": self.code, "message": self.message, "hint": self.hint, "details": self.details}
+        return {"type": type(self).__name__, **parts}
 
 
 class ConfigError(NeuronError, ValueError):
@@ -137,6 +165,29 @@ def refusal(*, asked: str, found: str, why: str, do: str) -> str:
     """
     end = "" if found.endswith("?") else "."  # the nearest name is a question
     return f"{asked}: {found}{end} {why[:1].upper()}{why[1:]}. To fix it: {do}."
+
+
+def invalid_choice(
+    option: str, value: object, choices: Iterable[str], *, error: type[NeuronError] = ConfigError
+) -> NeuronError:
+    """Return the error for an option whose value is not one of a few.
+
+    Example:
+        ```python
+        from optimum_neuron.errors import invalid_choice
+
+        error = invalid_choice("auto_cast", "matmull", ["none", "matmul", "all"])
+        assert error.message == "auto_cast='matmull' is not supported, did you mean 'matmul'?"
+        assert error.hint == "Choose from none, matmul, all."
+        ```
+    """
+    names = list(choices)
+    guess = nearest(str(value), names)
+    return error(
+        f"{option}={value!r} is not supported{guess or '.'}",
+        hint=f"Choose from {', '.join(names)}.",
+        details={"option": option, "value": value, "choices": names},
+    )
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

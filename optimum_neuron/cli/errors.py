@@ -138,5 +138,5 @@ def run_guarded(func: Callable[[Out], int], out: Out, *, command: str) -> int:
 def _report(error: NeuronError, out: Out, command: str, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error, file=out.stderr)
-    out.error(type(error).__name__, str(error), details=error.details, hint=next_command(error, command))
+    out.error(error.to_dict(), next_command=next_command(error, command))
     return EXIT_KNOWN_ERROR

@@ -111,21 +111,18 @@ class Out:
         """Print a warning on stderr, in every mode."""
         self._talk("warning", "yellow", message)
 
-    def error(self, kind: str, message: str, *, details: Mapping[str, Any], hint: str) -> None:
+    def error(self, parts: Mapping[str, Any], *, next_command: str) -> None:
         """Print an error: lines on stderr, or in json mode one object on stdout.
 
         Args:
-            kind: Name of the error class.
-            message: What was asked, what was found, why it cannot be, what to do.
-            details: Machine-readable facts, printed in json mode.
-            hint: The next command.
+            parts: `type`, `code`, `message`, `hint`, and `details`, as of `NeuronError.to_dict`.
+            next_command: The command to try next.
         """
         if self.mode == "json":
-            error = {"type": kind, "message": message, "details": details, "hint": hint}
-            self._data(to_json({"error": error}))
+            self._data(to_json({"error": {**parts, "next_command": next_command}}))
             return
-        self._talk("error", "red", _readable(message))
-        self._talk("next", "cyan", hint)
+        self._talk("error", "red", "\n".join(filter(None, (_readable(parts["message"]), parts["hint"]))))
+        self._talk("next", "cyan", next_command)
 
     def flush(self) -> None:
         """Write out what is buffered.

@@ -46,7 +46,8 @@ class NeuronParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is, then exit with 2."""
         out = Out("json" if self._json else "human")
-        out.error("UsageError", message, details={}, hint=f"{self.prog} --help")
+        parts = {"type": "UsageError", "code": "usage", "message": message, "hint": "", "details": {}}
+        out.error(parts, next_command=f"{self.prog} --help")
         sys.exit(EXIT_USAGE)
 
     def _refuse_unknown_options(self, words: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from optimum_neuron.cli.output import Out, cell, size, to_json
+from optimum_neuron.errors import ConfigError, ModelError
 
 ROWS = [{"graph": "prefill_128", "shape": "[1, 128]", "ms": 1.5}, {"graph": "decode", "shape": "[1, 1]", "ms": 0.25}]
 
@@ -91,16 +92,16 @@ def test_talk_goes_to_stderr():
     assert out.stderr.getvalue() == "next: optimum-cli neuron demo\nwarning: slow\n"
 
 
-def test_error_puts_the_remedy_of_a_refusal_on_its_own_line():
+def test_an_error_puts_its_hint_on_its_own_line():
     out = make("human")
-    out.error("ConfigError", "x=0: nothing. Why so. To fix it: pass x=1.", details={}, hint="try --help")
-    assert out.stderr.getvalue() == "error: x=0: nothing. Why so.\n  To fix it: pass x=1.\nnext: try --help\n"
+    out.error(ConfigError("x is 0.", hint="Pass x=1.").to_dict(), next_command="try --help")
+    assert out.stderr.getvalue() == "error: x is 0.\n  Pass x=1.\nnext: try --help\n"
 
 
 def test_warnings_and_errors_are_heard_in_quiet_mode():
     out = make("quiet")
     out.warning("slow")
-    out.error("ModelError", "no such folder", details={}, hint="try fetch")
+    out.error(ModelError("no such folder").to_dict(), next_command="try fetch")
     assert out.stdout.getvalue() == ""
     assert "slow" in out.stderr.getvalue() and "no such folder" in out.stderr.getvalue()
 

@@ -35,7 +35,7 @@ def test_a_typing_mistake_with_json_is_an_object_on_stdout(cli):
     assert (ran.code, ran.stderr) == (2, "")
     assert ran.json["error"]["type"] == "UsageError"
     assert "did you mean '--model'?" in ran.json["error"]["message"]
-    assert ran.json["error"]["hint"] == "optimum-cli export neuron --help"
+    assert ran.json["error"]["next_command"] == "optimum-cli export neuron --help"
 
 
 def test_json_and_quiet_exclude_each_other(cli):
