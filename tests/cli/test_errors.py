@@ -61,9 +61,11 @@ def test_json_error_is_an_object_on_stdout():
     assert json.loads(stdout) == {
         "error": {
             "type": "DeviceMemoryError",
+            "code": "device_memory",
             "message": "too large",
+            "hint": "",
             "details": {"needed_bytes": 5},
-            "hint": next_command(error, "optimum-cli neuron demo"),
+            "next_command": next_command(error, "optimum-cli neuron demo"),
         }
     }
 
