@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import TensorSpec
 from ..errors import CaptureError, refusal
+from .ir import Role
 from .mixed import require_equal_dtypes
 from .stacks import Stack, find_stacks, repeating, shortened
 
@@ -58,12 +59,18 @@ class Captured:
     """Module paths that become subprograms of their own, so that graphs can share them."""
     rare: bool = False
     """Seldom run, see `ir.Graph.rare`."""
+    role: Role = "forward"
+    """What the entry point does, see `ir.Role`."""
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Size of each axis that has buckets."""
 
 
 def capture(
     module: nn.Module,
     *,
     name: str,
+    role: Role = "forward",
+    sizes: Mapping[str, int] | None = None,
     inputs: Mapping[str, TensorSpec],
     states: Mapping[str, TensorSpec] | None = None,
     outputs: tuple[str, ...] = ("output",),
@@ -77,7 +84,9 @@ def capture(
         module: called as `module(*inputs)`, or `module(*inputs, states)` with a list of state tensors.
             States are named "<what>.<layer>"; when a stack is shortened only the states of the captured layers
             are passed.
-        name: name of the entry point.
+        name: label of the entry point.
+        role: what it does, see `ir.Role`.
+        sizes: size of each axis that has buckets.
         inputs: shapes and dtypes of the positional inputs.
         states: device-resident tensors that the module writes in place.
         outputs: names for the tensors that the module returns.
@@ -118,6 +127,8 @@ def capture(
         tied=_tied_names(module),
         cuts=cuts,
         rare=rare,
+        role=role,
+        sizes=sizes or {},
     )
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from ..engine import Packing
 from ..errors import ConfigError, ShapeError, refusal
-from .packing import Packing
 
 logger = logging.getLogger(__name__)
 

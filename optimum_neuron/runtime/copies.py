@@ -111,16 +111,27 @@ class Copies:
             CoreBusyError: the program was closed.
         """
         if len(self.loaded) == 1 or len(calls) == 1:
-            return [next(self._turns).run(graph, inputs) for graph, inputs in calls]
+            return [_run(next(self._turns), graph, inputs) for graph, inputs in calls]
         for loaded in self.loaded:  # before threads start that nobody would end
             loaded.require_open(f"running {loaded.claim.model}")
-        return self._threads.map(lambda core, call: self.loaded[core].run(*call), calls)
+        return self._threads.map(lambda core, call: _run(self.loaded[core], *call), calls)
 
     def close(self) -> None:
         """Free the HBM and the cores of all copies, and end the threads. Calling it again does nothing."""
         for loaded in self.loaded:
             loaded.close()
         self._threads.close()
+
+
+def _run(loaded: LoadedProgram, graph: str, inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """Run a graph that keeps nothing; every graph of a program that has states takes a set of them."""
+    if not loaded.program.states:
+        return loaded.run(graph, inputs)
+    state = loaded.take_state()
+    try:
+        return loaded.run(graph, inputs, state)
+    finally:
+        loaded.give_back(state)
 
 
 def load_copies(cores: Sequence[Core], load: Callable[[Core], LoadedProgram], *, model: str) -> list[LoadedProgram]:

@@ -271,7 +271,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"output_attentions": True, "return_dict_in_generate": True}, ConfigError, "output_attentions=True: the graph"),
     ({"output_hidden_states": True, "return_dict_in_generate": True}, ConfigError, "output_hidden_states=True: the gr"),
     ({"cache_implementation": "static"}, ConfigError, "cache_implementation='static': the cache is part of"),
-    ({"past_key_values": DynamicCache()}, ConfigError, "past_key_values of type DynamicCache"),
+    ({"past_key_values": DynamicCache()}, ConfigError, "past_key_values is a DynamicCache"),
     ({"attention_mask": torch.ones(1, 1, 7, 7)}, ValueError, "must be 2D"),
     ({"inputs_embeds": torch.zeros(1, 7, 32)}, ConfigError, "inputs_embeds"),
     ({"assistant_early_exit": 1}, ConfigError, "assistant_early_exit=1"),

@@ -68,6 +68,8 @@ def outline(captured: Captured) -> Program:
         outputs={name: values[node] for name, node in zip(captured.outputs, returned, strict=True)},
         calls=tuple(calls),
         rare=captured.rare,
+        role=captured.role,
+        sizes=dict(captured.sizes),
     )
     return Program(
         graphs={graph.name: graph}, subprograms=subprograms, weights=weights, states=states, constants=constants

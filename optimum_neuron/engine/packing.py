@@ -9,10 +9,14 @@ Shape legend: R rows, C columns of the padded batch, T new columns.
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-import torch
+from ..errors import ShapeError
 
-from ..errors import ShapeError, refusal
+if TYPE_CHECKING:
+    import torch
+
+    from .sequences import Group
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,9 +30,13 @@ class Packing:
     first_R: torch.Tensor
     """Position of each row's first new token."""
 
-    def rows(self, rows: slice) -> Packing:
-        """The part of some rows."""
-        return Packing(positions_RT=self.positions_RT[rows], valid_RT=self.valid_RT[rows], first_R=self.first_R[rows])
+    def take(self, group: Group) -> Packing:
+        """Return the packing of a group of sequences."""
+        return Packing(
+            positions_RT=group.take(self.positions_RT),
+            valid_RT=group.take(self.valid_RT),
+            first_R=group.take(self.first_R),
+        )
 
     @property
     def lengths_R(self) -> torch.Tensor:
@@ -42,6 +50,8 @@ class Packing:
 
     def pack(self, input_ids_RT: torch.Tensor, length: int) -> torch.Tensor:
         """Move real tokens to the left and pad with zeros to `length`."""
+        import torch
+
         if self.valid_RT.all():
             return torch.nn.functional.pad(input_ids_RT, (0, length - input_ids_RT.shape[1]))
         packed = input_ids_RT.new_zeros(input_ids_RT.shape[0], length)
@@ -52,6 +62,8 @@ class Packing:
 
 def plan_packing(attention_mask_RC: torch.Tensor, num_past: int) -> Packing:
     """Work out positions from a mask over all columns, of which `num_past` are in the cache."""
+    import torch
+
     counted_RC = attention_mask_RC.long().cumsum(1)
     first_R = counted_RC[:, num_past - 1] if num_past else torch.zeros(len(counted_RC), dtype=torch.long)
     return Packing(
@@ -71,11 +83,12 @@ def check_positions(position_ids_RT: torch.Tensor | None, packing: Packing) -> N
     wrong = (position_ids_RT != packing.positions_RT) & packing.valid_RT
     if wrong.any():
         row, column = (int(i) for i in wrong.nonzero()[0])
+        position, expected = int(position_ids_RT[row, column]), int(packing.positions_RT[row, column])
         raise ShapeError(
-            refusal(
-                asked=f"position_ids with {int(position_ids_RT[row, column])} for row {row}, column {column}",
-                found=f"the token is number {int(packing.positions_RT[row, column])} of its row",
-                why="the compiled graph uses a token's position as its cache slot",
-                do="leave position_ids out, or pass the running count of attention_mask minus 1",
-            )
+            f"position_ids has {position} for row {row}, column {column}, whose token has position {expected}.",
+            hint="Leave position_ids out, or pass the running count of attention_mask minus 1.",
+            row=row,
+            column=column,
+            position=position,
+            expected=expected,
         )
