@@ -84,10 +84,8 @@ def test_a_permutation_copies_nothing(sequences):
 def test_sequences_of_one_source_do_not_copy_it(sequences):
     sequences.note_sources([0, 0, 1, 1, 2])
     sequences.select([1, 1, 2, 3, 4])
-    states = {
-        index: (group.state, row) for group in sequences.groups() for index, row in zip(group.indices, group.rows)
-    }
-    (own, source), row = states[1]
+    (group, *_) = sequences.groups()
+    (own, source), row = group.state, group.rows[group.indices.index(1)]
     assert own[row, 0] == 1 and source[row, 0] == 0, "what was there is equal by the note"
 
 
