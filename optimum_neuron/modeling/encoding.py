@@ -1,6 +1,6 @@
-"""Run the encoder of a compiled encoder-decoder over any number of rows.
+"""Run the encoder of a compiled encoder-decoder on any batch size.
 
-It knows nothing of padding: the rows are as long as a compiled source.
+Inputs are padded before: they have the length of a compiled bucket.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from .calls import run_all
 
 
 def encode_rows(loaded: LoadedProgram, bucket: int, inputs: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return `last_hidden_state` of all rows, and results of each layer, as "hidden_states.0", where there are some.
+    """Return `last_hidden_state`, and the outputs of each layer, such as "hidden_states.0", if the graph has them.
 
     Args:
         loaded: the program.
-        bucket: compiled length of the rows.
-        inputs: tensors in the order of the graph, with any number of rows.
+        bucket: compiled length of the inputs.
+        inputs: tensors in the order of the graph, of any batch size.
     """
     graph = f"encode_{bucket}"
     size = next(iter(loaded.program.graphs[graph].inputs.values())).shape[0]
