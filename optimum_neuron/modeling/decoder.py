@@ -112,7 +112,7 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
         return logits, loss
 
     def _kept(self, cache: NeuronCache, use_cache: bool | None) -> NeuronCache | None:
-        """Return the cache if `use_cache` says so; the default is the configuration's."""
+        """Return the cache if `use_cache` is True; the default is the configuration's."""
         keep = getattr(self._text_config, "use_cache", True) if use_cache is None else use_cache
         return cache if keep else None
 
