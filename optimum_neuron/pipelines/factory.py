@@ -40,12 +40,12 @@ PIPELINES |= dict.fromkeys(TEXT_TO_TEXT, TASKS["text2text-generation"])
 """Name of a pipeline to the task of its models."""
 
 _AUTO = {
-    "tokenizer": ("AutoTokenizer", "a text pipeline needs one"),
-    "image_processor": ("AutoImageProcessor", "a pipeline for images needs one"),
-    "feature_extractor": ("AutoFeatureExtractor", "a pipeline for recordings needs one"),
-    "processor": ("AutoProcessor", "a pipeline for images and text needs one"),
+    "tokenizer": "AutoTokenizer",
+    "image_processor": "AutoImageProcessor",
+    "feature_extractor": "AutoFeatureExtractor",
+    "processor": "AutoProcessor",
 }
-"""Argument of transformers' pipeline to the class that loads it, and why it is needed."""
+"""Argument of transformers' pipeline to the class that loads it."""
 
 _NEEDS = {
     "image-classification": ("image_processor",),
@@ -311,8 +311,7 @@ def _require_task(served: Task, model: NeuronModel) -> None:
 def _load(kind: str, folder: Path) -> Any:
     from ..modeling.facts import load_preprocessor
 
-    auto_class, why = _AUTO[kind]
-    return load_preprocessor(auto_class, folder, why=why, do=f"pass {kind}=")
+    return load_preprocessor(_AUTO[kind], folder, hint=f"Pass {kind}=.")
 
 
 def _fit(part: Any, model: NeuronModel) -> None:
