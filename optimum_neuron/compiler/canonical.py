@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 
 
 def canonical_json(value: Any, *, what: str) -> bytes:
@@ -32,12 +32,9 @@ def canonical_json(value: Any, *, what: str) -> bytes:
     plain = _plain(value, "", problems)
     if problems:
         raise ConfigError(
-            refusal(
-                asked=what,
-                found="; ".join(problems),
-                why="such values are not spelled alike on every machine",
-                do="convert them to text, finite numbers, booleans, None, lists or dictionaries with text keys",
-            )
+            f"The {what} has values without a portable JSON form: {'; '.join(problems)}.",
+            hint="Convert them to text, finite numbers, booleans, None, lists, or dictionaries with text keys.",
+            problems=problems,
         )
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 

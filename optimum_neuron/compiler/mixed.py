@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..errors import CaptureError, refusal
+from ..errors import CaptureError
 from .rules.call import OpCall, base_name, op_name
 
 if TYPE_CHECKING:
@@ -48,13 +48,10 @@ def require_equal_dtypes(exported: ExportedProgram, name: str) -> None:
     if calls:
         problems = [f"{call.name} of {_dtypes(call)} in {call.source_line or call.module_path}" for call in calls]
         raise CaptureError(
-            refusal(
-                asked=f"capturing graph '{name}'",
-                found="; ".join(dict.fromkeys(problems)),
-                why="torch raises an error for these dtypes",
-                do="cast the input with x.to(weight.dtype), or keep the module in the dtype of its input",
-            ),
-            details={"graph": name, "problems": problems},
+            f"Graph '{name}' mixes dtypes that torch does not combine: {'; '.join(dict.fromkeys(problems))}.",
+            hint="Cast the input with x.to(weight.dtype), or keep the module in the dtype of its input.",
+            graph=name,
+            problems=problems,
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ConfigError, refusal
+from ...errors import ConfigError
 from ..version import COMPILER_VERSION
 from . import requests
 from .entries import Entry, State, find_entry, list_entries, names_in, unfinished
@@ -38,20 +38,11 @@ class PruneLimits:
     """Remove entries of other versions of the compiler, which nothing here asks for."""
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} is {value}"
-            for name, value in (("older_than_days", self.older_than_days), ("max_size_bytes", self.max_size_bytes))
-            if value is not None and value < 0
-        ]
-        if problems:
-            raise ConfigError(
-                refusal(
-                    asked="prune the compile cache",
-                    found="; ".join(problems),
-                    why="limits are not negative",
-                    do="pass 0 or more",
-                )
-            )
+        limits = {"older_than_days": self.older_than_days, "max_size_bytes": self.max_size_bytes}
+        negative = {name: value for name, value in limits.items() if value is not None and value < 0}
+        if negative:
+            text = " and ".join(f"{name} is {value}" for name, value in negative.items())
+            raise ConfigError(f"{text}, but limits are not negative.", hint="Pass 0 or more.", options=negative)
 
 
 def all_entries(storage: Storage, files: dict[str, int]) -> list[Entry]:

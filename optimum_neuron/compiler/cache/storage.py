@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ... import env
-from ...errors import CacheError, refusal
-from ..atomic import write_bytes
+from ...atomic import write_bytes
+from ...errors import CacheError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -128,14 +128,8 @@ class LocalStorage:
         try:
             yield
         except OSError as error:
-            raise CacheError(
-                refusal(
-                    asked=f"use {path} of the compile cache {self.url}",
-                    found=str(error),
-                    why="the folder must be readable",
-                    do="check its permissions",
-                )
-            ) from error
+            message = f"{path} of the compile cache {self.url} cannot be used: {error}."
+            raise CacheError(message, hint="Check its permissions.", cache=self.url) from error
 
 
 class RemoteStorage:
@@ -212,17 +206,14 @@ class RemoteStorage:
         return f"{self._root}/{path}"
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _told(self, action: str) -> Iterator[None]:
         try:
             yield
         # Each fsspec backend raises its own library's exceptions; their only common base is Exception.
         except Exception as error:
             raise CacheError(
-                refusal(
-                    asked=f"{what} in the compile cache {self.url}",
-                    found=f"{type(error).__name__}: {error}",
-                    why="the remote cache must be reachable",
-                    do="check its address and your credentials, or choose another cache with "
-                    "NEURON_COMPILE_CACHE_URL or `optimum-cli neuron cache set`",
-                )
+                f"Cannot {action} in the compile cache {self.url}: {type(error).__name__}: {error}.",
+                hint="Check its address and your credentials, or choose another cache with NEURON_COMPILE_CACHE_URL "
+                "or `optimum-cli neuron cache set`.",
+                cache=self.url,
             ) from error

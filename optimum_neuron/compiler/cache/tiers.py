@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ... import env
-from ...errors import CacheError, refusal
+from ...errors import CacheError
 from . import requests
 from .addresses import open_remote, open_storage
 from .build import Built, Found, build, fetch_local, fetch_remote, share, usable
@@ -162,10 +162,7 @@ class Tiers:
             return action()
         except NotWritableError as error:
             raise CacheError(
-                refusal(
-                    asked=f"keep a NEFF in {self.spool.root}",
-                    found=str(error.__cause__),
-                    why=f"the compile cache {self.storage.url} is remote or read-only, so a local folder is needed too",
-                    do="set OPTIMUM_NEURON_HOME to a folder that may be written",
-                )
+                f"The compile cache {self.storage.url} is remote or read-only, and NEFFs cannot be kept in "
+                f"{self.spool.root} either: {error.__cause__}.",
+                hint="Set OPTIMUM_NEURON_HOME to a folder that you may write.",
             ) from error

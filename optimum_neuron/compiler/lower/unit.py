@@ -101,7 +101,7 @@ def compile_jobs(jobs: Sequence[Job], *, num_compilers: int, on_done: Callable[[
         while running:
             _report(wait(running, return_when=FIRST_COMPLETED).done, running, failures, on_done)
     if failures:
-        raise LoweringError("\n".join(failures), details={"failures": failures})
+        raise LoweringError("\n".join(failures), failures=failures)
 
 
 def _units(jobs: Sequence[Job]) -> list[list[Job]]:

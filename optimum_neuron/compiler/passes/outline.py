@@ -11,7 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...core import TensorSpec
-from ...errors import CaptureError, refusal
+from ...errors import CaptureError
 from ..capture import Captured
 from ..ir import Call, Graph, Program, Subprogram
 from ..rules.location import module_path, source_line
@@ -210,12 +210,9 @@ def _refuse_written_views(results: list[fx.Node], later: list[_Segment]) -> None
     if lost:
         places = ", ".join(source_line(node) or node.name for node in lost)
         raise CaptureError(
-            refusal(
-                asked="compiling a graph whose layers hand on views",
-                found=f"a view with strides, of memory that a later layer writes in place, is handed on: {places}",
-                why="each layer is compiled for contiguous arguments, and a copy would not see the write",
-                do="write in place where the tensor is made, or hand on `.clone()`",
-            )
+            f"A layer returns a strided view of memory that a later layer writes in place: {places}.",
+            hint="Write in place where the tensor is made, or return `.clone()`.",
+            source_lines=[source_line(node) for node in lost],
         )
 
 
