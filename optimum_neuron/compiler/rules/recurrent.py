@@ -7,9 +7,8 @@ from .base import table
 table(
     "recurrent",
     {
-        "aten.gru": "DotGeneral Add Neg Exp Div Tanh Mul",
-        "aten.lstm": "DotGeneral Add Neg Exp Div Tanh Mul",
-        "aten.rnn_relu": "DotGeneral Add Max",
-        "aten.rnn_tanh": "DotGeneral Add Tanh",
+        "DotGeneral Add Neg Exp Div Tanh Mul": "gru lstm",
+        "DotGeneral Add Max": "rnn_relu",
+        "DotGeneral Add Tanh": "rnn_tanh",
     },
 )

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import Ruling, Verdict
 from ...errors import ConfigError, UnsupportedOperatorError, nearest
+from ...wording import counted
 from .base import Target
 from .call import OpCall, base_name, not_exported, symbols
 from .codes import CODES, DOWNCASTS
@@ -110,7 +111,7 @@ class Report:
             return
         hosted = sorted({base_name(c.op).replace(".", "::") for c in refused if can_be_hosted(c)})
         host = f", or run them on the host with allow_host_ops={{{', '.join(map(repr, hosted))}}}" if hosted else ""
-        header = f"{self.target} cannot run {_plural(sum(c.count for c in refused), 'call')} of this graph:"
+        header = f"{self.target} cannot run {counted(sum(c.count for c in refused), 'call')} of this graph:"
         raise UnsupportedOperatorError(
             "\n".join([header, *(_paragraph(c) for c in refused)]),
             hint=f"Change these calls{host}.",
@@ -235,7 +236,7 @@ def _refuse_unknown(option: str, values: Collection[str], unknown: dict[str, str
 
 def _paragraph(count: OpCount) -> str:
     return (
-        f"  {count.code} {count.op}, {_plural(count.count, 'call')}\n"
+        f"  {count.code} {count.op}, {counted(count.count, 'call')}\n"
         f"    where: {count.where()}\n    why: {count.reason}\n    do: {count.remedy}"
     )
 
@@ -243,7 +244,3 @@ def _paragraph(count: OpCount) -> str:
 def can_be_hosted(count: OpCount) -> bool:
     """Whether `allow_host_ops` can send refused calls to the host."""
     return count.rule != USES and not count.op.startswith(("higher_order.", "graph input"))
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
