@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and full disks told in bytes.
+"""Write files that appear whole or not at all, and report full disks in bytes.
 
 It knows nothing of formats. A file is written beside its place under a temporary name, flushed to the disk and renamed;
 whatever goes wrong, the temporary file is removed and an older file in that place stays as it was.
@@ -63,7 +63,7 @@ def replacing(path: Path, *, needed_bytes: int, error: type[NeuronError], durabl
 
     Args:
         path: Where the file appears; its folder exists.
-        needed_bytes: Size of the whole file, told when the disk is full.
+        needed_bytes: Size of the whole file, for the error when the disk is full.
         error: Class of the error raised when the file cannot be written.
         durable: Wait until the disk has it, so that it survives a power cut.
     """

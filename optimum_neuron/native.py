@@ -40,7 +40,7 @@ class NativeLibrary:
     libraries: tuple[str, ...] = ("torch_cpu",)
     """Libraries of torch that it calls."""
     announced_s: int | None = None
-    """How long compiling takes, to be told on stderr before; None for a time that nobody notices."""
+    """How long compiling takes, announced on stderr; None announces nothing."""
 
     def record(self) -> Path:
         """Return where the record of the shared object for the installed torch is, or will be."""

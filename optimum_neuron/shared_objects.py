@@ -128,7 +128,7 @@ def _find(record: Path) -> SharedObject | None:
 
 
 def require_ours(library: Path) -> None:
-    """Refuse a library that another user could have written.
+    """Raise an error for a library that another user could have written.
 
     The file, its folder, and the folders up to the package's own are checked; root may own them.
 

@@ -1,5 +1,5 @@
-"""What the environment asks of the whole process, applied at its first use of simulated hardware: the level and the
-place of the log, and warnings about variables that decide nothing here.
+"""Apply process-wide settings of the environment at the first use of simulated hardware: the level and the place of the
+log, and warnings about variables that have no effect here.
 
 A program's own logging stays as it is unless NEURON_RT_LOG_LEVEL or NEURON_RT_LOG_LOCATION is set.
 

@@ -1,8 +1,8 @@
 """Flags of the Neuron compiler's command line, as `compiler_args=` and NEURON_CC_FLAGS bring them: read, checked, and
 said what they do.
 
-A flag has one of three fates: it decides the program, it has no effect here and a warning says so, or it is unknown and
-refused with the nearest one. Of flags that contradict each other the last one counts, as in the compiler. Source of
+A flag decides the program, or has no effect here and a warning says so, or is unknown and an error names the nearest
+one. Of flags that contradict each other the last one counts, as in the compiler. Source of
 names, values and defaults: Neuron docs, Neuron Compiler CLI Reference Guide.
 
     >>> from optimum_neuron.compiler.flags import parse_flags
@@ -56,7 +56,7 @@ _INEFFECTIVE: Mapping[str, str] = {
     "--native-int64": "64-bit integers are computed as such on the host",
     "--verbose": "what a compile decided is in the NEFF's metadata",
     "--output": "the NEFF is compiler_workdir/graph.neff",
-    "--disable-mixed-precision-accumulation": "products accumulate in float32",
+    "--disable-mixed-precision-accumulation": "matmuls accumulate in float32",
     "--enable-saturate-infinity": "infinities stay infinite",
     "--enable-fast-context-switch": "switching between simulated models costs nothing",
     "--enable-fast-loading-neuron-binaries": "NEFFs are never compressed",

@@ -1,4 +1,4 @@
-"""Check: operators that torch refuses for tensors of mixed dtypes, such as a bfloat16 norm of a float32 input.
+"""Check for operators that torch rejects for mixed dtypes, such as a bfloat16 norm of a float32 input.
 
 Fake tensors do not raise the error that torch's kernels raise on the first call, so the graph is read after capture.
 It knows nothing of targets: what a target can compute is the business of the rules.
@@ -38,7 +38,7 @@ _HALVES = ("bfloat16", "float16")
 
 
 def require_equal_dtypes(exported: ExportedProgram, name: str) -> None:
-    """Refuse calls that torch itself refuses; `name` is that of the entry point.
+    """Raise an error for calls that torch itself rejects; `name` is the entry point.
 
     Raises:
         CaptureError: tensors of mixed dtypes meet; all such calls are named.
@@ -56,7 +56,7 @@ def require_equal_dtypes(exported: ExportedProgram, name: str) -> None:
 
 
 def _mixed(node: Node) -> Iterator[OpCall]:
-    """The call of a node, if torch refuses its dtypes."""
+    """Yield the call of a node if torch rejects its dtypes."""
     call = OpCall.from_node(node)
     kinds = {spec.dtype for spec in call.inputs}
     if call.name in _NORMS and call.inputs[0].dtype in _HALVES:

@@ -2,7 +2,7 @@
 
 torch's own `.pt2` reader falls back to full unpickling for sample inputs (torch 2.13,
 `torch/_export/serde/serialize.py: deserialize_torch_artifact`), so a stored program would be able to run code.
-Here a body is a list of calls of registered ATen overloads with plain arguments; anything else is refused.
+Here a subgraph is a list of calls of registered ATen overloads with plain arguments; anything else is an error.
 The same text, without names and source positions, is the content that a subprogram is named by.
 """
 

@@ -67,7 +67,7 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     if family is not None and family not in (*FAMILIES, GENERIC):
         raise invalid_choice("family", family, (*FAMILIES, GENERIC))
     rejected: list[Rejected] = []
-    reason = f"no family covers model_type {config.model_type}"
+    reason = f"no optimized decoder for model_type {config.model_type}"
     for name in FAMILIES:
         covers = importlib.import_module(f"{__package__}.{name}")
         if config.model_type not in covers.MODEL_TYPES:
@@ -174,12 +174,12 @@ def cast_weights(module: nn.Module, dtype: Any) -> None:
 
 def persistent_buffers(module: nn.Module) -> list[tuple[str, Any]]:
     """Buffers that a checkpoint has, by path."""
-    found = []
+    buffers = []
     for path, owner in module.named_modules():
         for name, buffer in owner.named_buffers(recurse=False):
             if name not in owner._non_persistent_buffers_set:
-                found.append((f"{path}.{name}" if path else name, buffer))
-    return found
+                buffers.append((f"{path}.{name}" if path else name, buffer))
+    return buffers
 
 
 def _family_source(weight_map: dict[str, tuple[str, ...]], name: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ Sources = Mapping[str, tuple[str, ...]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundWeights:
-    """Tensors for a program, and how they came about."""
+    """Tensors for a program, and how many bytes were mapped or copied."""
 
     tensors: dict[str, torch.Tensor]
     """By the program's weight names."""

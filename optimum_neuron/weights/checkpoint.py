@@ -70,7 +70,7 @@ class Checkpoint:
         """Open the safetensors files of a folder.
 
         Raises:
-            WeightsError: there are none, or an indexed file is missing.
+            WeightsError: the folder has no safetensors files, or an indexed file is missing.
         """
         return cls([MappedFile.open(path) for path in weight_files(folder)], str(folder))
 
@@ -95,7 +95,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a checkpoint folder, in the order of their names.
 
     Raises:
-        WeightsError: there are none, or the index names a file that is missing or outside the folder.
+        WeightsError: the folder has no safetensors files, or the index names a missing file or one outside the folder.
     """
     if (folder / SINGLE_FILE).is_file():
         return [folder / SINGLE_FILE]

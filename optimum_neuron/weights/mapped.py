@@ -94,7 +94,7 @@ class MappedFile:
         if begin == end:
             return torch.empty(shape, dtype=getattr(torch, first.dtype)), False
         with warnings.catch_warnings():
-            # A NEFF is mapped for reading only, and torch warns of that; nobody writes into weights.
+            # A NEFF is mapped for reading only, and torch warns of that; weights are never written.
             warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
             data = torch.frombuffer(self._buffer, dtype=torch.uint8, count=end - begin, offset=begin)
         size_bytes = first.size_bytes // max(first.num_elements, 1)

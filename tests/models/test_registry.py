@@ -18,7 +18,7 @@ def test_a_covered_type_goes_to_its_family(model_type):
 
 def test_a_type_that_no_family_covers_is_generic_and_every_family_says_why_not():
     choice = choose_family(tiny_config("gpt2"))
-    assert (choice.value, choice.reason) == ("generic", "no family covers model_type gpt2")
+    assert (choice.value, choice.reason) == ("generic", "no optimized decoder for model_type gpt2")
     assert [rejected.candidate for rejected in choice.rejected] == list(FAMILIES)
     assert choice.rejected[0].reason == "covers model_type llama, mistral"
 

@@ -28,7 +28,7 @@ class HubStorage(RemoteStorage):
         from huggingface_hub import CommitOperationAdd, HfApi
 
         operations = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=source) for path, source in files.items()]
-        with self._told(f"upload {len(operations)} files"):
+        with self._errors(f"upload {len(operations)} files"):
             HfApi().create_commit(
                 self.url.removeprefix(HUB), operations, commit_message=f"Add {len(operations)} files of compiled models"
             )

@@ -98,7 +98,7 @@ def publish(root: Path, name: str, folder: Path) -> None:
     """Move a built entry to its place; the caller holds the claim.
 
     Raises:
-        CacheError: The disk refuses.
+        CacheError: The disk cannot be written.
     """
     place = root / name
     try:

@@ -84,8 +84,8 @@ def prune(storage: Storage, limits: PruneLimits, *, dry_run: bool) -> list[dict[
     files = storage.files()
     entries = all_entries(storage, files)
     doomed = _doomed(storage, entries, limits)
-    kept = {entry.name for entry in entries} - set(doomed)
-    useless = {path: "leads to no entry" for path in _dangling(storage, files, kept)}
+    remaining = {entry.name for entry in entries} - set(doomed)
+    useless = {path: "leads to no entry" for path in _dangling(storage, files, remaining)}
     useless |= {path: "left by a killed process" for path in _stale_temporaries(storage, files)}
     sizes = {entry.name: entry.size_bytes for entry in entries}
     if not dry_run:
@@ -174,8 +174,8 @@ def _stale_temporaries(storage: Storage, files: Iterable[str]) -> list[str]:
     return [path for path, moment in times.items() if moment is not None and time.time() - moment > _FRESH_S]
 
 
-def _dangling(storage: Storage, files: Iterable[str], kept: set[str]) -> list[str]:
+def _dangling(storage: Storage, files: Iterable[str], remaining: set[str]) -> list[str]:
     paths = _index_paths(files)
     contents = storage.read_many(paths)
     targets = {path: requests.parse(data) for path, data in contents.items()}
-    return [path for path, target in sorted(targets.items()) if target is None or target.entry not in kept]
+    return [path for path, target in sorted(targets.items()) if target is None or target.entry not in remaining]

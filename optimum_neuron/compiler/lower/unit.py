@@ -205,6 +205,6 @@ def compiler_command(source: Path, output: Path) -> list[str]:
             name=output.stem, sources=[str(source)], output_dir=str(output.parent), BuildOption=options
         )
         words = shlex.split(builder.get_command_line())
-    # Neither Python nor lines for a debugger: nothing calls the one, nobody looks at the other.
+    # The code calls no Python and is not debugged.
     unneeded = ("-g1", "-ltorch_python")
     return [*(word for word in words if word not in unneeded), "-w", f"-I{HEADER.parent}"]

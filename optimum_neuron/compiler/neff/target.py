@@ -1,4 +1,4 @@
-"""Does a NEFF fit the NeuronCore that shall run it?
+"""Check that a NEFF fits the NeuronCore that shall run it.
 
 It compares generations; it knows nothing of the hardware catalogue, so callers pass plain names and numbers.
 """
@@ -10,7 +10,7 @@ from .reader import Neff
 
 
 def check_target(neff: Neff, target: str, core_version: int) -> None:
-    """Refuse a NEFF that was compiled for another generation of NeuronCore.
+    """Raise an error for a NEFF that was compiled for another generation of NeuronCore.
 
     Targets of one generation (trn1, trn1n and inf2 all have NeuronCore-v2) run each other's artifacts.
 

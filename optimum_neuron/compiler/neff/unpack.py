@@ -28,7 +28,7 @@ def unpack(neff_path: str | Path, folder: str | Path) -> list[Path]:
         The files written.
 
     Raises:
-        ArtifactError: The NEFF is refused, the folder is not empty, or it cannot be written.
+        ArtifactError: The NEFF is damaged or unsafe, the folder is not empty, or it cannot be written.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -2,7 +2,7 @@
 
 The cut follows the modules: consecutive nodes of one layer of a stack form a segment, so do the nodes
 between stacks. Equal segments get the same name because a subprogram is named by its content. Nothing is
-decomposed before this point: bodies stay small, and only distinct ones are lowered.
+decomposed before this point: subgraphs stay small, and only distinct ones are lowered.
 """
 
 from __future__ import annotations

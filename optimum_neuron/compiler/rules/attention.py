@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: two products around a softmax, which the compiler may fuse for transformers."""
+"""Scaled dot-product attention: two matmuls around a softmax, which the compiler may fuse for transformers."""
 
 from __future__ import annotations
 

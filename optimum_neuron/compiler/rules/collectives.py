@@ -1,4 +1,4 @@
-"""Collectives inside a compiled graph. The published list has two; the others are told as made of these."""
+"""Collectives inside a compiled graph. The published list has two; the others are described as made of these."""
 
 from __future__ import annotations
 

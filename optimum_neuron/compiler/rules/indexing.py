@@ -35,9 +35,9 @@ def judge(call: OpCall, target: Target) -> Ruling:
 @rule("index", "index")
 def judge_index(call: OpCall, target: Target) -> Ruling:
     """Refuse `x[indices]` with positions that x lacks."""
-    found = outside_of_any(call.inputs[0].shape, call.source("indices"))
-    if found is not None:
-        return refuse(call, "index", _CODE, f"position {found[0]} is read from a dimension of size {found[1]}")
+    missing = outside_of_any(call.inputs[0].shape, call.source("indices"))
+    if missing is not None:
+        return refuse(call, "index", _CODE, f"position {missing[0]} is read from a dimension of size {missing[1]}")
     return accept(call, "index", "Gather")
 
 

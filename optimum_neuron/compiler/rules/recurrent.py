@@ -1,4 +1,4 @@
-"""Recurrent layers over a fixed number of steps: products and activations, unrolled."""
+"""Recurrent layers over a fixed number of steps: matmuls and activations, unrolled."""
 
 from __future__ import annotations
 

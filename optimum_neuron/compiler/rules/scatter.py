@@ -45,14 +45,16 @@ def judge_reduce(call: OpCall, target: Target) -> Ruling:
 
 def _past_the_end(call: OpCall, rule_name: str) -> Ruling | None:
     if "indices" in call.arguments:
-        found = outside_of_any(call.inputs[0].shape, call.source("indices"))
+        missing = outside_of_any(call.inputs[0].shape, call.source("indices"))
     else:
         size = size_of(call)
         position = outside(call.source("index"), size, from_the_end=call.name == "aten.index_fill")
-        found = None if position is None else (position, size)
-    if found is None:
+        missing = None if position is None else (position, size)
+    if missing is None:
         return None
-    return refuse(call, rule_name, "NCC_EVRF031", f"position {found[0]} is written in a dimension of size {found[1]}")
+    return refuse(
+        call, rule_name, "NCC_EVRF031", f"position {missing[0]} is written in a dimension of size {missing[1]}"
+    )
 
 
 def combines(call: OpCall) -> bool:

@@ -1,4 +1,4 @@
-"""Ask a transformers model what it caches, by running one token through it on fake tensors.
+"""Find out what a transformers model caches, by running one token through it on fake tensors.
 
 Configurations name heads and widths in many ways; the tensors that reach the cache do not.
 """
@@ -18,7 +18,7 @@ from .model import GenericDecoder
 
 
 class _Recorder(CacheLayerMixin):
-    """Remembers the shapes of what it is given."""
+    """Records the shapes of keys and values."""
 
     is_sliding = False
     shape: tuple[int, int, int] | None = None
