@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core import TensorSpec
-from ..errors import CaptureError, refusal
+from ..errors import CaptureError
 from .ir import Role
 from .mixed import require_equal_dtypes
 from .stacks import Stack, find_stacks, repeating, shortened
@@ -238,11 +238,10 @@ def capture_error(module: nn.Module, name: str, error: RuntimeError) -> CaptureE
     where = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "an unknown line"
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return CaptureError(
-        refusal(
-            asked=f"capturing {type(module).__name__} as graph '{name}'",
-            found=f"{where} cannot be traced ({first_line})",
-            why="a compiled graph is static: its control flow and shapes may not depend on tensor values",
-            do="compute the value with torch.where or masks, or move the decision out of forward()",
-        ),
-        details={"graph": name, "source_line": where, "torch_error": type(error).__name__},
+        f"{type(module).__name__} cannot be captured as graph '{name}': {where} cannot be traced ({first_line}). "
+        "Control flow and shapes of a compiled graph may not depend on tensor values.",
+        hint="Compute the value with torch.where or masks, or move the decision out of forward().",
+        graph=name,
+        source_line=where,
+        torch_error=type(error).__name__,
     )

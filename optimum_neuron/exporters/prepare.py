@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import env
-from ..compiler.atomic import replacing
+from ..atomic import replacing
 from ..compiler.cache import CompileCache
 from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode, Mode, lower

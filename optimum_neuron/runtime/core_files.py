@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import env
-from ..compiler.atomic import write_bytes
+from ..atomic import write_bytes
 from ..errors import ConfigError, CoreBusyError, refusal
 from ..plain_json import parse_json
 

@@ -172,7 +172,7 @@ def _graphs(track: Track, costs: dict[str, CallCost]) -> tuple[GraphStatus, ...]
 
 def _remove_dead(folder: Path) -> None:
     """Remove what killed processes have left; readers ignore it anyway."""
-    # The second kind is of one that was killed while it wrote, see `compiler/atomic.py`.
+    # The second kind is of one that was killed while it wrote, see `atomic.py`.
     for path in (*folder.glob("*.status"), *folder.glob(".*.status.*.tmp")):
         pid = path.name.removeprefix(".").partition(".")[0]
         if pid.isdecimal() and not _lives(int(pid)):

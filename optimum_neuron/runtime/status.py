@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..compiler.atomic import write_bytes
+from ..atomic import write_bytes
 from ..errors import ConfigError
 
 VERSION = 1

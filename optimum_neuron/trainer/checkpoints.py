@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..compiler.atomic import sync_folder, write_bytes
+from ..atomic import sync_folder, write_bytes
 from ..core import Choice, Rejected
 from ..distributed.checkpoint import has_sharded_optimizer
 from ..errors import ArtifactError, refusal

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from optimum_neuron.compiler.atomic import is_disk_full, replacing, write_bytes
+from optimum_neuron.atomic import is_disk_full, replacing, write_bytes
 from optimum_neuron.errors import ArtifactError, CacheError
 
 
@@ -37,7 +37,7 @@ def test_a_full_disk_tells_needed_and_free_bytes(tmp_path):
     with pytest.raises(CacheError) as refused, replacing(tmp_path / "a", needed_bytes=12_345, error=CacheError) as file:
         file.write(b"part")
         raise OSError(errno.ENOSPC, "No space left on device")
-    assert "12,345 bytes needed" in str(refused.value)
+    assert "12,345 bytes" in str(refused.value)
     assert refused.value.details["needed_bytes"] == 12_345
     assert refused.value.details["free_bytes"] > 0
     assert list(tmp_path.iterdir()) == []

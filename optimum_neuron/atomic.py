@@ -1,10 +1,10 @@
-"""Files that appear whole or not at all, and full disks told in bytes.
+"""Write files that appear whole or not at all, and report full disks in bytes.
 
 It knows nothing of formats. A file is written beside its place under a temporary name, flushed to the disk and renamed;
 whatever goes wrong, the temporary file is removed and an older file in that place stays as it was.
 
     >>> import pathlib, tempfile
-    >>> from optimum_neuron.compiler.atomic import write_bytes
+    >>> from optimum_neuron.atomic import write_bytes
     >>> from optimum_neuron.errors import CacheError
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_bytes(pathlib.Path(folder, "a"), b"whole", error=CacheError)
@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import NeuronError, refusal
+from .errors import NeuronError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -47,13 +47,14 @@ def disk_full(kind: type[NeuronError], *, path: Path, needed_bytes: int) -> Neur
     """
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     free_bytes = shutil.disk_usage(folder).free
-    message = refusal(
-        asked=f"write {path}",
-        found=f"at least {needed_bytes:,} bytes needed, {free_bytes:,} bytes free in {folder}",
-        why="the disk, the quota or the limit on file sizes is exhausted",
-        do="free some space (`optimum-cli neuron cache prune` empties the compile cache) or choose another folder",
+    return kind(
+        f"The disk, quota, or file size limit is exhausted: {path} needs at least {needed_bytes:,} bytes, and {folder} "
+        f"has {free_bytes:,} bytes free.",
+        hint="Free some space (`optimum-cli neuron cache prune` empties the compile cache) or choose another folder.",
+        needed_bytes=needed_bytes,
+        free_bytes=free_bytes,
+        path=str(path),
     )
-    return kind(message, details={"needed_bytes": needed_bytes, "free_bytes": free_bytes, "path": str(path)})
 
 
 @contextlib.contextmanager
@@ -62,7 +63,7 @@ def replacing(path: Path, *, needed_bytes: int, error: type[NeuronError], durabl
 
     Args:
         path: Where the file appears; its folder exists.
-        needed_bytes: Size of the whole file, told when the disk is full.
+        needed_bytes: Size of the whole file, for the error when the disk is full.
         error: Class of the error raised when the file cannot be written.
         durable: Wait until the disk has it, so that it survives a power cut.
     """
@@ -81,12 +82,9 @@ def replacing(path: Path, *, needed_bytes: int, error: type[NeuronError], durabl
         if is_disk_full(problem):
             raise disk_full(error, path=path, needed_bytes=needed_bytes) from problem
         raise error(
-            refusal(
-                asked=f"write {path}",
-                found=str(problem),
-                why="the file could not be completed",
-                do="check that the folder exists and may be written",
-            )
+            f"{path} cannot be written: {problem}.",
+            hint="Check that the folder exists and that you may write to it.",
+            path=str(path),
         ) from problem
     except BaseException:
         _discard(temp)
