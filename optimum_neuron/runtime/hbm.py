@@ -29,6 +29,8 @@ from ..hardware import TARGETS, InstanceSpec, Target
 
 MICROCODE_OWNER = "microcode"
 """Owner of what the runtime itself takes on a core."""
+TORCH_OWNER = "torch tensors"
+"""Owner of the tensors of torch's device, in claims and ledgers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

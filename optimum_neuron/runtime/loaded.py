@@ -24,6 +24,7 @@ from ..hardware import InstanceSpec, Target
 from .cores import CoreClaim, claim_cores
 from .executor import Executor
 from .hbm import Charge
+from .hooks import HOOKS
 from .host_memory import keep_freed_memory
 from .private_core import PrivateCore
 from .publisher import PUBLISHER
@@ -218,9 +219,7 @@ def announce(track: Track) -> None:
     logger.info("%s is loaded on %s, cores %s", track.model, track.instance, ", ".join(map(str, track.core_ids)))
     folder = env.inspect_folder()
     if folder is not None:
-        from ..profiling.inspection import inspect_process
-
-        inspect_process(folder)
+        HOOKS.inspect_process(folder)
 
 
 def require_room(need: MemoryNeed, claim: CoreClaim | PrivateCore) -> None:

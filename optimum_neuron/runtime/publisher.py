@@ -20,18 +20,15 @@ import time
 import weakref
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import env
 from ..errors import ConfigError
 from ..hardware import InstanceSpec
 from .core_process import PROCESS
 from .hbm import ledger
+from .hooks import HOOKS, CallCost
 from .status import CoreStatus, GraphStatus, ModelStatus, Status, is_watched, status_path, write_status
 from .timeline import TIMELINE, Track
-
-if TYPE_CHECKING:
-    from ..simulator.clock import CallCost
 
 logger = logging.getLogger(__name__)
 
@@ -117,10 +114,8 @@ class Publisher:
             if self._closed:
                 return
             if track.instance.name in watched:
-                from ..simulator.clock import call_cost
-
-                known = self._costs.setdefault(track, {})
-                known.update({graph: call_cost(track, graph) for graph in track.num_calls if graph not in known})
+                costs = self._costs.setdefault(track, {})
+                costs.update({graph: HOOKS.call_cost(track, graph) for graph in track.num_calls if graph not in costs})
 
     def _status(self, folder: Path, instance: InstanceSpec) -> Status:
         held = [entry.core_ids for entry in list(PROCESS.claims.values()) if entry.folder == folder]

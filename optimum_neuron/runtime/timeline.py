@@ -20,14 +20,13 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import AutoCast
 from ..hardware import InstanceSpec
 
 if TYPE_CHECKING:
     from ..compiler.ir import Program
-    from ..simulator.work.record import GraphWork
 
 CLOSED = 16
 """Closed programs whose calls wait for somebody to ask for their time; of older ones the calls alone are kept."""
@@ -64,7 +63,7 @@ class Track:
     ) -> None:
         self.program = program
         """What runs; None for graphs without a program, whose work is in `works`."""
-        self.works: dict[str, GraphWork] = {}
+        self.works: dict[str, Any] = {}
         """Work of one call of a graph that has no program, by name: graphs of `torch.compile`."""
         self.model = model
         """Its name."""
