@@ -98,10 +98,10 @@ def _warn(folder: Path, private: Path) -> None:
 
 def find(record: Path) -> SharedObject | None:
     """Return the library that a record names, after comparing its hash; remove both where they are damaged."""
-    found = _find(record)
-    if found is None and not can_write(record.parent):
-        found = _find(_private(record))
-    return found
+    shared_object = _find(record)
+    if shared_object is None and not can_write(record.parent):
+        shared_object = _find(_private(record))
+    return shared_object
 
 
 def _find(record: Path) -> SharedObject | None:
@@ -128,7 +128,7 @@ def _find(record: Path) -> SharedObject | None:
 
 
 def require_ours(library: Path) -> None:
-    """Refuse a library that another user could have written.
+    """Check that no other user could have written a library.
 
     The file, its folder, and the folders up to the package's own are checked; root may own them.
 
@@ -148,9 +148,10 @@ def require_ours(library: Path) -> None:
     else:
         advice = f"Run `chmod go-w {mend}`"
     raise LoweringError(
-        f"Host code is not loaded, because other users could have changed it: {', '.join(names)}. {advice}, "
-        "or set OPTIMUM_NEURON_HOME to a folder of your own.",
-        details={"library": str(library), "unsafe": {str(path): problem for path, problem in unsafe.items()}},
+        f"Host code is not loaded, because other users could have changed it: {', '.join(names)}.",
+        hint=f"{advice}, or set OPTIMUM_NEURON_HOME to a folder of your own.",
+        library=str(library),
+        unsafe={str(path): problem for path, problem in unsafe.items()},
     )
 
 

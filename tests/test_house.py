@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-
-from tests.tree import ROOT
+from pathlib import Path
 
 ORDER = (
     ("optimum_neuron",),
@@ -50,7 +49,7 @@ LONG = {
 }
 """Functions that are being shortened."""
 
-PACKAGE = ROOT / "optimum_neuron"
+PACKAGE = Path(__file__).resolve().parents[1] / "optimum_neuron"
 FILES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 TREES = {file: ast.parse(text) for file, text in FILES.items()}
 RANK = {name: -number for number, row in enumerate(ORDER) for name in row}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import CoreBusyError, NeuronError, refusal
+from ..errors import CoreBusyError, NeuronError
 from ..hardware import InstanceSpec
 from .core_choice import num_usable, ranges
 from .core_files import table
@@ -113,7 +113,7 @@ class Copies:
         if len(self.loaded) == 1 or len(calls) == 1:
             return [next(self._turns).run(graph, inputs) for graph, inputs in calls]
         for loaded in self.loaded:  # before threads start that nobody would end
-            loaded.require_open(f"running {loaded.claim.model}")
+            loaded.require_open()
         return self._threads.map(lambda core, call: self.loaded[core].run(*call), calls)
 
     def close(self) -> None:
@@ -199,12 +199,11 @@ def _busy(errors: Sequence[CoreBusyError], free: Sequence[int], num_copies: int,
     holders = {row["core_id"]: row for error in errors for row in error.details["holders"]}
     rows = [holders[core] for core in sorted(holders)]
     fewer = f", or set NEURON_RT_VISIBLE_CORES={ranges(free)} for {len(free)} of them" if free else ""
-    message = refusal(
-        asked=f"{num_copies} copies of '{model}', each on a core of its own",
-        found=f"other processes hold the cores {ranges(holders)}",
-        why="a NeuronCore belongs to one process at a time",
-        do=f"end a process of the table, which frees its cores at once{fewer}",
-    )
     return CoreBusyError(
-        f"{message}\n{table(rows)}", details={"num_copies": num_copies, "free": list(free), "holders": rows}
+        f"{num_copies} replicas of '{model}' need a core each, but other processes hold the cores {ranges(holders)}.\n"
+        f"{table(rows)}",
+        hint=f"End a process of the table, which frees its cores at once{fewer}.",
+        num_copies=num_copies,
+        free=list(free),
+        holders=rows,
     )

@@ -15,7 +15,7 @@ from ..compiler.ir import Graph, Program
 from ..compiler.lower.aten import HostFunction
 from ..compiler.lower.library import CompiledFunction
 from ..compiler.serial import tensor_spec
-from ..errors import ShapeError, refusal
+from ..errors import ShapeError
 from .segments import Segment, State, Step, Values
 
 if TYPE_CHECKING:
@@ -111,23 +111,21 @@ def check_inputs(graph: Graph, inputs: Sequence[torch.Tensor]) -> None:
         ShapeError: at least one input differs.
     """
     if len(inputs) == len(graph.inputs):
-        found = [tensor_spec(tensor) for tensor in inputs]
-        if all(a == b for a, b in zip(found, graph.inputs.values(), strict=True)):
+        actual = [tensor_spec(tensor) for tensor in inputs]
+        if all(a == b for a, b in zip(actual, graph.inputs.values(), strict=True)):
             return
-        wrong = [
-            f"{name} is {spec}, compiled for {wanted}"
-            for (name, wanted), spec in zip(graph.inputs.items(), found, strict=True)
-            if spec != wanted
+        problems = [
+            f"{name} is {spec}, compiled for {expected}"
+            for (name, expected), spec in zip(graph.inputs.items(), actual, strict=True)
+            if spec != expected
         ]
     else:
-        wrong = [f"{len(inputs)} inputs, compiled for {len(graph.inputs)} ({', '.join(graph.inputs)})"]
+        problems = [f"{len(inputs)} inputs, compiled for {len(graph.inputs)} ({', '.join(graph.inputs)})"]
     raise ShapeError(
-        refusal(
-            asked=f"running graph '{graph.name}'",
-            found="; ".join(wrong),
-            why="a compiled graph has static shapes and dtypes",
-            do="pad or cast the inputs, or compile for these shapes",
-        )
+        f"The inputs do not fit graph '{graph.name}': {'; '.join(problems)}.",
+        hint="Pad or cast the inputs, or compile for these shapes.",
+        graph=graph.name,
+        problems=problems,
     )
 
 

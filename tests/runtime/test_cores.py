@@ -26,10 +26,9 @@ def test_the_second_process_gets_another_core_and_the_third_is_refused(start):
     assert second.ask("claim", "llama") == [1]
     refused = third.ask("claim", "whisper")
     assert refused["error"] == "CoreBusyError"
-    head, *lines = refused["message"].splitlines()
-    assert "claim 1 core of inf2.xlarge for 'whisper'" in head
-    assert "other processes hold 2 of the 2 cores of inf2.xlarge" in head
-    assert "OPTIMUM_NEURON_INSTANCE=inf2.24xlarge" in head and "end a process of the table" in head
+    head, *lines, hint = refused["message"].splitlines()
+    assert "'whisper' needs 1 core" in head and "hold 2 of the 2 cores of inf2.xlarge" in head
+    assert "OPTIMUM_NEURON_INSTANCE=inf2.24xlarge" in hint and "End a process of the table" in hint
     assert [line.split()[:3] for line in lines] == [
         ["core", "pid", "model"],
         ["0", str(first.pid), "bert"],

@@ -17,7 +17,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import ModelError, refusal
+from ...errors import ModelError
 
 if TYPE_CHECKING:
     import torch
@@ -65,12 +65,9 @@ def read_variables(path: Path) -> dict[str, torch.Tensor]:
         return _variables(reader)
     except (struct.error, ValueError, LookupError, RuntimeError) as error:
         raise ModelError(
-            refusal(
-                asked=f"reading {path.name} as a model of CTranslate2",
-                found=str(error),
-                why=f"binary version {VERSION} is read",
-                do="use a file that this version of the converters was written for",
-            )
+            f"{path.name} is not a CTranslate2 model of binary version {VERSION}: {error}.",
+            hint="Use the file that the catalogue names.",
+            file=path.name,
         ) from error
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import ModelError, refusal
+from ...errors import ModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -53,15 +53,12 @@ def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         quantization_config=GgufConfig(dequantize=True),
         output_loading_info=True,
     )
-    wrong = {kind: sorted(map(str, keys)) for kind, keys in report.items() if keys}
-    if wrong:
+    problems = {kind: sorted(map(str, keys)) for kind, keys in report.items() if keys}
+    if problems:
         raise ModelError(
-            refusal(
-                asked=f"reading {path.name}",
-                found=json.dumps(wrong),
-                why="every tensor of the file must have its place in the model, and the reverse",
-                do="use a GGUF file of an architecture that transformers reads completely",
-            )
+            f"The tensors of {path.name} do not fit its model: {json.dumps(problems)}.",
+            hint="Use a GGUF file of an architecture that transformers reads completely.",
+            problems=problems,
         )
     return model, tokenizer
 
