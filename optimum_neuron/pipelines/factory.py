@@ -82,7 +82,7 @@ def pipeline(
             "text2text-generation", "summarization", "translation", "translation_en_to_de" and the like.
         model: exported folder, checkpoint, name, or a loaded model; None takes the task's default.
         tokenizer: tokenizer or its path; None takes the model's.
-        image_processor: image processor or its path; None takes the model's, told to make the compiled size.
+        image_processor: image processor or its path; None takes the model's, set to the compiled size.
         feature_extractor: feature extractor or its path; None takes the model's.
         processor: processor of images and text, or its path; None takes the model's.
         export: True exports a checkpoint, False requires an exported folder, None does what fits.

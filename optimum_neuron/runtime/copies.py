@@ -1,4 +1,4 @@
-"""Copies of one program on several cores, and calls that run on them at once: data parallelism.
+"""Replicas of one program on several cores, and calls that run on them at once: data parallelism.
 
 Each core has a claim and charges of its own; host memory has the weights once. It knows nothing of batches: who splits
 one says so in calls.
@@ -100,7 +100,7 @@ class Copies:
 
     @property
     def core_ids(self) -> tuple[int, ...]:
-        """Cores of the instance that have a copy."""
+        """Cores of the instance that have a replica."""
         return tuple(core for loaded in self.loaded for core in loaded.claim.core_ids)
 
     def run_all(self, calls: Sequence[tuple[str, Sequence[torch.Tensor]]]) -> list[dict[str, Any]]:
@@ -112,12 +112,12 @@ class Copies:
         """
         if len(self.loaded) == 1 or len(calls) == 1:
             return [next(self._turns).run(graph, inputs) for graph, inputs in calls]
-        for loaded in self.loaded:  # before threads start that nobody would end
+        for loaded in self.loaded:  # before threads start: they would not be ended
             loaded.require_open()
         return self._threads.map(lambda core, call: self.loaded[core].run(*call), calls)
 
     def close(self) -> None:
-        """Free the HBM and the cores of all copies, and end the threads. Calling it again does nothing."""
+        """Free the HBM and the cores of all replicas, and end the threads. Calling it again does nothing."""
         for loaded in self.loaded:
             loaded.close()
         self._threads.close()
@@ -147,7 +147,7 @@ def claimed(instance: InstanceSpec, *, model: str, every_core: bool = False) -> 
     Args:
         instance: the simulated instance.
         model: its name, for messages.
-        every_core: also hold every core that the process may use until the block ends, for copies.
+        every_core: also hold every core that the process may use until the block ends, for replicas.
 
     Raises:
         CoreBusyError: other processes hold the cores.

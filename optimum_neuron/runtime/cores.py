@@ -97,7 +97,7 @@ def claim_cores(
 
     Args:
         instance: the simulated instance.
-        model: name of the model, told to processes that find the cores taken.
+        model: name of the model; other processes see it as the holder.
         num_cores: logical cores that the model runs on together.
         start: the first of them, counted from 0 among the cores that the process may use; None chooses.
         environ: environment variables; NEURON_RT_VISIBLE_CORES and NEURON_RT_NUM_CORES limit the choice.
@@ -181,8 +181,8 @@ def _reserve(instance: InstanceSpec, folder: Path, allowed: Allowed, count: int,
 
 
 def _others(instance: InstanceSpec, folder: Path) -> list[core_files.Row]:
-    own = PROCESS.own(folder)
-    foreign = [core for core in range(instance.num_logical_cores()) if core not in own]
+    mine = PROCESS.own(folder)
+    foreign = [core for core in range(instance.num_logical_cores()) if core not in mine]
     return core_files.read_rows(folder, foreign, ())
 
 

@@ -84,13 +84,13 @@ class Executor:
     ) -> list[tuple[str, list[torch.Tensor]]]:
         """Execute a graph and return the results of every call with its module path, for finding a difference."""
         plan, values = self._bound(graph, inputs, state)
-        found = []
+        trace = []
         for step, call in zip(plan.steps, self.program.graphs[graph].calls, strict=True):
             results = step.function([values[slot] for slot in step.arguments])
             for slot, result in zip(step.results, results, strict=True):
                 values[slot] = result
-            found.append((call.module_path, results))
-        return found
+            trace.append((call.module_path, results))
+        return trace
 
     def _bound(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor]):  # type: ignore[no-untyped-def]
         """A graph's plan and its value table with inputs and state filled in."""
@@ -147,12 +147,12 @@ def _plan(
     states = [slot(f"state:{name}") for name in program.states]
     calls = [(functions[c.subprogram], tuple(map(slot, c.inputs)), tuple(map(slot, c.outputs))) for c in graph.calls]
     outputs = {name: slot(value) for name, value in graph.outputs.items()}
-    kept = set(outputs.values())
-    kept.update(slot for slot, value in enumerate(template) if value is not None)
+    held = set(outputs.values())
+    held.update(slot for slot, value in enumerate(template) if value is not None)
     steps = []
     for function, arguments, results in reversed(calls):
-        unused = tuple({*arguments, *results} - kept)
-        kept.update(unused)
+        unused = tuple({*arguments, *results} - held)
+        held.update(unused)
         steps.append(Step(function, arguments, results, unused))
     steps.reverse()
     return _Plan(template, inputs, states, steps, _joined(steps, template, states), outputs)

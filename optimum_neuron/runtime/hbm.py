@@ -88,11 +88,11 @@ class Charge:
         self.category = entry.category
         """Name of the category."""
         self.size_bytes = entry.size_bytes
-        """Bytes."""
+        """Size of the charge."""
         self.owner = entry.owner
         """Name of the model."""
         self._finalizer = weakref.finalize(self, free)
-        # Nobody reads a ledger at exit.
+        # A ledger is not read at exit.
         self._finalizer.atexit = False
 
     def release(self) -> None:
@@ -135,7 +135,7 @@ class HbmLedger:
 
     @property
     def available_bytes(self) -> int:
-        """What is left."""
+        """Capacity less all charges."""
         return self.capacity_bytes - self.used_bytes
 
     def used_by_category(self) -> dict[str, int]:
@@ -154,14 +154,14 @@ class HbmLedger:
         Args:
             owner: name in the table.
             category: a name of `CATEGORIES`.
-            used_bytes: tells its bytes.
-            set_limit: is told how many bytes it may have, now and whenever others take more.
+            used_bytes: returns its bytes.
+            set_limit: called with the bytes that it may have, now and whenever others take more.
         """
         self._meters[owner] = _Meter(category=category, owner=owner, used_bytes=used_bytes, set_limit=set_limit)
         set_limit(self.limit_of(owner))
 
     def limit_of(self, owner: str) -> int:
-        """What an attached owner may have: everything that others leave."""
+        """Return the bytes that an attached owner may have: all that others leave."""
         return self.capacity_bytes - _total([entry for entry in self._all() if entry.owner != owner])
 
     def refused(self, owner: str, category: str, size_bytes: int) -> str:

@@ -55,7 +55,7 @@ class LoadedProgram:
 
     @property
     def program(self) -> Program:
-        """What was loaded."""
+        """The program that was loaded."""
         return self.executor.program
 
     def run(
@@ -177,7 +177,7 @@ def load_program(
         core: counted from 0 among the cores that the process may use; None takes the least loaded.
         claim: the core, claimed before, in place of `core`; it is released with the program.
         auto_cast: what was rounded when it was compiled, for its simulated time.
-        task: what the model is for, for the interval of that time; None where nobody says.
+        task: task of the model, for the interval of that time; None if unknown.
 
     Raises:
         CoreBusyError: every allowed core is held by another process.

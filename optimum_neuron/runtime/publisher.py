@@ -1,8 +1,8 @@
-"""Tells other processes, once a second, what this one does with its cores: HBM, loaded models, calls.
+"""Reports to other processes, once a second, how this one uses its cores: HBM, loaded models, calls.
 
 A thread does it, not the calls themselves: torch's tensors come and go without a call, the last calls of a burst would
-stay untold, and a call costs nothing more this way. It starts with the first claim, ends with the last, keeps no
-process alive and is not in forked children. What is told is in `status.py`.
+not be reported, and a call costs nothing more this way. It starts with the first claim, ends with the last, keeps no
+process alive and is not in forked children. `status.py` has the content.
 
     from optimum_neuron.runtime.publisher import PUBLISHER
 
@@ -49,7 +49,7 @@ class Publisher:
         self._warned = False
 
     def start(self, folder: Path, instance: InstanceSpec) -> None:
-        """Tell about the claims of this process in a folder, for as long as there are any."""
+        """Report the claims of this process in a folder, for as long as there are any."""
         with self._lock:
             if folder not in self._instances:
                 _remove_dead(folder)

@@ -75,13 +75,13 @@ def _variables(reader: _Reader) -> dict[str, torch.Tensor]:
     import torch
 
     reader.name(), reader.number("I")  # the specification and its revision
-    found: dict[str, torch.Tensor] = {}
+    variables: dict[str, torch.Tensor] = {}
     for _ in range(reader.number("I")):
         name = reader.name()
         shape = [reader.number("I") for _ in range(reader.number("B"))]
         dtype = getattr(torch, _DTYPES[reader.number("B")])
-        found[name] = torch.frombuffer(reader.bytes(reader.number("I")), dtype=dtype).reshape(shape)
+        variables[name] = torch.frombuffer(reader.bytes(reader.number("I")), dtype=dtype).reshape(shape)
     for _ in range(reader.number("I")):
         alias = reader.name()
-        found[alias] = found[reader.name()]
-    return found
+        variables[alias] = variables[reader.name()]
+    return variables

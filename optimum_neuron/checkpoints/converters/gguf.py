@@ -66,5 +66,5 @@ def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 def _drop_load_options(path: Path) -> None:
     """Remove how the tokenizer happened to be loaded, which transformers saves with it."""
     options = json.loads(path.read_text("utf-8"))
-    kept = {key: value for key, value in options.items() if key not in ("is_local", "local_files_only")}
-    path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    options = {key: value for key, value in options.items() if key not in ("is_local", "local_files_only")}
+    path.write_text(json.dumps(options, indent=2, ensure_ascii=False) + "\n", "utf-8")
