@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 
 from optimum_neuron.errors import ConfigError, CoreBusyError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime import core_choice
 from optimum_neuron.runtime.core_choice import num_usable
 from optimum_neuron.runtime.core_process import PROCESS
 from optimum_neuron.runtime.cores import claim_cores, held_cores
@@ -149,13 +146,6 @@ def test_several_cores_are_neighbours_where_a_job_may_be(environ, instance, visi
     environ |= {"NEURON_RT_VISIBLE_CORES": visible}
     with claim_cores(INSTANCES[instance], model="llama", num_cores=num_cores, environ=environ) as claim:
         assert claim.core_ids == expected
-
-
-@pytest.mark.parametrize("text", [core_choice.__doc__, core_choice.ranges.__doc__])
-def test_sessions_in_docstrings_run(text):
-    test = doctest.DocTestParser().get_doctest(text, vars(core_choice).copy(), "docstring", None, 0)
-    outcome = doctest.DocTestRunner().run(test)
-    assert outcome.attempted and not outcome.failed
 
 
 def test_a_core_that_is_named_is_counted_among_those_of_the_process(environ):

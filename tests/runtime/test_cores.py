@@ -5,15 +5,12 @@ from __future__ import annotations
 import gc
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
-from optimum_neuron import env
 from optimum_neuron.errors import ConfigError, CoreBusyError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime import cores
 from optimum_neuron.runtime.cores import claim_cores, held_cores
 
 ROOT = Path(__file__).parents[2]
@@ -93,19 +90,3 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="OPTIMUM_NEURON_HOME") as refused:
         claim_cores(SMALL, model="bert", environ={"OPTIMUM_NEURON_HOME": str(tmp_path / "file")})
     assert refused.value.details["folder"] == str(tmp_path / "file" / "cores" / SMALL.name)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [claim_cores.__doc__, cores.__doc__, (ROOT / "docs" / "runtime.md").read_text()],
-    ids=["claim_cores", "module", "page"],
-)
-def test_examples_run(text, environ, monkeypatch):
-    for name in env.VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", environ["OPTIMUM_NEURON_HOME"])
-    blocks = re.findall(r"^( *)```python\n(.*?)^\1```", text, re.DOTALL | re.MULTILINE)
-    blocks = [block for _, block in blocks] or re.findall(r"^ {4}from .*", text, re.DOTALL | re.MULTILINE)
-    assert blocks
-    for block in blocks:
-        exec(textwrap.dedent(block), {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import gc
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import pytest
 
 from optimum_neuron.errors import ConfigError, DeviceMemoryError
 from optimum_neuron.hardware import INSTANCES, TARGETS
-from optimum_neuron.runtime import hbm
 from optimum_neuron.runtime.hbm import CATEGORIES, HbmLedger, ledger
 
 ROOT = Path(__file__).parents[2]
@@ -235,8 +233,3 @@ def test_every_category_is_on_the_page():
     assert all(
         f"| `{name}` | {category.runtime_name} | {category.meaning}" in page for name, category in CATEGORIES.items()
     )
-
-
-def test_examples_in_the_docstrings_run():
-    outcome = doctest.testmod(hbm)
-    assert outcome.attempted and not outcome.failed
