@@ -117,7 +117,7 @@ def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | Non
     total = instance.num_logical_cores(lnc)
     raise ConfigError(
         f"num_cores={num_cores} is not possible on {instance.name}, which has {total} logical cores: a job takes "
-        f"{legal.rule} ({legal.source}).",
+        f"{legal.rule}.",
         hint=f"Use {near}.",
         num_cores=num_cores,
         legal=list(legal.counts),
