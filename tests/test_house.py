@@ -20,7 +20,7 @@ ORDER = (
     ("compiler",),
     ("buckets", "hardware", "native"),
     ("checkpoints", "configuration", "shared_objects", "startup", "weights"),
-    ("env", "lazy", "plain_json", "private_folder", "vendor"),
+    ("env", "lazy", "options", "plain_json", "private_folder", "vendor"),
     ("after_import", "core", "errors", "labels", "variables", "version", "wording"),
 )
 """Packages and top-level modules, highest first: each may import what stands in the rows below its own.

@@ -24,8 +24,8 @@ from tests.docs import fences
 from tests.docs.fences import PYTHON, Fence
 from tests.tree import ROOT
 
-OBJECTS = {"model", "load", "wrap"}
-"""Functions and models that usage lines call without making them."""
+OBJECTS = {"Path", "load", "model", "wrap"}
+"""Names that usage lines call without importing or making them."""
 DOWNLOADS = re.compile(r"smollm2|Llama|fetch|from_pretrained|pipeline\(")
 """Self-contained usage lines that are not run, because they need a model."""
 
