@@ -24,9 +24,9 @@ from tests.docs import fences
 from tests.docs.fences import PYTHON, Fence
 from tests.tree import ROOT
 
-OBJECTS = {"Path", "load", "model", "wrap"}
+OBJECTS = {"Path", "compile_fx", "load", "model", "wrap"}
 """Names that usage lines call without importing or making them."""
-DOWNLOADS = re.compile(r"smollm2|Llama|fetch|from_pretrained|pipeline\(")
+DOWNLOADS = re.compile(r"smollm2|Llama|path/or|fetch|from_pretrained|pipeline\(")
 """Self-contained usage lines that are not run, because they need a model."""
 
 
@@ -40,6 +40,13 @@ def docstrings(path) -> list[tuple[int, str]]:
 
 
 FILES = sorted((ROOT / "optimum_neuron").rglob("*.py"))
+DEFINED = {
+    node.name
+    for path in FILES
+    for node in ast.parse(path.read_text(encoding="utf-8")).body
+    if isinstance(node, ast.FunctionDef | ast.ClassDef)
+}
+"""Functions and classes of all modules; usage lines may leave out the import of a neighbor."""
 BLOCKS: list[Fence] = [
     fence
     for path in FILES
@@ -118,7 +125,7 @@ def problems(code: str, module: Any) -> Iterator[str]:
         if name in made or name in OBJECTS or not name.isidentifier():
             continue
         function = known.get(name, getattr(optimum_neuron, name, getattr(transformers, name, None)))
-        if function is None and not attributes:
+        if function is None and not attributes and name not in DEFINED:
             yield f"{name} is not defined"
         for attribute in attributes if function is not None else ():
             function = getattr(function, attribute, None)
@@ -132,8 +139,9 @@ def problems(code: str, module: Any) -> Iterator[str]:
 def test_usage_lines_name_what_exists(path, code):
     module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
     assert list(problems(code, module)) == []
-    names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
-    imported = {alias.name for node in ast.walk(ast.parse(code)) if hasattr(node, "names") for alias in node.names}
-    stored = {node.id for node in ast.walk(ast.parse(code)) if isinstance(getattr(node, "ctx", None), ast.Store)}
-    if imported and names - imported - stored <= set(dir(builtins)) and not DOWNLOADS.search(code):
+    nodes = list(ast.walk(ast.parse(code)))
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}
+    names = {(node.id, type(node.ctx)) for node in nodes if isinstance(node, ast.Name)}
+    free = {name for name, _ in names} - imported - {name for name, context in names if context is ast.Store}
+    if imported and free <= set(dir(builtins)) and not DOWNLOADS.search(code):
         fences.run_here([Fence(path=path, line=0, language="python", tags=frozenset(), text=code)])
