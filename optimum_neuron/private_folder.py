@@ -1,6 +1,6 @@
 """A folder below the temporary one, in place of a shared folder that this user cannot write.
 
-Processes of one user agree on it, and no other user can write it.
+Processes of one user agree on it, and other users cannot write it.
 
     from pathlib import Path
     from optimum_neuron.private_folder import private_folder

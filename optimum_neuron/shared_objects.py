@@ -98,10 +98,10 @@ def _warn(folder: Path, private: Path) -> None:
 
 def find(record: Path) -> SharedObject | None:
     """Return the library that a record names, after comparing its hash; remove both where they are damaged."""
-    shared = _find(record)
-    if shared is None and not can_write(record.parent):
-        shared = _find(_private(record))
-    return shared
+    shared_object = _find(record)
+    if shared_object is None and not can_write(record.parent):
+        shared_object = _find(_private(record))
+    return shared_object
 
 
 def _find(record: Path) -> SharedObject | None:
@@ -128,7 +128,7 @@ def _find(record: Path) -> SharedObject | None:
 
 
 def require_ours(library: Path) -> None:
-    """Raise an error for a library that another user could have written.
+    """Check that no other user could have written a library.
 
     The file, its folder, and the folders up to the package's own are checked; root may own them.
 

@@ -77,7 +77,7 @@ CASES: dict[str, Case] = {
         "targets that support it: trn2, trn3",
     ),
     "unknown instance": (lambda c, t: {"instance_type": "inf2.xlrge"}, ConfigError, "did you mean 'inf2.xlarge'?"),
-    "inf1": (lambda c, t: {"instance_type": "inf1"}, ConfigError, "it cannot be compiled for"),
+    "inf1": (lambda c, t: {"instance_type": "inf1"}, ConfigError, "cannot be compiled for inf1"),
     "output is the checkpoint": (lambda c, t: {"output": c}, ConfigError, "the folder of the checkpoint itself"),
     "output is a file": (lambda c, t: {"output": c / "config.json"}, ConfigError, "a file of that name"),
     "tolerance without comparison": (

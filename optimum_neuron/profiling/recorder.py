@@ -11,8 +11,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..compiler.memory import MICROCODE_BYTES, memory_need
-from ..device.placement import OWNER
-from ..runtime.hbm import ledger
+from ..runtime.hbm import TORCH_OWNER, ledger
 from ..runtime.timeline import Recording, Track, recording
 from ..simulator.bands import band_of
 from ..simulator.clock import call_time, work_on_track
@@ -221,7 +220,7 @@ def _tensor_bytes(tracks: Sequence[Track], core_id: int) -> int:
     """HBM that tensors of torch's device take now, where graphs of torch.compile ran on a core."""
     for track in tracks:
         if track.program is None:
-            return sum(ledger(track.instance, core_id).used_by_owner().get(OWNER, {}).values())
+            return sum(ledger(track.instance, core_id).used_by_owner().get(TORCH_OWNER, {}).values())
     return 0
 
 

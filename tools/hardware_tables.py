@@ -1,34 +1,23 @@
-"""Markdown tables of the catalogue, and the one place that writes them into `docs/hardware.md`.
-
-    python -m optimum_neuron.hardware.tables docs/hardware.md
-
-replaces what stands between `<!-- table: NAME -->` and `<!-- /table -->`. A test compares the page with the catalogue.
-
-    >>> from optimum_neuron.hardware.tables import markdown_tables
-    >>> sorted(markdown_tables())
-    ['chips', 'contradictions', 'core-counts', 'cores', 'instances', 'sources', 'targets', 'timings']
-"""
+"""Markdown tables of the hardware catalogue, for `docs/hardware.md`; `generate_docs.py` writes them."""
 
 from __future__ import annotations
 
-import os
-import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
-from ..errors import ConfigError, refusal
-from .chips import CHIPS
-from .contradictions import CONTRADICTIONS
-from .cores import CORES
-from .instances import INSTANCES
-from .sourced import Sourced
-from .specs import GIB, KIB, MIB, CoreSpec, EngineSpec, GpSimdSpec
-from .targets import TARGETS
-from .timings import TIMINGS
-from .topology import legal_core_counts
+from optimum_neuron.hardware import (
+    CHIPS,
+    CORES,
+    INSTANCES,
+    TARGETS,
+    CoreSpec,
+    EngineSpec,
+    GpSimdSpec,
+    legal_core_counts,
+)
+from optimum_neuron.hardware.sourced import Sourced
+from optimum_neuron.hardware.specs import GIB, KIB, MIB
+from optimum_neuron.hardware.timings import TIMINGS
 
-_MARKED = re.compile(r"(<!-- table: (?P<name>[a-z-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 _NONE = "n/p"
 
 
@@ -216,8 +205,9 @@ def _core_counts() -> str:
 
 
 def _timings() -> str:
-    names = [name for name in TIMINGS[2].sources]
-    rows = sorted([name, *(getattr(t, name) for t in TIMINGS.values()), TIMINGS[3].source(name)] for name in names)
+    rows = sorted(
+        [name, *(getattr(t, name) for t in TIMINGS.values()), TIMINGS[3].source(name)] for name in TIMINGS[2].sources
+    )
     return _table(["cost", *(f"NeuronCore-v{g}" for g in TIMINGS), "source (NeuronCore-v3)"], rows)
 
 
@@ -246,58 +236,13 @@ def _sources() -> str:
     )
 
 
-def _contradictions() -> str:
-    return _table(
-        ["topic", "used", "alternative", "why", "documents", "scope"],
-        ([c.topic, c.chosen, c.alternative, c.reason, "; ".join(c.sources), c.scope] for c in CONTRADICTIONS),
-    )
-
-
-def markdown_tables() -> dict[str, str]:
-    """Return every table of the catalogue by name; "n/p" means not published."""
-    return {
-        "cores": _cores(),
-        "chips": _chips(),
-        "instances": _instances(),
-        "targets": _targets(),
-        "core-counts": _core_counts(),
-        "timings": _timings(),
-        "contradictions": _contradictions(),
-        "sources": _sources(),
-    }
-
-
-def fill_tables(document: str) -> str:
-    """Return a Markdown document with the tables between its markers replaced.
-
-    Raises:
-        ConfigError: a marker names no table.
-    """
-    tables = markdown_tables()
-
-    def fill(match: re.Match[str]) -> str:
-        name = match["name"]
-        if name not in tables:
-            raise ConfigError(
-                refusal(
-                    asked=f"<!-- table: {name} -->",
-                    found="no such table",
-                    why="tables are made from the catalogue",
-                    do=f"use one of {', '.join(tables)}",
-                )
-            )
-        return f"{match[1]}{tables[name]}{match[3]}"
-
-    return _MARKED.sub(fill, document)
-
-
-def main(path: str) -> None:
-    """Rewrite the tables of one Markdown file in place."""
-    page = Path(path)
-    temporary = page.with_suffix(".tmp")
-    temporary.write_text(fill_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
-    os.replace(temporary, page)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+TABLES: dict[str, Callable[[], str]] = {
+    "hardware-cores": _cores,
+    "hardware-chips": _chips,
+    "hardware-instances": _instances,
+    "hardware-targets": _targets,
+    "hardware-core-counts": _core_counts,
+    "hardware-timings": _timings,
+    "hardware-sources": _sources,
+}
+"""Name in a marker to the function that makes the table; "n/p" means not published."""
