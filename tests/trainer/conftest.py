@@ -1,16 +1,23 @@
-"""Trainers of the tests: tiny models, a device that is built already, processes that can be killed."""
+"""Trainers of the tests: tiny models, a device that is built already, processes with a core each, errors by details."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from optimum_neuron.errors import NeuronError
 from tests.device.conftest import built, default_state, python  # noqa: F401  (fixtures)
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SIZES: dict[str, Any] = dict(
     vocab_size=96,
@@ -22,12 +29,42 @@ SIZES: dict[str, Any] = dict(
 )
 
 
+@contextlib.contextmanager
+def raises(kind: type[NeuronError], message: str = "", **details: Any) -> Iterator[pytest.ExceptionInfo[NeuronError]]:
+    """Expect an error with this text and these details; if it has several problems, one of them has the details."""
+    with pytest.raises(kind) as error:
+        yield error
+    assert message in str(error.value)
+    problems = error.value.details.get("problems", [error.value.to_dict()])
+    assert any(details.items() <= problem["details"].items() for problem in problems), error.value.details
+
+
+def spawn(*words: str, num_processes: int = 0, accelerate: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run Python with these words; with `num_processes`, a module in processes with a core each."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(num_processes)]
+    if accelerate:
+        plain = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+        launcher = ["-m", "accelerate.commands.launch", "--num_processes", str(num_processes), *plain]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "trn1.32xlarge"}
+    command = [sys.executable, *(launcher if num_processes else []), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=900, env=environment)
+
+
 @pytest.fixture(scope="session")
 def llama() -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     return LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2))
+
+
+@pytest.fixture(scope="session")
+def one_layer() -> Any:
+    """The smallest Llama, for graphs that are compiled."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_hidden_layers": 1}, num_key_value_heads=2))
 
 
 @pytest.fixture(scope="session")

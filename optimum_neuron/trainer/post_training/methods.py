@@ -60,10 +60,11 @@ class GRPOArguments(NeuronArgumentsMixin):
         # TRL counts the answers of every process, so it would wait for a larger batch than there is.
         upstream: Any = self
         num_same = max(self.tensor_parallel_size, 1)
-        if upstream.generation_batch_size is not None:
-            upstream.generation_batch_size *= num_same
+        batch_size: Any = upstream.generation_batch_size
+        if batch_size is not None:
+            upstream.generation_batch_size = batch_size * num_same
         super().__post_init__()
-        upstream.generation_batch_size = upstream.generation_batch_size // num_same
+        upstream.generation_batch_size //= num_same
         if upstream.generation_batch_size % upstream.num_generations:
             raise ConfigError(
                 f"num_generations={upstream.num_generations} does not divide the batch of "
