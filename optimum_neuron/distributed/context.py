@@ -58,12 +58,12 @@ class ContextParallel:
 
     @property
     def is_running(self) -> bool:
-        """Whether a pass that is running is of parts."""
+        """Whether the running pass is on parts."""
         return _current is self
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Forward and backward passes in here are of parts."""
+        """Run forward and backward passes on parts."""
         global _current
         before, _current = _current, self
         try:
@@ -72,10 +72,10 @@ class ContextParallel:
             _current = before
 
     def split(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """This core's part of a batch, with labels of the next token of the whole sequence in `shift_labels`.
+        """Return this core's part of a batch, with labels of the next token of the whole sequence in `shift_labels`.
 
         Args:
-            batch: what a decoder is given; tensors whose second axis are tokens are split.
+            batch: inputs of a decoder; tensors whose second axis are tokens are split.
 
         Raises:
             ModelError: a batch that cannot be split.
@@ -91,7 +91,7 @@ class ContextParallel:
         return {name: self._part(value) if _has_tokens(value, length) else value for name, value in whole.items()}
 
     def join(self, results: Any, *, num_tokens: int) -> Any:
-        """Results of whole sequences, without gradients.
+        """Return the results of whole sequences, without gradients.
 
         Args:
             results: tensors, nested as one likes; those whose second axis is a part of the tokens are joined.
@@ -106,17 +106,17 @@ class ContextParallel:
             return recursively_apply(whole, results)
 
     def gather(self, part: torch.Tensor, axis: int) -> torch.Tensor:
-        """A tensor of all tokens; each core has the gradients of its part from all of them."""
+        """Return a tensor of all tokens; each core gets the gradients of its part from all cores."""
         return redistribute(part, self._mesh, Shard(axis), Replicate(), gradient=Partial())
 
     def sum(self, loss: torch.Tensor) -> torch.Tensor:
-        """The sum of the parts of a loss, on every core."""
+        """Return the sum of the parts of a loss, on every core."""
         return redistribute(loss, self._mesh, Partial(), Replicate(), gradient=Partial())
 
     def mask(self, *, q_length: int, kv_length: int, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
-        """transformers' mask of this part's queries and all keys: 0 where a query sees a key, minus infinity elsewhere.
+        """Return the mask of this part's queries and all keys: 0 if a query sees a key, else minus infinity.
 
-        Of one with True and False every layer would make one like this, and keep it for the backward pass.
+        From a Boolean mask, every layer would make one like this and keep it for the backward pass.
         """
         assert q_length == kv_length == attention_mask.shape[1]
         options |= {"q_offset": self._mesh.get_local_rank() * q_length, "allow_is_causal_skip": False}

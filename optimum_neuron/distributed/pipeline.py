@@ -156,12 +156,12 @@ class Pipeline:
         return self._mesh.get_group()
 
     def train(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> torch.Tensor:
-        """Forward and backward of a batch; the loss, on every stage."""
+        """Run forward and backward of a batch; return the loss, on every stage."""
         _, loss = self._run("step", inputs, num_items)
         return loss
 
     def evaluate(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits and loss of a batch, on every stage; no loss where there are no labels."""
+        """Return logits and loss of a batch, on every stage; no loss without labels."""
         logits, loss = self._run("eval", inputs, num_items)
         facts = [None if logits is None else (tuple(logits.shape), logits.dtype)]
         dist.broadcast_object_list(facts, src=self._last, group=self.group)
@@ -190,8 +190,8 @@ class Pipeline:
                 nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
         return norm
 
-    def _run(self, what: str, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[Any, torch.Tensor]:
-        num_parts = self._num_parts if what == "step" else self._mesh.size()
+    def _run(self, mode: str, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[Any, torch.Tensor]:
+        num_parts = self._num_parts if mode == "step" else self._mesh.size()
         rows = padded(inputs, multiple=num_parts)
         tokens, labels = rows.pop("input_ids"), rows.pop("labels", None)
         if labels is not None:
@@ -200,15 +200,15 @@ class Pipeline:
         losses: list[torch.Tensor] = []
         first = (tokens,) if self.stage.is_first else ()
         target = {"target": labels, "losses": losses} if self.stage.is_last and labels is not None else {}
-        schedule = self._schedule(what, tuple(tokens.shape), num_parts, has_labels=labels is not None)
-        logits = getattr(schedule, what)(*first, **target, **rows)
+        schedule = self._schedule(mode, tuple(tokens.shape), num_parts, has_labels=labels is not None)
+        logits = getattr(schedule, mode)(*first, **target, **rows)
         loss = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
         dist.broadcast(loss, src=self._last, group=self.group)
         return logits, loss
 
-    def _schedule(self, what: str, shape: tuple[int, ...], num_parts: int, *, has_labels: bool) -> Schedule1F1B:
-        """The schedule for batches of a shape; what stages send each other has its shape fixed."""
-        key = (what, shape, num_parts, has_labels)
+    def _schedule(self, mode: str, shape: tuple[int, ...], num_parts: int, *, has_labels: bool) -> Schedule1F1B:
+        """Return the schedule for batches of a shape: the messages between stages have fixed shapes."""
+        key = (mode, shape, num_parts, has_labels)
         if key not in self._schedules:
             index, num_stages = self._mesh.get_local_rank(), self._mesh.size()
             stage = PipelineStage(self.stage, index, num_stages, self._device, group=self.group)
@@ -221,7 +221,7 @@ class Pipeline:
 
 
 def padded(inputs: Mapping[str, Any], *, multiple: int) -> dict[str, Any]:
-    """A batch with its last row repeated up to a multiple of rows; repeated rows have no labels.
+    """Repeat the last row of a batch up to a multiple of rows; repeated rows have no labels.
 
     Args:
         inputs: tensors of as many rows as `input_ids`, and others.

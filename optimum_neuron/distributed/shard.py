@@ -26,7 +26,7 @@ from .styles import JoinedResult, SplitTokens
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sharding:
-    """How a model is spread."""
+    """How a model is distributed."""
 
     sizes: MeshSizes
     """Sizes of the mesh."""
@@ -43,7 +43,7 @@ class Sharding:
 
 
 def shard(model: Any, sharding: Sharding, mesh: DeviceMesh) -> Stage | None:
-    """Distribute a model in place; return the stage of its pipeline, where there is one.
+    """Distribute a model in place; return the stage of its pipeline, if there is one.
 
     Args:
         model: one of transformers, whole, on the host, in which there may be adapters; weights are those of rank 0

@@ -61,7 +61,7 @@ class WholeModel:
 
         Args:
             model: in parts, under the names that it had.
-            group: the stages of a pipeline, where there is one.
+            group: the stages of a pipeline, or None.
 
         Returns:
             Tensors by the names of the model's state.

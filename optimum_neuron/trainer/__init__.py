@@ -6,6 +6,7 @@ from `Trainer` elsewhere (TRL's) get them too.
     arguments.py     `NeuronTrainingArguments`: upstream's, with the fields of Neuron
     trainer.py       `NeuronTrainer`
     mixin.py         `NeuronTrainerMixin`, with a table of the attributes that it and its two bases share
+    construction.py  the steps of its `__init__`
     steps.py         its base that trains a distributed model
     saving.py        its base that saves and resumes
     checkpoints.py   checkpoints that appear whole or not at all; which of them can be resumed, and why not

@@ -54,7 +54,7 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
     context_parallel_size: int = _field(1, "Cores that share each sequence.")
     zero_1: bool = _field(False, "Split optimizer states over data-parallel processes.")
     stochastic_rounding_enabled: bool = _field(
-        False, "Round what is written to 16-bit floats up or down at random, as the chip can."
+        False, "Round writes to 16-bit floats up or down at random, as the chip can."
     )
     optimizer_use_master_weights: bool = _field(
         True, "Keep a float32 copy of 16-bit parameters for the optimizer. Nothing changes for float32 parameters."

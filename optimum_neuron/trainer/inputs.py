@@ -141,14 +141,19 @@ def _range_problem(name: str, values: Any, count: int | None, kind: str, where: 
     )
 
 
-def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input: str, *, what: str) -> None:
+def main_input(model: Any) -> str:
+    """Return the name of a model's required input."""
+    return getattr(model, "main_input_name", "input_ids")
+
+
+def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input: str, *, purpose: str) -> None:
     """Reject a data set without the model's main input.
 
     Args:
         columns: of the data set.
         accepted: arguments of the model.
         main_input: the one that is required.
-        what: such as "training".
+        purpose: such as "training".
 
     Raises:
         ConfigError: the column is missing.
@@ -159,7 +164,7 @@ def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input:
     unused = [name for name in columns if name not in set(accepted)]
     extra = f"; the model does not use {', '.join(unused)}" if unused else ""
     raise ConfigError(
-        f"The {what} data set has no column '{main_input}', the model's main input{extra}.",
+        f"The {purpose} data set has no column '{main_input}', the model's main input{extra}.",
         hint="Tokenize first (dataset.map), or pass a data_collator that makes it and remove_unused_columns=False.",
         column=main_input,
         columns=columns,
@@ -167,19 +172,19 @@ def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input:
     )
 
 
-def require_rows(dataset: Any, *, what: str) -> None:
+def require_rows(dataset: Any, *, purpose: str) -> None:
     """Reject a data set without rows, if its length is known.
 
     Args:
         dataset: of the user.
-        what: such as "training".
+        purpose: such as "training".
 
     Raises:
         ConfigError: it is empty.
     """
     if isinstance(dataset, Sized) and len(dataset) == 0:
         hint = "Check how it is read and filtered: a path, a split, a length."
-        raise ConfigError(f"The {what} data set is empty.", hint=hint, dataset=what)
+        raise ConfigError(f"The {purpose} data set is empty.", hint=hint, dataset=purpose)
 
 
 def require_loss(batch: Mapping[str, Any], label_names: Sequence[str], *, where: str) -> None:

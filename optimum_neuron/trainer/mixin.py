@@ -25,26 +25,28 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, TrainingArguments
 
-from ..distributed.distribute import distribute, is_distributed_here, shared_facts, wrap_blocks
-from ..distributed.dtypes import narrow
 from ..distributed.mesh import require_agreement
-from ..errors import ConfigError
-from .arguments import NeuronArgumentsMixin
+from .construction import lay_out, require_neuron_arguments, upstream_leaves_alone, with_processing_class
 from .estimates import require_whole_model
 from .guard import gradient_error, loss_error
-from .inputs import Limits, require_loss, require_usable
+from .inputs import Limits, main_input, require_loss, require_usable
 from .memory import require_fit
 from .metrics import Metrics
-from .optimizer import MasterWeights, accumulate_in_float32, keep_master_weights, round_gradients
+from .optimizer import (
+    MasterWeights,
+    accumulate_in_float32,
+    keep_master_weights,
+    require_one_process,
+    round_gradients,
+)
 from .recompiles import RecompileWatch
-from .rounding import StochasticRounding
+from .rounding import StochasticRounding, require_narrow
 from .saving import WholeCheckpoints
 from .steps import DistributedSteps
 
@@ -66,30 +68,10 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
     """
 
     def __init__(self, *positional: Any, tokenizer: Any = None, **keywords: Any) -> None:
-        if tokenizer is not None:
-            if keywords.get("processing_class") is not None:
-                raise ConfigError(
-                    "tokenizer and processing_class name the same argument.",
-                    hint="Pass processing_class only.",
-                    arguments=["tokenizer", "processing_class"],
-                )
-            keywords["processing_class"] = tokenizer
-        # Where arguments stand differs between trainers; the model is always first.
-        model: Any = keywords.get("model", positional[0] if positional else None)
-        values = (keywords.get("args"), *positional)
-        arguments: Any = next((value for value in values if isinstance(value, TrainingArguments)), None)
-        require_neuron_arguments(arguments, type(self).__name__)
-        if arguments.world_size > 1:
-            require_agreement(shared_facts(model, arguments))
-        if is_distributed_here(model, arguments):
-            if keywords.get("peft_config") is not None:
-                # An adapter is distributed with its model, so it has to be there.
-                model = _with_adapter(model, keywords.pop("peft_config"))
-                positional, keywords = _with_model(model, positional, keywords)
-            self._distributed = distribute(model, arguments)
-        elif isinstance(model, torch.nn.Module):
-            wrap_blocks(model, arguments)
-        with _upstream_leaves_alone(arguments) if self._distributed.whole else contextlib.nullcontext():
+        keywords = with_processing_class(keywords, tokenizer)
+        arguments = require_neuron_arguments(type(self).__name__, positional, keywords)
+        positional, keywords, self._distributed = lay_out(positional, keywords, arguments)
+        with upstream_leaves_alone(self._distributed, arguments):
             super().__init__(*positional, **keywords)
         if self._distributed.whole is not None and hasattr(self, "_tp_size"):
             # TRL divides the tokens that it gathers by the cores of a batch; `_gather_once` has counted them once.
@@ -108,7 +90,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
         self._rounding = StochasticRounding()
         if arguments.stochastic_rounding_enabled:
             whole = self._distributed.whole
-            _require_narrow(self.model if whole is None else whole.empty, arguments)
+            require_narrow(self.model if whole is None else whole.empty, arguments)
             self.add_callback(self._rounding)
         if arguments.enable_mfu_metrics:
             require_whole_model(self.model)
@@ -198,7 +180,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
         if self._distributed.whole is not None:
             return None
         if self.args.optimizer_use_fp32_grad_acc:
-            _require_one_process(model, self.args)
+            require_one_process(model, self.args.world_size)
             accumulate_in_float32(model.parameters())
         if self.args.optimizer_use_master_weights:
             return keep_master_weights(optimizer)
@@ -255,67 +237,3 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
 
     def _unwrapped(self, model: Any) -> Any:
         return self.accelerator.unwrap_model(model, keep_torch_compile=False)
-
-
-@contextlib.contextmanager
-def _upstream_leaves_alone(arguments: Any) -> Iterator[None]:
-    """Let upstream initialize around a model that is distributed already."""
-    # Accelerate is not to split it once more.
-    arguments.fsdp_plugin_args = None
-    # Upstream refuses to save such models with their optimizer, because it cannot; `saving.py` can.
-    only_model, arguments.save_only_model = arguments.save_only_model, True
-    try:
-        yield
-    finally:
-        arguments.save_only_model = only_model
-
-
-def _with_model(model: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    if "model" in keywords:
-        return positional, {**keywords, "model": model}
-    return (model, *positional[1:]), keywords
-
-
-def _with_adapter(model: Any, config: Any) -> Any:
-    from peft import get_peft_model
-
-    return get_peft_model(model, config) if isinstance(model, PreTrainedModel) else model
-
-
-def main_input(model: Any) -> str:
-    """Return the name of a model's required input."""
-    return getattr(model, "main_input_name", "input_ids")
-
-
-def require_neuron_arguments(arguments: Any, trainer: str) -> None:
-    """Reject arguments without the fields of `NeuronArgumentsMixin`.
-
-    Raises:
-        ConfigError: they are of another class.
-    """
-    if not isinstance(arguments, NeuronArgumentsMixin):
-        raise ConfigError(
-            f"{trainer} needs NeuronTrainingArguments, not {type(arguments).__name__}.",
-            hint="Use NeuronTrainingArguments, which takes the same keywords.",
-            option="args",
-            type=type(arguments).__name__,
-        )
-
-
-def _require_one_process(model: torch.nn.Module, arguments: Any) -> None:
-    if arguments.world_size > 1 and narrow(model.parameters()):
-        raise ConfigError(
-            "optimizer_use_fp32_grad_acc does not support DistributedDataParallel with 16-bit parameters.",
-            hint="Pass the loaded model, not its name or model_init, or optimizer_use_fp32_grad_acc=False.",
-            option="optimizer_use_fp32_grad_acc",
-            world_size=arguments.world_size,
-        )
-
-
-def _require_narrow(model: torch.nn.Module, arguments: Any) -> None:
-    if not arguments.bf16 and not narrow(model.parameters()):
-        raise ConfigError(
-            "stochastic_rounding_enabled rounds 16-bit floats only, but the model is in float32.",
-            hint="Pass bf16=True, or load the model with dtype=torch.bfloat16.",
-            option="stochastic_rounding_enabled",
-        )

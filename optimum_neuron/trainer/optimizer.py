@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..distributed.dtypes import NARROW, narrow
+from ..errors import ConfigError
 
 STATE_KEY = "master_weights"
 """Entry of `optimizer.state_dict()` with the float32 weights, by torch's number of the parameter."""
@@ -26,6 +27,21 @@ def accumulate_in_float32(parameters: Iterable[torch.nn.Parameter]) -> None:
     """Let gradients of 16-bit parameters be float32 (`Tensor.grad_dtype`), so that small ones add up."""
     for parameter in narrow(parameters):
         parameter.grad_dtype = torch.float32
+
+
+def require_one_process(model: torch.nn.Module, world_size: int) -> None:
+    """Reject float32 gradients that DistributedDataParallel would reduce in 16 bits.
+
+    Raises:
+        ConfigError: 16-bit parameters on several processes.
+    """
+    if world_size > 1 and narrow(model.parameters()):
+        raise ConfigError(
+            "optimizer_use_fp32_grad_acc does not support DistributedDataParallel with 16-bit parameters.",
+            hint="Pass the loaded model, not its name or model_init, or optimizer_use_fp32_grad_acc=False.",
+            option="optimizer_use_fp32_grad_acc",
+            world_size=world_size,
+        )
 
 
 def round_gradients(optimizer: torch.optim.Optimizer) -> None:

@@ -16,8 +16,8 @@ from transformers.trainer_utils import number_of_arguments
 
 from ..errors import ConfigError
 from .arguments import NeuronTrainingArguments
-from .inputs import require_columns, require_rows
-from .mixin import PADDING_MULTIPLE, NeuronTrainerMixin, main_input
+from .inputs import main_input, require_columns, require_rows
+from .mixin import PADDING_MULTIPLE, NeuronTrainerMixin
 
 
 class NeuronTrainer(NeuronTrainerMixin, Trainer):
@@ -72,7 +72,7 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
             self.data_collator.pad_to_multiple_of = PADDING_MULTIPLE
 
     def _get_dataloader(self, dataset: Any, description: str, *positional: Any, **keywords: Any) -> Any:
-        require_rows(dataset, what=description.lower())
+        require_rows(dataset, purpose=description.lower())
         columns = getattr(dataset, "column_names", None)
         if columns is None and isinstance(dataset, (list, tuple)) and dataset and isinstance(dataset[0], Mapping):
             columns = list(dataset[0])
@@ -80,7 +80,7 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
             self._set_signature_columns_if_needed()
             name = main_input(self.model)
             if name in self._signature_columns:
-                require_columns(columns, self._signature_columns, name, what=description.lower())
+                require_columns(columns, self._signature_columns, name, purpose=description.lower())
         return super()._get_dataloader(dataset, description, *positional, **keywords)
 
 

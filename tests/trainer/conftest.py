@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import os
 import subprocess
 import sys
@@ -87,34 +88,28 @@ def classes() -> list[dict[str, torch.Tensor]]:
     return [{"input_ids": torch.arange(12) + i, "labels": torch.tensor(i % 3)} for i in range(24)]
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Any]:
-    """Return a function that makes a trainer around a copy of a model; what is not an argument goes to the trainer."""
+def make_trainer(
+    folder: Path | str, model: Any, rows: Any, *, upstream: bool = False, kind: Any = None, **options: Any
+) -> Any:
+    """A trainer around a copy of a model, ours or upstream's on the CPU; options are its arguments, or its own."""
     from transformers import Trainer, TrainingArguments
 
     from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
 
     names = {"compute_metrics", "callbacks", "data_collator", "eval_dataset", "model_init", "peft_config"}
     names |= {"processing_class", "optimizers", "compute_loss_func"}
+    keywords = {name: options.pop(name) for name in names & set(options)}
+    defaults = dict(output_dir=str(folder), max_steps=4, logging_steps=1, learning_rate=1e-2, save_strategy="no")
+    defaults |= dict(per_device_train_batch_size=4, disable_tqdm=True, report_to=[], use_cpu=upstream)
+    arguments = (TrainingArguments if upstream else NeuronTrainingArguments)(**{**defaults, **options})
+    kind = kind or (Trainer if upstream else NeuronTrainer)
+    return kind(copy.deepcopy(model), arguments, train_dataset=rows, **keywords)
 
-    def trainer(model: Any, rows: Any, *, upstream: bool = False, **options: Any) -> Any:
-        keywords = {name: options.pop(name) for name in names & set(options)}
-        defaults = dict(
-            output_dir=str(tmp_path / "out"),
-            max_steps=4,
-            logging_steps=1,
-            learning_rate=1e-2,
-            per_device_train_batch_size=4,
-            disable_tqdm=True,
-            report_to=[],
-            save_strategy="no",
-            use_cpu=upstream,
-        )
-        arguments = (TrainingArguments if upstream else NeuronTrainingArguments)(**{**defaults, **options})
-        made = Trainer if upstream else NeuronTrainer
-        return made(copy.deepcopy(model), arguments, train_dataset=rows, **keywords)
 
-    return trainer
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Any]:
+    """Return `make_trainer` for a temporary folder."""
+    return functools.partial(make_trainer, tmp_path / "out")
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
 
-from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
+from optimum_neuron import NeuronTrainer
 from optimum_neuron.trainer import checkpoints
-from tests.trainer.conftest import SIZES, losses
+from tests.trainer.conftest import SIZES, losses, make_trainer
 
 NUM_STEPS = 6
 
@@ -31,7 +31,10 @@ def train(output_dir: str, moment: str, resume: bool) -> None:
     """Train six steps with a checkpoint at each second one, and die at a moment of the fourth step."""
 
     class Killer(TrainerCallback):
+        num_steps = 0
+
         def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+            self.num_steps += 1
             if moment == "step" and state.global_step == 4:
                 die()
 
@@ -52,22 +55,12 @@ def train(output_dir: str, moment: str, resume: bool) -> None:
         checkpoints.write_bytes = write_bytes
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2))
-    arguments = NeuronTrainingArguments(
-        output_dir=output_dir,
-        max_steps=NUM_STEPS,
-        logging_steps=1,
-        learning_rate=1e-2,
-        per_device_train_batch_size=4,
-        disable_tqdm=True,
-        report_to=[],
-        save_steps=2,
-    )
     rows = [{"input_ids": torch.arange(16) + i, "labels": torch.arange(16) + i} for i in range(32)]
-    trainer = Killed(model, arguments, train_dataset=rows, callbacks=[Killer()])
-    started = []
-    trainer.add_callback(type("Count", (TrainerCallback,), {"on_step_end": lambda *_, **__: started.append(1)}))
+    killer = Killer()
+    options = dict(max_steps=NUM_STEPS, save_strategy="steps", save_steps=2, callbacks=[killer])
+    trainer = make_trainer(output_dir, model, rows, kind=Killed, **options)
     trainer.train(resume_from_checkpoint=resume)
-    Path(output_dir, "losses.json").write_text(json.dumps({"losses": losses(trainer), "num_steps": len(started)}))
+    Path(output_dir, "losses.json").write_text(json.dumps({"losses": losses(trainer), "num_steps": killer.num_steps}))
 
 
 def main() -> None:

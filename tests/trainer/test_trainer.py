@@ -14,6 +14,8 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     EarlyStoppingCallback,
+    MixtralConfig,
+    MixtralForCausalLM,
     PreTrainedTokenizerFast,
     TrainerCallback,
     TrainingArguments,
@@ -53,25 +55,20 @@ def test_a_tokenizer_is_the_processing_class(llama, sentences, tmp_path):
         NeuronTrainer(llama, arguments, train_dataset=sentences, tokenizer=tokenizer, processing_class=tokenizer)
 
 
-def test_losses_of_a_classifier_are_those_of_the_cpu(train, bert, classes):
-    # Dropout draws other numbers on the device after the first draw, so it is off.
-    bert = copy.deepcopy(bert)
-    for module in bert.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    ours, theirs = (train(bert, classes, upstream=upstream) for upstream in (False, True))
-    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4)
-
-
-def test_losses_of_a_mixture_of_experts_are_those_of_the_cpu(train, sentences):
-    from transformers import MixtralConfig, MixtralForCausalLM
-
+@pytest.mark.parametrize("kind", ["classifier", "mixture of experts"])
+def test_losses_of_other_models_are_those_of_the_cpu(train, bert, classes, sentences, kind):
     torch.manual_seed(0)
-    model = MixtralForCausalLM(
-        MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4, output_router_logits=True)
-    )
-    ours, theirs = (train(model, sentences, upstream=upstream) for upstream in (False, True))
-    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and losses(ours)[-1] < losses(ours)[0]
+    if kind == "classifier":
+        model, rows = copy.deepcopy(bert), classes
+        for module in model.modules():
+            # Dropout draws other numbers on the device after the first draw, so it is off.
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+    else:
+        experts = dict(num_key_value_heads=2, num_local_experts=4, output_router_logits=True)
+        model, rows = MixtralForCausalLM(MixtralConfig(**SIZES, **experts)), sentences
+    ours, theirs = (train(model, rows, upstream=upstream) for upstream in (False, True))
+    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and len(losses(ours)) == 4
 
 
 def test_compiled_losses_are_those_of_the_cpu(train, one_layer, sentences):
@@ -126,21 +123,13 @@ def test_what_is_saved_is_a_plain_folder(train, tmp_path, llama, sentences):
         assert torch.equal(parameter, plain.get_parameter(name)), name
 
 
+HARMFUL = dict(learning_rate=0.5, eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=1)
+"""A learning rate that soon does harm: the best step is not the last."""
+
+
 def test_the_best_model_is_loaded_at_the_end(train, tmp_path, llama, sentences):
-    # A learning rate that soon does harm: the best step is not the last.
-    trainer = train(
-        llama,
-        sentences,
-        eval_dataset=sentences[:8],
-        learning_rate=0.5,
-        eval_strategy="steps",
-        eval_steps=1,
-        save_strategy="steps",
-        save_steps=1,
-        save_total_limit=1,
-        load_best_model_at_end=True,
-        metric_for_best_model="loss",
-    )
+    options = dict(eval_dataset=sentences[:8], save_total_limit=1, load_best_model_at_end=True)
+    trainer = train(llama, sentences, **HARMFUL, **options, metric_for_best_model="loss")
     history = {entry["step"]: entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry}
     best = min(history, key=history.get)
     assert trainer.state.best_model_checkpoint == str(tmp_path / "out" / f"checkpoint-{best}")
@@ -151,19 +140,8 @@ def test_the_best_model_is_loaded_at_the_end(train, tmp_path, llama, sentences):
 
 
 def test_early_stopping(train, llama, sentences):
-    trainer = train(
-        llama,
-        sentences,
-        max_steps=20,
-        eval_dataset=sentences[:8],
-        learning_rate=0.5,
-        eval_strategy="steps",
-        eval_steps=1,
-        save_strategy="steps",
-        save_steps=1,
-        load_best_model_at_end=True,
-        callbacks=[EarlyStoppingCallback(2)],
-    )
+    options = dict(eval_dataset=sentences[:8], load_best_model_at_end=True, callbacks=[EarlyStoppingCallback(2)])
+    trainer = train(llama, sentences, max_steps=20, **HARMFUL, **options)
     assert trainer.state.global_step < 20
 
 
@@ -183,17 +161,9 @@ def test_estimates_are_the_simulators_and_labelled(train, llama, sentences, capl
     from optimum_neuron.simulator import estimate_training
 
     trainer = train(llama, sentences, enable_mfu_metrics=True, gradient_accumulation_steps=2)
-    estimate = estimate_training(
-        llama.config,
-        instance="inf2.xlarge",
-        sequence_length=16,
-        batch_size=8,
-        micro_batch_size=4,
-        tensor_parallel_size=1,
-        pipeline_parallel_size=1,
-        zero_1=False,
-        gradient_checkpointing=False,
-    )
+    sizes = dict(sequence_length=16, batch_size=8, micro_batch_size=4, tensor_parallel_size=1, pipeline_parallel_size=1)
+    options = dict(instance="inf2.xlarge", zero_1=False, gradient_checkpointing=False)
+    estimate = estimate_training(llama.config, **sizes, **options)
     for entry in (entry for entry in trainer.state.log_history if "loss" in entry):
         estimates = {name: value for name, value in entry.items() if name.startswith("neuron/est_")}
         assert estimates == {
@@ -267,16 +237,8 @@ def uploads(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:Cannot enable progress bars")  # upstream switches back on what tests switch off
 def test_push_to_hub(train, llama, sentences, uploads):
-    trainer = train(
-        llama,
-        sentences,
-        save_strategy="steps",
-        save_steps=2,
-        push_to_hub=True,
-        hub_model_id="acme/pushed",
-        hub_strategy="all_checkpoints",
-        hub_always_push=True,
-    )
+    hub = dict(push_to_hub=True, hub_model_id="acme/pushed", hub_strategy="all_checkpoints", hub_always_push=True)
+    trainer = train(llama, sentences, save_strategy="steps", save_steps=2, **hub)
     assert [place for place, _ in uploads] == [None, "checkpoint-2", None, "checkpoint-4"]
     assert all({"model.safetensors", "config.json"} <= set(files) for _, files in uploads)
     trainer.push_to_hub()
