@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 
 from ..errors import ModelError
+
+_SHOWN = 4
 
 PROBLEMS = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
 """Parts of the report of `from_pretrained`."""
@@ -47,14 +49,9 @@ class WholeModel:
 
     def differences(self, weights: Mapping[str, torch.Tensor]) -> str:
         """Describe how weights differ from this model's; empty if they fit. Tied ones may be missing."""
-        known = [name for name in weights if name in self.tensors]
-        present = {id(self.tensors[name]) for name in known}
-        kinds = {
-            "unknown names": [name for name in weights if name not in self.tensors],
-            "of another shape": [name for name in known if weights[name].shape != self.tensors[name].shape],
-            "missing": [name for name, tensor in self.tensors.items() if id(tensor) not in present],
-        }
-        return "; ".join(f"{len(names)} {kind}, first {names[0]}" for kind, names in kinds.items() if names)
+        present = {id(self.tensors[name]) for name in weights if name in self.tensors}
+        tied = {name for name, tensor in self.tensors.items() if id(tensor) in present}
+        return describe_differences(shapes_of(self.tensors), shapes_of(weights), optional=tied)
 
     def gather(self, model: Any, group: dist.ProcessGroup | None = None) -> dict[str, torch.Tensor]:
         """Return the weights of a checkpoint, whole, on the host, in their own dtypes; every process calls it.
@@ -117,6 +114,37 @@ def load_weights(model: Any, whole: WholeModel, folder: str | Path) -> None:
     local = set(model.state_dict())
     weights = {whole.names[name]: tensor for name, tensor in saved.items() if whole.names[name] in local}
     set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True, strict=False))
+
+
+def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of tensors by their names."""
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def describe_differences(
+    expected: Mapping[str, tuple[int, ...]], saved: Mapping[str, tuple[int, ...]], *, optional: Container[str]
+) -> str:
+    """Describe how the tensors of a checkpoint differ from a model's; empty if they fit.
+
+    Args:
+        expected: shapes by the model's names.
+        saved: shapes by the checkpoint's names.
+        optional: names that the checkpoint may lack.
+    """
+    problems = {
+        "missing": [name for name in expected if name not in saved and name not in optional],
+        "not in the model": [name for name in saved if name not in expected],
+        "of another shape": [
+            f"{name} {saved[name]}, not {shape}"
+            for name, shape in expected.items()
+            if name in saved and saved[name] != shape
+        ],
+    }
+    return "; ".join(
+        f"{len(names)} {kind}: {', '.join([*names[:_SHOWN], *(['...'] if len(names) > _SHOWN else [])])}"
+        for kind, names in problems.items()
+        if names
+    )
 
 
 def other_model(folder: str | Path, model: Any, differences: str) -> ModelError:

@@ -113,10 +113,11 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
             other = "torch_compile" if upstream.torch_compile else "use_cpu"
             reason = "only operators that run one by one on the device are rounded stochastically"
             problems.append(conflict("stochastic_rounding_enabled", other, reason=reason))
+        target = None
         try:
             target = _target(self.neuron_target)
         except NeuronError as problem:
-            return [*problems, problem]
+            problems.append(problem)
         return problems if upstream.use_cpu else [*problems, *_device_problems(upstream, target)]
 
 
@@ -148,8 +149,13 @@ def _unsupported(option: str, value: str, *, reason: str, hint: str) -> ConfigEr
     return ConfigError(f"{value} is not supported: {reason}.", hint=hint, option=option)
 
 
-def _device_problems(arguments: Any, target: Target) -> list[NeuronError]:
-    """Return the problems of training on the device, and not on the host."""
+def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]:
+    """Return the problems of training on the device, and not on the host.
+
+    Args:
+        arguments: upstream's.
+        target: None if the name is not one.
+    """
     from ..hardware import require_compilable, require_dtype
 
     problems: list[NeuronError] = []
@@ -163,9 +169,10 @@ def _device_problems(arguments: Any, target: Target) -> list[NeuronError]:
             )
         )
     try:
-        require_compilable(target)
-        if arguments.bf16 or arguments.bf16_full_eval:
-            require_dtype(target, "bfloat16")
+        if target is not None:
+            require_compilable(target)
+            if arguments.bf16 or arguments.bf16_full_eval:
+                require_dtype(target, "bfloat16")
     except ConfigError as problem:
         problems.append(problem)
     if arguments.fp16:

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..distributed.whole import PROBLEMS, other_model
+from ..distributed.whole import PROBLEMS, describe_differences, other_model, shapes_of
 from ..errors import ModelError
-
-_SHOWN = 4
 
 
 def restore(model: Any, folder: str | Path) -> bool:
@@ -76,22 +74,7 @@ def _differences(model: Any, folder: Path) -> str:
     else:
         return ""
     saved = _shapes(files)
-    expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    optional = _shared_or_ignored(model, state, saved)
-    problems = {
-        "missing": [name for name in expected if name not in saved and name not in optional],
-        "not in the model": [name for name in saved if name not in expected],
-        "of another shape": [
-            f"{name} {saved[name]}, not {shape}"
-            for name, shape in expected.items()
-            if name in saved and saved[name] != shape
-        ],
-    }
-    return "; ".join(f"{len(names)} {kind}: {_first(names)}" for kind, names in problems.items() if names)
-
-
-def _first(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return describe_differences(shapes_of(state), saved, optional=_shared_or_ignored(model, state, saved))
 
 
 def _shapes(files: list[Path]) -> dict[str, tuple[int, ...]]:

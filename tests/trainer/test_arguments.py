@@ -111,10 +111,9 @@ def test_all_problems_are_listed_at_once():
         NeuronTrainingArguments(
             output_dir="out", fp16=True, sequence_parallel=True, neuron_target="trn9", max_recompiles=-2
         )
-    problems = error.value.details["problems"]
-    # Without a target, nothing is known of its precisions.
-    assert [problem["details"].get("option") for problem in problems[:2]] == ["sequence_parallel", "max_recompiles"]
-    assert len(problems) == 3 and "trn9" in problems[2]["message"]
+    sequence, recompiles, target, precision = error.value.details["problems"]
+    options = [problem["details"]["option"] for problem in (sequence, recompiles, precision)]
+    assert options == ["sequence_parallel", "max_recompiles", "fp16"] and "trn9" in target["message"]
 
 
 def test_a_target_that_this_process_does_not_simulate(monkeypatch):
