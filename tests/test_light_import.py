@@ -18,26 +18,13 @@ ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ["accelerate", "huggingface_hub", "numpy", "optimum", "rich", "safetensors", "torch", "transformers"]
 
 LIGHT = [
-    "optimum_neuron",
-    "optimum_neuron.buckets",
-    "optimum_neuron.checking",
-    "optimum_neuron.checkpoints",
-    "optimum_neuron.compiler.cache",
-    "optimum_neuron.compiler.neff",
-    "optimum_neuron.configuration",
-    "optimum_neuron.core",
-    "optimum_neuron.env",
-    "optimum_neuron.errors",
-    "optimum_neuron.exporters",
-    "optimum_neuron.hardware",
-    "optimum_neuron.modeling",
-    "optimum_neuron.pipelines",
-    "optimum_neuron.profiling",
-    "optimum_neuron.profiling.script",
-    "optimum_neuron.tracing",
-    "optimum_neuron.trainer",
+    "optimum_neuron", "optimum_neuron.buckets", "optimum_neuron.checking", "optimum_neuron.checkpoints",
+    "optimum_neuron.compiler.cache", "optimum_neuron.compiler.neff", "optimum_neuron.configuration",
+    "optimum_neuron.core", "optimum_neuron.env", "optimum_neuron.errors", "optimum_neuron.exporters",
+    "optimum_neuron.hardware", "optimum_neuron.modeling", "optimum_neuron.pipelines", "optimum_neuron.profiling",
+    "optimum_neuron.profiling.script", "optimum_neuron.tracing", "optimum_neuron.trainer",
     "optimum_neuron.trainer.post_training",
-]
+]  # fmt: skip
 """Modules that nobody should wait for; those of the command line are tested by `tests/cli/test_surface.py`."""
 
 OF_OTHERS = [

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import io
 import os
 import re
@@ -115,29 +116,41 @@ def run_here(fences: Sequence[Fence], without: Sequence[str] = ()) -> None:
         without: modules that are not installed; blocks that need them are left out.
     """
     scopes: dict[str | None, dict[str, Any]] = {None: {"__name__": "__main__"}}
-    for fence, output in with_outputs(fences):
-        module = fence.value("needs")
-        if module in without:
-            continue
-        if "apart" in fence.tags:
-            # An instance of its own: this process may hold cores of the default one.
-            run_apart(fence, output, Path.cwd(), {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "PET_STANDALONE": "1"})
-            continue
-        stdout = io.StringIO()
-        # What other packages warn of is theirs.
-        tolerance = contextlib.nullcontext() if module is None else warnings.catch_warnings(action="default")
-        with contextlib.redirect_stdout(stdout), tolerance:
-            if (file := fence.value("file")) is not None:
-                Path(file).write_text(fence.text, encoding="utf-8")
-            elif fence.language in PYTHON:
+    try:
+        for fence, output in with_outputs(fences):
+            if (module := fence.value("needs")) in without:
+                continue
+            if "apart" in fence.tags:
+                # An instance of its own: this process may hold cores of the default one.
+                run_apart(
+                    fence, output, Path.cwd(), {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "PET_STANDALONE": "1"}
+                )
+                continue
+            if module is not None:
                 # Blocks without that module must run without its names.
-                scopes[module] = scopes[None] if module is None else scopes[None] | scopes.get(module, {})
-                exec(compiled(fence), scopes[module])
-            else:
-                for words in commands(fence):
-                    run_command(words)
-        if output is not None:
-            compare(fence, stdout.getvalue(), output)
+                scopes[module] = scopes[None] | scopes.get(module, {})
+            printed = run_in(scopes[module], fence, is_optional=module is not None)
+            if output is not None:
+                compare(fence, printed, output)
+    finally:
+        scopes.clear()
+        gc.collect()  # models of an example keep their cores for as long as its names refer to each other
+
+
+def run_in(names: dict[str, Any], fence: Fence, *, is_optional: bool) -> str:
+    """Run a block with the names of a page, or write its file; return what it printed."""
+    stdout = io.StringIO()
+    # What other packages warn of is theirs.
+    tolerance = warnings.catch_warnings(action="default") if is_optional else contextlib.nullcontext()
+    with contextlib.redirect_stdout(stdout), tolerance:
+        if (file := fence.value("file")) is not None:
+            Path(file).write_text(fence.text, encoding="utf-8")
+        elif fence.language in PYTHON:
+            exec(compiled(fence), names)
+        else:
+            for words in commands(fence):
+                run_command(words)
+    return stdout.getvalue()
 
 
 def run_command(words: Sequence[str]) -> None:
