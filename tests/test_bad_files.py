@@ -26,9 +26,8 @@ from optimum_neuron.errors import (
 )
 from optimum_neuron.exporters import main_export
 from optimum_neuron.exporters.folder import file_hash
-from tests.tiny import SHAPES, save_tiny, words_of
+from tests.tiny import SHAPES, SMALL, save_tiny, words_of
 
-SMALL = {**SHAPES, "prefill_buckets": (16,), "extend_length": 1}
 load = NeuronModelForCausalLM.from_pretrained
 
 
@@ -149,8 +148,7 @@ def refused(export: Path, error: type[NeuronError], message: str, cli=None, **op
 
 
 def test_an_artifact_of_another_generation(checkpoint, tmp_path, cli):
-    words = [*words_of({**SMALL, "instance_type": "trn2"} | {"disable_validation": True})]
-    words = [word for word in words if word not in ("--extend_length", "1")]
+    words = words_of({**SMALL, "extend_length": None, "instance_type": "trn2", "disable_validation": True})
     assert cli("export", "neuron", "-m", str(checkpoint), str(tmp_path / "trn2"), *words).code == 0
     assert load(tmp_path / "trn2").describe()["target"]["value"] == "trn2"
     with pytest.raises(TargetMismatchError, match="compiled for trn2 .NeuronCore-v3.*--instance_type inf2") as error:

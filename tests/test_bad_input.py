@@ -31,10 +31,9 @@ from optimum_neuron.errors import (
 )
 from optimum_neuron.exporters import main_export
 from optimum_neuron.runtime.hbm import ledger
-from tests.tiny import NUM_BYTE_TOKENS, SHAPES, words_of, write_config
+from tests.tiny import NUM_BYTE_TOKENS, SHAPES, SMALL, words_of, write_config
 
 ROOT = Path(__file__).parents[1]
-SMALL = {**SHAPES, "prefill_buckets": (16,), "extend_length": 1}
 load = NeuronModelForCausalLM.from_pretrained
 
 
@@ -223,7 +222,7 @@ def test_a_core_that_another_process_holds(exported, checkpoint, tmp_path, monke
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(CoreBusyError, match=f"(?s){holder.pid}.*another-model|another-model.*{holder.pid}"):
             load(exported)
-        words = words_of({key: value for key, value in SMALL.items() if key != "extend_length"})
+        words = words_of({**SMALL, "extend_length": None})
         ran = cli("export", "neuron", "-m", str(checkpoint), str(tmp_path / "out"), *words)
         assert ran.code == 0, "an export needs no core"
         ran = cli("neuron", "profile", str(exported))
