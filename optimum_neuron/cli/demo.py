@@ -11,7 +11,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from .arguments import given, positive_int
+from .arguments import options_from, positive_int
 from .output import Out, cell
 from .parser import Command
 
@@ -54,7 +54,7 @@ class DemoCommand(Command):
         """Run the demo and show the answer, then the table."""
         from ..demo import run
 
-        options = given(self.args, ("prompt", "max_new_tokens", "wait_for_host_code"))
+        options = options_from(self.args)
 
         def show_answer(answer: str) -> None:
             out.text(answer)

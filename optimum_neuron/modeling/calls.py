@@ -13,7 +13,7 @@ import dataclasses
 import torch
 
 from ..buckets.choose import choose_bucket
-from ..configuration import NeuronConfig
+from ..configuration import ResolvedNeuronConfig
 from ..core import Choice
 from ..runtime.loaded import LoadedProgram, State
 from .packing import Packing
@@ -72,8 +72,7 @@ class PromptImages:
 class DecoderCalls:
     """Runs packed rows through prefill, score, decode and extend graphs."""
 
-    def __init__(self, loaded: LoadedProgram, config: NeuronConfig) -> None:
-        assert config.prefill_buckets and config.decode_buckets and config.sequence_length, "resolved configuration"
+    def __init__(self, loaded: LoadedProgram, config: ResolvedNeuronConfig) -> None:
         self._loaded = loaded
         self._prefill_buckets, self._decode_buckets = config.prefill_buckets, config.decode_buckets
         self._extend_length, self._num_slots = config.extend_length, config.sequence_length

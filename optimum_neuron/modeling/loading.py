@@ -13,16 +13,17 @@ from typing import Any, Self
 import transformers
 
 from ..compiler.lower.lower import Mode
-from ..configuration import check_known
 from ..errors import ConfigError, ModelError, refusal
 from ..exporters.folder import is_export
+from ..exporters.kinds import compile_options
 from ..exporters.peer_options import translate
 from ..exporters.prepare import Prepared, WorkFolder, check_tolerance, open_cache, prepare
-from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config
+from ..exporters.request import neuron_config
 from ..exporters.source import ModelSource, find_folder, load_source
 from ..exporters.tasks import TASKS, find_task, kinds_of_task, plain_task
 from ..exporters.tensors import fill_missing
 from ..hardware import resolve_instance
+from ..options import SOURCE_OPTIONS, check_known, source_options
 from ..runtime.copies import claimed
 from .exported import load_exported
 from .form import require_form, require_name
@@ -72,16 +73,15 @@ class NeuronModel(CompiledModel):
         Raises:
             NeuronError: see `optimum_neuron/errors.py`.
         """
-        options = translate(options, known=COMPILE_OPTIONS)
-        known = [*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *cls.load_options]
+        options, compiling = translate(options), compile_options()
+        known = [*compiling, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *cls.load_options]
         check_known(options, known, what=f"{cls.__name__}")
-        where = {key: value for key, value in options.items() if key in SOURCE_OPTIONS}
-        asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
+        where = source_options(options)
+        asked = {key: value for key, value in options.items() if key in compiling}
         how = {key: value for key, value in options.items() if key in CHECKPOINT_OPTIONS}
         loading = {key: value for key, value in options.items() if key in cls.load_options}
-        finding = {key: value for key, value in where.items() if key != "trust_remote_code"}
         require_name(model_id, cls.__name__)
-        folder = find_folder(model_id, **finding)
+        folder = find_folder(model_id, **where)
         require_form(folder, str(model_id), export, how)
         trust_remote_code = where.get("trust_remote_code", False)
         if is_export(folder):
@@ -121,9 +121,9 @@ class NeuronModel(CompiledModel):
             model = NeuronModelForSequenceClassification.from_model(module, batch_size=1, sequence_length=128)
             ```
         """
-        options = translate(options, known=COMPILE_OPTIONS)
-        check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS, *cls.load_options], what=cls.__name__)
-        asked = {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
+        options, compiling = translate(options), compile_options()
+        check_known(options, [*compiling, *EXPORT_OPTIONS, *LOAD_OPTIONS, *cls.load_options], what=cls.__name__)
+        asked = {key: value for key, value in options.items() if key in compiling}
         how = {key: value for key, value in options.items() if key in (*EXPORT_OPTIONS, *cls.load_options)}
         with source_in_memory(module, cls._task(asked) or "auto") as (source, work):
             model = cls._export(source, asked, trust_remote_code=False, host_code=_mode(options), **how)

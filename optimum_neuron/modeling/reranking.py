@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..configuration import count_refusal, is_count
+from ..configuration import count_error, is_count
 from ..core import Choice
 from ..errors import ConfigError, ModelError, refusal
 from .facts import load_preprocessor
@@ -57,7 +57,7 @@ class NeuronModelForTextReranking(NeuronModelForSequenceClassification):
             ModelError: the model's configuration names an activation that is not implemented.
         """
         if not is_count(batch_size):
-            raise ConfigError(count_refusal("batch_size", batch_size))
+            raise count_error("batch_size", batch_size)
         if not len(pairs) or any(isinstance(pair, str) or len(pair) != 2 for pair in pairs):
             raise ConfigError(
                 refusal(

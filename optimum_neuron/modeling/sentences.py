@@ -17,16 +17,16 @@ from typing import Any, Self
 
 import torch
 
-from ..configuration import count_refusal, is_count
+from ..configuration import count_error, is_count, raise_together
 from ..errors import ConfigError, refusal
 from ..exporters.prepare import Prepared
 from ..exporters.source import find_folder
+from ..options import source_options
 from .facts import load_preprocessor
 from .features import SentenceFeatures
 from .pooling import normalized, pooled, read_recipe, transformer_subfolder
 from .tasks import NeuronModelForFeatureExtraction
 
-_FINDING = ("revision", "token", "cache_dir", "local_files_only", "force_download")
 """Keywords that say where a model is found."""
 
 
@@ -54,8 +54,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
             NeuronError: see `optimum_neuron/errors.py`.
         """
         if isinstance(model_id, (str, Path)) and not options.get("subfolder"):
-            where = {name: options[name] for name in _FINDING if name in options}
-            options |= transformer_subfolder(find_folder(model_id, **where))
+            options |= transformer_subfolder(find_folder(model_id, **source_options(options)))
         return super().from_pretrained(model_id, config, export, **options)
 
     @classmethod
@@ -137,8 +136,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         if precision not in (None, "float32"):
             raise ConfigError(_no_precision(precision))
         numbers = {"batch_size": batch_size, **({} if truncate_dim is None else {"truncate_dim": truncate_dim})}
-        if wrong := [count_refusal(name, number) for name, number in numbers.items() if not is_count(number)]:
-            raise ConfigError("\n".join(wrong))
+        raise_together(count_error(name, number) for name, number in numbers.items() if not is_count(number))
         is_one = self._is_sentence(sentences)
         given = [sentences] if is_one else list(() if sentences is None else sentences)
         if not given or not all(map(self._is_sentence, given)):

@@ -11,7 +11,7 @@ import torch
 
 from ..encoders.entry import unflatten, with_attentions
 from ..validate import SEED, OutputError, compare, default_tolerance, require_agreement
-from .configuration import EncoderDecoderConfig
+from .configuration import ResolvedEncoderDecoderConfig
 from .entry import layer_options
 from .sources import Source
 
@@ -23,7 +23,12 @@ NUM_STEPS = 4
 
 
 def validate_seq2seq(
-    loaded: LoadedProgram, reference: Any, source: Source, config: EncoderDecoderConfig, *, atol: float | None = None
+    loaded: LoadedProgram,
+    reference: Any,
+    source: Source,
+    config: ResolvedEncoderDecoderConfig,
+    *,
+    atol: float | None = None,
 ) -> list[OutputError]:
     """Run random sources, the last one a quarter shorter where that can be, and random targets through both.
 
@@ -71,7 +76,7 @@ def _random(source: Source, config: Any, rows: int, length: int, generator: torc
 def _original(
     reference: Any,
     source: Source,
-    config: EncoderDecoderConfig,
+    config: ResolvedEncoderDecoderConfig,
     content: torch.Tensor,
     lengths: list[int],
     targets: torch.Tensor,
@@ -104,7 +109,7 @@ def _original(
 def _compiled(
     loaded: LoadedProgram,
     source: Source,
-    config: EncoderDecoderConfig,
+    config: ResolvedEncoderDecoderConfig,
     content: torch.Tensor,
     lengths: list[int],
     targets: torch.Tensor,
