@@ -301,11 +301,12 @@ class NeuronConfig(CompileConfig):
 class ResolvedNeuronConfig(NeuronConfig):
     """`NeuronConfig` of one model: every length has a value."""
 
-    sequence_length: int
+    # `field()` takes away the default of the base class.
+    sequence_length: int = dataclasses.field()
     """Tokens of a sequence, prompt and answer together."""
-    prefill_buckets: tuple[int, ...]
+    prefill_buckets: tuple[int, ...] = dataclasses.field()
     """Prompt lengths that are compiled."""
-    decode_buckets: tuple[int, ...]
+    decode_buckets: tuple[int, ...] = dataclasses.field()
     """Cache slots of the decode graphs."""
 
 

@@ -62,8 +62,8 @@ def options_of(owner: type) -> dict[str, Option]:
     A field that a subclass declares again, with another default, stays the option that it is in the base class.
     """
     options: dict[str, Option] = {}
-    for base in reversed(owner.__mro__):
-        for field in vars(base).get("__dataclass_fields__", {}).values():
+    for base in filter(dataclasses.is_dataclass, reversed(owner.__mro__)):
+        for field in dataclasses.fields(base):
             if "option" in field.metadata or field.name not in options:
                 options[field.name] = field.metadata.get("option", Option())
     return options

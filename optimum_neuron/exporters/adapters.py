@@ -144,5 +144,5 @@ def _mismatch(folder: Path, base: Path, reason: str) -> WeightsError:
         f"The adapter {folder} was not trained on {base}: {reason}",
         hint=f"Pass the model that {CONFIG_FILE} names in base_model_name_or_path.",
         adapter=str(folder),
-        model=str(base),
+        base_model=str(base),
     )

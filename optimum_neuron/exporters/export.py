@@ -124,7 +124,7 @@ def _source(model: str | Path, adapter: str | Path | None, where: dict[str, Any]
         raise ModelError(
             f"{model} is an export without weights of its own.",
             hint="Pass the checkpoint that it was exported from.",
-            model=str(model),
+            folder=str(source.folder),
         )
     refuse_vendor_export(source.folder)
     return source

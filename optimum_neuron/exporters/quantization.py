@@ -85,7 +85,7 @@ def require_readable(config: Any, *, model: str) -> None:
         hint = f"Run `pip install {method}`, or pass an unquantized checkpoint."
     else:
         return
-    raise ModelError(message, hint=hint, model=model, quantization=method)
+    raise ModelError(message, hint=hint, quantization=method)
 
 
 def require_plain(config: Any, *, model: str) -> None:
@@ -100,7 +100,6 @@ def require_plain(config: Any, *, model: str) -> None:
         raise ModelError(
             f"The weights of {model} in memory are quantized with {method}.",
             hint="Call its dequantize(), or pass the checkpoint that it was quantized from.",
-            model=model,
             quantization=method,
         )
 

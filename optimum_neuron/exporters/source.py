@@ -147,7 +147,7 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
                 f"transformers has no architecture with model_type={model_type!r} "
                 f"({folder}){nearest(str(model_type), CONFIG_MAPPING) or '.'}",
                 hint="Upgrade transformers or check config.json.",
-                model=str(folder),
+                folder=str(folder),
                 model_type=model_type,
             )
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)

@@ -195,7 +195,7 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
             f"transformers cannot load the model in {folder}: {type(error).__name__}: "
             f"{str(error).strip().splitlines()[0]}",
             hint="Repair the checkpoint; to export without comparing, pass --disable-validation.",
-            model=str(folder),
+            folder=str(folder),
         ) from error
     if quantized:
         # transformers leaves tensors that were not quantized in the dtype of the file.

@@ -35,7 +35,7 @@ from optimum_neuron.errors import (
     WeightsError,
 )
 from optimum_neuron.exporters.encoders.configuration import AXES
-from optimum_neuron.exporters.request import COMPILE_OPTIONS
+from optimum_neuron.exporters.kinds import compile_options
 from tests.encoders import IMAGE, SAMPLES, VOCABULARY, randomize, save_tiny_encoder, tiny_encoder_config, tiny_shapes
 
 SHAPES: dict[str, Any] = {"batch_size": 2, "sequence_length": [8, 16], "optlevel": "1"}
@@ -565,8 +565,8 @@ def test_one_bucket_is_a_number_and_several_are_graphs():
 
 
 def test_every_field_of_the_configuration_is_an_option_of_every_entry_point():
-    assert set(AXES) <= set(COMPILE_OPTIONS)
-    assert set(NeuronEncoderConfig.field_names()) - {"target"} <= set(COMPILE_OPTIONS)
+    assert set(AXES) <= set(compile_options())
+    assert set(NeuronEncoderConfig.field_names()) - {"target"} <= set(compile_options())
 
 
 def test_lengths_come_from_the_model_where_nothing_is_said(checkpoint, tmp_path):

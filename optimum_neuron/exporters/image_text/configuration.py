@@ -89,13 +89,13 @@ class NeuronImageTextConfig(NeuronConfig):
 class ResolvedImageTextConfig(NeuronImageTextConfig, ResolvedNeuronConfig):
     """`NeuronImageTextConfig` of one model: every length and size has a value."""
 
-    sequence_length: int
+    sequence_length: int = dataclasses.field()
     """Tokens of a sequence, prompt and answer together."""
-    prefill_buckets: tuple[int, ...]
+    prefill_buckets: tuple[int, ...] = dataclasses.field()
     """Prompt lengths that are compiled."""
-    decode_buckets: tuple[int, ...]
+    decode_buckets: tuple[int, ...] = dataclasses.field()
     """Cache slots of the decode graphs."""
-    max_num_images: int
+    max_num_images: int = dataclasses.field()
     """Images of a prompt."""
-    image_size: int
+    image_size: int = dataclasses.field()
     """Pixels of an image, or of a tile, in height and in width."""

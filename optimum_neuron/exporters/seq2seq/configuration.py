@@ -125,7 +125,7 @@ class EncoderDecoderConfig(CompileConfig):
 class ResolvedEncoderDecoderConfig(EncoderDecoderConfig):
     """Fields of text and audio models alike, with a value for every length of one model."""
 
-    decoder_sequence_length: int
+    decoder_sequence_length: int = dataclasses.field()
     """Tokens of a target, with its first one."""
 
     def _problems(self) -> Iterator[ConfigError]:
@@ -196,9 +196,9 @@ class NeuronSeq2SeqConfig(EncoderDecoderConfig):
 class ResolvedSeq2SeqConfig(NeuronSeq2SeqConfig, ResolvedEncoderDecoderConfig):
     """`NeuronSeq2SeqConfig` of one model: both lengths have a value."""
 
-    sequence_length: int | tuple[int, ...]
+    sequence_length: int | tuple[int, ...] = dataclasses.field()
     """Tokens of a source, one length or several buckets."""
-    decoder_sequence_length: int
+    decoder_sequence_length: int = dataclasses.field()
     """Tokens of a target, with its first one."""
 
 
@@ -272,5 +272,5 @@ class NeuronSpeechSeq2SeqConfig(EncoderDecoderConfig):
 class ResolvedSpeechConfig(NeuronSpeechSeq2SeqConfig, ResolvedEncoderDecoderConfig):
     """`NeuronSpeechSeq2SeqConfig` of one model: the target length and one of the source lengths have a value."""
 
-    decoder_sequence_length: int
+    decoder_sequence_length: int = dataclasses.field()
     """Tokens of a target, with its first ones."""
