@@ -43,10 +43,10 @@ load = NeuronModelForCausalLM.from_pretrained
 Case = tuple[Callable[[Path, Path], dict[str, Any]], type[NeuronError], str]
 
 CASES: dict[str, Case] = {
-    "missing folder": (lambda c, t: {"model": t / "missing"}, ModelError, "no such folder"),
-    "empty folder": (lambda c, t: {"model": folder(t / "empty")}, ModelError, "an empty folder"),
-    "folder without config": (lambda c, t: {"model": c.parent}, ModelError, "no config.json in it"),
-    "a file as model": (lambda c, t: {"model": c / "config.json"}, ModelError, "a file. A model is a folder"),
+    "missing folder": (lambda c, t: {"model": t / "missing"}, ModelError, "does not exist"),
+    "empty folder": (lambda c, t: {"model": folder(t / "empty")}, ModelError, "is empty"),
+    "folder without config": (lambda c, t: {"model": c.parent}, ModelError, "has no config.json"),
+    "a file as model": (lambda c, t: {"model": c / "config.json"}, ModelError, "is a file, not a folder"),
     "config is no JSON": (lambda c, t: {"model": text(t / "m", "{no")}, ModelError, "JSONDecodeError"),
     "config is a list": (lambda c, t: {"model": text(t / "m", "[]")}, ModelError, "a JSON list instead of an object"),
     "unknown architecture": (
@@ -63,13 +63,13 @@ CASES: dict[str, Case] = {
     "too many positions": (
         lambda c, t: {"sequence_length": 65, "decode_buckets": (65,)},
         ConfigError,
-        "pass sequence_length=64 or less",
+        "Pass sequence_length=64 or less",
     ),
-    "bucket beyond sequence": (lambda c, t: {"prefill_buckets": (16, 60)}, ConfigError, "end the buckets at 48"),
+    "bucket beyond sequence": (lambda c, t: {"prefill_buckets": (16, 60)}, ConfigError, "End the buckets at 48"),
     "contradictory arithmetic": (
         lambda c, t: {"auto_cast": "all", "torch_dtype": "bfloat16"},
         ConfigError,
-        "two settings for the same arithmetic",
+        "rounds float32 operations",
     ),
     "fp8 on inf2": (
         lambda c, t: {"auto_cast": "all", "auto_cast_type": "fp8_e4m3", "instance_type": "inf2"},
@@ -79,7 +79,7 @@ CASES: dict[str, Case] = {
     "unknown instance": (lambda c, t: {"instance_type": "inf2.xlrge"}, ConfigError, "did you mean 'inf2.xlarge'?"),
     "inf1": (lambda c, t: {"instance_type": "inf1"}, ConfigError, "it cannot be compiled for"),
     "output is the checkpoint": (lambda c, t: {"output": c}, ConfigError, "the folder of the checkpoint itself"),
-    "output is a file": (lambda c, t: {"output": c / "config.json"}, ConfigError, "a file of that name"),
+    "output is a file": (lambda c, t: {"output": c / "config.json"}, ConfigError, "is a file"),
     "tolerance without comparison": (
         lambda c, t: {"atol": 0.1, "disable_validation": True},
         ConfigError,
@@ -133,17 +133,17 @@ def test_a_mistyped_line_ends_with_2(checkpoint, tmp_path, cli, words, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size=0: not a whole number of at least 1"),
-        ({"batch_size": 2.0}, "batch_size=2.0: not a whole number"),
-        ({"batch_size": True}, "batch_size=True: not a whole number"),
-        ({"sequence_length": -1}, "sequence_length=-1: not a whole number"),
-        ({"prefill_buckets": ()}, "not a rising list of lengths"),
-        ({"prefill_buckets": (16, 8)}, "not a rising list of lengths"),
-        ({"prefill_buckets": "16"}, "not a rising list of lengths"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"batch_size": 2.0}, "batch_size is 2.0"),
+        ({"batch_size": True}, "batch_size is True"),
+        ({"sequence_length": -1}, "sequence_length is -1"),
+        ({"prefill_buckets": ()}, "not a rising list"),
+        ({"prefill_buckets": (16, 8)}, "not a rising list"),
+        ({"prefill_buckets": "16"}, "not a rising list"),
         ({"batchsize": 2, "sequence_lenght": 4}, "'batchsize', did you mean 'batch_size'.*'sequence_lenght', did you"),
         ({"family": "lama"}, "family=lama: no such family, did you mean 'llama'"),
-        ({"auto_cast_type": "bf61"}, "auto_cast_type='bf61': not one of bf16.*did you mean 'bf16'"),
-        ({"optlevel": "4"}, "optlevel='4': not one of 1, 2, 3"),
+        ({"auto_cast_type": "bf61"}, "auto_cast_type='bf61' .*did you mean 'bf16'"),
+        ({"optlevel": "4"}, "optlevel='4' .*Choose from 1, 2, 3"),
     ],
 )
 def test_python_values_are_checked_where_the_command_line_has_types(checkpoint, tmp_path, options, message):
@@ -152,8 +152,10 @@ def test_python_values_are_checked_where_the_command_line_has_types(checkpoint, 
 
 
 def test_all_wrong_values_are_told_at_once(checkpoint, tmp_path):
-    with pytest.raises(ConfigError, match="(?s)batch_size=0.*extend_length=0.*torch_dtype='int4'"):
+    with pytest.raises(ConfigError) as error:
         main_export(checkpoint, tmp_path / "out", batch_size=0, extend_length=0, torch_dtype="int4")
+    options = [problem["details"]["option"] for problem in error.value.details["problems"]]
+    assert options == ["batch_size", "extend_length", "torch_dtype"]
 
 
 def test_a_refusal_of_the_installed_command(tmp_path):
@@ -170,7 +172,9 @@ def test_a_refusal_of_the_installed_command(tmp_path):
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     error = json.loads(ran.stdout)["error"]
     assert ran.returncode == 1 and error["type"] == "ModelError" and "Traceback" not in ran.stderr
-    assert "'./missing': no such folder" in error["message"] and error["hint"].startswith("optimum-cli neuron fetch")
+    assert "'./missing' does not exist" in error["message"] and error["next_command"].startswith(
+        "optimum-cli neuron fetch"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
