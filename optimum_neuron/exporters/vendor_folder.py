@@ -14,11 +14,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any, get_args
 
-from ..configuration import CONFIG_FILE, is_count
+from ..configuration import CONFIG_FILE
 from ..core import AutoCast
 from ..errors import ArtifactError, NeuronError
 from ..hardware import TARGETS
 from ..plain_json import parse_json
+from ..sizes import is_count
 from .kinds import Kind, kind_of
 from .request import plain_options
 from .tasks import TASKS, find_task, plain_task

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ..configuration import count_error, is_count
 from ..core import Choice
 from ..errors import ConfigError, ModelError, refusal
+from ..sizes import count_error, is_count
 from .facts import load_preprocessor
 from .sentences import chunks
 from .tasks import NeuronModelForSequenceClassification

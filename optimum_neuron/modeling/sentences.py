@@ -17,11 +17,11 @@ from typing import Any, Self
 
 import torch
 
-from ..configuration import count_error, is_count, raise_together
 from ..errors import ConfigError, refusal
 from ..exporters.prepare import Prepared
 from ..exporters.source import find_folder
 from ..options import source_options
+from ..sizes import count_error, is_count, raise_together
 from .facts import load_preprocessor
 from .features import SentenceFeatures
 from .pooling import normalized, pooled, read_recipe, transformer_subfolder

@@ -13,7 +13,7 @@ from torch import nn
 from optimum_neuron import check_model
 from optimum_neuron.cli.arguments import add_compile_arguments, add_graph_arguments, add_size_arguments, options_from
 from optimum_neuron.compiler.capture import capture
-from optimum_neuron.configuration import CompileConfig, count_errors
+from optimum_neuron.configuration import CompileConfig
 from optimum_neuron.core import Choice, TensorSpec
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import main_export, tasks
@@ -24,6 +24,7 @@ from optimum_neuron.exporters.kinds import KINDS, Kind, KindRow, Plan, compile_o
 from optimum_neuron.exporters.source import load_source
 from optimum_neuron.options import SOURCE_OPTIONS, option
 from optimum_neuron.simulator import compare, estimate
+from optimum_neuron.sizes import count_errors
 from tests.encoders import save_tiny_encoder
 
 TASK = "two-step-encoding"

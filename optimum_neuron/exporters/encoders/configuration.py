@@ -10,9 +10,10 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ...configuration import CompileConfig, limit_error, raise_together, size_errors
+from ...configuration import CompileConfig
 from ...errors import ConfigError
 from ...options import option
+from ...sizes import limit_error, raise_together, size_errors
 
 Sizes = dict[str, int]
 """One size for each axis: what one graph is compiled for."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from ...configuration import NeuronConfig, ResolvedNeuronConfig, count_errors
+from ...configuration import NeuronConfig, ResolvedNeuronConfig
 from ...errors import ConfigError
 from ...options import option
+from ...sizes import count_errors
 
 IMAGE_SIZES = ("max_num_images", "image_size", "image_batch_size")
 """Fields that a configuration has beyond those of a decoder."""

@@ -10,16 +10,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ...configuration import (
-    CompileConfig,
-    NeuronConfig,
-    count_errors,
-    limit_error,
-    raise_together,
-    size_errors,
-)
+from ...configuration import CompileConfig, NeuronConfig
 from ...errors import ConfigError
 from ...options import option
+from ...sizes import count_errors, limit_error, raise_together, size_errors
 
 DEFAULT_LENGTH = 128
 """Default tokens of source and target."""
