@@ -58,7 +58,7 @@ nothing.
         )
 
     def execute(self, out: Out) -> int:
-        """Check, show, and fail where that was asked for."""
+        """Check, show, and fail if a condition is met."""
         from ..checking import check_model, require_conditions
 
         conditions = require_conditions(self.args.fail_on or ())

@@ -19,7 +19,7 @@ _ROWS = {
     "compile_s": "compile for the target, s",
     "cache": "compile cache",
     "load_s": "load, s",
-    "validate_s": "compare with the original, s",
+    "validate_s": "compare with the reference model, s",
     "first_token_after_s": "first token after the command, s",
     "tokens_per_s_at_first": "tokens per second of the first answer",
     "full_speed_after_s": "full speed after the command, s",

@@ -241,7 +241,7 @@ def test_scores_are_what_the_configuration_says(ranker, tmp_path, says):
 
 
 def test_ranking_refusals(ranker, tmp_path):
-    with pytest.raises(ConfigError, match="batch_size=0"):
+    with pytest.raises(ConfigError, match="batch_size is 0"):
         ranker.predict([("a", "b")], batch_size=0)
     with pytest.raises(ConfigError, match="not one or more pairs"):
         ranker.rank("pet", [])
