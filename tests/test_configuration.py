@@ -8,10 +8,23 @@ import pickle
 
 import pytest
 
-from optimum_neuron import NeuronConfig
+from optimum_neuron import NeuronConfig, NeuronImageTextConfig, NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
 from optimum_neuron.configuration import MAX_DEFAULT_SEQUENCE_LENGTH
 from optimum_neuron.errors import ConfigError
+from optimum_neuron.exporters.kinds import KINDS
 from optimum_neuron.options import check_known
+
+SEQ2SEQ, SPEECH, IMAGES = NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig, NeuronImageTextConfig
+
+REJECTED_OF_KINDS = [
+    *((SEQ2SEQ, name, 0) for name in ("batch_size", "num_beams", "sequence_length")),
+    *((SEQ2SEQ, "sequence_length", value) for value in ([16, 8], 8.0)),
+    *((SEQ2SEQ, "decoder_sequence_length", value) for value in (True, [8, 16])),
+    *((SPEECH, name, value) for name, value in (("audio_sequence_length", [9, 8]), ("nb_max_frames", 1.5))),
+    *((IMAGES, "max_num_images", value) for value in (0, True)),
+    *((IMAGES, "image_size", value) for value in (16.0, [16, 32])),
+    *((IMAGES, "image_batch_size", value) for value in (None, 0)),
+]
 
 REJECTED = [
     ("batch_size", 0),
@@ -40,10 +53,12 @@ REJECTED = [
 ]
 
 
-@pytest.mark.parametrize(("option", "value"), REJECTED, ids=str)
-def test_a_value_that_cannot_be_compiled_is_rejected(option, value):
+@pytest.mark.parametrize(
+    ("config_class", "option", "value"), [*((NeuronConfig, *row) for row in REJECTED), *REJECTED_OF_KINDS], ids=str
+)
+def test_a_value_that_cannot_be_compiled_is_rejected(config_class, option, value):
     with pytest.raises(ConfigError) as error:
-        NeuronConfig(**{option: value})
+        config_class(**{option: value})
     assert (error.value.details["option"], error.value.details["value"]) == (option, value) and error.value.hint
     assert len(str(error.value).splitlines()) == 1
 
@@ -96,12 +111,18 @@ def test_unknown_options_are_rejected_with_the_nearest():
         NeuronConfig(sequence_length=512, prefill_buckets=(128, 512), torch_dtype="bfloat16", family="llama"),
         NeuronConfig(auto_cast="all", auto_cast_type="fp8_e4m3", optlevel="3", inline_weights_to_neff=True),
         NeuronConfig(batch_size=4, target="trn2").resolve(max_position_embeddings=8192),
+        SEQ2SEQ(sequence_length=[8, 16], decoder_sequence_length=12),
+        SPEECH(audio_sequence_length=[3000, 6000], decoder_sequence_length=12),
+        IMAGES(sequence_length=64, prefill_buckets=[16, 64], max_num_images=2),
     ],
-    ids=["defaults", "shapes", "casts", "resolved"],
+    ids=["defaults", "shapes", "casts", "resolved", "seq2seq", "speech", "images"],
 )
 def test_json_brings_the_same_configuration_back(config):
     text = config.to_json()
-    assert NeuronConfig.from_dict(json.loads(text)) == config
+    config_class = next(
+        row.config_class for row in KINDS.values() if type(config) in (row.config_class, row.resolved_class)
+    )
+    assert config_class.from_dict(json.loads(text)) == config
     assert list(json.loads(text)) == sorted(json.loads(text)) and text.endswith("}\n")
 
 

@@ -116,8 +116,8 @@ def test_short_vectors_and_pairs(model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"truncate_dim": 0}, "truncate_dim=0"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"truncate_dim": 0}, "truncate_dim is 0"),
         ({"device": "cuda"}, "neither moved nor cast"),
     ],
     ids=str,

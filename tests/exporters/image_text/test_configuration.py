@@ -28,28 +28,6 @@ def test_more_images_than_a_sequence_holds_are_refused():
     assert (error.value.details["limit"], error.value.details["sequence_length"]) == (6, 71)
 
 
-def test_a_configuration_survives_json():
-    config = NeuronImageTextConfig(sequence_length=64, prefill_buckets=[16, 64], max_num_images=2)
-    assert NeuronImageTextConfig.from_dict(config.to_dict()) == config
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_num_images": 0},
-        {"max_num_images": True},
-        {"image_size": 16.0},
-        {"image_size": [16, 32]},
-        {"image_batch_size": None},
-        {"image_batch_size": 0},
-    ],
-    ids=str,
-)
-def test_sizes_that_are_none_are_refused(options):
-    with pytest.raises(ConfigError, match=next(iter(options))):
-        NeuronImageTextConfig(**options)
-
-
 @pytest.mark.parametrize("name", ["processor_config.json", "preprocessor_config.json"])
 @pytest.mark.parametrize(
     ("settings", "wanted"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimum_neuron import NeuronModelForSpeechSeq2Seq, NeuronSpeechSeq2SeqConfig, main_export
+from optimum_neuron import NeuronModelForSpeechSeq2Seq, main_export
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters.seq2seq.sources import Source
 from optimum_neuron.exporters.tasks import architectures_of, find_task, task_of
@@ -77,19 +77,6 @@ def test_an_architecture_that_reads_something_else_is_refused(tmp_path):
     )
     with pytest.raises(ModelError, match="whisper, moonshine"):
         main_export(folder, tmp_path / "out", optlevel="1")
-
-
-def test_a_configuration_survives_json():
-    config = NeuronSpeechSeq2SeqConfig(audio_sequence_length=[3000, 6000], decoder_sequence_length=12)
-    assert NeuronSpeechSeq2SeqConfig.from_dict(config.to_dict()) == config
-
-
-@pytest.mark.parametrize(
-    "options", [{"batch_size": 0}, {"audio_sequence_length": [9, 8]}, {"nb_max_frames": 1.5}], ids=str
-)
-def test_sizes_that_are_none_are_refused(options):
-    with pytest.raises(ConfigError, match=next(iter(options))):
-        NeuronSpeechSeq2SeqConfig(**options)
 
 
 @pytest.mark.parametrize("length", [894, 895, 1278, 1279, 16000])
