@@ -127,7 +127,7 @@ def _add(parser: argparse.ArgumentParser, owners: tuple[type, ...], accepts: Cal
             types.setdefault(name, set()).update(_members(hints[name]))
             if option.help and accepts(option) and name not in options:
                 options[name] = option
-                titles[name] = option.group or getattr(owner, "group", MODEL_GROUP)
+                titles[name] = str(option.group or getattr(owner, "group", MODEL_GROUP))
     # Options of every kind come after those that say what the model is.
     ordered = dict.fromkeys(sorted(titles.values(), key=lambda title: title == CompileConfig.group))
     groups = {title: parser.add_argument_group(title) for title in ordered}

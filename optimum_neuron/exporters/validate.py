@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..configuration import CompileConfig, ResolvedNeuronConfig
+from ..configuration import CompileConfig, NeuronConfig
 from ..errors import ValidationError, refusal
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ PromptInputs = Callable[[int], "list[torch.Tensor]"]
 def validate_decoder(
     loaded: LoadedProgram,
     reference: Any,
-    config: ResolvedNeuronConfig,
+    config: NeuronConfig,
     *,
     atol: float | None = None,
     prompt_inputs: PromptInputs = lambda bucket: [],
@@ -162,6 +162,7 @@ def validate_decoder(
     """
     import torch
 
+    assert config.sequence_length is not None and config.prefill_buckets is not None, "resolved configuration"
     num_prompt = min(NUM_PROMPT_TOKENS, config.prefill_buckets[0], max(1, config.sequence_length - NUM_DECODE_STEPS))
     num_steps = min(NUM_DECODE_STEPS, config.sequence_length - num_prompt)
     generator = torch.Generator().manual_seed(SEED)
@@ -180,11 +181,7 @@ def validate_decoder(
 
 
 def _run_all(  # type: ignore[no-untyped-def]
-    loaded: LoadedProgram,
-    config: ResolvedNeuronConfig,
-    ids_BT: torch.Tensor,
-    num_prompt: int,
-    prompt_inputs: PromptInputs,
+    loaded: LoadedProgram, config: NeuronConfig, ids_BT: torch.Tensor, num_prompt: int, prompt_inputs: PromptInputs
 ):
     """Yield (output, columns, logits) of every kind of entry point."""
     import torch
@@ -215,11 +212,7 @@ def _run_all(  # type: ignore[no-untyped-def]
 
 
 def _first_diverging(
-    loaded: LoadedProgram,
-    reference: Any,
-    config: ResolvedNeuronConfig,
-    ids_BT: torch.Tensor,
-    prompt_inputs: PromptInputs,
+    loaded: LoadedProgram, reference: Any, config: NeuronConfig, ids_BT: torch.Tensor, prompt_inputs: PromptInputs
 ) -> str:
     """Compare the residual stream before and after every layer; name the first layer that loses 20 dB or is NaN."""
     import torch

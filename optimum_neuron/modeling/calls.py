@@ -13,7 +13,7 @@ import dataclasses
 import torch
 
 from ..buckets.choose import choose_bucket
-from ..configuration import ResolvedNeuronConfig
+from ..configuration import NeuronConfig
 from ..core import Choice
 from ..runtime.loaded import LoadedProgram, State
 from .packing import Packing
@@ -72,7 +72,8 @@ class PromptImages:
 class DecoderCalls:
     """Runs packed rows through prefill, score, decode and extend graphs."""
 
-    def __init__(self, loaded: LoadedProgram, config: ResolvedNeuronConfig) -> None:
+    def __init__(self, loaded: LoadedProgram, config: NeuronConfig) -> None:
+        assert config.prefill_buckets and config.decode_buckets and config.sequence_length, "resolved configuration"
         self._loaded = loaded
         self._prefill_buckets, self._decode_buckets = config.prefill_buckets, config.decode_buckets
         self._extend_length, self._num_slots = config.extend_length, config.sequence_length

@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 from ..validate import SEED, OutputError, compare, default_tolerance, require_agreement, validate_decoder
 from .architectures import Architecture
-from .configuration import ResolvedImageTextConfig
+from .configuration import NeuronImageTextConfig
 from .entry import ENCODE
 from .images import encode_images, image_index
 
@@ -25,7 +25,7 @@ def validate_image_text(
     reference: Any,
     row: Architecture,
     image_tokens: int,
-    config: ResolvedImageTextConfig,
+    config: NeuronImageTextConfig,
     *,
     atol: float | None = None,
 ) -> list[OutputError]:
@@ -42,6 +42,7 @@ def validate_image_text(
     Raises:
         ValidationError: a result is past its tolerance; its statistics are in the message.
     """
+    assert config.prefill_buckets is not None and config.max_num_images is not None, "resolved configuration"
     images = _Images(loaded, reference, config, is_nested=row.is_nested)
     tolerance = _tolerance(config, images.original, atol)
     errors = [compare(f"{ENCODE}.image_features", images.features.flatten(0, 2), images.original, tolerance=tolerance)]
@@ -59,8 +60,9 @@ class _Images:
     """Random images of each row, their features [B, N, L, D], and the original's [B * N * L, D]."""
 
     def __init__(
-        self, loaded: LoadedProgram, reference: Any, config: ResolvedImageTextConfig, *, is_nested: bool
+        self, loaded: LoadedProgram, reference: Any, config: NeuronImageTextConfig, *, is_nested: bool
     ) -> None:
+        assert config.max_num_images is not None, "resolved configuration"
         self.num_images, self._is_nested = min(NUM_IMAGES, config.max_num_images), is_nested
         shape = (config.batch_size, self.num_images, *loaded.program.graphs[ENCODE].inputs["pixel_values"].shape[1:])
         self._pixels = torch.randn(shape, generator=torch.Generator().manual_seed(SEED))
@@ -80,7 +82,7 @@ class _Images:
 def _compared(
     loaded: LoadedProgram,
     reference: Any,
-    config: ResolvedImageTextConfig,
+    config: NeuronImageTextConfig,
     bucket: int,
     images: _Images,
     num_images: int,
@@ -126,5 +128,5 @@ def _no_images(loaded: LoadedProgram, bucket: int) -> list[torch.Tensor]:
     ]
 
 
-def _tolerance(config: ResolvedImageTextConfig, original: torch.Tensor, atol: float | None) -> float:
+def _tolerance(config: NeuronImageTextConfig, original: torch.Tensor, atol: float | None) -> float:
     return default_tolerance(config, original.abs().max().item()) if atol is None else atol
