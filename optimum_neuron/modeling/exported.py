@@ -15,14 +15,15 @@ from ..compiler.lower.lower import Mode, lower
 from ..compiler.memory import memory_need
 from ..compiler.neff import check_target, open_neff
 from ..compiler.package import WEIGHTS_MEMBER, read_program
-from ..configuration import NEFF_FILE, check_known
+from ..configuration import NEFF_FILE
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError, refusal
 from ..exporters.folder import FolderInfo, read_folder, verify_weights
 from ..exporters.prepare import Prepared
-from ..exporters.request import COMMON_OPTIONS, plain_options, structure_differences
+from ..exporters.request import plain_options, structure_differences
 from ..exporters.source import ModelSource, read_config
 from ..hardware import resolve_instance, resolve_target
+from ..options import check_known
 from ..runtime.copies import claimed
 from ..weights import Checkpoint, TensorSource, bind_weights
 from ..weights.mapped import MappedFile
@@ -61,7 +62,7 @@ def load_exported(
     asked = plain_options({key: value for key, value in asked.items() if value is not None})
     info = read_folder(folder)
     asked = info.kind.plain(asked)
-    check_known(asked, [*COMMON_OPTIONS, *info.kind.options], what=f"a model for {info.config.task}")
+    check_known(asked, info.kind.config_class.option_names(), what=f"a model for {info.config.task}")
     _check_asked(info, asked, folder)
     verify_weights(folder, info.artifact)
     # The machine that is simulated now comes before the one of the export: an artifact moves between instances.
