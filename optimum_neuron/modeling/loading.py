@@ -16,6 +16,7 @@ from ..compiler.lower.lower import Mode
 from ..configuration import check_known
 from ..errors import ConfigError, ModelError, refusal
 from ..exporters.folder import is_export
+from ..exporters.load import load_exported
 from ..exporters.peer_options import translate
 from ..exporters.prepare import Prepared, WorkFolder, check_tolerance, open_cache, prepare
 from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config
@@ -24,7 +25,6 @@ from ..exporters.tasks import TASKS, find_task, kinds_of_task, plain_task
 from ..exporters.tensors import fill_missing
 from ..hardware import resolve_instance
 from ..runtime.copies import claimed
-from .exported import load_exported
 from .form import require_form, require_name
 from .in_memory import source_in_memory
 from .model import CompiledModel

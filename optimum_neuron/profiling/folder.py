@@ -1,7 +1,7 @@
-"""Run an exported folder for its profile: the graphs that a request takes, on dummy inputs of their shapes.
+"""Run an exported folder for its profile: the graphs of one request, on inputs of zeros.
 
-What a graph computes does not change how long the core takes for it, so inputs are zeros. A decoder takes a prompt and
-steps, an encoder-decoder reads first, a model of one forward runs its largest graph.
+Values do not change the simulated time of a graph. A decoder runs a prefill graph and decode steps, an encoder-decoder
+its encoder before them, and a single-pass model its largest graph.
 
     profile_folder("smollm2_neuron", num_steps=16).rows()[0]
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..simulator.compiled import buckets_of, generates
 from .profile import Profile
 from .recorder import record
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_STEPS = 8
 """Steps after the prompt."""
 READS_IMAGES = "encode_image"
-"""Graph that comes before the prompt of a model of images and text."""
+"""Graph that comes before the prompt of a vision-language model."""
 
 
 def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_steps: int | None = None) -> Profile:
@@ -38,11 +38,11 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
         num_steps: steps after the prompt, each of which gives every row a token; None for `DEFAULT_STEPS`.
 
     Raises:
-        ArtifactError: it is no exported folder, or is broken.
-        ConfigError: a length that was not compiled, or of a model that has none.
+        ArtifactError: the folder is not an export, or is broken.
+        ConfigError: a length was not compiled, or the model has no such length.
         CoreBusyError, DeviceMemoryError: there is no room for it.
     """
-    from ..modeling.exported import load_exported
+    from ..exporters.load import load_exported
 
     folder = Path(folder)
     prepared = load_exported(folder, {}, name=folder.name, host_code="stored")
@@ -91,27 +91,23 @@ def _bucket(name: str, tokens: int, sizes: dict[int, str]) -> int:
     fitting = [size for size in sizes if size >= tokens]
     if tokens < 1 or not fitting:
         raise ConfigError(
-            refusal(
-                asked=f"{name}={tokens}",
-                found=f"compiled for {', '.join(map(str, sorted(sizes)))} tokens",
-                why="a graph has static shapes",
-                do=f"pass 1 to {max(sizes)}, or export with other buckets",
-            )
+            f"{name} is {tokens}, but the graphs are compiled for {', '.join(map(str, sorted(sizes)))} tokens.",
+            hint=f"Pass 1 to {max(sizes)}, or export with other buckets.",
+            option=name,
+            value=tokens,
+            choices=sorted(sizes),
         )
     return min(fitting)
 
 
 def _require_absent(prompt_length: int | None, num_steps: int | None) -> None:
-    given = {"prompt_length": prompt_length, "num_steps": num_steps}
-    named = [f"{name}={value}" for name, value in given.items() if value is not None]
-    if named:
+    lengths = {"prompt_length": prompt_length, "num_steps": num_steps}
+    options = [name for name, value in lengths.items() if value is not None]
+    if options:
         raise ConfigError(
-            refusal(
-                asked=", ".join(named),
-                found="a model of one forward",
-                why="it has neither a prompt nor steps",
-                do="leave them out: its largest graph runs once",
-            )
+            f"{', '.join(options)} has no effect on a single-pass model.",
+            hint="Remove it: the largest graph runs once.",
+            options=options,
         )
 
 

@@ -16,7 +16,7 @@ import math
 from typing import Any
 
 from ..core import Choice
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .machine import choose_machine
 
 HOURS_PER_MONTH = 730.0
@@ -174,12 +174,10 @@ def breakeven(
     name = machine.instance.value.name
     if machine.price_usd_per_h is None:
         raise ConfigError(
-            refusal(
-                asked=f"the break-even of {name}",
-                found=f"no price of {name} is published",
-                why="what is saved is a difference of prices",
-                do="pass --price (price=...), US dollars for an hour of the instance",
-            )
+            f"No price of {name} is published, and a break-even compares prices.",
+            hint="Pass --price (price=...), US dollars for an hour of the instance.",
+            option="price",
+            instance=name,
         )
     if runs_per_month is not None:
         units, per_month = "runs", runs_per_month
@@ -252,11 +250,7 @@ def _check(numbers: dict[str, float]) -> None:
         problems += [f"{name} is for runs" for name in numbers if name.endswith("hours_per_run")]
     if problems:
         raise ConfigError(
-            refusal(
-                asked="a break-even",
-                found="; ".join(problems),
-                why="it is the arithmetic of one workload, from amounts and prices above 0",
-                do="give runs_per_month (hours of a run) or inferences_per_month (throughput), and correct the numbers",
-            ),
-            details={"problems": problems},
+            f"The break-even cannot be computed: {'; '.join(problems)}.",
+            hint="Give runs_per_month (hours of a run) or inferences_per_month (throughput), and amounts above 0.",
+            problems=problems,
         )

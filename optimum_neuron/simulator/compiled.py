@@ -10,7 +10,7 @@ import re
 
 from ..compiler.ir import Program
 from ..core import AutoCast, Choice
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .decoders import DecoderRequest
 from .serving import ServingPlan
 from .stacks import STACKS
@@ -39,12 +39,11 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
         output = request.output_length or max(length // 2, 1)
         if not output < length <= longest:
             raise ConfigError(
-                refusal(
-                    asked=f"sequence_length={length}, output_length={output}",
-                    found=f"a model that was compiled for {longest} tokens",
-                    why="prompt and answer share the tokens that it was compiled for",
-                    do=f"pass a sequence_length of at most {longest}, and an output_length below it",
-                )
+                f"sequence_length={length} with output_length={output} does not fit {longest} compiled tokens.",
+                hint=f"Pass a sequence_length of at most {longest}, and an output_length below it.",
+                sequence_length=length,
+                output_length=output,
+                limit=longest,
             )
         prompt = length - output
         encode, first = None, buckets["prefill"][_smallest(buckets["prefill"], prompt)]

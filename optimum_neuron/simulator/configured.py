@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast, Choice
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .decoders import DecoderRequest, decoder_estimate, serving_estimate
 from .graphs import graph_estimate
 from .machine import Machine, choose_copies, require_fits
@@ -137,46 +137,36 @@ def _forward_estimate(
 
 
 def require_decoder_options_absent(request: DecoderRequest, task: str, *, generates: bool = False) -> None:
-    """Refuse options that a model on one core does not have; one that generates has a length of its answers.
+    """Check that there are no options of decoders; a model that generates has an output length.
 
     Raises:
-        ConfigError: at least one was given; all are named.
+        ConfigError: there is at least one; all are named.
     """
     from .stacks import parse_sdk
 
     if request.sdk is not None:
         parse_sdk(request.sdk)
     cores = request.tensor_parallel_size
-    given = {
+    values = {
         "output_length": None if generates else request.output_length,
         "tensor_parallel_size": None if cores == 1 else cores,
         "concurrency": None if generates else request.concurrency,
         "stack": request.stack,
     }
-    named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
-    if named:
+    options = [name for name, value in values.items() if value is not None]
+    if options:
         raise ConfigError(
-            refusal(
-                asked=", ".join(named),
-                found=f"a model for {task}",
-                why="it runs on one core: only decoders have these options",
-                do="leave them out; data_parallel_size sets the number of copies",
-            )
+            f"{', '.join(options)} has no effect on a model for {task}, which runs on one core.",
+            hint="Remove it; data_parallel_size sets the number of replicas.",
+            options=options,
         )
 
 
 def require_no_options(options: Mapping[str, Any], what: str) -> None:
-    """Refuse keywords that nobody would read.
+    """Check that no options are left that would be ignored.
 
     Raises:
         ConfigError: at least one was given; all are named.
     """
-    if unread := [f"{name}={value!r}" for name, value in options.items()]:
-        raise ConfigError(
-            refusal(
-                asked=", ".join(unread),
-                found=f"{what}, which has no such options",
-                why="an option that nobody reads would be ignored in silence",
-                do="leave them out",
-            )
-        )
+    if options:
+        raise ConfigError(f"{', '.join(options)} has no effect on {what}.", hint="Remove it.", options=list(options))

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 from ..compiler.memory import MICROCODE_BYTES
 from ..core import AutoCast, Choice
-from ..errors import ConfigError, DeviceMemoryError, refusal
+from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import legal_core_counts
 from ..wording import counted
 from .bands import band_of
 from .constants import Band
-from .machine import Machine, choose_copies, choose_cores, needed, positive
+from .machine import Machine, choose_copies, choose_cores, does_not_fit, positive
 from .quantity import Estimate, Quantity
 from .serving import ServingPlan, plan_serving, serving_times
 from .stacks import DEFAULT_SDK, Stack, choose_stack
@@ -69,23 +69,15 @@ class DecoderRequest:
         output = self.output_length if self.output_length is not None else max(length // 2, 1)
         if positive("output_length", output) >= length:
             raise ConfigError(
-                refusal(
-                    asked=f"output_length={output} with sequence_length={length}",
-                    found="no room for a prompt",
-                    why="the sequence is prompt and answer",
-                    do=f"pass an output_length below {length}, or a longer sequence_length",
-                )
+                f"output_length={output} with sequence_length={length} leaves no room for a prompt.",
+                hint=f"Pass an output_length below {length}, or a longer sequence_length.",
+                option="output_length",
+                value=output,
+                sequence_length=length,
             )
         dtype = DTYPES.get(self.dtype or "", self.dtype) or _default_dtype(sizes)
         if dtype not in WEIGHT_BYTES:
-            raise ConfigError(
-                refusal(
-                    asked=f"dtype={self.dtype!r}",
-                    found="no dtype of weights that is estimated",
-                    why=f"known are {', '.join(WEIGHT_BYTES)}",
-                    do="use one of them",
-                )
-            )
+            raise invalid_choice("dtype", self.dtype, WEIGHT_BYTES)
         if self.concurrency is not None:
             positive("concurrency", self.concurrency)
         return dataclasses.replace(self, sequence_length=length, output_length=output, dtype=dtype)
@@ -296,7 +288,7 @@ def _does_not_fit(
     *,
     batch_size: int,
 ) -> DeviceMemoryError:
-    """The refusal, with the smallest change: more cores, fewer rows, a larger instance of the same family."""
+    """Return the error with the smallest change that fits: more cores, a smaller batch, a larger instance."""
     instance = machine.instance.value
     counts = [n for n in legal_core_counts(instance).counts if fits(n)]
     larger = [
@@ -306,21 +298,15 @@ def _does_not_fit(
         if spec.num_cores > instance.num_cores and fits(count)
     ]
     if counts:
-        change = f"pass tensor_parallel_size={counts[0]}"
+        hint = f"Pass tensor_parallel_size={counts[0]}"
     elif (rows := _rows_that_fit(memory, machine, batch_size)) > 0:
-        change = f"pass batch_size={rows} or less: the cache of each row takes its part"
+        hint = f"Pass batch_size={rows} or less: the cache of each sequence takes its part"
     elif memory["kv_cache"] > sum(memory.values()) / 2:
-        change = "pass a smaller sequence_length: most of it is cache"
+        hint = "Pass a smaller sequence_length: most of it is cache"
     elif larger:
-        change = f"take a larger instance, such as {larger[0]}"
+        hint = f"Take a larger instance, such as {larger[0]}"
     else:
-        change = f"pass dtype='int8', or take a family with more memory than {instance.family}"
-    return DeviceMemoryError(
-        refusal(
-            asked=f"{name} on {num_cores} cores of {instance.name}",
-            found=f"each core needs {needed(memory, machine)}",
-            why="weights are split over the cores of a copy, and a cache is compiled for its whole batch",
-            do=change,
-        ),
-        details={"hbm_bytes": memory, "available": machine.hbm_bytes_per_core, "fitting_core_counts": counts},
+        hint = f"Pass dtype='int8', or take a family with more memory than {instance.family}"
+    return does_not_fit(
+        f"{name} on {num_cores} cores of {instance.name}", memory, machine, hint=f"{hint}.", fitting_core_counts=counts
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .configured import config_estimate, require_no_options
 from .decoders import DecoderRequest
 from .machine import Machine, choose_machine, positive
@@ -173,12 +173,9 @@ def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
         return load_source(model, with_weights=False, **where)
     if not hasattr(model, "get_text_config"):
         raise ConfigError(
-            refusal(
-                asked=f"estimating a {type(model).__name__}",
-                found="neither a name, a folder, a transformers configuration nor a torch module",
-                why="work is counted from one of these",
-                do="pass one of them",
-            )
+            f"A {type(model).__name__} cannot be estimated.",
+            hint="Pass a name, a folder, a transformers configuration, or a torch module.",
+            type=type(model).__name__,
         )
     require_readable(model, asked=f"estimating a {model.model_type} configuration")
     return ModelSource(name=model.model_type, folder=Path(), config=model, revision=None)
@@ -193,11 +190,9 @@ def _is_compiled(path: Path) -> bool:
 
 
 def _read_compiled(path: Path) -> tuple[Program, CompileConfig | None, str]:
-    from ..compiler.neff import open_neff
-    from ..compiler.package import read_program
+    from ..artifact import open_artifact
     from ..configuration import NEFF_FILE
     from ..exporters.folder import read_folder
 
     config = read_folder(path).config if path.is_dir() else None
-    with open_neff(path / NEFF_FILE if path.is_dir() else path) as neff:
-        return read_program(neff), config, path.name
+    return open_artifact(path / NEFF_FILE if path.is_dir() else path).program, config, path.name

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..core import Choice
-from ..errors import ConfigError, DeviceMemoryError, refusal
+from ..errors import ConfigError, DeviceMemoryError
 from ..hardware import (
     InstanceSpec,
     Target,
@@ -84,12 +85,10 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
     require_compilable(target)
     if price is not None and not 0 < price < 1e5:
         raise ConfigError(
-            refusal(
-                asked=f"price={price}",
-                found="no price of an instance",
-                why="it is in US dollars for one hour of the instance",
-                do="pass a number such as 0.76",
-            )
+            f"price={price} is not a price in US dollars for an hour.",
+            hint="Pass a number such as 0.76.",
+            option="price",
+            value=price,
         )
     listed = chosen.value.price_on_demand_usd_per_h
     if price is not None:
@@ -134,58 +133,56 @@ def choose_copies(machine: Machine, num_cores: int, num_copies: int | None) -> C
         return Choice(value=room, reason=f"{machine.num_logical_cores} cores hold {room} of {num_cores}")
     if positive("data_parallel_size", num_copies) > room:
         raise ConfigError(
-            refusal(
-                asked=f"data_parallel_size={num_copies} with {num_cores} cores each",
-                found=f"{machine.instance.value.name} has {machine.num_logical_cores} cores",
-                why="copies do not share cores",
-                do=f"pass data_parallel_size={room} or less",
-            ),
-            details={"most": room},
+            f"data_parallel_size={num_copies} needs {num_copies} x {num_cores} cores of {machine.num_logical_cores}.",
+            hint=f"Pass data_parallel_size={room} or less.",
+            option="data_parallel_size",
+            value=num_copies,
+            most=room,
         )
     return Choice(value=num_copies, reason=f"data_parallel_size={num_copies}")
 
 
 def positive(name: str, value: int) -> int:
-    """Return a size, or refuse one that is none.
+    """Return a size that is a whole number from 1 to `MAX_SIZE`.
 
     Raises:
-        ConfigError: it is below one, beyond any machine, or no whole number.
+        ConfigError: it is not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_SIZE:
         raise ConfigError(
-            refusal(
-                asked=f"{name}={value!r}",
-                found="no size that a run can have",
-                why=f"sizes are whole numbers from 1 to {MAX_SIZE}",
-                do="pass one of them",
-            )
+            f"{name}={value!r} is not a whole number from 1 to {MAX_SIZE}.", hint="Pass one.", option=name, value=value
         )
     return value
 
 
-def needed(memory: Mapping[str, int], machine: Machine) -> str:
-    """What a core needs and has, with a line for each category, as a message shows it."""
-    sizes = {**memory, "total": sum(memory.values())}
+def does_not_fit(
+    what: str, memory: Mapping[str, int], machine: Machine, *, hint: str, **details: Any
+) -> DeviceMemoryError:
+    """Return the error for a core that is too small, with the memory by category."""
+    total, available = sum(memory.values()), machine.hbm_bytes_per_core
+    sizes = {**memory, "total": total}
     width = max(map(len, sizes))
-    lines = [f"  {what:<{width}} {size / 2**30:9.3f} GiB" for what, size in sizes.items()]
-    told = f"{sizes['total'] / 2**30:.2f} of {machine.hbm_bytes_per_core / 2**30:.0f} GiB"
-    return "\n".join((told, *lines, ""))
+    table = "\n".join(f"  {category:<{width}} {size / 2**30:9.3f} GiB" for category, size in sizes.items())
+    return DeviceMemoryError(
+        f"{what} needs {total / 2**30:.2f} of {available / 2**30:.0f} GiB of each core:\n{table}",
+        hint=hint,
+        hbm_bytes=dict(memory),
+        available=available,
+        **details,
+    )
 
 
 def require_fits(name: str, memory: Mapping[str, int], machine: Machine) -> None:
-    """Refuse a model of one core that is too large for it.
+    """Check that a model of one core fits it.
 
     Raises:
-        DeviceMemoryError: the message has the table.
+        DeviceMemoryError: the model is too large; the message has the memory by category.
     """
     if sum(memory.values()) <= machine.hbm_bytes_per_core:
         return
-    raise DeviceMemoryError(
-        refusal(
-            asked=f"{name} on one core of {machine.instance.value.name}",
-            found=f"it needs {needed(memory, machine)}",
-            why="only decoders and diffusion transformers are split over cores",
-            do="pass a smaller batch_size or sequence_length, or dtype='bf16', or take an instance with larger cores",
-        ),
-        details={"hbm_bytes": dict(memory), "available": machine.hbm_bytes_per_core},
+    raise does_not_fit(
+        f"{name} on one core of {machine.instance.value.name}",
+        memory,
+        machine,
+        hint="Pass a smaller batch_size or sequence_length, or dtype='bf16', or take an instance with larger cores.",
     )

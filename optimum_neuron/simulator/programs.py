@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast, Choice
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .configured import DEFAULT_AUTO_CAST
 from .decoders import DecoderRequest, serving_estimate
 from .graphs import graph_estimate
@@ -83,12 +83,9 @@ def module_estimate(
 
     if not example_inputs:
         raise ConfigError(
-            refusal(
-                asked=f"estimating a {type(module).__name__}",
-                found="no example_inputs",
-                why="a graph is static: its shapes come from them",
-                do="pass example_inputs=(tensor, ...), on any device, the meta device too",
-            )
+            f"Estimating a {type(module).__name__} needs example_inputs, because a graph is static.",
+            hint="Pass example_inputs=(tensor, ...), on any device, the meta device too.",
+            option="example_inputs",
         )
     _require_own_shapes(request, "a torch module", ("auto_cast",))
     exported = torch.export.export(module.eval(), tuple(example_inputs), strict=False)
@@ -114,24 +111,21 @@ def module_estimate(
 
 
 def _require_own_shapes(request: DecoderRequest, what: str, changeable: Sequence[str]) -> None:
-    """Refuse what is fixed already, all at once; what can still be chosen has to be a size.
+    """Check that a request leaves out options that are fixed already, and that the others are in range.
 
     Raises:
-        ConfigError: at least one was given, or is no size.
+        ConfigError: at least one option is fixed, or out of range.
     """
-    asked = {
-        name: value
+    fixed = [
+        name
         for name, value in dataclasses.asdict(request).items()
         if value not in (None, 1) and name not in (*changeable, "data_parallel_size")
-    }
-    if asked:
+    ]
+    if fixed:
         raise ConfigError(
-            refusal(
-                asked=", ".join(f"{name}={value!r}" for name, value in asked.items()),
-                found=what,
-                why="its shapes, dtypes and cores were decided when it was made",
-                do="leave them out, or estimate the model's folder or configuration instead",
-            )
+            f"{', '.join(fixed)} cannot be chosen for {what}: it was decided before.",
+            hint="Remove it, or estimate the model's folder or configuration instead.",
+            options=fixed,
         )
     for name in changeable:
         if isinstance(value := getattr(request, name), int):

@@ -17,7 +17,7 @@ import math
 import random
 from typing import Any
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .quantity import Estimate, Quantity
 
 NUM_REQUESTS = 50_000
@@ -172,12 +172,10 @@ def load_on(
     """
     if not 0 < requests_per_s < 1e9:
         raise ConfigError(
-            refusal(
-                asked=f"requests_per_s={requests_per_s}",
-                found="no rate of arrivals",
-                why="it is the average number of requests that arrive in a second",
-                do="pass a number above 0, such as 2.5",
-            )
+            f"requests_per_s={requests_per_s} is not a rate of arrivals.",
+            hint="Pass a number above 0, such as 2.5.",
+            option="requests_per_s",
+            value=requests_per_s,
         )
     ends = {end: getattr(service_ms, end) * 1e-3 for end in ("value", "low", "high")}
     busy = {end: requests_per_s * seconds / (num_servers * batch_size) for end, seconds in ends.items()}

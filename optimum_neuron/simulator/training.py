@@ -15,11 +15,11 @@ from typing import Any
 
 from ..compiler.memory import MICROCODE_BYTES
 from ..core import Choice
-from ..errors import ConfigError, DeviceMemoryError, refusal
+from ..errors import ConfigError
 from ..hardware import legal_core_counts, require_core_count
 from .bands import WIDE
 from .constants import Band
-from .machine import Machine, choose_machine, needed, positive
+from .machine import Machine, choose_machine, does_not_fit, positive
 from .quantity import Quantity
 from .work.trained import TrainedSizes, trained_sizes
 from .work.training import RECOMPUTE, activation_bytes, step_flops
@@ -229,13 +229,13 @@ def _layouts(
     stages = [positive("pipeline_parallel_size", pipeline)] if pipeline is not None else [
         n for n in (1, 2, 4, 8, 16, 32) if n <= sizes.num_layers
     ]  # fmt: skip
-    found = [
+    layouts = [
         TrainingLayout(tensor_parallel=t, pipeline_parallel=p, data_parallel=cores // (t * p))
         for t in tensors
         for p in stages
         if cores % (t * p) == 0
     ]
-    return sorted(found, key=lambda one: (one.tensor_parallel * one.pipeline_parallel, one.pipeline_parallel))
+    return sorted(layouts, key=lambda one: (one.tensor_parallel * one.pipeline_parallel, one.pipeline_parallel))
 
 
 def _choose_layout(
@@ -244,30 +244,26 @@ def _choose_layout(
     layouts = _layouts(sizes, request, machine, tensor, pipeline)
     if not layouts:
         legal = legal_core_counts(machine.instance.value).counts
+        num_cores = machine.num_logical_cores * request.num_instances
         raise ConfigError(
-            refusal(
-                asked=f"tensor_parallel_size={tensor}, pipeline_parallel_size={pipeline}",
-                found=f"{machine.num_logical_cores * request.num_instances} cores and {sizes.num_heads} heads",
-                why="tensor and pipeline parallelism have to divide the cores, and the first the heads",
-                do=f"use one of the legal tensor-parallel sizes: {', '.join(map(str, legal))}",
-            )
+            f"TP={tensor} and PP={pipeline} do not divide {num_cores} cores and {sizes.num_heads} heads.",
+            hint=f"Use one of the legal tensor-parallel sizes: {', '.join(map(str, legal))}.",
+            option="tensor_parallel_size",
+            value=tensor,
+            choices=list(legal),
         )
     code = MICROCODE_BYTES * machine.rates.num_physical
     for layout in layouts:
         memory = training_memory(sizes, request, layout, code)
         if sum(memory.values()) <= machine.hbm_bytes_per_core:
-            asked = tensor is not None and pipeline is not None
-            why = "as asked" if asked else "fewest cores for a copy whose memory fits"
-            return Choice(value=layout, reason=why)
+            named = tensor is not None and pipeline is not None
+            return Choice(value=layout, reason="as asked" if named else "fewest cores for a copy whose memory fits")
     largest = training_memory(sizes, request, layouts[-1], code)
-    raise DeviceMemoryError(
-        refusal(
-            asked=f"training on {request.num_instances} x {machine.instance.value.name}",
-            found=f"{layouts[-1]} needs {needed(largest, machine)}",
-            why="no legal layout with what was asked fits a core",
-            do="take more instances, a shorter sequence_length or micro_batch_size=1, or leave the layout open",
-        ),
-        details={"hbm_bytes": largest},
+    raise does_not_fit(
+        f"Training with {layouts[-1]} on {request.num_instances} x {machine.instance.value.name}",
+        largest,
+        machine,
+        hint="Take more instances, a shorter sequence_length or micro_batch_size=1, or leave the layout open.",
     )
 
 

@@ -25,7 +25,7 @@ from ..compiler.neff import Neff, open_neff
 from ..compiler.package import write_program
 from ..compiler.serial import tensor_spec
 from ..compiler.version import COMPILER_VERSION
-from ..errors import ConfigError, UnsupportedDtypeError, refusal
+from ..errors import ConfigError, UnsupportedDtypeError
 from ..hardware import (
     Target,
     require_compilable,
@@ -54,7 +54,7 @@ class Flags:
 
 
 def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: bool = False) -> Flags:
-    """Read `compiler_args`, and refuse what the target lacks or the simulated instance could not run.
+    """Read `compiler_args`, and check that the target and the simulated instance support them.
 
     Raises:
         ConfigError: a flag is unknown or wrong, the target cannot be compiled for, or the instance has other cores.
@@ -63,12 +63,9 @@ def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: boo
     flags = parse_flags(compiler_args, defaults=env.compiler_flags())
     if cpu_backend and flags.target is None:
         raise ConfigError(
-            refusal(
-                asked="cpu_backend=True",
-                found="compiler_args name no target",
-                why="without an instance nothing else tells what to compile for",
-                do='pass compiler_args="--target inf2", or another target',
-            )
+            "cpu_backend=True needs a target, and compiler_args name none.",
+            hint='Pass compiler_args="--target inf2", or another target.',
+            option="cpu_backend",
         )
     target = require_compilable(resolve_target(flags.target).value)
     require_default_lnc(target.chip, asked={} if flags.lnc is None else {"--lnc": flags.lnc})
@@ -77,12 +74,10 @@ def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: boo
     instance = resolve_instance().value
     if not cpu_backend and instance.chip.core.generation != target.core.generation:
         raise ConfigError(
-            refusal(
-                asked=f"tracing for {target.name}",
-                found=f"the simulated instance is {instance.name}",
-                why=f"its {instance.chip.core.name} cores cannot run what is compiled for {target.core.name}",
-                do=f"set OPTIMUM_NEURON_INSTANCE={target.instances[0].name}, or pass cpu_backend=True to compile only",
-            )
+            f"{instance.name}, the simulated instance, cannot run a model compiled for {target.name}.",
+            hint=f"Set OPTIMUM_NEURON_INSTANCE={target.instances[0].name}, or pass cpu_backend=True to compile only.",
+            target=target.name,
+            instance=instance.name,
         )
     flags.warn_ineffective(stacklevel=4)
     return Flags(flags=flags, target=target)
@@ -134,7 +129,7 @@ def compile_entries(
         facts: more metadata.
 
     Returns:
-        The open NEFF, and the weights beside it: none where they are inlined.
+        The open NEFF, and the weights beside it, an empty list if they are inlined.
 
     Raises:
         CaptureError: the code is not static.
@@ -185,22 +180,19 @@ def compile_entries(
 
 
 def _require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Refuse tensors that a file of a program cannot hold, although no operator computes with them.
+    """Check that a file of a program can hold all tensors, also those that no operator computes with.
 
     Raises:
-        UnsupportedDtypeError: there is one; all are named.
+        UnsupportedDtypeError: it cannot hold some; all are named.
     """
     dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
     wrong = {name: dtype for name, dtype in dtypes.items() if dtype not in DTYPES.values()}
     if wrong:
+        listing = ", ".join(f"{name} is {dtype}" for name, dtype in wrong.items())
         raise UnsupportedDtypeError(
-            refusal(
-                asked=f"compiling with {', '.join(f'{name} of {dtype}' for name, dtype in wrong.items())}",
-                found=f"a compiled program holds {', '.join(DTYPES.values())}",
-                why="no NeuronCore has other dtypes",
-                do="convert the tensors, for example complex numbers to pairs with torch.view_as_real",
-            ),
-            details={"dtypes": wrong},
+            f"A compiled program holds {', '.join(DTYPES.values())}, but {listing}.",
+            hint="Convert the tensors, for example complex numbers to pairs with torch.view_as_real.",
+            dtypes=wrong,
         )
 
 
@@ -227,7 +219,7 @@ def _tensors(entries: Mapping[str, Entry], compiled: Compiled) -> dict[str, torc
     """
     names = [name.removeprefix(f"{ROOT}.") for name in compiled.program.weights]
     names += [name.rpartition(".")[0] for name in compiled.program.states]
-    found: dict[str, torch.Tensor] = {}
+    values: dict[str, torch.Tensor] = {}
     different: list[str] = []
     for entry in entries.values():
         tensors = entry.tensors()
@@ -235,19 +227,16 @@ def _tensors(entries: Mapping[str, Entry], compiled: Compiled) -> dict[str, torc
             if name not in tensors:
                 continue
             value = tensors[name].detach()
-            known = found.setdefault(name, value)
+            known = values.setdefault(name, value)
             if known is not value and not _identical(known, value):
                 different.append(name)
     if different:
         raise ConfigError(
-            refusal(
-                asked=f"one model of {len(entries)} buckets",
-                found=f"the buckets have different values in {', '.join(dict.fromkeys(different))}",
-                why="buckets share their weights",
-                do="return modules with the same weights for every bucket",
-            )
+            f"The buckets share their weights, but have different values in {', '.join(dict.fromkeys(different))}.",
+            hint="Return modules with the same weights for every bucket.",
+            tensors=list(dict.fromkeys(different)),
         )
-    return {name: found[name] for name in dict.fromkeys(names)}
+    return {name: values[name] for name in dict.fromkeys(names)}
 
 
 def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:

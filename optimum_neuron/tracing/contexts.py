@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Iterator
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..hardware import InstanceSpec, resolve_instance
 from ..runtime.core_choice import allowed_cores, num_usable
 from ..runtime.cores import claim_cores
@@ -60,18 +60,14 @@ def make_placement(start_nc: int, nc_count: int) -> Placement:
     return Placement(cores=tuple((first + index) % total for index in range(count)))
 
 
-def no_such_cores(asked: str) -> ConfigError:
-    """The refusal of cores that this process does not have."""
+def no_such_cores(request: str) -> ConfigError:
+    """Return the error for cores that this process does not have."""
     instance = resolve_instance().value
     total = num_usable(instance, os.environ)
     return ConfigError(
-        refusal(
-            asked=asked,
-            found=f"this process may use {total} cores of {instance.name}",
-            why="a process counts its cores from 0, and each takes one replica",
-            do=f"name different cores from 0 to {total - 1}; -1 as start_nc or nc_count leaves the choice open",
-        ),
-        details={"num_cores": total},
+        f"{request} is not possible: this process may use {total} cores of {instance.name}.",
+        hint=f"Name different cores from 0 to {total - 1}; -1 as start_nc or nc_count leaves the choice open.",
+        num_cores=total,
     )
 
 

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from ..errors import UnsupportedOperatorError, refusal
+from ..errors import UnsupportedOperatorError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +44,10 @@ class Kernel:
             UnsupportedOperatorError: always; `details` has the kernel and its replacement.
         """
         raise UnsupportedOperatorError(
-            refusal(
-                asked=f"calling the NKI kernel {self.name}",
-                found="this version runs no NKI kernels",
-                why="it compiles operators of torch",
-                do=f"call {self.replacement}" if self.replacement else "write it with operators of torch",
-            ),
-            details={"kernel": self.name, "replacement": self.replacement},
+            f"The NKI kernel {self.name} cannot run: this version compiles torch operators only.",
+            hint=f"Call {self.replacement}." if self.replacement else "Write it with torch operators.",
+            kernel=self.name,
+            replacement=self.replacement,
         )
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..compiler.neff import Neff
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from . import ops
 from .entry import Entry
 from .neuron_model import NeuronModel
@@ -99,21 +99,17 @@ def neuron_models(module: Any) -> list[Any]:
     """The `NeuronModel`s inside a traced model.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such model.
     """
-    found = []
+    models = []
     if isinstance(module, torch.jit.ScriptModule):
-        found = [part for part in module.modules() if getattr(part, "original_name", "") == NeuronModel.__name__]
-    if not found:
+        models = [part for part in module.modules() if getattr(part, "original_name", "") == NeuronModel.__name__]
+    if not models:
         raise ConfigError(
-            refusal(
-                asked=f"a traced model in {type(module).__name__}",
-                found="none",
-                why="only what torch_neuronx.trace returned, or torch.jit.load of it, runs on NeuronCores",
-                do="trace the model first",
-            )
+            f"There is no traced model in {type(module).__name__}.",
+            hint="Pass the result of torch_neuronx.trace, or of torch.jit.load of it.",
         )
-    return found
+    return models
 
 
 def session_of(model: Any) -> Session:

@@ -11,11 +11,11 @@ from transformers import AutoConfig
 
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.errors import ConfigError, ModelError, UnsupportedDtypeError
+from optimum_neuron.exporters.build import cache_request
 from optimum_neuron.exporters.prepare import open_cache
 from optimum_neuron.exporters.request import (
     COMPILE_OPTIONS,
     SOURCE_OPTIONS,
-    cache_request,
     neuron_config,
     request_fields,
     split_options,

@@ -8,7 +8,7 @@ from transformers import CONFIG_MAPPING, AutoConfig
 
 from optimum_neuron import check_model
 from optimum_neuron.errors import ModelError
-from optimum_neuron.exporters.request import cache_request
+from optimum_neuron.exporters.build import cache_request
 from optimum_neuron.exporters.source import find_folder, infer_task, load_source, read_config, served_task
 from optimum_neuron.exporters.tasks import SYNONYMS, TASKS, other_tasks
 from tests.encoders import save_tiny_encoder, tiny_encoder_config

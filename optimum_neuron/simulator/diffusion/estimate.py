@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core import Choice
-from ...errors import DeviceMemoryError, refusal
+from ...errors import DeviceMemoryError
 from ...hardware import legal_core_counts
 from ..bands import band_of
 from ..constants import Constants, CoreConstants
 from ..decoders import DecoderRequest
 from ..device_time import CoreRates, DeviceTime, device_time
-from ..machine import Machine, choose_copies, needed
+from ..machine import Machine, choose_copies, does_not_fit
 from ..quantity import Estimate, Quantity
 from .plan import PicturePlan, PictureRequest, plan_pictures, written_out
 from .request import choose_layout, picture_request, plan_memory
@@ -93,20 +93,12 @@ def _does_not_fit(
 ) -> DeviceMemoryError:
     instance = machine.instance.value
     if pictures.dtype == "float32":
-        change = "pass dtype='bfloat16'"
+        hint = "Pass dtype='bfloat16'."
     elif pipeline.denoiser_name == "transformer" and num_cores < legal_core_counts(instance).counts[-1]:
-        change = "leave tensor_parallel_size out: more cores share the transformer"
+        hint = "Leave tensor_parallel_size out: more cores share the transformer."
     else:
-        change = "pass a smaller batch_size, height or width, or take a larger instance"
-    return DeviceMemoryError(
-        refusal(
-            asked=f"{pipeline.name} on {num_cores} cores of {instance.name}",
-            found=f"a core needs {needed(memory, machine)}",
-            why="every component stays on the device between requests",
-            do=change,
-        ),
-        details={"hbm_bytes": memory, "available": machine.hbm_bytes_per_core},
-    )
+        hint = "Pass a smaller batch_size, height, or width, or take a larger instance."
+    return does_not_fit(f"{pipeline.name} on {num_cores} cores of {instance.name}", memory, machine, hint=hint)
 
 
 def _estimate(

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from ...errors import ModelError, refusal
+from ...errors import ModelError
 
 Role = Literal["attention_in", "attention_out", "up", "down", "expert_up", "expert_down"]
 
@@ -127,12 +127,9 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
     text = config.get_text_config(decoder=True)
     if not getattr(text, "num_attention_heads", None):
         raise ModelError(
-            refusal(
-                asked=f"estimating a model of type {text.model_type!r}",
-                found="a decoder without attention",
-                why="prompts and steps are counted as attention over a cache",
-                do="compile it, if it can be, and estimate the compiled folder",
-            )
+            f"{text.model_type!r} is a decoder without attention, which is not estimated from its configuration.",
+            hint="Compile it, if possible, and estimate the compiled folder.",
+            model_type=text.model_type,
         )
     model = _on_meta(config, text, trust_remote_code)
     stack = _layers(model, text)
@@ -188,12 +185,10 @@ def _on_meta(config: Any, text: Any, trust_remote_code: bool) -> Any:
         except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
             problems.append(error)
     raise ModelError(
-        refusal(
-            asked=f"estimating a model of type {text.model_type!r}",
-            found="; ".join(f"{type(e).__name__}: {str(e).strip().splitlines()[0][:120]}" for e in problems),
-            why="its layers are read off the model that transformers builds from the configuration",
-            do="check config.json, or pass --trust-remote-code if the model brings its own code",
-        )
+        f"transformers cannot build a model of type {text.model_type!r}: "
+        + "; ".join(f"{type(e).__name__}: {str(e).strip().splitlines()[0][:120]}" for e in problems),
+        hint="Check config.json, or pass --trust-remote-code if the model brings its own code.",
+        model_type=text.model_type,
     ) from problems[-1]
 
 
@@ -201,16 +196,13 @@ def _layers(model: Any, text: Any) -> Any:
     """The stack of decoder layers: the module list with as many entries as the configuration has layers."""
     from torch import nn
 
-    wanted = int(text.num_hidden_layers)
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == wanted]
+    num_layers = int(text.num_hidden_layers)
+    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == num_layers]
     if not lists:
         raise ModelError(
-            refusal(
-                asked=f"estimating a model of type {text.model_type!r}",
-                found=f"no list of {wanted} layers in it",
-                why="work is counted layer by layer",
-                do="compile it and estimate the compiled folder instead",
-            )
+            f"A model of type {text.model_type!r} has no list of {num_layers} layers.",
+            hint="Compile it, and estimate the compiled folder.",
+            model_type=text.model_type,
         )
     return max(lists, key=lambda stack: sum(p.numel() for p in stack.parameters()))
 
