@@ -201,38 +201,36 @@ def breakeven(
     )
 
 
-def _hours_of_runs(runs: float, own: float | None, gpu: float | None) -> tuple[float, float, str]:
-    """Hours a month on the instance and on the GPU, and what was assumed."""
-    if own is None and gpu is None:
+def _hours_of_runs(runs: float, hours: float | None, gpu_hours: float | None) -> tuple[float, float, str]:
+    """Hours a month on the instance and on the GPU, and the assumption about them."""
+    if hours is not None and gpu_hours is not None:
+        reason = f"a run takes {hours:g} hours on the instance and {gpu_hours:g} on the GPU, as given"
+        return runs * hours, runs * gpu_hours, reason
+    known = hours or gpu_hours
+    if known is None:
         return runs, runs, "a run takes 1 hour on both: pass --hours-per-run and --gpu-hours-per-run"
-    if own is None or gpu is None:
-        told = own if own is not None else gpu
-        assert told is not None
-        return runs * told, runs * told, f"a run takes as long on both, {told:g} hours: only one of them was given"
-    return runs * own, runs * gpu, f"a run takes {own:g} hours on the instance and {gpu:g} on the GPU, as given"
+    return runs * known, runs * known, f"a run takes as long on both, {known:g} hours: only one of them was given"
 
 
-def _hours_of_inferences(inferences: float, own: float | None, gpu: float | None) -> tuple[float, float, str]:
-    """Hours a month on the instance and on the GPU, and what was assumed."""
-    if own is None and gpu is None:
-        needed = inferences / (3600 * HOURS_PER_MONTH)
-        return (
-            HOURS_PER_MONTH,
-            HOURS_PER_MONTH,
-            f"one machine of either kind runs all month, {HOURS_PER_MONTH:g} hours, and has to keep up with "
-            f"{needed:.4g} inferences a second: pass --throughput and --gpu-throughput to pay for hours of use",
-        )
-    if own is None or gpu is None:
-        told = own if own is not None else gpu
-        assert told is not None
-        hours = inferences / (3600 * told)
-        return hours, hours, f"{told:g} inferences a second on both: only one of them was given"
-    hours, gpu_hours = inferences / (3600 * own), inferences / (3600 * gpu)
-    return hours, gpu_hours, f"{own:g} inferences a second on the instance and {gpu:g} on the GPU, as given"
+def _hours_of_inferences(inferences: float, per_s: float | None, gpu_per_s: float | None) -> tuple[float, float, str]:
+    """Hours a month on the instance and on the GPU, and the assumption about them."""
+    if per_s is not None and gpu_per_s is not None:
+        reason = f"{per_s:g} inferences a second on the instance and {gpu_per_s:g} on the GPU, as given"
+        return inferences / (3600 * per_s), inferences / (3600 * gpu_per_s), reason
+    known = per_s or gpu_per_s
+    if known is not None:
+        hours = inferences / (3600 * known)
+        return hours, hours, f"{known:g} inferences a second on both: only one of them was given"
+    reason = (
+        f"one machine of either kind runs all month, {HOURS_PER_MONTH:g} hours, and has to keep up with "
+        f"{inferences / (3600 * HOURS_PER_MONTH):.4g} inferences a second: pass --throughput and --gpu-throughput to "
+        "pay for hours of use"
+    )
+    return HOURS_PER_MONTH, HOURS_PER_MONTH, reason
 
 
 def _check(numbers: dict[str, float]) -> None:
-    """Refuse numbers and combinations that mean nothing, all at once."""
+    """Check numbers and their combination; all problems are in one error."""
     problems = [
         f"{name}={value!r} is no number above 0"
         for name, value in numbers.items()

@@ -9,18 +9,16 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..core import AutoCast, Choice
+from ..core import AutoCast
 from ..errors import ConfigError
-from .decoders import DecoderRequest, decoder_estimate, serving_estimate
-from .graphs import graph_estimate
-from .machine import Machine, choose_copies, require_fits
+from .decoders import DecoderRequest, decoder_estimate
+from .machine import Machine, require_fits
+from .programs import DEFAULT_AUTO_CAST, linked_estimate
 from .quantity import Estimate
 
 if TYPE_CHECKING:
     from ..exporters.source import ModelSource
 
-DEFAULT_AUTO_CAST: AutoCast = "matmul"
-"""Of models of one forward in float32: published measurements use it."""
 TEXT_IN_LARGER = "image-text-to-text"
 """Task of models whose text model alone is estimated."""
 
@@ -81,58 +79,37 @@ def _forward_estimate(
     *,
     trust_remote_code: bool,
 ) -> Estimate:
-    """A model of one forward, from the graphs that an export would compile; the largest of several buckets."""
+    """Estimate another model from the graphs that an export would compile; the largest of several buckets."""
     from ..exporters.kinds import kind_of
     from .capture import capture_model
-    from .compiled import serving_plan_of
     from .decoders import DTYPES
-    from .work.graph import work_of_program
 
     generates = kind_of(task, source.config.model_type).name in ("seq2seq", "speech")
     require_decoder_options_absent(request, task, generates=generates)
     dtype = DTYPES.get(request.dtype or "", request.dtype) or "float32"
     auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if dtype == "float32" else "none")
-    rows = ("text_batch_size", "image_batch_size") if task.startswith("zero-shot") else ("batch_size",)
-    given = dict(options, **dict.fromkeys(rows, request.batch_size), torch_dtype=dtype, task=task)
-    given["instance_type"] = machine.instance.value.name
+    batch_sizes = ("text_batch_size", "image_batch_size") if task.startswith("zero-shot") else ("batch_size",)
+    shapes = dict.fromkeys(batch_sizes, request.batch_size)
     if request.sequence_length is not None:
-        given["sequence_length"] = request.sequence_length
-    captured = capture_model(source, trust_remote_code=trust_remote_code, **given)
-    memory = {
-        "weights": captured.memory.weights,
-        "kv_cache": captured.memory.kv_cache,
-        "scratch": captured.memory.scratch,
-        "code": captured.memory.code,
-    }
+        shapes["sequence_length"] = request.sequence_length
+    captured = capture_model(
+        source,
+        trust_remote_code=trust_remote_code,
+        **{**options, **shapes, "torch_dtype": dtype, "task": task, "instance_type": machine.instance.value.name},
+    )
+    memory = dataclasses.asdict(captured.memory)
     require_fits(source.name, memory, machine)
-    arithmetic = f"as an export would compile it, weights in {dtype}, auto_cast {auto_cast}"
-    plan = serving_plan_of(captured.program, request, auto_cast=auto_cast)
-    if plan is not None:
-        return serving_estimate(
-            plan.value,
-            machine,
-            name=source.name,
-            kind="seq2seq",
-            num_cores=Choice(value=1, reason="an encoder-decoder runs on one core"),
-            num_copies=choose_copies(machine, 1, request.data_parallel_size),
-            memory=memory,
-            assumptions=(f"{arithmetic}: {plan.reason}", machine.price_source),
-            notes=("no published value of this class of model",),
-        )
-    graph_name = list(captured.program.graphs)[-1]
-    work = work_of_program(captured.program, graph_name, auto_cast=auto_cast)
-    return graph_estimate(
-        work,
+    return linked_estimate(
+        captured.program,
+        request,
         machine,
         name=source.name,
-        rows=request.batch_size,
         memory=memory,
+        auto_cast=auto_cast,
         task=task,
-        num_copies=request.data_parallel_size,
-        assumptions=(
-            f"graph {graph_name} {arithmetic}",
-            f"Neuron SDK {request.sdk or 'current'}: models of one forward changed little between releases",
-        ),
+        rows=request.batch_size,
+        origin=f"as an export would compile it, weights in {dtype}, auto_cast {auto_cast}",
+        assumptions=(f"Neuron SDK {request.sdk or 'current'}: single-pass models changed little between releases",),
     )
 
 

@@ -13,14 +13,13 @@ from ..core import AutoCast, Choice
 from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import legal_core_counts
 from ..wording import counted
-from .bands import band_of
-from .constants import Band
 from .machine import Machine, choose_copies, choose_cores, does_not_fit, positive
-from .quantity import Estimate, Quantity
-from .serving import ServingPlan, plan_serving, serving_times
+from .quantity import Estimate
+from .result import generation_notes
+from .served import serving_estimate
+from .serving import plan_serving
 from .stacks import DEFAULT_SDK, Stack, choose_stack
 from .work.decoder import Layout, cache_bytes, parameter_bytes
-from .work.record import Work
 from .work.sizes import DecoderSizes
 
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "float8_e4m3": 1.0}
@@ -158,86 +157,6 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
     return dataclasses.replace(told, divisible=True)
 
 
-def serving_estimate(
-    plan: ServingPlan,
-    machine: Machine,
-    *,
-    name: str,
-    kind: str,
-    num_cores: Choice[int],
-    num_copies: Choice[int],
-    memory: dict[str, int],
-    assumptions: tuple[str, ...],
-    notes: tuple[str, ...] = (),
-) -> Estimate:
-    """Time a plan and put every quantity and its interval together."""
-    instance, rates = machine.instance.value, machine.rates
-    times = serving_times(
-        plan,
-        rates,
-        machine.fitted,
-        machine.constants.hosts[plan.stack.host],
-        family=instance.family,
-        num_chips=machine.num_chips(num_cores.value),
-    )
-    tokens = num_copies.value * times.tokens_per_s(plan)
-    decode = plan.decode.total
-    runs = [("prefill", plan.prefill, times.prefill), ("decode", plan.decode, times.decode)]
-    if plan.encode is not None and times.encode is not None:
-        runs.insert(0, ("encode", plan.encode, times.encode))
-    begin_flops = sum(graph.total.product_flops for _, graph, _ in runs[:-1])
-    begin_s = sum(time.total_s for _, _, time in runs[:-1])
-    slowest = max((time for _, _, time in runs[:-1]), key=lambda time: time.total_s)
-    limits = {"prefill": slowest.limited_by, "decode": times.decode.limited_by}
-
-    def band(metric: str) -> Band:
-        return band_of(kind, metric, machine.target, machine.constants)
-
-    answer_s = times.ttft_s + plan.output_length * times.tpot_s
-    quantities = {
-        "ttft_ms": Quantity.of(times.ttft_s * 1e3, band("ttft_ms"), limits["prefill"]),
-        "tpot_ms": Quantity.of(times.tpot_s * 1e3, band("tpot_ms"), limits["decode"]),
-        "latency_ms": Quantity.inverse(answer_s * 1e3, band("tokens_per_s"), limits["decode"]),
-        "throughput_per_s": Quantity.of(tokens / plan.output_length, band("tokens_per_s"), limits["decode"]),
-        "tokens_per_s": Quantity.of(tokens, band("tokens_per_s"), limits["decode"]),
-        "hbm_bytes_per_core": Quantity.of(sum(memory.values()), band("hbm_bytes_per_core"), _largest(memory)),
-        "hbm_bytes_per_step": Quantity.of(decode.hbm_bytes, band("hbm_bytes_per_step"), _read(decode)),
-        "mfu": Quantity.share(begin_flops / begin_s / rates.peak_flops_per_s, band("mfu"), limits["prefill"]),
-        "mbu": Quantity.share(
-            decode.hbm_bytes / times.decode.total_s / rates.hbm_bytes_per_s, band("mbu"), limits["decode"]
-        ),
-    }
-    if (usd := machine.usd_per_1m(tokens)) is not None:
-        quantities["usd_per_1m"] = Quantity.inverse(usd, band("tokens_per_s"), limits["decode"])
-    else:
-        notes = (*notes, machine.price_source)
-    return Estimate(
-        model=name,
-        kind=kind,
-        instance=Choice(value=instance.name, reason=machine.instance.reason),
-        target=machine.target.name,
-        num_cores=num_cores,
-        num_copies=num_copies,
-        quantities=quantities,
-        memory=memory,
-        available_bytes=machine.hbm_bytes_per_core,
-        bounds={role: 1e3 * rates.least_s(graph.total) for role, graph, _ in runs},
-        parts_ms={
-            graph.name: {engine: 1e3 * seconds for engine, seconds in time.parts_s.items()} for _, graph, time in runs
-        },
-        assumptions=assumptions,
-        notes=notes,
-    )
-
-
-def _largest(memory: dict[str, int]) -> str:
-    return max(memory, key=lambda name: memory[name])
-
-
-def _read(work: Work) -> str:
-    return "weights" if work.weight_bytes >= work.state_bytes else "kv_cache"
-
-
 def _assumptions(
     request: DecoderRequest, stack: Choice[Stack], machine: Machine, sizes: DecoderSizes
 ) -> tuple[str, ...]:
@@ -252,8 +171,7 @@ def _assumptions(
         f"{counted(request.sequence_length, 'token')}",
         f"weights in {request.dtype}, products at the 16-bit rate",
         f"read from a configuration with {sizes.num_parameters:,} parameters; no weights were read",
-        machine.price_source,
-        f"constants version {machine.constants.version}, {machine.constants.fitted_on}",
+        *machine.sources,
     )
 
 
@@ -266,11 +184,7 @@ def _notes(sizes: DecoderSizes, machine: Machine, sequence_length: int) -> tuple
         )
     if sizes.is_mixture:
         notes.append("mixture of experts: one published model, so the intervals are wide")
-    if machine.target.core.generation == 3:
-        notes.append("Trainium2: few published values, none of prompts over many chips; the intervals are wide")
-    if machine.target.core.generation >= 4:
-        notes.append("Trainium3: no published value; an extrapolation by documented rates that nothing validates")
-    return tuple(notes)
+    return (*notes, *generation_notes(machine.target, "few published values, none of prompts over many chips"))
 
 
 def _rows_that_fit(memory: dict[str, int], machine: Machine, batch_size: int) -> int:

@@ -65,6 +65,11 @@ class Machine:
         """Memory of one."""
         return self.target.hbm_bytes_per_core()
 
+    @property
+    def sources(self) -> tuple[str, str]:
+        """Origins of the price and of the fitted constants, as assumptions."""
+        return self.price_source, f"constants version {self.constants.version}, {self.constants.fitted_on}"
+
     def usd_per_1m(self, per_s: float) -> float | None:
         """Dollars for a million of what it makes at a rate; None without a price."""
         return None if self.price_usd_per_h is None else self.price_usd_per_h / 3600 / per_s * 1e6

@@ -10,14 +10,12 @@ each prediction was made without the family of its model.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core import Choice
 from .constants import Band
-
-if TYPE_CHECKING:
-    from .queueing import Load
 
 QUANTITIES = {
     "ttft_ms": "until every request of a batch has its first token",
@@ -66,6 +64,39 @@ class Quantity:
     def inverse(cls, value: float, band: Band, limited_by: str) -> Quantity:
         """A value that falls as the time grows whose band is given."""
         return cls(value=value, low=value / band.high, high=value / band.low, limited_by=limited_by)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Load:
+    """Requests that arrive at random, on one instance. Every number is simulated.
+
+    An end of an interval is infinite where the instance cannot keep up at that end of the estimate: the queue then
+    grows as long as the load lasts.
+    """
+
+    requests_per_s: float
+    """Arrivals."""
+    utilization: Quantity
+    """Arrivals over what the instance can take; from one on the queue grows without end."""
+    wait_mean_ms: Quantity
+    """Until service begins, on average."""
+    wait_p95_ms: Quantity
+    """The same, exceeded by one request in twenty."""
+    num_copies: int
+    """Fewest copies that keep up at the slow end of the estimate, on as many instances as they take."""
+    num_instances: int
+    """Those instances."""
+    usd_per_h: float | None
+    """Their price; None where nobody published one."""
+    note: str
+    """How it was found."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; what is infinite is None."""
+        data = dataclasses.asdict(self)
+        for name in ("utilization", "wait_mean_ms", "wait_p95_ms"):
+            data[name] = {key: None if value == math.inf else value for key, value in data[name].items()}
+        return data
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,9 @@ import dataclasses
 import heapq
 import math
 import random
-from typing import Any
 
 from ..errors import ConfigError
-from .quantity import Estimate, Quantity
+from .quantity import Estimate, Load, Quantity
 
 NUM_REQUESTS = 50_000
 """Requests that are simulated."""
@@ -36,39 +35,6 @@ class Waits:
     """On average."""
     p95_s: float
     """Longer than this one in twenty."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Load:
-    """Requests that arrive at random, on one instance. Every number is simulated.
-
-    An end of an interval is infinite where the instance cannot keep up at that end of the estimate: the queue then
-    grows as long as the load lasts.
-    """
-
-    requests_per_s: float
-    """Arrivals."""
-    utilization: Quantity
-    """Arrivals over what the instance can take; from one on the queue grows without end."""
-    wait_mean_ms: Quantity
-    """Until service begins, on average."""
-    wait_p95_ms: Quantity
-    """The same, exceeded by one request in twenty."""
-    num_copies: int
-    """Fewest copies that keep up at the slow end of the estimate, on as many instances as they take."""
-    num_instances: int
-    """Those instances."""
-    usd_per_h: float | None
-    """Their price; None where nobody published one."""
-    note: str
-    """How it was found."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data; what is infinite is None."""
-        data = dataclasses.asdict(self)
-        for name in ("utilization", "wait_mean_ms", "wait_p95_ms"):
-            data[name] = {key: None if value == math.inf else value for key, value in data[name].items()}
-        return data
 
 
 def simulate_waits(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..artifact import Artifact
+from ..compiler.neff import Neff
 from ..errors import ArtifactError
 
 KIND = "trace"
@@ -11,22 +12,30 @@ KIND = "trace"
 _METADATA = ("entries", "optlevel", "weight_sources", "weights", "states")
 
 
-def require_traced(artifact: Artifact) -> None:
-    """Check that an artifact is a traced model, whose metadata agrees with its program.
+def require_traced(neff: Neff) -> None:
+    """Check that a NEFF is a traced model.
 
     Raises:
-        ArtifactError: the NEFF was written by something else, or was altered.
+        ArtifactError: the NEFF was written by something else.
     """
-    metadata, program = artifact.metadata, artifact.program
-    missing = [key for key in _METADATA if key not in metadata]
-    if metadata.get("kind") != KIND or missing:
-        kind = f"its metadata has no {', '.join(missing)}" if missing else f"kind {metadata.get('kind')!r}"
+    kind, missing = neff.metadata.get("kind"), [key for key in _METADATA if key not in neff.metadata]
+    if kind != KIND or missing:
         raise ArtifactError(
-            f"{artifact.path} is not a traced model: {kind}.",
+            f"{neff.path} is not a traced model: kind {kind!r}, missing metadata: {', '.join(missing) or 'none'}.",
             hint="Load an exported folder with from_pretrained, and trace models with torch_neuronx.trace.",
-            path=str(artifact.path),
+            path=str(neff.path),
+            kind=kind,
             missing=missing,
         )
+
+
+def require_agreement(artifact: Artifact) -> None:
+    """Check that the metadata of a traced model agrees with its program.
+
+    Raises:
+        ArtifactError: they do not belong together.
+    """
+    metadata, program = artifact.metadata, artifact.program
     problems = [
         f"its metadata's {key} are {written}, those of the program {actual}"
         for key, written, actual in (

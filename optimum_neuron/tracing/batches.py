@@ -22,36 +22,6 @@ if TYPE_CHECKING:
 Run = Callable[["Sequence[torch.Tensor]"], "list[torch.Tensor]"]
 
 
-def dynamic_batch(neuron_script: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """Let a traced model take any size of dimension 0, and return it; the setting is saved with it.
-
-    Calls are split into the compiled number of rows, and the last rows are padded. Time goes with the number of splits.
-
-    Args:
-        neuron_script: what `trace` returned; it is changed in place.
-
-    Raises:
-        ConfigError: inputs or outputs have no dimension 0 that all of them share, or the model has a state.
-
-    Example:
-        ```python
-        import torch
-        from optimum_neuron.tracing import dynamic_batch, trace
-
-        model = trace(torch.nn.Linear(4, 2), torch.rand(3, 4), compiler_args="-O1")
-        assert dynamic_batch(model)(torch.rand(7, 4)).shape == (7, 2)
-        ```
-    """
-    from .script import neuron_models, session_of
-
-    for model in neuron_models(neuron_script):
-        program = session_of(model).program
-        for graph in program.graphs.values():
-            _compiled_rows(program, graph)
-        model.dynamic_batch = True
-    return neuron_script
-
-
 def num_batches(*, rows: int, compiled_rows: int) -> int:
     """How many calls a batch takes."""
     return math.ceil(rows / compiled_rows)
@@ -65,7 +35,7 @@ def run_in_batches(program: Program, graph: Graph, inputs: Sequence[torch.Tensor
     """
     import torch
 
-    size = _compiled_rows(program, graph)
+    size = compiled_rows(program, graph)
     rows = _rows(graph, inputs)
     if rows == size:
         return run(inputs)
@@ -76,8 +46,12 @@ def run_in_batches(program: Program, graph: Graph, inputs: Sequence[torch.Tensor
     return [torch.cat(parts)[:rows] for parts in zip(*chunks, strict=True)]
 
 
-def _compiled_rows(program: Program, graph: Graph) -> int:
-    """Dimension 0 of all inputs and outputs."""
+def compiled_rows(program: Program, graph: Graph) -> int:
+    """Return dimension 0 of all inputs and outputs.
+
+    Raises:
+        ConfigError: they have no dimension 0 in common, or the program has a state.
+    """
     specs = {name: spec for name, spec in graph.inputs.items()}
     specs |= {name: program.value_spec(graph, value) for name, value in graph.outputs.items()}
     sizes = {spec.shape[0] if spec.shape else 0 for spec in specs.values()}

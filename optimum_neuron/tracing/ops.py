@@ -18,6 +18,7 @@ from ..artifact import read_artifact
 from ..compiler.neff import Neff, neff_from_bytes
 from ..compiler.serial import tensor_spec
 from ..errors import ArtifactError, WeightsError
+from .artifact import require_traced
 from .contexts import current_placement, loading_disabled
 from .session import Session
 
@@ -38,8 +39,9 @@ def open_session(neff: Neff, weights: Sequence[torch.Tensor]) -> torch.Tensor:
     """Make a session, and return the tensor that it belongs to: the bytes of the NEFF, without a copy.
 
     Raises:
-        ArtifactError: see `Session`.
+        ArtifactError: the NEFF is not a traced model, or is broken.
     """
+    require_traced(neff)
     session = Session(read_artifact(neff), weights, placement=current_placement())
     with warnings.catch_warnings():
         # The mapping is for reading only, and torch warns of that; nobody writes into it.

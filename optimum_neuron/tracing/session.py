@@ -23,7 +23,7 @@ from ..hardware import TARGETS, InstanceSpec, resolve_instance
 from ..runtime.copies import load_copies
 from ..runtime.loaded import LoadedProgram, closed_error
 from ..weights import StateDict
-from .artifact import require_traced
+from .artifact import require_agreement
 from .batches import run_in_batches
 from .contexts import Placement
 
@@ -85,11 +85,11 @@ class Session:
         placement: where to load it.
 
     Raises:
-        ArtifactError: the NEFF is not one of a traced model, or a tensor is missing.
+        ArtifactError: the metadata does not agree with the program.
     """
 
     def __init__(self, artifact: Artifact, weights: Sequence[torch.Tensor], *, placement: Placement) -> None:
-        require_traced(artifact)
+        require_agreement(artifact)
         self.artifact = artifact
         self.name = artifact.neff.document.name
         self.program = artifact.program
