@@ -74,11 +74,8 @@ def read_program(neff: Neff) -> Program:
     except ArtifactError:
         raise
     except (*_BROKEN, SafetensorError) as error:
-        raise ArtifactError(
-            f"The program in {neff.path} is broken ({type(error).__name__}: {error}).",
-            hint="Export the model again.",
-            path=str(neff.path),
-        ) from error
+        message = f"The program in {neff.path} is broken ({type(error).__name__}: {error})."
+        raise ArtifactError(message, hint="Export the model again.", path=str(neff.path)) from error
 
 
 def _read(neff: Neff) -> Program:
@@ -86,10 +83,9 @@ def _read(neff: Neff) -> Program:
 
     data = json.loads(bytes(neff.read(PROGRAM_MEMBER)))
     if data["ir_version"] > IR_VERSION:
+        message = f"{neff.path} has IR version {data['ir_version']}; this version reads {IR_VERSION}."
         raise FormatVersionError(
-            f"{neff.path} has IR version {data['ir_version']}; this version reads {IR_VERSION}.",
-            hint="Upgrade optimum-neuron-sim, or export the model again.",
-            version=data["ir_version"],
+            message, hint="Upgrade optimum-neuron-sim, or export the model again.", version=data["ir_version"]
         )
     subprograms = {name: _read_subprogram(neff, name) for name in data["subprograms"]}
     program = Program(
@@ -106,11 +102,9 @@ def _read_subprogram(neff: Neff, name: str) -> Subprogram:
     body = json.loads(bytes(neff.read(f"bodies/{name}.json")))
     # Before anything is called, be it on fake tensors.
     if refused := not_allowed(node["op"] for node in body["nodes"]):
+        message = f"{neff.path} calls {', '.join(refused)}, which the compiler does not write: the file may be forged."
         raise ArtifactError(
-            f"{neff.path} calls {', '.join(refused)}, which the compiler does not write: the file may be forged.",
-            hint="Do not use it; export the model yourself.",
-            operators=refused,
-            subprogram=name,
+            message, hint="Do not use it; export the model yourself.", operators=refused, subprogram=name
         )
     subprogram = make_subprogram(body_from_dict(body))
     if subprogram.name != name:

@@ -281,10 +281,6 @@ def open_cache(disable_neuron_cache: bool, cache_url: str | None = None) -> Comp
         ConfigError: it is switched off and named at once.
     """
     if disable_neuron_cache and cache_url is not None:
-        raise ConfigError(
-            f"disable_neuron_cache and the cache {cache_url} contradict each other.",
-            hint="Remove one of the two.",
-            option="cache_url",
-            value=cache_url,
-        )
+        message = f"disable_neuron_cache and the cache {cache_url} contradict each other."
+        raise ConfigError(message, hint="Remove one of the two.", option="cache_url", value=cache_url)
     return None if disable_neuron_cache or (cache_url is None and env.no_compile_cache()) else CompileCache(cache_url)

@@ -104,11 +104,8 @@ def _require_absent(prompt_length: int | None, num_steps: int | None) -> None:
     lengths = {"prompt_length": prompt_length, "num_steps": num_steps}
     options = [name for name, value in lengths.items() if value is not None]
     if options:
-        raise ConfigError(
-            f"{', '.join(options)} has no effect on a single-pass model.",
-            hint="Remove it: the largest graph runs once.",
-            options=options,
-        )
+        message = f"{', '.join(options)} has no effect on a single-pass model."
+        raise ConfigError(message, hint="Remove it: the largest graph runs once.", options=options)
 
 
 def zeros(spec: TensorSpec) -> torch.Tensor:

@@ -132,11 +132,8 @@ def require_decoder_options_absent(request: DecoderRequest, task: str, *, genera
     }
     options = [name for name, value in values.items() if value is not None]
     if options:
-        raise ConfigError(
-            f"{', '.join(options)} has no effect on a model for {task}, which runs on one core.",
-            hint="Remove it; data_parallel_size sets the number of replicas.",
-            options=options,
-        )
+        message = f"{', '.join(options)} has no effect on a model for {task}, which runs on one core."
+        raise ConfigError(message, hint="Remove it; data_parallel_size sets the number of replicas.", options=options)
 
 
 def require_no_options(options: Mapping[str, Any], what: str) -> None:

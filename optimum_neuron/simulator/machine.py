@@ -89,12 +89,8 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
     target = resolve_target(chosen.value.name).value
     require_compilable(target)
     if price is not None and not 0 < price < 1e5:
-        raise ConfigError(
-            f"price={price} is not a price in US dollars for an hour.",
-            hint="Pass a number such as 0.76.",
-            option="price",
-            value=price,
-        )
+        message = f"price={price} is not a price in US dollars for an hour."
+        raise ConfigError(message, hint="Pass a number such as 0.76.", option="price", value=price)
     listed = chosen.value.price_on_demand_usd_per_h
     if price is not None:
         source = f"${price:g} an hour, as given"
@@ -168,13 +164,8 @@ def does_not_fit(
     sizes = {**memory, "total": total}
     width = max(map(len, sizes))
     table = "\n".join(f"  {category:<{width}} {size / 2**30:9.3f} GiB" for category, size in sizes.items())
-    return DeviceMemoryError(
-        f"{what} needs {total / 2**30:.2f} of {available / 2**30:.0f} GiB of each core:\n{table}",
-        hint=hint,
-        hbm_bytes=dict(memory),
-        available=available,
-        **details,
-    )
+    message = f"{what} needs {total / 2**30:.2f} of {available / 2**30:.0f} GiB of each core:\n{table}"
+    return DeviceMemoryError(message, hint=hint, hbm_bytes=dict(memory), available=available, **details)
 
 
 def require_fits(name: str, memory: Mapping[str, int], machine: Machine) -> None:

@@ -166,10 +166,9 @@ def _require_own_shapes(request: DecoderRequest, what: str, changeable: Sequence
         if value not in (None, 1) and name not in (*changeable, "data_parallel_size")
     ]
     if fixed:
+        message = f"{', '.join(fixed)} cannot be chosen for {what}: it was decided before."
         raise ConfigError(
-            f"{', '.join(fixed)} cannot be chosen for {what}: it was decided before.",
-            hint="Remove it, or estimate the model's folder or configuration instead.",
-            options=fixed,
+            message, hint="Remove it, or estimate the model's folder or configuration instead.", options=fixed
         )
     for name in changeable:
         if isinstance(value := getattr(request, name), int):

@@ -137,11 +137,9 @@ def load_on(
         ConfigError: the rate is none.
     """
     if not 0 < requests_per_s < 1e9:
+        message = f"requests_per_s={requests_per_s} is not a rate of arrivals."
         raise ConfigError(
-            f"requests_per_s={requests_per_s} is not a rate of arrivals.",
-            hint="Pass a number above 0, such as 2.5.",
-            option="requests_per_s",
-            value=requests_per_s,
+            message, hint="Pass a number above 0, such as 2.5.", option="requests_per_s", value=requests_per_s
         )
     ends = {end: getattr(service_ms, end) * 1e-3 for end in ("value", "low", "high")}
     busy = {end: requests_per_s * seconds / (num_servers * batch_size) for end, seconds in ends.items()}

@@ -73,12 +73,8 @@ def compare(
         raise invalid_choice("optimize", optimize, get_args(Goal))
     names = _candidates(instance)
     if price is not None and len(names) > 1:
-        raise ConfigError(
-            f"price={price} is for one instance, but {len(names)} are compared.",
-            hint="Name the instance that it is for, or remove it.",
-            option="price",
-            value=price,
-        )
+        message = f"price={price} is for one instance, but {len(names)} are compared."
+        raise ConfigError(message, hint="Name the instance that it is for, or remove it.", option="price", value=price)
     estimates: list[Estimate] = []
     skipped: dict[str, str] = {}
     for name in names:

@@ -149,11 +149,9 @@ def parse_sdk(sdk: str) -> tuple[int, int]:
     release = (int(match.group(1)), int(match.group(2))) if match else None
     if release is None or not KNOWN_SDKS[0] <= release <= KNOWN_SDKS[1]:
         first, last = (".".join(map(str, known)) for known in KNOWN_SDKS)
+        message = f"sdk={sdk!r} is not a known release of the Neuron SDK."
         raise ConfigError(
-            f"sdk={sdk!r} is not a known release of the Neuron SDK.",
-            hint=f"Pass a release from {first} to {last}, for example {DEFAULT_SDK}.",
-            option="sdk",
-            value=sdk,
+            message, hint=f"Pass a release from {first} to {last}, for example {DEFAULT_SDK}.", option="sdk", value=sdk
         )
     return release
 

@@ -46,8 +46,5 @@ def require_agreement(artifact: Artifact) -> None:
         if written != actual
     ]
     if problems:
-        raise ArtifactError(
-            f"{artifact.path} does not fit together: {'; '.join(problems)}.",
-            hint="Trace the model again.",
-            problems=problems,
-        )
+        message = f"{artifact.path} does not fit together: {'; '.join(problems)}."
+        raise ArtifactError(message, hint="Trace the model again.", problems=problems)

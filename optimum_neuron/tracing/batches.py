@@ -81,11 +81,9 @@ def _rows(graph: Graph, inputs: Sequence[torch.Tensor]) -> int:
     if not problems and (len(rows) != 1 or 0 in rows):
         problems = [f"{name} has {spec.shape[0]} rows" for (name, _), spec in zip(expected, specs, strict=True)]
     if problems:
+        message = f"With dynamic batching, only dimension 0 of the inputs may change: {'; '.join(problems)}."
         raise ShapeError(
-            f"With dynamic batching, only dimension 0 of the inputs may change: {'; '.join(problems)}.",
-            hint="Pad or cast the inputs, or trace for these shapes.",
-            graph=graph.name,
-            problems=problems,
+            message, hint="Pad or cast the inputs, or trace for these shapes.", graph=graph.name, problems=problems
         )
     return rows.pop()
 

@@ -124,11 +124,8 @@ def bucket_model_trace(
         ```
     """
     if not isinstance(example_inputs, (list, tuple)) or not example_inputs:
-        raise ConfigError(
-            f"example_inputs is a {type(example_inputs).__name__}, not a list of buckets.",
-            hint="Pass a list with a tuple of tensors for each bucket.",
-            option="example_inputs",
-        )
+        message = f"example_inputs is a {type(example_inputs).__name__}, not a list of buckets."
+        raise ConfigError(message, hint="Pass a list with a tuple of tensors for each bucket.", option="example_inputs")
     kernel = _scripted(bucket_config.bucket_kernel, "bucket_kernel")
     flags = checked_flags(compiler_args)
     entries = _entries(func, example_inputs, bucket_config)
@@ -161,11 +158,8 @@ def _entries(func: Callable[..., Any], examples: Sequence[Any], config: BucketMo
 def _scripted(make: Callable[..., Any], what: str) -> torch.jit.ScriptFunction:
     kernel = make()
     if not isinstance(kernel, torch.jit.ScriptFunction):
-        raise ConfigError(
-            f"{what} returns a {type(kernel).__name__}, which cannot become part of a ScriptModule.",
-            hint="Return torch.jit.script(function).",
-            option=what,
-        )
+        message = f"{what} returns a {type(kernel).__name__}, which cannot become part of a ScriptModule."
+        raise ConfigError(message, hint="Return torch.jit.script(function).", option=what)
     return kernel
 
 
@@ -182,7 +176,5 @@ def _require_equal_states(entries: Sequence[Entry]) -> None:
 def _require_equal_outputs(entries: Sequence[Entry]) -> None:
     skeletons = [entry.outputs.skeleton for entry in entries]
     if any(skeleton != skeletons[0] for skeleton in skeletons):
-        raise ConfigError(
-            f"The outputs of the {len(entries)} buckets are nested differently.",
-            hint="Return the same tuple, list, or dictionary for every shape.",
-        )
+        message = f"The outputs of the {len(entries)} buckets are nested differently."
+        raise ConfigError(message, hint="Return the same tuple, list, or dictionary for every shape.")

@@ -62,11 +62,8 @@ def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: boo
     """
     flags = parse_flags(compiler_args, defaults=env.compiler_flags())
     if cpu_backend and flags.target is None:
-        raise ConfigError(
-            "cpu_backend=True needs a target, and compiler_args name none.",
-            hint='Pass compiler_args="--target inf2", or another target.',
-            option="cpu_backend",
-        )
+        message = "cpu_backend=True needs a target, and compiler_args name none."
+        raise ConfigError(message, hint='Pass compiler_args="--target inf2", or another target.', option="cpu_backend")
     target = require_compilable(resolve_target(flags.target).value)
     require_default_lnc(target.chip, asked={} if flags.lnc is None else {"--lnc": flags.lnc})
     if flags.auto_cast != "none":

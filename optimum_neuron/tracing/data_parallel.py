@@ -120,11 +120,9 @@ class DataParallel(nn.Module):
         sizes = [tensor.shape[self.dim] if -tensor.dim() <= self.dim < tensor.dim() else 0 for tensor in tensors]
         if len(set(sizes)) == 1 and sizes[0] > 0:
             return sizes[0]
+        message = f"The sizes of the inputs in dimension {self.dim} are {', '.join(map(str, sizes)) or 'missing'}."
         raise ShapeError(
-            f"The sizes of the inputs in dimension {self.dim} are {', '.join(map(str, sizes)) or 'missing'}.",
-            hint="Pass inputs of one size, at least 1, in that dimension.",
-            dim=self.dim,
-            sizes=sizes,
+            message, hint="Pass inputs of one size, at least 1, in that dimension.", dim=self.dim, sizes=sizes
         )
 
 

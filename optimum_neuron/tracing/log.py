@@ -58,9 +58,7 @@ def compile_log(path: str | None) -> Iterator[CompileLog]:
 
 def unwritable(flag: str, path: str, error: OSError) -> ConfigError:
     """Return the error for a flag whose path cannot be written."""
+    message = f"{flag} {path} of compiler_args cannot be written ({error.strerror or error})."
     return ConfigError(
-        f"{flag} {path} of compiler_args cannot be written ({error.strerror or error}).",
-        hint="Name a path in a folder that exists and that you may write.",
-        flag=flag,
-        path=path,
+        message, hint="Name a path in a folder that exists and that you may write.", flag=flag, path=path
     )

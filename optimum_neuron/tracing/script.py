@@ -105,10 +105,8 @@ def neuron_models(module: Any) -> list[Any]:
     if isinstance(module, torch.jit.ScriptModule):
         models = [part for part in module.modules() if getattr(part, "original_name", "") == NeuronModel.__name__]
     if not models:
-        raise ConfigError(
-            f"There is no traced model in {type(module).__name__}.",
-            hint="Pass the result of torch_neuronx.trace, or of torch.jit.load of it.",
-        )
+        message = f"There is no traced model in {type(module).__name__}."
+        raise ConfigError(message, hint="Pass the result of torch_neuronx.trace, or of torch.jit.load of it.")
     return models
 
 

@@ -62,11 +62,9 @@ class SharedStates:
         owned = {id(buffer) if buffer._base is None else id(buffer._base) for buffer in buffers}
         copies = [n for n, p in enumerate(parts) if id(p if p._base is None else p._base) not in owned]
         if copies:
+            message = f"For bucket {self.bucket}, the slicer copies the shared states {', '.join(map(str, copies))}."
             raise ConfigError(
-                f"For bucket {self.bucket}, the slicer copies the shared states {', '.join(map(str, copies))}.",
-                hint="Slice with torch.ops.aten.slice, and copy nothing.",
-                bucket=self.bucket,
-                states=copies,
+                message, hint="Slice with torch.ops.aten.slice, and copy nothing.", bucket=self.bucket, states=copies
             )
         return parts
 
@@ -143,11 +141,8 @@ def without_states(outputs: Flat, dropped: set[int]) -> Flat:
         return outputs
     left = [index for index in range(len(outputs.tensors)) if index not in dropped]
     if not left:
-        raise ConfigError(
-            "input_output_aliases names every output, so that nothing is left to return.",
-            hint="Return one tensor more.",
-            option="input_output_aliases",
-        )
+        message = "input_output_aliases names every output, so that nothing is left to return."
+        raise ConfigError(message, hint="Return one tensor more.", option="input_output_aliases")
     return Flat(
         skeleton=without(outputs.skeleton, dropped),
         tensors=tuple(outputs.tensors[index] for index in left),

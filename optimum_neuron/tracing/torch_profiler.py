@@ -68,10 +68,9 @@ class NeuronConfig(_ExperimentalConfig):
         self.modes = tuple(modes)
         """What is collected."""
         if not set(self.modes) & set(_RECORDED):
+            message = f"The profile modes {', '.join(map(str, modes)) or '(none)'} are not recorded here."
             raise ConfigError(
-                f"The profile modes {', '.join(map(str, modes)) or '(none)'} are not recorded here.",
-                hint="Pass ProfileMode.DEVICE or ProfileMode.RUNTIME.",
-                modes=[str(mode) for mode in modes],
+                message, hint="Pass ProfileMode.DEVICE or ProfileMode.RUNTIME.", modes=[str(mode) for mode in modes]
             )
         unused = [str(mode) for mode in self.modes if mode not in _RECORDED]
         if unused:
@@ -137,11 +136,7 @@ def _core_ids(text: str) -> set[int]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ConfigError(
-                f"capture_enabled_for_nc={text!r} does not name cores: {part.strip()!r} is no number or range.",
-                hint='Pass cores such as "0,2-5".',
-                option="capture_enabled_for_nc",
-                value=text,
-            )
+            message = f"capture_enabled_for_nc={text!r} does not name cores: {part.strip()!r} is no number or range."
+            raise ConfigError(message, hint='Pass cores such as "0,2-5".', option="capture_enabled_for_nc", value=text)
         cores |= set(range(int(first), int(last or first) + 1))
     return cores

@@ -66,18 +66,11 @@ def _require_options_of_pipelines(pipeline: Pipeline, request: DecoderRequest) -
     names = ["output_length", "concurrency", "sdk", "stack"]
     others = [name for name in names if getattr(request, name) is not None]
     if others:
-        raise ConfigError(
-            f"{', '.join(others)} has no effect on a {pipeline.class_name}.",
-            hint=f"Remove it; a pipeline has {', '.join(OPTIONS)}.",
-            options=others,
-        )
+        message = f"{', '.join(others)} has no effect on a {pipeline.class_name}."
+        raise ConfigError(message, hint=f"Remove it; a pipeline has {', '.join(OPTIONS)}.", options=others)
     if request.sequence_length is not None and not pipeline.has_t5:
-        raise ConfigError(
-            f"sequence_length has no effect on a {pipeline.class_name}: CLIP reads {CLIP_TOKENS} tokens.",
-            hint="Remove it.",
-            option="sequence_length",
-            value=request.sequence_length,
-        )
+        message = f"sequence_length has no effect on a {pipeline.class_name}: CLIP reads {CLIP_TOKENS} tokens."
+        raise ConfigError(message, hint="Remove it.", option="sequence_length", value=request.sequence_length)
 
 
 def _dtype(pipeline: Pipeline, name: str | None) -> str:
@@ -97,12 +90,8 @@ def _halvings(pipeline: Pipeline) -> int:
 def _number(name: str, value: Any, least: float, most: float) -> float:
     if isinstance(value, (int, float)) and least <= value <= most:
         return float(value)
-    raise ConfigError(
-        f"{name}={value!r} is not a number from {least:g} to {most:g}.",
-        hint="Pass such a number, or remove it.",
-        option=name,
-        value=value,
-    )
+    message = f"{name}={value!r} is not a number from {least:g} to {most:g}."
+    raise ConfigError(message, hint="Pass such a number, or remove it.", option=name, value=value)
 
 
 def _pixels(name: str, pixels: int, multiple: int) -> int:
@@ -137,12 +126,8 @@ def choose_layout(
 
     apart = pictures.guided and mode != "none" and machine.num_logical_cores >= 2 and num_cores in (None, 1)
     if mode == denoiser and not apart:
-        raise ConfigError(
-            f"data_parallel_mode={mode!r} needs steps with guidance and two cores.",
-            hint="Remove it.",
-            option="data_parallel_mode",
-            value=mode,
-        )
+        message = f"data_parallel_mode={mode!r} needs steps with guidance and two cores."
+        raise ConfigError(message, hint="Remove it.", option="data_parallel_mode", value=mode)
     if apart and (denoiser == "unet" or fits(1)):
         reason = "the two halves of guidance on a core each, as in published measurements"
         return Choice(value=2, reason=reason if mode is None else f"data_parallel_mode={mode!r}"), True

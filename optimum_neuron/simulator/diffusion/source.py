@@ -129,10 +129,9 @@ def require_no_component(folder: Path) -> None:
     """
     path = folder / "config.json"
     if path.is_file() and isinstance(data := _read(path), dict) and "_class_name" in data and "model_type" not in data:
+        message = f"{folder} has a {data['_class_name']}, which is one component of a diffusion pipeline."
         raise ModelError(
-            f"{folder} has a {data['_class_name']}, which is one component of a diffusion pipeline.",
-            hint=f"Pass the folder of the pipeline, which has a {INDEX}.",
-            class_name=data["_class_name"],
+            message, hint=f"Pass the folder of the pipeline, which has a {INDEX}.", class_name=data["_class_name"]
         )
 
 
@@ -166,11 +165,8 @@ def read_pipeline(folder: Path, *, name: str) -> Pipeline:
     needed = (("unet", "transformer"), ("vae",), ("text_encoder", "text_encoder_2"))
     problems += [f"no {' or '.join(roles)}" for roles in needed if not components.keys() & set(roles)]
     if problems:
-        raise ModelError(
-            f"The pipeline {name} has components that are not estimated: {'; '.join(problems)}.",
-            hint=f"{_ONE_BY_ONE} Components are {', '.join(COMPONENTS)}.",
-            problems=problems,
-        )
+        message = f"The pipeline {name} has components that are not estimated: {'; '.join(problems)}."
+        raise ModelError(message, hint=f"{_ONE_BY_ONE} Components are {', '.join(COMPONENTS)}.", problems=problems)
     return Pipeline(name=name, class_name=class_name, kind=kind, components=components)
 
 
@@ -186,11 +182,8 @@ def _problems(component: Component) -> list[str]:
 
 def _component_config(folder: Path) -> Mapping[str, Any]:
     if not (path := folder / "config.json").is_file():
-        raise ModelError(
-            f"model_index.json lists the component {folder.name}, but there is no file {path}.",
-            hint="Pass a folder that save_pretrained() of the pipeline wrote.",
-            path=str(path),
-        )
+        message = f"model_index.json lists the component {folder.name}, but there is no file {path}."
+        raise ModelError(message, hint="Pass a folder that save_pretrained() of the pipeline wrote.", path=str(path))
     return _read(path)
 
 

@@ -126,10 +126,9 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
     """
     text = config.get_text_config(decoder=True)
     if not getattr(text, "num_attention_heads", None):
+        message = f"{text.model_type!r} is a decoder without attention, which is not estimated from its configuration."
         raise ModelError(
-            f"{text.model_type!r} is a decoder without attention, which is not estimated from its configuration.",
-            hint="Compile it, if possible, and estimate the compiled folder.",
-            model_type=text.model_type,
+            message, hint="Compile it, if possible, and estimate the compiled folder.", model_type=text.model_type
         )
     model = _on_meta(config, text, trust_remote_code)
     stack = _layers(model, text)
@@ -199,11 +198,8 @@ def _layers(model: Any, text: Any) -> Any:
     num_layers = int(text.num_hidden_layers)
     lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == num_layers]
     if not lists:
-        raise ModelError(
-            f"A model of type {text.model_type!r} has no list of {num_layers} layers.",
-            hint="Compile it, and estimate the compiled folder.",
-            model_type=text.model_type,
-        )
+        message = f"A model of type {text.model_type!r} has no list of {num_layers} layers."
+        raise ModelError(message, hint="Compile it, and estimate the compiled folder.", model_type=text.model_type)
     return max(lists, key=lambda stack: sum(p.numel() for p in stack.parameters()))
 
 

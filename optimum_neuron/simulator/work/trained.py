@@ -72,13 +72,8 @@ def trained_sizes(
         )
     patches = _num_patches(config)
     if patches is not None and sequence_length is not None:
-        raise ConfigError(
-            f"sequence_length={sequence_length} has no effect: an example is an image of {patches} patches.",
-            hint="Remove it.",
-            option="sequence_length",
-            value=sequence_length,
-            patches=patches,
-        )
+        message = f"sequence_length={sequence_length} has no effect: an example is an image of {patches} patches."
+        raise ConfigError(message, hint="Remove it.", option="sequence_length", value=sequence_length, patches=patches)
     return _encoder_sizes(config, patches, sequence_length, trust_remote_code=trust_remote_code)
 
 
@@ -100,10 +95,9 @@ def _encoder_sizes(
     reads = model.main_input_name == ("input_ids" if patches is None else "pixel_values")
     encodes = not getattr(config, "is_encoder_decoder", False) and all(isinstance(size, int) for size in dimensions)
     if not (reads and encodes and lists):
+        message = f"A {config.model_type} is neither a decoder nor an encoder of equal layers."
         raise ModelError(
-            f"A {config.model_type} is neither a decoder nor an encoder of equal layers.",
-            hint="Estimate it for inference: optimum-cli neuron estimate.",
-            model_type=config.model_type,
+            message, hint="Estimate it for inference: optimum-cli neuron estimate.", model_type=config.model_type
         )
     num_layers, hidden, heads = (int(x) for x in dimensions if x is not None)
     tables = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
@@ -143,8 +137,5 @@ def _on_meta(config: Any, trust_remote_code: bool) -> Any:
             return transformers.AutoModel.from_config(config, trust_remote_code=trust_remote_code)
     except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
         cause = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ModelError(
-            f"transformers cannot build a {config.model_type}: {cause}.",
-            hint="Check config.json.",
-            model_type=config.model_type,
-        ) from error
+        message = f"transformers cannot build a {config.model_type}: {cause}."
+        raise ModelError(message, hint="Check config.json.", model_type=config.model_type) from error
