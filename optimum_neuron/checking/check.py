@@ -1,4 +1,4 @@
-"""`check_model`: capture what an export would capture, judge every operator, count, and refuse nothing."""
+"""`check_model`: capture the graphs of an export, judge every operator, and count; nothing is rejected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_model(model_name_or_path: str | Path, *, allow_host_ops: Collection[st
 
     Args:
         model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
-        allow_host_ops: operators that may run on the host if the target refuses them, as "aten::sort".
+        allow_host_ops: operators that may run on the host if the target does not support them, as "aten::sort".
         **options: those of `main_export` that decide shapes, dtypes and target, and where to find the model.
 
     Returns:

@@ -37,11 +37,11 @@ def write_program(
     from safetensors.torch import save
 
     bodies = {name: body_to_dict(subprogram.body) for name, subprogram in program.subprograms.items()}
-    if refused := not_allowed(node["op"] for body in bodies.values() for node in body["nodes"]):
+    if operators := not_allowed(node["op"] for body in bodies.values() for node in body["nodes"]):
         raise UnsupportedOperatorError(
-            f"A compiled model may not call {', '.join(refused)}, which reaches files, storage, or unchecked memory.",
+            f"A compiled model may not call {', '.join(operators)}, which reaches files, storage, or unchecked memory.",
             hint="Compute the result outside the compiled model.",
-            operators=refused,
+            operators=operators,
         )
     members: dict[str, Any] = {PROGRAM_MEMBER: json.dumps(program.structure()).encode()}
     members |= {f"bodies/{body}.json": json.dumps(data).encode() for body, data in bodies.items()}
@@ -101,10 +101,12 @@ def _read(neff: Neff) -> Program:
 def _read_subprogram(neff: Neff, name: str) -> Subprogram:
     body = json.loads(bytes(neff.read(f"bodies/{name}.json")))
     # Before anything is called, be it on fake tensors.
-    if refused := not_allowed(node["op"] for node in body["nodes"]):
-        message = f"{neff.path} calls {', '.join(refused)}, which the compiler does not write: the file may be forged."
+    if operators := not_allowed(node["op"] for node in body["nodes"]):
+        message = (
+            f"{neff.path} calls {', '.join(operators)}, which the compiler does not write: the file may be forged."
+        )
         raise ArtifactError(
-            message, hint="Do not use it; export the model yourself.", operators=refused, subprogram=name
+            message, hint="Do not use it; export the model yourself.", operators=operators, subprogram=name
         )
     subprogram = make_subprogram(body_from_dict(body))
     if subprogram.name != name:

@@ -1,11 +1,11 @@
 """`breakeven`: whether moving a workload from a GPU to the simulated instance pays, and when. Arithmetic, no model.
 
-It knows prices and hours. How long a run takes, or how many inferences a second there are, is told by the caller, for
+It knows prices and hours. How long a run takes, or how many inferences a second there are, comes from the caller, for
 example from `estimate`. Nothing is discounted, and upkeep after the port is taken to be the same on both sides.
 
     >>> from optimum_neuron.simulator import breakeven
-    >>> told = breakeven(engineer_days=10, day_rate=800, runs_per_month=1000, gpu_price=5.0, instance="inf2.xlarge")
-    >>> told.port_usd, round(told.saving_usd_per_month, 1), round(told.months, 2)
+    >>> port = breakeven(engineer_days=10, day_rate=800, runs_per_month=1000, gpu_price=5.0, instance="inf2.xlarge")
+    >>> port.port_usd, round(port.saving_usd_per_month, 1), round(port.months, 2)
     (8000.0, 4241.8, 1.89)
 """
 
@@ -53,7 +53,7 @@ class Breakeven:
     assumptions: tuple[str, ...]
     """What was taken for granted."""
     simulated: bool = True
-    """Always."""
+    """True: nothing was measured."""
 
     @property
     def port_usd(self) -> float:
@@ -162,10 +162,10 @@ def breakeven(
         ```python
         from optimum_neuron.simulator import breakeven
 
-        told = breakeven(
+        port = breakeven(
             engineer_days=15, day_rate=900, inferences_per_month=2e8, gpu_price=1.2, instance="inf2.xlarge"
         )
-        print(told.verdict)
+        print(port.verdict)
         ```
     """
     numbers = {name: value for name, value in locals().items() if name != "instance" and value is not None}

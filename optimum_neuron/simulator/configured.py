@@ -1,4 +1,4 @@
-"""Estimate of a transformers configuration: a decoder from its sizes, other models from what an export would compile.
+"""Estimate of a transformers configuration: a decoder from its sizes, other models from the graphs that an export would compile.
 
 config_estimate(source, DecoderRequest(sequence_length=128), machine, {}, trust_remote_code=False)
 """
@@ -33,10 +33,12 @@ def config_estimate(
     if task == TEXT_IN_LARGER or kind_of(task, source.config.model_type).name == "decoder":
         require_no_options({key: value for key, value in options.items() if key != "task"}, "a decoder")
         sizes = decoder_sizes(source.config, trust_remote_code=trust_remote_code)
-        told = decoder_estimate(sizes, request, machine, name=source.name)
+        result = decoder_estimate(sizes, request, machine, name=source.name)
         if task != TEXT_IN_LARGER:
-            return told
-        return dataclasses.replace(told, notes=(*told.notes, "the text model alone: what reads images is not counted"))
+            return result
+        return dataclasses.replace(
+            result, notes=(*result.notes, "the text model alone: what reads images is not counted")
+        )
     return _forward_estimate(source, request, machine, options, task, trust_remote_code=trust_remote_code)
 
 
@@ -48,18 +50,18 @@ def decodes(config: Any) -> bool:
     return task == TEXT_IN_LARGER or kind_of(task, config.model_type).name == "decoder"
 
 
-def _task(config: Any, asked: str) -> str:
-    """What a model is for; a configuration that names no architecture is taken for what its type is known for."""
+def _task(config: Any, task: str) -> str:
+    """Return the task of a model; without an architecture in the configuration, the usual one of its type."""
     from ..exporters.source import infer_task
     from ..exporters.tasks import tasks_of
 
-    if asked == "auto" and _holds_a_decoder(config):
+    if task == "auto" and _holds_a_decoder(config):
         return TEXT_IN_LARGER
-    if asked == "auto" and not config.architectures:
+    if task == "auto" and not config.architectures:
         served = tasks_of(config.model_type)
         decodes = "text-generation" in served and "fill-mask" not in served
-        asked = "text-generation" if decodes else next(iter(set(served) & {"feature-extraction"}), "auto")
-    return infer_task(config, asked).value
+        task = "text-generation" if decodes else next(iter(set(served) & {"feature-extraction"}), "auto")
+    return infer_task(config, task).value
 
 
 def _holds_a_decoder(config: Any) -> bool:

@@ -143,7 +143,7 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         concurrency=request.concurrency,
     )
     notes = _notes(sizes, machine, request.sequence_length)
-    told = serving_estimate(
+    result = serving_estimate(
         plan,
         machine,
         name=name,
@@ -154,7 +154,7 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         assumptions=_assumptions(request, stack, machine, sizes),
         notes=notes,
     )
-    return dataclasses.replace(told, divisible=True)
+    return dataclasses.replace(result, divisible=True)
 
 
 def _assumptions(

@@ -91,8 +91,8 @@ def estimate(
         from optimum_neuron.simulator import estimate
 
         config = LlamaConfig(num_hidden_layers=2, hidden_size=256, num_attention_heads=4)
-        told = estimate(config, instance="trn1.2xlarge", sequence_length=512)
-        assert told.simulated and told.tpot_ms.low < told.tpot_ms.value < told.tpot_ms.high
+        result = estimate(config, instance="trn1.2xlarge", sequence_length=512)
+        assert result.simulated and result.tpot_ms.low < result.tpot_ms.value < result.tpot_ms.high
         ```
     """
     positive("batch_size", batch_size)
@@ -109,15 +109,15 @@ def estimate(
         sdk=sdk,
         stack=stack,
     )
-    told = _estimate(model, example_inputs, request, machine, options)
-    footprint = told.quantities["hbm_bytes_per_core"]
-    if footprint.high > told.available_bytes:
-        note = f"a core has {told.available_bytes / 2**30:.0f} GiB: the upper end of what it needs does not fit"
-        told = dataclasses.replace(told, notes=(*told.notes, note))
+    result = _estimate(model, example_inputs, request, machine, options)
+    footprint = result.quantities["hbm_bytes_per_core"]
+    if footprint.high > result.available_bytes:
+        note = f"a core has {result.available_bytes / 2**30:.0f} GiB: the upper end of what it needs does not fit"
+        result = dataclasses.replace(result, notes=(*result.notes, note))
     if requests_per_s is None:
-        return told
-    room = machine.num_logical_cores // told.num_cores.value
-    return under_load(told, requests_per_s, room=room, price_usd_per_h=machine.price_usd_per_h)
+        return result
+    room = machine.num_logical_cores // result.num_cores.value
+    return under_load(result, requests_per_s, room=room, price_usd_per_h=machine.price_usd_per_h)
 
 
 def _estimate(
@@ -142,12 +142,14 @@ def _estimate(
 
         return diffusion_estimate(pipeline, request, machine, others)
     source = source_of(model, options)
-    told = config_estimate(source, request, machine, others, trust_remote_code=options.get("trust_remote_code", False))
+    result = config_estimate(
+        source, request, machine, others, trust_remote_code=options.get("trust_remote_code", False)
+    )
     quantization = quantization_of(source.config)
     if quantization is None:
-        return told
+        return result
     note = f"the checkpoint's weights are quantized with {method_of(quantization)}; an export dequantizes them"
-    return dataclasses.replace(told, notes=(*told.notes, note))
+    return dataclasses.replace(result, notes=(*result.notes, note))
 
 
 def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | None:

@@ -36,7 +36,7 @@ class Machine:
     target: Target
     """Its compile target."""
     price_usd_per_h: float | None
-    """Price of the instance; None where nobody published one and none was given."""
+    """Price of the instance; None if it is neither published nor given."""
     price_source: str
     """Where the price is from, or what to do."""
 

@@ -87,7 +87,7 @@ class Load:
     num_instances: int
     """Those instances."""
     usd_per_h: float | None
-    """Their price; None where nobody published one."""
+    """Their price; None if it is not published."""
     note: str
     """How it was found."""
 
@@ -136,7 +136,7 @@ class Estimate:
     divisible: bool = False
     """Whether a copy can be divided over more cores; what is compiled, or has one core only, cannot."""
     simulated: bool = True
-    """Always."""
+    """True: nothing was measured."""
 
     def __getattr__(self, name: str) -> Quantity | None:
         if name in QUANTITIES:
@@ -145,7 +145,7 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: each quantity under its own name, None where the model has none."""
-        told = {name: dataclasses.asdict(q) if (q := self.quantities.get(name)) else None for name in QUANTITIES}
+        values = {name: dataclasses.asdict(q) if (q := self.quantities.get(name)) else None for name in QUANTITIES}
         return {
             "simulated": True,
             "model": self.model,
@@ -154,7 +154,7 @@ class Estimate:
             "target": self.target,
             "num_cores": self.num_cores.to_dict(),
             "num_copies": self.num_copies.to_dict(),
-            **told,
+            **values,
             "hbm_bytes": {**self.memory, "total": sum(self.memory.values()), "available": self.available_bytes},
             "bounds_ms": dict(self.bounds),
             "parts_ms": {graph: dict(parts) for graph, parts in self.parts_ms.items()},

@@ -5,8 +5,8 @@ to its batch, for a time that is always the same. No formula covers all of that,
 the same random numbers. Where there is a formula it agrees: Pollaczek and Khinchine's for one server, Allen and
 Cunneen's for several (Allen, Probability, Statistics and Queueing Theory, 2nd edition, 1990, sections 5.3.1 and 5.3.4).
 
-    told = under_load(told, 3.0, room=2, price_usd_per_h=0.76)
-    told.load.wait_p95_ms
+    estimate = under_load(estimate, 3.0, room=2, price_usd_per_h=0.76)
+    estimate.load.wait_p95_ms
 """
 
 from __future__ import annotations
@@ -81,25 +81,25 @@ def simulate_waits(
     return Waits(mean_s=sum(counted) / len(counted), p95_s=counted[int(0.95 * len(counted))])
 
 
-def under_load(told: Estimate, requests_per_s: float, *, room: int, price_usd_per_h: float | None) -> Estimate:
+def under_load(estimate: Estimate, requests_per_s: float, *, room: int, price_usd_per_h: float | None) -> Estimate:
     """Add to an estimate what requests that arrive at random make of it.
 
     A decoder serves each request in a row of its own, and the time of one is that with every row in use; other models
     take what waits, up to their batch, in one run.
 
     Args:
-        told: without a load.
+        estimate: without a load.
         requests_per_s: arrivals.
         room: copies that an instance holds.
         price_usd_per_h: of the instance.
 
     Raises:
-        ConfigError: the rate is none.
+        ConfigError: the rate is not above 0.
     """
-    service = told.quantities["latency_ms"]
-    copies = told.num_copies.value
-    rows = max(round(told.quantities["throughput_per_s"].value * service.value * 1e-3 / copies), 1)
-    generates = "tpot_ms" in told.quantities
+    service = estimate.quantities["latency_ms"]
+    copies = estimate.num_copies.value
+    rows = max(round(estimate.quantities["throughput_per_s"].value * service.value * 1e-3 / copies), 1)
+    generates = "tpot_ms" in estimate.quantities
     load = load_on(
         requests_per_s=requests_per_s,
         service_ms=service,
@@ -109,7 +109,7 @@ def under_load(told: Estimate, requests_per_s: float, *, room: int, price_usd_pe
         room=room,
         price_usd_per_h=price_usd_per_h,
     )
-    return dataclasses.replace(told, load=load)
+    return dataclasses.replace(estimate, load=load)
 
 
 def load_on(
@@ -134,7 +134,7 @@ def load_on(
         price_usd_per_h: of the instance.
 
     Raises:
-        ConfigError: the rate is none.
+        ConfigError: the rate is not above 0.
     """
     if not 0 < requests_per_s < 1e9:
         message = f"requests_per_s={requests_per_s} is not a rate of arrivals."

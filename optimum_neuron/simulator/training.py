@@ -55,7 +55,7 @@ class TrainingEstimate:
     notes: tuple[str, ...] = ()
     """What makes it weaker."""
     simulated: bool = True
-    """Always."""
+    """True: nothing was measured."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -116,8 +116,8 @@ def estimate_training(
         from optimum_neuron.simulator import estimate_training
 
         config = LlamaConfig(num_hidden_layers=4, hidden_size=512, num_attention_heads=8, intermediate_size=1408)
-        told = estimate_training(config, sequence_length=1024)
-        assert told.layout.value == "TP=1 PP=1 DP=32"
+        result = estimate_training(config, sequence_length=1024)
+        assert result.layout.value == "TP=1 PP=1 DP=32"
         ```
     """
     from .configured import decodes
@@ -141,10 +141,12 @@ def estimate_training(
         num_instances=positive("num_instances", num_instances),
     )
     layout = choose_layout(sizes, request, machine, tensor_parallel_size, pipeline_parallel_size)
-    told = _estimate(sizes, request, machine, layout, source.name)
+    result = _estimate(sizes, request, machine, layout, source.name)
     if sizes.kind == "decoder" and source.config.get_text_config(decoder=True) is not source.config:
-        return dataclasses.replace(told, notes=(*told.notes, "the text model alone: what reads images is not counted"))
-    return told
+        return dataclasses.replace(
+            result, notes=(*result.notes, "the text model alone: what reads images is not counted")
+        )
+    return result
 
 
 def _estimate(

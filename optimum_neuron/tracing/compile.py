@@ -122,7 +122,7 @@ def compile_entries(
         flags: see `checked_flags`.
         folder: where `graph.neff` goes.
         inline_weights: put weights into the NEFF.
-        host_ops: refused operators that run on the host.
+        host_ops: unsupported operators that run on the host.
         facts: more metadata.
 
     Returns:
@@ -131,7 +131,7 @@ def compile_entries(
     Raises:
         CaptureError: the code is not static.
         UnsupportedDtypeError: a tensor has a dtype that no file of a program can hold.
-        UnsupportedOperatorError: the target refuses operators; all are listed.
+        UnsupportedOperatorError: the target does not support some operators; all are listed.
     """
     options = flags.flags
     for entry in entries.values():

@@ -38,7 +38,7 @@ class Kernel:
         return self
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-        """Refuse the call.
+        """Reject the call.
 
         Raises:
             UnsupportedOperatorError: always; `details` has the kernel and its replacement.
@@ -58,7 +58,7 @@ attention_isa_kernel = Kernel(
 
 
 def nki_jit(func: Callable[..., Any] | None = None) -> Any:
-    """Make a kernel of a function, as `@nki_jit`, `@nki_jit()` or `nki_jit()(function)`; a call of it is refused."""
+    """Make a kernel of a function, as `@nki_jit`, `@nki_jit()` or `nki_jit()(function)`; calling it is an error."""
     if func is None:
         return nki_jit
     return func if isinstance(func, Kernel) else Kernel(name=getattr(func, "__name__", type(func).__name__))

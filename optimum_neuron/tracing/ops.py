@@ -44,7 +44,7 @@ def open_session(neff: Neff, weights: Sequence[torch.Tensor]) -> torch.Tensor:
     require_traced(neff)
     session = Session(read_artifact(neff), weights, placement=current_placement())
     with warnings.catch_warnings():
-        # The mapping is for reading only, and torch warns of that; nobody writes into it.
+        # The mapping is for reading only, and torch warns about that.
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         tensor = torch.frombuffer(neff.content, dtype=torch.uint8)
     _SESSIONS[tensor] = session

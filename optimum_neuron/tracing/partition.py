@@ -1,4 +1,4 @@
-"""Host fallback: operators that the target refuses run on the CPU, between parts that run on a core.
+"""Host fallback: operators that the target does not support run on the CPU, between parts that run on a core.
 
 Parts are runs of calls in the order of the graph that have the same place; together they are one program and one file.
 A user asks for this with a `PartitionerConfig`, whose limits are checked. What it decides goes to the logger "Neuron".
@@ -53,7 +53,7 @@ class PartitionerConfig:
     ops_to_partition: Collection[str] | None = None
     """Operators that run on the host although the target supports them, such as "aten::log_softmax"."""
     analyze_parameters: Mapping[str, Any] | None = None
-    """`additional_ignored_ops`: operators that count neither as supported nor as refused. `compiler_workdir` and
+    """`additional_ignored_ops`: operators that count neither as supported nor as unsupported. `compiler_workdir` and
     `max_workers` are accepted; the analysis writes nothing and needs no workers."""
 
     def __post_init__(self) -> None:

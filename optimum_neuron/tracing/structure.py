@@ -39,7 +39,7 @@ def flatten(value: Any, what: str) -> Flat:
     """Take a nested value apart; `what` names its root.
 
     Raises:
-        ConfigError: a leaf is no tensor, or a container is none of the three kinds; all of them are named.
+        ConfigError: a leaf is not a tensor, or a container is of another kind; all are named.
     """
     import torch
 

@@ -67,12 +67,12 @@ def diffusion_estimate(
 
     Args:
         pipeline: from its folder.
-        request: batch, cores and dtype; what only decoders have is refused.
+        request: batch, cores, and dtype; options of decoders are errors.
         machine: where.
         options: of `request.OPTIONS`.
 
     Raises:
-        ConfigError: an option is unknown, none of pipelines, or out of range.
+        ConfigError: an option is unknown, out of range, or one of other models.
         DeviceMemoryError: it does not fit; the message has the table.
     """
     pictures = picture_request(pipeline, request, options)

@@ -34,7 +34,7 @@ def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mappin
     """Fill in what the pipeline's class does by default, and check every size.
 
     Raises:
-        ConfigError: an option is unknown, none of pipelines, or out of range; all that are none of pipelines are named.
+        ConfigError: an option is unknown, out of range, or one of other models.
     """
     check_known(dict(options), list(OPTIONS), what="the estimate of a diffusion pipeline")
     options = {name: value for name, value in options.items() if value is not None}

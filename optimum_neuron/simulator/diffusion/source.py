@@ -1,6 +1,6 @@
 """A diffusion pipeline as its folder describes it: the class in model_index.json, and config.json of each component.
 
-What is counted is in `PIPELINES` and `COMPONENTS`; everything else is refused by name. It reads no weights.
+`PIPELINES` and `COMPONENTS` list the supported classes; others are errors that name them. It reads no weights.
 
     pipeline = read_pipeline(folder, name="stable-diffusion-1.5")
 """
@@ -17,7 +17,7 @@ from ...errors import ModelError, nearest
 from ..work.diffusion.unet import uncounted
 
 INDEX = "model_index.json"
-"""What makes a folder a pipeline."""
+"""File that a folder of a pipeline has."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ class Layout:
 
     @property
     def head_bytes(self) -> int:
-        """Bytes of a weight of embedding, norms and head, which nobody stores in fewer than 16 bits."""
+        """Bytes of a weight of embedding, norms and head, stored in at least 16 bits."""
         return max(ACTIVATION_BYTES, int(self.weight_bytes))
 
 

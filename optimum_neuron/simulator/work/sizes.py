@@ -164,8 +164,8 @@ def _num_kv_heads(text: Any, kinds: Iterable[LayerSizes], num_heads: int, head_d
     named = int(getattr(text, "num_key_value_heads", None) or num_heads)
     widths = [p.columns for kind in kinds for p in kind.projections if p.role == "attention_in"]
     beside_queries = min(widths, default=0) - num_heads * head_dim
-    found = beside_queries // (2 * head_dim)
-    return found if 0 < found < named and beside_queries % (2 * head_dim) == 0 else named
+    named_by_width = beside_queries // (2 * head_dim)
+    return named_by_width if 0 < named_by_width < named and beside_queries % (2 * head_dim) == 0 else named
 
 
 def _on_meta(config: Any, text: Any, trust_remote_code: bool) -> Any:
@@ -227,8 +227,8 @@ def _layer_sizes(layer: Any, text: Any) -> LayerSizes:
         else:
             other += parameter.numel()
     projections = tuple(
-        Projection(role=role, inner=inner, columns=sum(found), num_matrices=len(found))
-        for (role, inner), found in columns_of.items()
+        Projection(role=role, inner=inner, columns=sum(widths), num_matrices=len(found))
+        for (role, inner), widths in columns_of.items()
     )
     return LayerSizes(
         count=1,

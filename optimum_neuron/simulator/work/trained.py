@@ -1,7 +1,7 @@
 """What training a model depends on: its layers, its parameters, and how many tokens an example has.
 
 Decoders are read by `sizes`. Encoders of texts and of pictures in patches are built by transformers on the meta device
-and read off likewise. Other models are refused: one example is not one sequence through equal layers.
+and read off likewise. Other models are errors: one example is not one sequence through equal layers.
 
     sizes = trained_sizes(AutoConfig.from_pretrained(folder), decodes=True, sequence_length=None)
 """
