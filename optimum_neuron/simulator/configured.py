@@ -1,4 +1,4 @@
-"""Estimate of a transformers configuration: a decoder from its sizes, other models from the graphs that an export would compile.
+"""Estimate of a transformers configuration: a decoder from its sizes, other models from the graphs of an export.
 
 config_estimate(source, DecoderRequest(sequence_length=128), machine, {}, trust_remote_code=False)
 """

@@ -55,7 +55,7 @@ def trace(
     Raises:
         ConfigError: an argument cannot be used.
         CaptureError: the code depends on values; the message names the user's line.
-        UnsupportedOperatorError: the target does not support some operators; all are listed with module, source line, and code.
+        UnsupportedOperatorError: an operator is not supported; all are listed with module, line, and code.
         CoreBusyError, DeviceMemoryError: the model cannot be loaded.
 
     Example:

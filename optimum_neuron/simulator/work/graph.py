@@ -116,7 +116,7 @@ def flops_by_dtype(graph_module: GraphModule) -> dict[str, int]:
     flops: dict[str, int] = {}
     for node in graph_module.graph.nodes:
         if node.op == "call_function" and (work := _call_work(node)[1]) and work.counted == "products":
-            flops[str(work.dtype)] = found.get(str(work.dtype), 0) + work.flops
+            flops[str(work.dtype)] = flops.get(str(work.dtype), 0) + work.flops
     return flops
 
 

@@ -227,7 +227,7 @@ def _layer_sizes(layer: Any, text: Any) -> LayerSizes:
         else:
             other += parameter.numel()
     projections = tuple(
-        Projection(role=role, inner=inner, columns=sum(widths), num_matrices=len(found))
+        Projection(role=role, inner=inner, columns=sum(widths), num_matrices=len(widths))
         for (role, inner), widths in columns_of.items()
     )
     return LayerSizes(
