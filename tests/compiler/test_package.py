@@ -113,7 +113,7 @@ def test_weights_are_inlined_when_asked_for(model, program, tmp_path):
 
 def test_a_newer_ir_is_refused_before_anything_else_is_read(written):
     data = json.dumps({"ir_version": IR_VERSION + 1, "graphs": "of another kind"}).encode()
-    with pytest.raises(FormatVersionError, match=f"IR version {IR_VERSION + 1}, this version reads {IR_VERSION}"):
+    with pytest.raises(FormatVersionError, match=f"IR version {IR_VERSION + 1}"):
         read(forged(written, {"program.json": data}))
 
 
