@@ -23,9 +23,8 @@ from ..compiler.compile import Compiled, compile_graphs
 from ..compiler.flags import CompilerFlags, parse_flags
 from ..compiler.neff import Neff, open_neff
 from ..compiler.package import write_program
-from ..compiler.serial import tensor_spec
 from ..compiler.version import COMPILER_VERSION
-from ..errors import ConfigError, UnsupportedDtypeError
+from ..errors import ConfigError
 from ..hardware import (
     Target,
     require_compilable,
@@ -34,10 +33,10 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
-from ..weights.mapped import DTYPES
 from .artifact import KIND
 from .entry import ROOT, Entry
 from .log import compile_log, unwritable
+from .tensors import require_dtypes, tensors_of, weights_file
 
 NEFF_FILE = "graph.neff"
 """Name of the artifact in the compiler's work folder."""
@@ -136,7 +135,7 @@ def compile_entries(
     options = flags.flags
     for entry in entries.values():
         inputs = dict(zip(entry.inputs.names, entry.inputs.tensors, strict=True))
-        _require_dtypes({name: t for name, t in {**entry.tensors(), **inputs}.items() if t.is_quantized})
+        require_dtypes({name: t for name, t in {**entry.tensors(), **inputs}.items() if t.is_quantized})
     with compile_log(options.logfile) as log:
         log.add(f"compiling {', '.join(entries)} for {flags.target.name}: {options}")
         compiled = compile_graphs(
@@ -149,8 +148,8 @@ def compile_entries(
         )
         log.add_compiled(list(entries), compiled)
     first = next(iter(entries.values()))
-    tensors = _tensors(entries, compiled)
-    _require_dtypes({**tensors, **compiled.program.constants})
+    tensors = tensors_of(entries, compiled.program)
+    require_dtypes({**tensors, **compiled.program.constants})
     metadata = {**_metadata(entries, compiled, flags, list(tensors)), **(facts or {})}
     write = functools.partial(
         write_program, program=compiled.program, name=type(first).__name__, target=flags.target, metadata=metadata
@@ -170,27 +169,10 @@ def compile_entries(
     else:
         shutil.copyfile(CompileCache().get_or_compile(fields, write).path, path)
     if inline_weights and tensors:
-        with _weights_file(tensors, folder) as weights:
+        with weights_file(tensors, folder) as weights:
             write(path, weights=weights)
         return open_neff(path), []
     return open_neff(path), list(tensors.values())
-
-
-def _require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Check that a file of a program can hold all tensors, also those that no operator computes with.
-
-    Raises:
-        UnsupportedDtypeError: it cannot hold some; all are named.
-    """
-    dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
-    wrong = {name: dtype for name, dtype in dtypes.items() if dtype not in DTYPES.values()}
-    if wrong:
-        listing = ", ".join(f"{name} is {dtype}" for name, dtype in wrong.items())
-        raise UnsupportedDtypeError(
-            f"A compiled program holds {', '.join(DTYPES.values())}, but {listing}.",
-            hint="Convert the tensors, for example complex numbers to pairs with torch.view_as_real.",
-            dtypes=wrong,
-        )
 
 
 def _metadata(entries: Mapping[str, Entry], compiled: Compiled, flags: Flags, names: Sequence[str]) -> dict[str, Any]:
@@ -206,51 +188,3 @@ def _metadata(entries: Mapping[str, Entry], compiled: Compiled, flags: Flags, na
         "operators": {name: report.to_dict() for name, report in zip(entries, compiled.reports, strict=True)},
         "stacks": {path: choice.to_dict() for path, choice in compiled.stacks.items()},
     }
-
-
-def _tensors(entries: Mapping[str, Entry], compiled: Compiled) -> dict[str, torch.Tensor]:
-    """Weights and first values of states, by their names in the user's module.
-
-    Raises:
-        ConfigError: entries disagree on the value of a tensor.
-    """
-    names = [name.removeprefix(f"{ROOT}.") for name in compiled.program.weights]
-    names += [name.rpartition(".")[0] for name in compiled.program.states]
-    values: dict[str, torch.Tensor] = {}
-    different: list[str] = []
-    for entry in entries.values():
-        tensors = entry.tensors()
-        for name in names:
-            if name not in tensors:
-                continue
-            value = tensors[name].detach()
-            known = values.setdefault(name, value)
-            if known is not value and not _identical(known, value):
-                different.append(name)
-    if different:
-        raise ConfigError(
-            f"The buckets share their weights, but have different values in {', '.join(dict.fromkeys(different))}.",
-            hint="Return modules with the same weights for every bucket.",
-            tensors=list(dict.fromkeys(different)),
-        )
-    return {name: values[name] for name in dict.fromkeys(names)}
-
-
-def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors hold the same bytes; NaNs are then equal too."""
-    return tensor_spec(left) == tensor_spec(right) and torch.equal(_bytes(left), _bytes(right))
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
-
-
-@contextlib.contextmanager
-def _weights_file(tensors: Mapping[str, torch.Tensor], folder: Path) -> Iterator[Path]:
-    from safetensors.torch import save_file
-
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".weights-") as scratch:
-        path = Path(scratch) / "weights.safetensors"
-        # Each tensor in memory of its own: the format has no views.
-        save_file({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}, path)
-        yield path

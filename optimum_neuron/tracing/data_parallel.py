@@ -17,10 +17,9 @@ from ..errors import ConfigError, ShapeError
 from ..hardware import resolve_instance
 from ..runtime.copies import CoreThreads
 from ..runtime.core_choice import num_usable
-from .contexts import Placement, no_such_cores
+from .contexts import Placement, calls_to, no_such_cores
 from .placement import dynamic_batch
 from .script import neuron_models, session_of
-from .session import calls_to
 from .structure import flatten, rebuild
 
 

@@ -17,10 +17,11 @@ from torch import nn
 from ..compiler.neff import Neff
 from ..errors import ConfigError
 from . import ops
+from .contexts import dry_calls
 from .entry import Entry
 from .neuron_model import NeuronModel
 from .packing import is_traceable, packed
-from .session import Session, dry_calls
+from .session import Session
 from .structure import Skeleton, pick, rebuild
 
 _DEPRECATED = r".torch\.jit\.\w+. is deprecated"

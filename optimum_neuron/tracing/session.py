@@ -7,7 +7,6 @@ knows nothing of TorchScript.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,30 +24,7 @@ from ..runtime.loaded import LoadedProgram, closed_error
 from ..weights import StateDict
 from .artifact import require_agreement
 from .batches import run_in_batches
-from .contexts import Placement
-
-_REPLICA: contextvars.ContextVar[int | None] = contextvars.ContextVar("replica", default=None)
-_DRY: contextvars.ContextVar[bool] = contextvars.ContextVar("dry", default=False)
-
-
-@contextlib.contextmanager
-def calls_to(replica: int) -> Iterator[None]:
-    """Send the calls of this thread to one replica."""
-    token = _REPLICA.set(replica)
-    try:
-        yield
-    finally:
-        _REPLICA.reset(token)
-
-
-@contextlib.contextmanager
-def dry_calls() -> Iterator[None]:
-    """Let calls return tensors of the right shapes without computing or loading anything."""
-    token = _DRY.set(True)
-    try:
-        yield
-    finally:
-        _DRY.reset(token)
+from .contexts import Placement, chosen_replica, is_dry
 
 
 class _ProcessEnds(RuntimeError):
@@ -193,7 +169,7 @@ class Session:
             ShapeError: an input has another shape or dtype than was compiled for.
         """
         graph = self.program.graphs[self.metadata["entries"][entry]]
-        if _DRY.get():
+        if is_dry():
             specs = [self.program.value_spec(graph, value) for value in graph.outputs.values()]
             return [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in specs]
         if batches:
@@ -201,7 +177,7 @@ class Session:
         return self._run(graph, inputs)
 
     def _run(self, graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        replicas, chosen = self.load(), _REPLICA.get()
+        replicas, chosen = self.load(), chosen_replica()
         if chosen is None:
             chosen = self._next = (self._next + 1) % len(replicas)
         return replicas[chosen].run(graph.name, inputs)

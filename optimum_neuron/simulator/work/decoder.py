@@ -13,8 +13,9 @@ import dataclasses
 import math
 
 from ...compiler.tiles import contiguous_bytes, product_cycles
+from .layer_sizes import LayerSizes, Projection
 from .record import GraphWork, Step, Work
-from .sizes import DecoderSizes, LayerSizes, Projection, local_heads
+from .sizes import DecoderSizes, local_heads
 
 ACTIVATION_BYTES = 2
 """Bytes of one value between layers, and of one that is reduced: 16-bit types."""
