@@ -41,9 +41,9 @@ class DecoderRequest:
     output_length: int | None = None
     """Tokens of an answer; None for half of the sequence."""
     tensor_parallel_size: int | None = None
-    """Cores of a copy; None for the fewest that hold it."""
+    """Cores of a replica; None for the fewest that hold it."""
     data_parallel_size: int | None = None
-    """Copies; None for as many as the instance holds."""
+    """Replicas; None for as many as the instance holds."""
     concurrency: int | None = None
     """Requests that arrive together; None for the batch."""
     dtype: str | None = None

@@ -64,8 +64,8 @@ def estimate(
         batch_size: rows of a run, or of a decode step.
         sequence_length: tokens of a row; of a decoder prompt and answer together.
         output_length: tokens of an answer; None for half of the sequence.
-        tensor_parallel_size: cores that share a copy of a decoder; None for the fewest that hold it.
-        data_parallel_size: copies on the instance; None for as many as it holds.
+        tensor_parallel_size: cores that share a replica of a decoder; None for the fewest that hold it.
+        data_parallel_size: replicas on the instance; None for as many as it holds.
         concurrency: requests of a decoder that arrive together; None for the batch.
         dtype: dtype of the weights; None for the checkpoint's.
         auto_cast: rounding of float32 products; None for "matmul" where weights are float32.

@@ -24,7 +24,7 @@ from .constants import Constants, CoreConstants, constants
 from .device_time import CoreRates, core_rates
 
 MAX_SIZE = 2**20
-"""Rows, tokens and copies beyond this are taken for a slip."""
+"""Rows, tokens and replicas beyond this are taken for a slip."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Machine:
         return None if self.price_usd_per_h is None else self.price_usd_per_h / 3600 / per_s * 1e6
 
     def num_chips(self, num_cores: int) -> int:
-        """Chips that a copy on `num_cores` cores takes."""
+        """Chips that a replica on `num_cores` cores takes."""
         return -(-num_cores // self.target.logical_cores_per_chip())
 
 
@@ -102,12 +102,12 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
 
 
 def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], bool]) -> Choice[int]:
-    """Cores of one copy: those that were asked for, if legal, else the fewest legal ones that hold the model.
+    """Cores of one replica: those that were asked for, if legal, else the fewest legal ones that hold the model.
 
     Args:
         machine: where.
         num_cores: as asked; None to choose.
-        fits: whether a copy fits that many cores.
+        fits: whether a replica fits that many cores.
 
     Raises:
         ConfigError: the count is not legal on the instance; the message lists the legal ones.
@@ -119,12 +119,12 @@ def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], 
     counts = legal_core_counts(instance).counts
     for count in counts:
         if fits(count):
-            return Choice(value=count, reason=f"fewest legal cores of {instance.name} that hold a copy")
-    return Choice(value=counts[-1], reason=f"all cores of {instance.name}: fewer do not hold a copy")
+            return Choice(value=count, reason=f"fewest legal cores of {instance.name} that hold a replica")
+    return Choice(value=counts[-1], reason=f"all cores of {instance.name}: fewer do not hold a replica")
 
 
 def choose_copies(machine: Machine, num_cores: int, num_copies: int | None) -> Choice[int]:
-    """Copies of a model on the instance, each on `num_cores` cores.
+    """Replicas of a model on the instance, each on `num_cores` cores.
 
     Raises:
         ConfigError: the instance has not as many cores.

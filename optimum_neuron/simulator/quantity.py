@@ -21,8 +21,8 @@ QUANTITIES = {
     "ttft_ms": "until every request of a batch has its first token",
     "tpot_ms": "between output tokens",
     "latency_ms": "of one request: prompt and answer, or one run",
-    "throughput_per_s": "requests of all copies on the instance",
-    "tokens_per_s": "output tokens of all copies on the instance",
+    "throughput_per_s": "requests of all replicas on the instance",
+    "tokens_per_s": "output tokens of all replicas on the instance",
     "usd_per_1m": "for a million output tokens, or requests where there are none",
     "hbm_bytes_per_core": "weights, cache, scratch and code",
     "hbm_bytes_per_step": "read by one core in a decode step, or in one run",
@@ -83,7 +83,7 @@ class Load:
     wait_p95_ms: Quantity
     """The same, exceeded by one request in twenty."""
     num_copies: int
-    """Fewest copies that keep up at the slow end of the estimate, on as many instances as they take."""
+    """Fewest replicas that keep up at the slow end of the estimate, on as many instances as they take."""
     num_instances: int
     """Those instances."""
     usd_per_h: float | None
@@ -112,9 +112,9 @@ class Estimate:
     target: str
     """Compile target."""
     num_cores: Choice[int]
-    """Logical cores of one copy, and why."""
+    """Logical cores of one replica, and why."""
     num_copies: Choice[int]
-    """Copies on the instance, and why."""
+    """Replicas on the instance, and why."""
     quantities: Mapping[str, Quantity] = dataclasses.field(hash=False)
     """By the names in `QUANTITIES`; what a model does not have is left out."""
     memory: Mapping[str, int] = dataclasses.field(hash=False)
@@ -134,7 +134,7 @@ class Estimate:
     load: Load | None = None
     """Waiting under requests that arrive at random, where a rate was given."""
     divisible: bool = False
-    """Whether a copy can be divided over more cores; what is compiled, or has one core only, cannot."""
+    """Whether a replica can be divided over more cores; what is compiled, or has one core only, cannot."""
     simulated: bool = True
     """True: nothing was measured."""
 

@@ -90,7 +90,7 @@ def under_load(estimate: Estimate, requests_per_s: float, *, room: int, price_us
     Args:
         estimate: without a load.
         requests_per_s: arrivals.
-        room: copies that an instance holds.
+        room: replicas that an instance holds.
         price_usd_per_h: of the instance.
 
     Raises:
@@ -130,7 +130,7 @@ def load_on(
         num_servers: what serves side by side: copies, or rows of all copies where each row is a request's own.
         batch_size: requests that a server takes at once.
         num_copies: copies on the instance.
-        room: copies that an instance holds.
+        room: replicas that an instance holds.
         price_usd_per_h: of the instance.
 
     Raises:

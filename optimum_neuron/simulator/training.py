@@ -29,7 +29,7 @@ BANDS = {
 }
 """Published share of the peak over the median, tenth to ninetieth percentile, by kind of model."""
 DEFAULT_BATCH_SIZE = 256
-"""Sequences of a step, of all copies together."""
+"""Sequences of a step, of all replicas together."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def estimate_training(
         instance: of Trainium.
         num_instances: how many take part.
         sequence_length: tokens of a sequence; None for the model's own, at most 4096, and for pictures.
-        batch_size: sequences of a step, of all copies together.
+        batch_size: sequences of a step, of all replicas together.
         micro_batch_size: sequences of one forward and backward.
         tensor_parallel_size: cores that share a layer; None for the smallest layout that fits.
         pipeline_parallel_size: stages; None as above.

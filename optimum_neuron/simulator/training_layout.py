@@ -29,7 +29,7 @@ class TrainingLayout:
     pipeline_parallel: int
     """Stages."""
     data_parallel: int
-    """Copies."""
+    """Replicas."""
 
     def __str__(self) -> str:
         return f"TP={self.tensor_parallel} PP={self.pipeline_parallel} DP={self.data_parallel}"
@@ -47,7 +47,7 @@ class TrainingRequest:
     sequence_length: int
     """Tokens of a sequence."""
     batch_size: int
-    """Sequences of a step, of all copies together."""
+    """Sequences of a step, of all replicas together."""
     micro_batch_size: int
     """Sequences of one forward and backward."""
     zero_1: bool
@@ -87,7 +87,7 @@ def training_memory(sizes: TrainedSizes, request: TrainingRequest, layout: Train
 def _layouts(
     sizes: TrainedSizes, request: TrainingRequest, machine: Machine, tensor: int | None, pipeline: int | None
 ) -> list[TrainingLayout]:
-    """Legal layouts, fewest cores for a copy first."""
+    """Legal layouts, fewest cores for a replica first."""
     spec = machine.instance.value
     cores = machine.num_logical_cores * request.num_instances
     if tensor is not None:
@@ -126,7 +126,7 @@ def choose_layout(
         memory = training_memory(sizes, request, layout, code)
         if sum(memory.values()) <= machine.hbm_bytes_per_core:
             named = tensor is not None and pipeline is not None
-            return Choice(value=layout, reason="as asked" if named else "fewest cores for a copy whose memory fits")
+            return Choice(value=layout, reason="as asked" if named else "fewest cores for a replica whose memory fits")
     largest = training_memory(sizes, request, layouts[-1], code)
     raise does_not_fit(
         f"Training with {layouts[-1]} on {request.num_instances} x {machine.instance.value.name}",

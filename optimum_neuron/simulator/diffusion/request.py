@@ -1,4 +1,4 @@
-"""A request for pictures, complete and checked, and the cores that a copy of the pipeline takes.
+"""A request for pictures, complete and checked, and the cores that a replica of the pipeline takes.
 
 pictures = picture_request(pipeline, request, {"num_inference_steps": 20})
 cores, halves_apart = choose_layout(pipeline, pictures, request, machine, mode=None)
@@ -108,7 +108,7 @@ def _pixels(name: str, pixels: int, multiple: int) -> int:
 def choose_layout(
     pipeline: Pipeline, pictures: PictureRequest, request: DecoderRequest, machine: Machine, mode: str | None
 ) -> tuple[Choice[int], bool]:
-    """Cores of a copy, and whether the halves of guidance run on two of them."""
+    """Cores of a replica, and whether the halves of guidance run on two of them."""
     denoiser, num_cores = pipeline.denoiser_name, request.tensor_parallel_size
     if mode not in (None, "none", denoiser):
         raise invalid_choice("data_parallel_mode", mode, ("none", denoiser))

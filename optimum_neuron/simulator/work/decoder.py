@@ -31,7 +31,7 @@ class Layout:
     """How a decoder is put on cores."""
 
     num_cores: int
-    """Cores that share one copy: the tensor-parallel degree."""
+    """Cores that share one replica: the tensor-parallel degree."""
     weight_bytes: float
     """Bytes of one weight."""
     cache_bytes: int
