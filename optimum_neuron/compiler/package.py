@@ -22,8 +22,10 @@ from .version import COMPILER_VERSION
 
 PROGRAM_MEMBER, CONSTANTS_MEMBER, WEIGHTS_MEMBER = "program.json", "constants.safetensors", "weights.safetensors"
 
+_EXPORT_AGAIN = "Export the model again."
+
 _BROKEN = (AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Exceptions of reading plain data that `write_program` did not write."""
+"""What reading plain data raises that is not what `write_program` writes."""
 
 
 def write_program(
@@ -37,11 +39,12 @@ def write_program(
     from safetensors.torch import save
 
     bodies = {name: body_to_dict(subprogram.body) for name, subprogram in program.subprograms.items()}
-    if operators := not_allowed(node["op"] for body in bodies.values() for node in body["nodes"]):
+    if refused := not_allowed(node["op"] for body in bodies.values() for node in body["nodes"]):
         raise UnsupportedOperatorError(
-            f"A compiled model may not call {', '.join(operators)}, which reaches files, storage, or unchecked memory.",
+            f"A compiled model may not call {', '.join(refused)}: the operator reaches files, storage, or unchecked "
+            "memory, so no NEFF that calls it can be loaded.",
             hint="Compute the result outside the compiled model.",
-            operators=operators,
+            operators=refused,
         )
     members: dict[str, Any] = {PROGRAM_MEMBER: json.dumps(program.structure()).encode()}
     members |= {f"bodies/{body}.json": json.dumps(data).encode() for body, data in bodies.items()}
@@ -75,7 +78,7 @@ def read_program(neff: Neff) -> Program:
         raise
     except (*_BROKEN, SafetensorError) as error:
         message = f"The program in {neff.path} is broken ({type(error).__name__}: {error})."
-        raise ArtifactError(message, hint="Export the model again.", path=str(neff.path)) from error
+        raise ArtifactError(message, hint=_EXPORT_AGAIN, path=str(neff.path)) from error
 
 
 def _read(neff: Neff) -> Program:
@@ -83,9 +86,11 @@ def _read(neff: Neff) -> Program:
 
     data = json.loads(bytes(neff.read(PROGRAM_MEMBER)))
     if data["ir_version"] > IR_VERSION:
-        message = f"{neff.path} has IR version {data['ir_version']}; this version reads {IR_VERSION}."
         raise FormatVersionError(
-            message, hint="Upgrade optimum-neuron-sim, or export the model again.", version=data["ir_version"]
+            f"{neff.path} has IR version {data['ir_version']}, but this package reads version {IR_VERSION}.",
+            hint="Upgrade optimum-neuron-sim, or export the model again.",
+            path=str(neff.path),
+            ir_version=data["ir_version"],
         )
     subprograms = {name: _read_subprogram(neff, name) for name in data["subprograms"]}
     program = Program(
@@ -101,18 +106,16 @@ def _read(neff: Neff) -> Program:
 def _read_subprogram(neff: Neff, name: str) -> Subprogram:
     body = json.loads(bytes(neff.read(f"bodies/{name}.json")))
     # Before anything is called, be it on fake tensors.
-    if operators := not_allowed(node["op"] for node in body["nodes"]):
-        message = (
-            f"{neff.path} calls {', '.join(operators)}, which the compiler does not write: the file may be forged."
-        )
+    if refused := not_allowed(node["op"] for node in body["nodes"]):
         raise ArtifactError(
-            message, hint="Do not use it; export the model yourself.", operators=operators, subprogram=name
+            f"{neff.path} calls {', '.join(refused)}, which the compiler never writes, so the file may be forged.",
+            hint="Do not use it; export the model yourself.",
+            operators=refused,
+            subprogram=name,
         )
     subprogram = make_subprogram(body_from_dict(body))
     if subprogram.name != name:
-        raise ArtifactError(
-            f"Block {name} of {neff.path} has the content of {subprogram.name}; host code is stored under these names.",
-            hint="Export the model again.",
-            subprogram=name,
-        )
+        # Host code is kept by these names, so a wrong one would replace the code of another model.
+        message = f"Subgraph {name} of {neff.path} was altered: its content is {subprogram.name}."
+        raise ArtifactError(message, hint=_EXPORT_AGAIN, subprogram=name)
     return subprogram
