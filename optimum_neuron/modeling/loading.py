@@ -16,6 +16,7 @@ from ..compiler.lower.lower import Mode
 from ..errors import ConfigError, ModelError
 from ..exporters.folder import is_export
 from ..exporters.kinds import compile_options
+from ..exporters.load import load_exported
 from ..exporters.peer_options import translate
 from ..exporters.prepare import Prepared, WorkFolder, check_tolerance, open_cache, prepare
 from ..exporters.request import neuron_config
@@ -25,7 +26,6 @@ from ..exporters.tensors import fill_missing
 from ..hardware import resolve_instance
 from ..options import SOURCE_OPTIONS, check_known, source_options
 from ..runtime.copies import claimed
-from .exported import load_exported
 from .form import require_form, require_name
 from .in_memory import source_in_memory
 from .model import CompiledModel
