@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..compiler.memory import MICROCODE_BYTES, memory_need
 from ..device.placement import OWNER
 from ..runtime.hbm import ledger
+from ..runtime.observers import OBSERVERS
 from ..runtime.timeline import Recording, Track, recording
 from ..simulator.bands import band_of
 from ..simulator.clock import call_time, work_on_track
@@ -30,7 +31,7 @@ from .schedule import RecordedCall, on_one_clock
 CLOCK = (
     "one clock of host and cores: between calls it goes as this host's, measured; during calls as the simulated cores'"
 )
-UNCOUNTED = "not in it: operators on tensors of the torch device outside of torch.compile, and what other processes run"
+UNCOUNTED = "not in it: copies of tensors between the host and the torch device, and what other processes run"
 
 
 class Recorder:
@@ -42,6 +43,7 @@ class Recorder:
     @property
     def num_calls(self) -> int:
         """Calls that were recorded so far."""
+        OBSERVERS.collect()
         return len(self._executions)
 
     def profile(self, *, notes: Sequence[str] = (), assumptions: Sequence[str] = ()) -> Profile:
@@ -54,7 +56,7 @@ class Recorder:
         Raises:
             ConfigError: no compiled program ran.
         """
-        if not self._executions:
+        if not self.num_calls:
             raise nothing_ran(self._name)
         return _profile(self._name, list(self._executions), notes, assumptions)
 
@@ -103,6 +105,7 @@ def _profile(name: str, executions: Recording, notes: Sequence[str], assumptions
         assumptions=(
             *assumptions,
             "work of the compiled graphs, timed as an estimate times it; each core runs one call at a time",
+            *dict.fromkeys(text for track in tracks.values() for text in track.assumptions),
             f"constants version {constants().version}, {constants().fitted_on}",
             CLOCK,
         ),
@@ -217,7 +220,7 @@ def _cores(
 
 
 def _tensor_bytes(tracks: Sequence[Track], core_id: int) -> int:
-    """HBM that tensors of torch's device take now, where graphs of torch.compile ran on a core."""
+    """HBM that tensors of torch's device take now, where graphs of torch.compile or eager operators ran on a core."""
     for track in tracks:
         if track.program is None:
             return sum(ledger(track.instance, core_id).used_by_owner().get(OWNER, {}).values())
