@@ -237,7 +237,7 @@ class Profile:
 
 
 def nothing_ran(name: str) -> ConfigError:
-    """Why a run without calls of compiled programs has no profile."""
+    """Why a run that used no core has no profile."""
     return ConfigError(
         refusal(
             asked=f"a profile of {name}",

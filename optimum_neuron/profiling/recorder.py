@@ -35,7 +35,7 @@ UNCOUNTED = "not in it: copies of tensors between the host and the torch device,
 
 
 class Recorder:
-    """Executions of compiled programs, to be profiled; made by `record`."""
+    """Executions of compiled programs and eager operators, to be profiled; made by `record`."""
 
     def __init__(self, name: str, executions: Recording) -> None:
         self._name, self._executions = name, executions
@@ -54,7 +54,7 @@ class Recorder:
             assumptions: what the caller assumed.
 
         Raises:
-            ConfigError: no compiled program ran.
+            ConfigError: no compiled program or eager operator ran.
         """
         if not self.num_calls:
             raise nothing_ran(self._name)
@@ -63,7 +63,7 @@ class Recorder:
 
 @contextlib.contextmanager
 def record(name: str = "this process") -> Iterator[Recorder]:
-    """Record every call of a compiled program in this process until the block ends.
+    """Record every call of a compiled program, and every eager operator of the torch device, until the block ends.
 
     Args:
         name: what runs, for titles.
