@@ -15,6 +15,7 @@ from optimum_neuron.cli.arguments import add_compile_arguments, add_graph_argume
 from optimum_neuron.compiler.capture import capture
 from optimum_neuron.configuration import CompileConfig
 from optimum_neuron.core import Choice, TensorSpec
+from optimum_neuron.engine import Signature
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import main_export, tasks
 from optimum_neuron.exporters.cached import cached_entries
@@ -92,7 +93,10 @@ class ToyKind(Kind):
             facts={},
         )
 
-    def validate(self, *arguments, **options):
+    def signature(self, *arguments):
+        return Signature(roles={})
+
+    def scenarios(self, *arguments):
         return []
 
     def problems(self, *arguments):

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, WeightsError
+from tests.modeling.common import same
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny
 
 IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
@@ -28,10 +29,6 @@ def other(tmp_path_factory) -> Path:
 def reference(folder: Path) -> torch.Tensor:
     with torch.no_grad():
         return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(IDS).logits
-
-
-def same(found, wanted):
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
 
 
 def test_a_loaded_export_can_be_saved_elsewhere_but_not_over_itself(exported, model, tmp_path):
