@@ -88,16 +88,18 @@ def _forward_estimate(
     from .decoders import DTYPES
     from .work.graph import work_of_program
 
-    generates = kind_of(task, source.config.model_type).generates
-    require_decoder_options_absent(request, task, generates=generates)
+    kind = kind_of(task, source.config.model_type)
+    require_decoder_options_absent(request, task, generates=kind.generates)
     dtype = DTYPES.get(request.dtype or "", request.dtype) or "float32"
     auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if dtype == "float32" else "none")
     rows = ("text_batch_size", "image_batch_size") if task.startswith("zero-shot") else ("batch_size",)
-    given = dict(options, **dict.fromkeys(rows, request.batch_size), torch_dtype=dtype, task=task)
-    given["instance_type"] = machine.instance.value.name
+    # A batch of one is the default: a kind without that axis has no option for it.
+    axes = [axis for axis in rows if request.batch_size > 1 or axis in kind.config_class.option_names()]
+    export = {**options, **dict.fromkeys(axes, request.batch_size), "torch_dtype": dtype, "task": task}
+    export["instance_type"] = machine.instance.value.name
     if request.sequence_length is not None:
-        given["sequence_length"] = request.sequence_length
-    captured = capture_model(source, trust_remote_code=trust_remote_code, **given)
+        export["sequence_length"] = request.sequence_length
+    captured = capture_model(source, trust_remote_code=trust_remote_code, **export)
     memory = {
         "weights": captured.memory.weights,
         "kv_cache": captured.memory.kv_cache,
