@@ -32,7 +32,6 @@ BEING_FIXED = {
     ("configuration", "exporters"): "from_pretrained reads an exported folder",
     ("distributed", "trainer"): "they share the layout and the master weights",
     ("native", "compiler"): "the probe of the C++ compiler",
-    ("profiling", "modeling"): "the reader of exported folders moves to artifact/",
     ("shared_objects", "compiler"): "files that appear whole",
 }
 """Imports against the order, with the reason: short, and empty at best."""
@@ -41,9 +40,6 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 """A function's docstring does not count: the code should fit a screen, and its documentation should be complete."""
 LONG = {
     "device/library.py: _callbacks",
-    "simulator/configured.py: _forward_estimate",
-    "simulator/decoders.py: serving_estimate",
-    "simulator/graphs.py: graph_estimate",
 }
 """Functions that are being shortened."""
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from .. import env
-from ..compiler.cache import CompileCache
 from ..compiler.canonical import canonical_json
 from ..compiler.flags import arithmetic_options
 from ..compiler.ir import Program
@@ -203,21 +202,3 @@ def without_weights(
     trust = where.get("trust_remote_code", False)
     config, target = neuron_config(source, fields, trust_remote_code=trust)
     return source, config, target.value, trust
-
-
-def cache_request(
-    model_name_or_path: str | Path, *, cache_url: str | None = None, **options: Any
-) -> tuple[CompileCache, dict[str, Any]]:
-    """Return the cache and the fields that an export with these options would ask it for.
-
-    The model is captured, which takes seconds and no weights, because the fields hold the program's hash.
-
-    Raises:
-        ModelError: the model cannot be found.
-        ConfigError: an option is unknown or out of range.
-    """
-    from .build import compile_source
-
-    source, config, target, trust = without_weights(model_name_or_path, options)
-    built = compile_source(source, config, target, trust_remote_code=trust)
-    return CompileCache(cache_url), entry_fields(built.compiled.program, built.metadata, source, config)

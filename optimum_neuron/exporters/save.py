@@ -163,7 +163,7 @@ def _write_files(prepared: Prepared, work: Path) -> None:
         )
         (work / SINGLE_FILE).unlink()
     else:
-        shutil.copyfile(prepared.neff, work / NEFF_FILE)
+        shutil.copyfile(prepared.artifact.path, work / NEFF_FILE)
     artifact["neff_sha256"] = file_hash(work / NEFF_FILE)
     marker = {"version": FOLDER_VERSION, "neuron": prepared.config.to_dict(), "artifact": artifact}
     (work / CONFIG_FILE).write_text(json.dumps(marker, indent=2, sort_keys=True, allow_nan=False) + "\n")

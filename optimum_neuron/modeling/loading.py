@@ -16,6 +16,7 @@ from ..compiler.lower.lower import Mode
 from ..errors import ConfigError, ModelError
 from ..exporters.folder import is_export
 from ..exporters.kinds import compile_options
+from ..exporters.load import load_exported
 from ..exporters.peer_options import translate
 from ..exporters.prepare import Prepared, WorkFolder, check_tolerance, open_cache, prepare
 from ..exporters.request import neuron_config
@@ -25,7 +26,6 @@ from ..exporters.tensors import fill_missing
 from ..hardware import resolve_instance
 from ..options import SOURCE_OPTIONS, check_known, source_options
 from ..runtime.copies import claimed
-from .exported import load_exported
 from .form import require_form, require_name
 from .in_memory import source_in_memory
 from .model import CompiledModel
@@ -75,7 +75,8 @@ class NeuronModel(CompiledModel):
         options, compiling = translate(options), compile_options()
         known = [*compiling, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *cls.load_options]
         check_known(options, known, what=f"{cls.__name__}")
-        location, trust_remote_code = source_options(options), options.get("trust_remote_code", False)
+        location = source_options(options)
+        trust_remote_code = location.get("trust_remote_code", False)
         shapes, how = _subset(options, compiling), _subset(options, CHECKPOINT_OPTIONS)
         loading = _subset(options, cls.load_options)
         require_name(model_id, cls.__name__)

@@ -11,10 +11,10 @@ from transformers import AutoConfig
 
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.errors import ConfigError, ModelError, UnsupportedDtypeError
+from optimum_neuron.exporters.build import cache_request
 from optimum_neuron.exporters.kinds import compile_options
 from optimum_neuron.exporters.prepare import open_cache
 from optimum_neuron.exporters.request import (
-    cache_request,
     neuron_config,
     request_fields,
     split_options,

@@ -8,8 +8,8 @@ from transformers import CONFIG_MAPPING, AutoConfig
 
 from optimum_neuron import check_model
 from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.exporters.build import cache_request
 from optimum_neuron.exporters.kinds import kind_of
-from optimum_neuron.exporters.request import cache_request
 from optimum_neuron.exporters.source import (
     ModelSource,
     find_folder,
