@@ -88,10 +88,9 @@ def _forward_estimate(
     require_decoder_options_absent(request, task, generates=kind.generates)
     dtype = DTYPES.get(request.dtype or "", request.dtype) or "float32"
     auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if dtype == "float32" else "none")
-    batch_sizes = ("text_batch_size", "image_batch_size") if task.startswith("zero-shot") else ("batch_size",)
-    # A batch of one is the default: a kind without that axis has no option for it.
-    axes = [axis for axis in batch_sizes if request.batch_size > 1 or axis in kind.config_class.option_names()]
-    shapes = dict.fromkeys(axes, request.batch_size)
+    shapes = dict.fromkeys(kind.batch_options(task), request.batch_size)
+    if not shapes and request.batch_size > 1:
+        require_no_options({"batch_size": request.batch_size}, f"a model for {task}")
     if request.sequence_length is not None:
         shapes["sequence_length"] = request.sequence_length
     captured = capture_model(

@@ -148,6 +148,9 @@ def test_a_toy_kind_is_checked_and_estimated(toy):
     assert "embeddings.LayerNorm" in paths and any(path.startswith("encoder.layer.") for path in paths)
     short, long = (estimate(toy, task=TASK, num_words=number) for number in (4, 64))
     assert short.latency_ms.value < long.latency_ms.value
+    with pytest.raises(ConfigError) as error:
+        estimate(toy, task=TASK, batch_size=2)
+    assert error.value.details["options"] == ["batch_size"]
 
 
 def test_a_toy_kind_has_its_options(toy):
