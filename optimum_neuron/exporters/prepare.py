@@ -171,8 +171,7 @@ def prepare(
     check_tolerance(atol, validate=validate)
     timings: dict[str, float] = {}
     workdir = WorkFolder()
-    with contextlib.ExitStack() as stack:
-        progress = stack.enter_context(Progress(f"Compiling {source.name} for {config.target}"))
+    with Progress(f"Compiling {source.name} for {config.target}") as progress:
         with _timed(timings, "compile"):
             cached = cached_neff(
                 source,
