@@ -11,21 +11,17 @@ from ..compiler.compile import CapturedGraph, capture_graphs, link
 from ..compiler.memory import memory_need
 from ..compiler.placement import JudgedCall, OperatorCheck, group_calls, judged_calls, placed_share
 from ..compiler.rules.report import host_ops
-from ..configuration import CompileConfig, check_known
+from ..configuration import CompileConfig
 from ..core import Choice
 from ..errors import CaptureError, DeviceMemoryError
+from ..exporters.kinds import compile_options, kind_of
 from ..exporters.progress import Progress
-from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config, split_options
+from ..exporters.request import neuron_config, split_options
 from ..exporters.source import ModelSource, infer_task, load_source
 from ..hardware import InstanceSpec, Target, resolve_instance
+from ..options import SOURCE_OPTIONS, check_known
 from ..runtime.loaded import require_fit
-from .entries import entry_points, extremes
 from .report import CaptureFailure, CheckReport, GraphCheck, MemoryCheck
-
-CHECK_OPTIONS = tuple(
-    name for name in COMPILE_OPTIONS if name not in ("optlevel", "allow_host_ops", "inline_weights_to_neff")
-)
-"""Keywords of an export that decide which operators are captured and how much memory they take."""
 
 
 def check_model(
@@ -59,12 +55,12 @@ def check_model(
         assert report.tier == 1 and report.memory.fits
         ```
     """
-    check_known(options, [*CHECK_OPTIONS, *SOURCE_OPTIONS], what="the check")
+    check_known(options, [*compile_options(of_graphs=True), *SOURCE_OPTIONS], what="the check")
     host_ops(allow_host_ops)
-    where, compile_options = split_options(options)
+    where, fields = split_options(options)
     source = load_source(model_name_or_path, with_weights=False, **where)
     trust_remote_code = where.get("trust_remote_code", False)
-    config, target = neuron_config(source, compile_options, trust_remote_code=trust_remote_code)
+    config, target = neuron_config(source, fields, trust_remote_code=trust_remote_code)
     instance = resolve_instance(config.instance_type).value
     captured, between = (config, {}) if all_graphs else extremes(config)
     gathered = _gather(source, captured, trust_remote_code)
@@ -77,7 +73,7 @@ def check_model(
     operators = group_calls(call for judged in calls.values() for call in judged)
     return CheckReport(
         model=source.name,
-        task=infer_task(source.config, compile_options.get("task") or "auto"),
+        task=infer_task(source.config, fields.get("task") or "auto"),
         family=gathered.family,
         target=target,
         instance=instance,
@@ -88,6 +84,25 @@ def check_model(
         capture_failures=gathered.failures,
         memory=_memory(gathered, operators, source.name, config, target.value, instance),
     )
+
+
+def extremes(config: CompileConfig) -> tuple[CompileConfig, dict[str, tuple[int, ...]]]:
+    """Return a configuration with the smallest and the largest bucket of each list, and the buckets between them.
+
+    Graphs of buckets between those two have the same operators with sizes between theirs, so that a limit on a size
+    shows at one of the ends.
+
+    Args:
+        config: resolved configuration of an export.
+    """
+    ends: dict[str, Any] = {}
+    between = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, tuple) and len(value) > 2 and all(isinstance(size, int) for size in value):
+            ends[field.name] = (min(value), max(value))
+            between[field.name] = tuple(size for size in value if size not in ends[field.name])
+    return dataclasses.replace(config, **ends), between
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +118,8 @@ class _Gathered:
 def _gather(source: ModelSource, config: CompileConfig, trust_remote_code: bool) -> _Gathered:
     """Capture every entry point; a line of code that stops several is reported once."""
     try:
-        points = entry_points(source, config, trust_remote_code=trust_remote_code)
+        kind = kind_of(config.task, source.config.model_type)
+        plan = kind.plan(source, config, trust_remote_code=trust_remote_code)
     except CaptureError as error:
         return _Gathered(failures=(_failure(error),))
     stopped: dict[str, CaptureFailure] = {}
@@ -115,11 +131,9 @@ def _gather(source: ModelSource, config: CompileConfig, trust_remote_code: bool)
 
     with Progress(f"Checking {source.name} for {config.target}") as progress:
         graphs = capture_graphs(
-            points.captures, on_captured=lambda captured: progress.captured(captured.name), on_error=stop
+            plan.captures, on_captured=lambda captured: progress.captured(captured.name), on_error=stop
         )
-    return _Gathered(
-        family=points.family, prefixes=points.prefixes, graphs=tuple(graphs), failures=tuple(stopped.values())
-    )
+    return _Gathered(family=plan.choice, prefixes=plan.prefixes, graphs=tuple(graphs), failures=tuple(stopped.values()))
 
 
 def _failure(error: CaptureError) -> CaptureFailure:

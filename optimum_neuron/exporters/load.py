@@ -12,15 +12,16 @@ from typing import Any
 from .. import env
 from ..artifact import Artifact, open_artifact
 from ..compiler.lower.lower import Mode, lower
-from ..configuration import NEFF_FILE, check_known
+from ..configuration import NEFF_FILE
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError
 from ..hardware import resolve_instance, resolve_target
+from ..options import check_known
 from ..runtime.copies import claimed
 from ..weights import Checkpoint
 from .folder import FolderInfo, read_folder, verify_weights
 from .prepare import Prepared
-from .request import COMMON_OPTIONS, plain_options, structure_differences
+from .request import plain_options, structure_differences
 from .source import ModelSource, read_config
 
 _METADATA = ("family", "stacks", "weight_sources", "placement")
@@ -56,7 +57,7 @@ def load_exported(
     """
     info = read_folder(folder)
     options = info.kind.plain(plain_options({key: value for key, value in options.items() if value is not None}))
-    check_known(options, [*COMMON_OPTIONS, *info.kind.options], what=f"a model for {info.config.task}")
+    check_known(options, info.kind.config_class.option_names(), what=f"a model for {info.config.task}")
     _check_options(info, options, folder)
     verify_weights(folder, info.artifact)
     # The machine that is simulated now comes before the one of the export: an artifact moves between instances.

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from ..configuration import check_known
 from ..errors import ConfigError
 from ..exporters.export import describe
 from ..exporters.folder import is_export
 from ..exporters.prepare import Prepared
 from ..exporters.save import save_folder
+from ..options import check_known
 from ..runtime.copies import Copies
 from ..runtime.loaded import LoadedProgram
 from .checks import on_host

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..exporters.source import ModelSource
 
 TEXT_IN_LARGER = "image-text-to-text"
-"""Task of models whose text model alone is estimated."""
+"""Task of a configuration that holds a decoder beside other modules."""
 
 
 def config_estimate(
@@ -30,15 +30,14 @@ def config_estimate(
     from .work.sizes import decoder_sizes
 
     task = _task(source.config, options.get("task") or "auto")
-    if task == TEXT_IN_LARGER or kind_of(task, source.config.model_type).name == "decoder":
+    kind = kind_of(task, source.config.model_type)
+    if options.get("task"):
+        kind.require_task(source, task)
+    if kind.is_estimated_by_size:
         require_no_options({key: value for key, value in options.items() if key != "task"}, "a decoder")
         sizes = decoder_sizes(source.config, trust_remote_code=trust_remote_code)
         result = decoder_estimate(sizes, request, machine, name=source.name)
-        if task != TEXT_IN_LARGER:
-            return result
-        return dataclasses.replace(
-            result, notes=(*result.notes, "the text model alone: what reads images is not counted")
-        )
+        return dataclasses.replace(result, notes=(*result.notes, *([kind.estimate_note] if kind.estimate_note else [])))
     return _forward_estimate(source, request, machine, options, task, trust_remote_code=trust_remote_code)
 
 
@@ -46,8 +45,7 @@ def decodes(config: Any) -> bool:
     """Whether a model is a causal language model, or one with a part that reads images or sounds."""
     from ..exporters.kinds import kind_of
 
-    task = _task(config, "auto")
-    return task == TEXT_IN_LARGER or kind_of(task, config.model_type).name == "decoder"
+    return kind_of(_task(config, "auto"), config.model_type).is_estimated_by_size
 
 
 def _task(config: Any, task: str) -> str:
@@ -86,7 +84,7 @@ def _forward_estimate(
     from .capture import capture_model
     from .decoders import DTYPES
 
-    generates = kind_of(task, source.config.model_type).name in ("seq2seq", "speech")
+    generates = kind_of(task, source.config.model_type).generates
     require_decoder_options_absent(request, task, generates=generates)
     dtype = DTYPES.get(request.dtype or "", request.dtype) or "float32"
     auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if dtype == "float32" else "none")

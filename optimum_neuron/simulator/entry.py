@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast
 from ..errors import ConfigError
+from ..options import SOURCE_OPTIONS, source_options
 from .configured import config_estimate, require_no_options
 from .decoders import DecoderRequest
 from .machine import Machine, choose_machine, positive
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from ..configuration import CompileConfig
     from ..exporters.source import ModelSource
     from .diffusion.source import Pipeline
-
-SOURCE_OPTIONS = ("trust_remote_code", "subfolder", "revision", "cache_dir")
-"""Keywords that say where a configuration is."""
 
 
 def estimate(
@@ -157,8 +155,7 @@ def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | No
     from ..exporters.source import find_folder
     from .diffusion.source import is_pipeline, read_pipeline, require_no_component
 
-    where = {key: options[key] for key in SOURCE_OPTIONS if key in options and key != "trust_remote_code"}
-    folder = find_folder(model, with_weights=False, **where)
+    folder = find_folder(model, with_weights=False, **source_options(options))
     if is_pipeline(folder):
         return read_pipeline(folder, name=str(model))
     require_no_component(folder)
@@ -171,15 +168,14 @@ def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
     from ..exporters.source import ModelSource, load_source
 
     if isinstance(model, (str, Path)):
-        where = {key: options[key] for key in SOURCE_OPTIONS if key in options}
-        return load_source(model, with_weights=False, **where)
+        return load_source(model, with_weights=False, **source_options(options))
     if not hasattr(model, "get_text_config"):
         raise ConfigError(
             f"A {type(model).__name__} cannot be estimated.",
             hint="Pass a name, a folder, a transformers configuration, or a torch module.",
             type=type(model).__name__,
         )
-    require_readable(model, asked=f"estimating a {model.model_type} configuration")
+    require_readable(model, model=f"a {model.model_type} configuration")
     return ModelSource(name=model.model_type, folder=Path(), config=model, revision=None)
 
 

@@ -160,10 +160,8 @@ class Entry(nn.Module):
         return self.outputs
 
 
-def make_entry(
-    function: Callable[..., Any], example_inputs: Any, aliases: Aliases, shared: SharedStates | None = None
-) -> Entry:
-    """An entry whose class has the name of what is traced, so that messages tell it.
+def make_entry(function: Any, example_inputs: Any, aliases: Aliases, shared: SharedStates | None = None) -> Entry:
+    """Return an entry whose class has the name of the function, for messages.
 
     Raises:
         ConfigError: see `Entry`; a single tensor counts as one input.

@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..compiler.rules.shapes import MAKES, USES
-from ..configuration import check_known
 from ..errors import ConfigError
+from ..options import check_known
 from .compile import Flags
 from .entry import Entry
 from .survey import SurveyedCall, survey

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...compiler.memory import MICROCODE_BYTES
-from ...configuration import check_known
 from ...core import Choice
 from ...errors import ConfigError, invalid_choice
+from ...options import check_known
 from ..decoders import DTYPES, DecoderRequest
 from ..machine import Machine, choose_cores, positive
 from ..work.diffusion.unet import DEFAULTS
