@@ -47,9 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what imports made out of garbage collection: with it, a full one takes half a second, over and over."""
+    """Collect garbage less often, and never what imports made: it took an eighth of the time of all tests."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10 * gc.get_threshold()[0])
 
 
 @pytest.fixture(scope="session", autouse=True)
