@@ -80,7 +80,7 @@ def test_a_truncated_safetensors_file(checkpoint, tmp_path):
 def test_pickled_weights_are_not_read(checkpoint, tmp_path):
     copy = shutil.copytree(checkpoint, tmp_path / "copy")
     (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
-    with pytest.raises(WeightsError, match="only pytorch_model.bin, which is pickle"):
+    with pytest.raises(WeightsError, match="only pytorch_model.bin"):
         load(copy, export=True, **SHAPES)
 
 
@@ -143,7 +143,7 @@ def test_a_program_of_a_newer_ir(copy, cli):
 
     rewrite(copy / "model.neuron", newer)
     seal(copy)
-    refused(copy, FormatVersionError, "IR version 99, this version reads", cli)
+    refused(copy, FormatVersionError, "IR version 99", cli)
 
 
 def test_a_truncated_neff(copy, cli):
@@ -158,7 +158,7 @@ def test_a_flipped_byte_in_the_weights(copy, cli):
     data = bytearray(path.read_bytes())
     data[-100] ^= 1
     path.write_bytes(data)
-    refused(copy, WeightsError, "their sha256 differs from the export's", cli)
+    refused(copy, WeightsError, "its sha256 differs", cli)
 
 
 def test_a_body_with_a_call_that_is_no_operator(copy):

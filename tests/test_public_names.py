@@ -28,7 +28,8 @@ EXPORTING = [
     "optimum_neuron", "optimum_neuron.buckets", "optimum_neuron.checking", "optimum_neuron.checkpoints",
     "optimum_neuron.compiler.cache", "optimum_neuron.compiler.neff", "optimum_neuron.errors",
     "optimum_neuron.exporters", "optimum_neuron.hardware", "optimum_neuron.modeling", "optimum_neuron.models",
-    "optimum_neuron.profiling", "optimum_neuron.simulator", "optimum_neuron.simulator.work",
+    "optimum_neuron.pipelines", "optimum_neuron.profiling", "optimum_neuron.runtime",
+    "optimum_neuron.simulator", "optimum_neuron.simulator.work",
     "optimum_neuron.tracing", "optimum_neuron.trainer", "optimum_neuron.trainer.post_training",
     "optimum_neuron.weights",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 from optimum.commands.base import CommandInfo
 
 from ..checking.report import FAIL_CONDITIONS
-from .arguments import add_graph_arguments, given, graph_options, names
+from .arguments import add_graph_arguments, add_model, names, options_from
 from .export import choice_rows
 from .output import Out, size
 from .parser import Command
@@ -21,7 +21,7 @@ from .parser import Command
 _CHOICES = ("task", "family", "target", "instance")
 _COLUMNS = ("operator", "calls", "FLOPs", "share", "verdict", "reason", "modules")
 _LEGEND = (
-    "FLOPs of one run of every graph: 2 for each multiply-add of products, attention and convolutions, "
+    "FLOPs of one run of each graph above: 2 for each multiply-add of products, attention and convolutions, "
     "1 for each element of other arithmetic, none where data is only moved."
 )
 _MAX_PATHS = 3
@@ -41,8 +41,13 @@ nothing.
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         """Declare the model, the options that decide its graphs, and what to fail on."""
-        parser.add_argument("model", metavar="MODEL", help="name on the Hub, folder, or name that neuron fetch knows")
+        add_model(parser)
         add_graph_arguments(parser)
+        parser.add_argument(
+            "--all_graphs",
+            action="store_true",
+            help="capture the graphs of every bucket, not of the smallest and the largest only",
+        )
         verdict = parser.add_argument_group("verdict")
         verdict.add_argument(
             "--allow_host_ops",
@@ -58,12 +63,11 @@ nothing.
         )
 
     def execute(self, out: Out) -> int:
-        """Check, show, and fail where that was asked for."""
+        """Check, show, and fail if a condition is met."""
         from ..checking import check_model, require_conditions
 
         conditions = require_conditions(self.args.fail_on or ())
-        options = graph_options(self.args) | given(self.args, ("allow_host_ops",))
-        report = check_model(self.args.model, **options)
+        report = check_model(self.args.model, **options_from(self.args, without=("model", "fail_on")))
         met = report.failures(conditions)
         data = report.to_dict() | {"failed_on": list(met)}
         out.result(data, human=show_check, brief=str(report.tier))
@@ -114,6 +118,10 @@ def _show_graphs(out: Out, data: Mapping[str, Any]) -> None:
     out.text()
     out.table(graphs, ("graph", "calls", "FLOPs", "placed"), title="one run of each graph")
     out.text(_LEGEND)
+    for option, buckets in data["buckets_between"].items():
+        out.text(f"not captured: {option} {', '.join(map(str, buckets))}, between the smallest and the largest")
+    if data["buckets_between"]:
+        out.text("Their operators are the same with sizes between; --all_graphs captures every graph.")
     operators = [
         {
             "operator": row["op"],

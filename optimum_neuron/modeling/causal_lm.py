@@ -1,7 +1,6 @@
 """`NeuronModelForCausalLM`: a compiled decoder behind transformers' generation interface.
 
-`decoder.py` has what it shares with models whose prompts have images. It knows nothing of compiling: `loading` does
-that.
+`decoder.py` has the parts it shares with vision-language models. It knows nothing of compiling: `loading.py` does that.
 """
 
 from __future__ import annotations
@@ -50,22 +49,21 @@ class NeuronModelForCausalLM(NeuronDecoderModel):
         """Run the compiled program; arguments and result are transformers'.
 
         Args:
-            input_ids: token ids [rows, new columns]; any number of rows.
-            attention_mask: 1 for real tokens, [rows, all columns]; padding may be on either side.
-            position_ids: only the running count of `attention_mask` is possible, which is the default.
+            input_ids: token IDs [batch, new tokens]; any batch size.
+            attention_mask: 1 for real tokens, [batch, all tokens]; padding may be on either side.
+            position_ids: must be the running count of `attention_mask`, the default.
             past_key_values: the cache that an earlier call returned.
-            labels: token ids to compute the loss of, -100 to skip.
+            labels: token IDs to compute the loss of, -100 to skip.
             use_cache: return the cache; the default is the configuration's.
-            logits_to_keep: return logits of so many last columns only, or of the columns that a tensor names; 0 means
-                all.
-            output_attentions: not possible: the compiled graph does not return them.
-            output_hidden_states: not possible either.
+            logits_to_keep: number of last positions to return logits of, or a tensor of positions; 0 means all.
+            output_attentions: not supported.
+            output_hidden_states: not supported.
             return_dict: False returns a tuple.
 
         Raises:
             ShapeError: the sequence is longer than compiled, a token is not in the vocabulary, or positions are not
                 the running count.
-            ConfigError: something was asked for that the graph does not compute.
+            ConfigError: an output is requested that the graph does not return.
         """
         refuse_outputs(output_attentions, output_hidden_states)
         mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)

@@ -1,4 +1,4 @@
-"""What a compiled decoder cannot take, said before anything runs: tokens, masks, lengths, results.
+"""Checks of a decoder's inputs before anything runs: tokens, masks, lengths, and requested outputs.
 
 It knows nothing of graphs or cores.
 """
@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from ..errors import ConfigError, ShapeError, refusal
-from .packing import Packing
+from ..engine import Packing
+from ..errors import ConfigError, ShapeError
+from ..sizes import count_error, is_count, raise_together
 
 logger = logging.getLogger(__name__)
 
@@ -21,111 +22,97 @@ _INPUT_DEVICES = ("cpu", "neuron")
 
 
 def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past: int, vocabulary: int) -> torch.Tensor:
-    """Return the mask over all columns, after checking tokens and mask.
+    """Check tokens and mask, and return the mask over all columns.
 
     Raises:
-        ShapeError: there are no tokens, one is not in the vocabulary, or the mask is of another shape.
+        ShapeError: there are no tokens, a token is not in the vocabulary, or the mask has another shape.
     """
     for name, tensor in (("input_ids", input_ids), ("attention_mask", mask)):
         if tensor is not None and not isinstance(tensor, torch.Tensor):
             raise ShapeError(
-                refusal(
-                    asked=f"{name} as a {type(tensor).__name__}",
-                    found="no tensor",
-                    why="a compiled graph takes tensors",
-                    do='pass what the tokenizer makes with return_tensors="pt"',
-                )
+                f"{name} is a {type(tensor).__name__}, but the model takes tensors.",
+                hint='Pass the output of the tokenizer with return_tensors="pt".',
+                input=name,
             )
-    _require_tokens(input_ids, vocabulary)
-    wanted = (input_ids.shape[0], num_past + input_ids.shape[1])
+    _check_tokens(input_ids, vocabulary)
+    shape = (input_ids.shape[0], num_past + input_ids.shape[1])
     if mask is None:
-        return torch.ones(wanted, dtype=torch.long)
-    _require_mask(mask, wanted, num_past)
+        return torch.ones(shape, dtype=torch.long)
+    _check_mask(mask, shape, num_past)
     return mask
 
 
-def _require_tokens(input_ids: torch.Tensor, vocabulary: int) -> None:
-    """Refuse what is no batch of tokens, or has one that the embedding has no row for."""
+def _check_tokens(input_ids: torch.Tensor, vocabulary: int) -> None:
+    dtype, shape = str(input_ids.dtype).removeprefix("torch."), list(input_ids.shape)
     if input_ids.is_floating_point() or input_ids.dtype == torch.bool:
         raise ShapeError(
-            refusal(
-                asked=f"input_ids of {str(input_ids.dtype).removeprefix('torch.')}",
-                found="no token ids",
-                why="the model takes whole numbers",
-                do="pass what the model's own tokenizer makes",
-            )
+            f"input_ids has dtype {dtype}, but token IDs are integers.",
+            hint="Pass the output of the model's own tokenizer.",
+            input="input_ids",
+            dtype=dtype,
         )
-    if input_ids.ndim != 2 or input_ids.shape[0] == 0 or input_ids.shape[1] == 0:
+    if input_ids.ndim != 2 or input_ids.numel() == 0:
         raise ShapeError(
-            refusal(
-                asked=f"input_ids of shape {list(input_ids.shape)}",
-                found="no batch of tokens",
-                why="the model takes [rows, tokens], at least one of each",
-                do="pass token ids of one or more rows",
-            )
+            f"input_ids has shape {shape}, but the model takes [batch, tokens], at least one of each.",
+            hint="Pass at least one token per sequence.",
+            input="input_ids",
+            shape=shape,
         )
     lowest, highest = int(input_ids.min()), int(input_ids.max())
     if lowest < 0 or highest >= vocabulary:
+        token = lowest if lowest < 0 else highest
         raise ShapeError(
-            refusal(
-                asked=f"token id {lowest if lowest < 0 else highest}",
-                found=f"the vocabulary has ids 0 to {vocabulary - 1}",
-                why="the embedding has no row for it",
-                do="use the tokenizer of this checkpoint",
-            )
+            f"Token ID {token} is not in the vocabulary (0 to {vocabulary - 1}).",
+            hint="Use the tokenizer of this checkpoint.",
+            input="input_ids",
+            token=token,
         )
 
 
-def _require_mask(mask: torch.Tensor, wanted: tuple[int, int], num_past: int) -> None:
-    """Refuse a mask of another shape, or of other values than 0 and 1."""
-    if mask.ndim != 2:
+def _check_mask(mask: torch.Tensor, shape: tuple[int, int], num_past: int) -> None:
+    if tuple(mask.shape) != shape:
         raise ShapeError(
-            refusal(
-                asked=f"attention_mask of shape {list(mask.shape)}",
-                found=f"{mask.ndim} dimensions",
-                why="the compiled graph lets each token see all real tokens before it and no others",
-                do=f"pass 1 for real tokens and 0 for padding, in the shape {list(wanted)}",
-            )
+            f"attention_mask has shape {list(mask.shape)}, but {num_past} cached and {shape[1] - num_past} new tokens "
+            f"need {list(shape)}.",
+            hint="Pass one value for each token: 1 if it is real, 0 if it is padding.",
+            input="attention_mask",
+            shape=list(mask.shape),
+            expected=list(shape),
         )
-    if tuple(mask.shape) != wanted:
+    other = mask[(mask != 0) & (mask != 1)]
+    if other.numel():
         raise ShapeError(
-            refusal(
-                asked=f"attention_mask of shape {list(mask.shape)}",
-                found=f"{num_past} columns are cached and {wanted[1] - num_past} are new",
-                why="the mask covers every column once",
-                do=f"pass a mask of shape {list(wanted)}",
-            )
+            f"attention_mask contains {other.flatten()[0].item()}.",
+            hint="Pass 1 for real tokens and 0 for padding.",
+            input="attention_mask",
+            value=other.flatten()[0].item(),
         )
-    if not ((mask == 0) | (mask == 1)).all():
-        raise ShapeError(
-            refusal(
-                asked=f"attention_mask with {mask[(mask != 0) & (mask != 1)].flatten()[0].item()}",
-                found="something else than 0 and 1",
-                why="a token is seen or not",
-                do="pass 1 for real tokens and 0 for padding",
-            )
-        )
+
+
+def check_counts(**numbers: int) -> None:
+    """Check that numbers are integers of at least 1.
+
+    Raises:
+        ConfigError: some are not; all of them are named.
+    """
+    raise_together(count_error(name, number) for name, number in numbers.items() if not is_count(number))
 
 
 def on_host(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Bring tensors of the device "neuron" to the CPU, where compiled models take their inputs.
+    """Copy tensors of the device "neuron" to the CPU, where compiled models take their inputs.
 
     Raises:
-        ShapeError: some tensors are on other devices; all are named.
+        ShapeError: tensors are on other devices; all of them are named.
     """
-    named = {**{f"input {place}": value for place, value in enumerate(args)}, **kwargs}
-    tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
-    found = [
-        f"{name} is on {tensor.device}" for name, tensor in tensors.items() if tensor.device.type not in _INPUT_DEVICES
-    ]
-    if found:
+    inputs = {**{f"input {place}": value for place, value in enumerate(args)}, **kwargs}
+    devices = {name: value.device for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    elsewhere = {name: str(device) for name, device in devices.items() if device.type not in _INPUT_DEVICES}
+    if elsewhere:
         raise ShapeError(
-            refusal(
-                asked="a call of a compiled model",
-                found="; ".join(found),
-                why="inputs are given on the CPU, and the runtime brings them to the simulated core",
-                do="pass tensor.cpu(), and leave device= of a pipeline out",
-            )
+            f"{', '.join(f'{name} is on {device}' for name, device in elsewhere.items())}, "
+            "but compiled models take inputs on the CPU.",
+            hint="Pass tensor.cpu(), and remove `device` from the arguments of a pipeline.",
+            devices=elsewhere,
         )
     return tuple(map(_on_host, args)), {name: _on_host(value) for name, value in kwargs.items()}
 
@@ -135,78 +122,64 @@ def _on_host(value: Any) -> Any:
 
 
 def check_length(packing: Packing, sequence_length: int) -> None:
-    """Refuse what does not fit into the cache.
+    """Check that the sequences fit the KV cache.
 
     Raises:
-        ShapeError: a row has more tokens than slots.
+        ShapeError: a sequence has more tokens than the cache has slots.
     """
-    needed = int(packing.positions_RT.max()) + 1
-    if needed > sequence_length:
-        raise ShapeError(
-            refusal(
-                asked=f"a sequence of {needed} tokens",
-                found=f"compiled for {sequence_length}",
-                why="the cache has one slot for each token of sequence_length",
-                do="lower max_new_tokens, shorten the prompt, or export with a larger sequence_length",
-            )
-        )
+    length = int(packing.positions_RT.max()) + 1
+    if length > sequence_length:
+        raise _too_long(f"The sequence has {length} tokens", "Lower max_new_tokens, shorten", length, sequence_length)
+
+
+def _too_long(subject: str, action: str, length: int, sequence_length: int) -> ShapeError:
+    return ShapeError(
+        f"{subject}, but the model was compiled for sequence_length={sequence_length} (prompt and answer together).",
+        hint=f"{action} the prompt, or export with a larger sequence_length.",
+        length=length,
+        sequence_length=sequence_length,
+    )
 
 
 def refuse_outputs(
     output_attentions: bool | None, output_hidden_states: bool | None, *, exportable: Collection[str] = ()
 ) -> None:
-    """Refuse results that the graph does not have.
+    """Reject requests for outputs that the compiled graph does not return.
 
     Args:
-        output_attentions: whether they are asked for, and the graph has none.
-        output_hidden_states: likewise.
-        exportable: those that an export of the model can have.
+        output_attentions: whether attention weights are requested.
+        output_hidden_states: whether hidden states are requested.
+        exportable: outputs that an export of this architecture can return.
 
     Raises:
-        ConfigError: one was asked for.
+        ConfigError: an output is requested.
     """
-    asked = [
-        name
-        for name, value in (
-            ("output_attentions", output_attentions),
-            ("output_hidden_states", output_hidden_states),
-        )
-        if value
-    ]
-    if asked:
-        export = asked if set(asked) <= set(exportable) else []
-        raise ConfigError(
-            refusal(
-                asked=f"{' and '.join(asked)}=True",
-                found="the graph was exported without" if export else "the graph returns logits only",
-                why="what a compiled graph returns is fixed at export",
-                do=f"export with {', '.join(f'{name}=True' for name in export)}"
-                if export
-                else "run the original transformers model for intermediate results",
-            )
-        )
+    flags = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+    names = [name for name, flag in flags.items() if flag]
+    if not names:
+        return
+    listed = " and ".join(f"{name}=True" for name in names)
+    can_export = set(names) <= set(exportable)
+    raise ConfigError(
+        f"The model was exported without {listed}." if can_export else f"{listed} is not supported by this model.",
+        hint=f"Export with {listed}." if can_export else "Run the transformers model for intermediate results.",
+        options=names,
+    )
 
 
 def limit_length(
     generation_config: GenerationConfig, attention_mask: torch.Tensor | None, sequence_length: int
 ) -> None:
-    """End generation where the cache ends, and say so, instead of failing after all the work.
+    """Limit `max_length` to the end of the KV cache with a warning, rather than fail after generating up to there.
 
     Raises:
-        ShapeError: the prompt leaves no room for a token.
+        ShapeError: the prompt leaves no room for a new token.
     """
     # `generate` drops a mask of ones and keeps its length.
     columns = generation_config._mask_length if attention_mask is None else attention_mask.shape[1]
     longest = columns if attention_mask is None else int(attention_mask.sum(1).max())
     if longest >= sequence_length:
-        raise ShapeError(
-            refusal(
-                asked=f"generating after a prompt of {longest} tokens",
-                found=f"compiled for {sequence_length}, prompt and answer together",
-                why="the cache has one slot for each token of sequence_length",
-                do="shorten the prompt, or export with a larger sequence_length",
-            )
-        )
+        raise _too_long(f"The prompt has {longest} tokens", "Shorten", longest, sequence_length)
     # Columns of padding take no slot.
     limit = sequence_length + columns - longest
     if generation_config.max_length > limit:
@@ -220,19 +193,18 @@ def limit_length(
 
 
 def check_rows(num_rows: int, hidden_RSD: torch.Tensor, mask_RS: torch.Tensor | None) -> None:
-    """Refuse sources, masks and targets that are not of the same rows.
+    """Check that sources, masks, and targets have the same batch size.
 
     Raises:
-        ShapeError: they are not.
+        ShapeError: they do not.
     """
-    shape = hidden_RSD.shape[:2]
-    if shape[0] != num_rows or (mask_RS is not None and mask_RS.shape != shape):
-        found = "no attention_mask" if mask_RS is None else f"attention_mask of {list(mask_RS.shape)}"
+    shape, mask = hidden_RSD.shape[:2], None if mask_RS is None else list(mask_RS.shape)
+    if shape[0] != num_rows or mask not in (None, list(shape)):
         raise ShapeError(
-            refusal(
-                asked=f"{num_rows} targets over sources of {list(shape)} with {found}",
-                found="shapes that do not belong together",
-                why="each target reads its own source, of which the mask has each state once",
-                do="pass a source and a mask row for each target",
-            )
+            f"{num_rows} target sequences do not match encoder states of shape {list(shape)} with attention_mask "
+            f"of shape {mask}.",
+            hint="Pass one encoded source and one row of the mask for each target.",
+            num_targets=num_rows,
+            shape=list(shape),
+            mask_shape=mask,
         )

@@ -1,4 +1,4 @@
-"""What a compiled model of images and text cannot take, said before anything runs: pixels, features, their tokens."""
+"""Checks of a vision-language model's inputs before anything runs: pixels, features, image tokens."""
 
 from __future__ import annotations
 
@@ -7,135 +7,123 @@ from typing import Any
 import torch
 
 from ..compiler.ir import Program
-from ..errors import ConfigError, ShapeError, refusal
+from ..errors import ConfigError, ShapeError
 from ..exporters.image_text.entry import ENCODE
+
+_USE_PROCESSOR = "Pass the output of the model's processor with return_tensors='pt'."
 
 
 def check_pixels(pixel_values: torch.Tensor, program: Program, *, is_nested: bool) -> None:
-    """Refuse images that the vision encoder was not compiled for.
+    """Check that the vision encoder was compiled for these images.
 
     Raises:
-        ShapeError: they are of another rank, kind or size; what is compiled is in the message.
+        ShapeError: the images have another rank, dtype, or size.
     """
     channels, height, width = program.graphs[ENCODE].inputs["pixel_values"].shape[1:]
-    axes = ["rows", "images", "channels", "height", "width"] if is_nested else ["images", "channels", "height", "width"]
-    if pixel_values.ndim != len(axes) or 0 in pixel_values.shape:
+    axes = [*(["batch"] if is_nested else []), "images", "channels", "height", "width"]
+    shape = list(pixel_values.shape)
+    if len(shape) != len(axes) or 0 in shape:
         raise ShapeError(
-            refusal(
-                asked=f"pixel_values of shape {list(pixel_values.shape)}",
-                found=f"the model takes [{', '.join(axes)}], at least one of each",
-                why="the axes of images are fixed at export",
-                do="pass what the model's processor makes, with return_tensors='pt'",
-            )
+            f"pixel_values has shape {shape}, but the model takes [{', '.join(axes)}], at least one of each.",
+            hint=_USE_PROCESSOR,
+            input="pixel_values",
+            shape=shape,
         )
     if not pixel_values.is_floating_point():
         raise ShapeError(
-            refusal(
-                asked=f"pixel_values of {pixel_values.dtype}",
-                found="whole numbers",
-                why="the model was trained on pixels that the processor scales and normalizes",
-                do="pass what the model's processor makes",
-            )
+            f"pixel_values has dtype {pixel_values.dtype}, but the model takes scaled and normalized pixels.",
+            hint=_USE_PROCESSOR,
+            input="pixel_values",
+            dtype=str(pixel_values.dtype),
         )
-    if tuple(pixel_values.shape[-3:]) != (channels, height, width):
-        found = " x ".join(map(str, pixel_values.shape[-2:]))
+    if shape[-3:] != [channels, height, width]:
         raise ShapeError(
-            refusal(
-                asked=f"images of {found} pixels with {pixel_values.shape[-3]} channels",
-                found=f"compiled for {height} x {width} with {channels} channels",
-                why="the vision encoder has static shapes",
-                do=f"let the processor make images of {height} x {width}, or export with another image_size",
-            )
+            f"The images have {shape[-2]} x {shape[-1]} pixels and {shape[-3]} channels, but the model was compiled "
+            f"for {height} x {width} with {channels} channels.",
+            hint="Let the processor resize them, or export with another image_size.",
+            input="pixel_values",
+            shape=shape,
+            expected=[channels, height, width],
         )
 
 
 def check_pixel_mask(
     mask: torch.Tensor | None, pixel_values: torch.Tensor, model_type: str, *, is_nested: bool
 ) -> None:
-    """Refuse a mask that the architecture has not, or that is of other pixels.
+    """Check that a mask belongs to the pixels.
 
     Raises:
-        ShapeError: it is one of these.
+        ShapeError: the architecture takes no mask, or the mask has another shape than the pixels.
     """
     if mask is None:
         return
     if not is_nested:
         raise ShapeError(
-            refusal(
-                asked="pixel_attention_mask",
-                found=f"a {model_type} model",
-                why="its images are whole",
-                do="leave it out",
-            )
+            f"A {model_type} model takes no pixel_attention_mask.",
+            hint="Remove the argument.",
+            input="pixel_attention_mask",
         )
-    wanted = [*pixel_values.shape[:2], *pixel_values.shape[3:]]
-    if list(mask.shape) != wanted:
+    expected = [*pixel_values.shape[:2], *pixel_values.shape[3:]]
+    if list(mask.shape) != expected:
         raise ShapeError(
-            refusal(
-                asked=f"pixel_attention_mask of shape {list(mask.shape)}",
-                found=f"pixel_values of shape {list(pixel_values.shape)}",
-                why="the mask has each pixel once",
-                do=f"pass a mask of shape {wanted}",
-            )
+            f"pixel_attention_mask has shape {list(mask.shape)}, but pixel_values has {list(pixel_values.shape)}.",
+            hint=f"Pass a mask of shape {expected}.",
+            input="pixel_attention_mask",
+            shape=list(mask.shape),
+            expected=expected,
         )
 
 
 def given_features(
     outputs: dict[str, Any] | None, pixel_values: Any, pixel_attention_mask: Any, *, num_past: int
 ) -> list[torch.Tensor]:
-    """Features that were computed before; none where there are none.
+    """Return the image features in `outputs`, an empty list if there are none.
 
     Raises:
-        ConfigError: of something else than images, or images are given twice, too late, or as a mask only.
+        ConfigError: the features are of another modality, or the images come twice, too late, or as a mask only.
     """
     outputs = outputs or {}
-    if pixel_attention_mask is not None and pixel_values is None:
-        raise ConfigError(
-            refusal(
-                asked="pixel_attention_mask without pixel_values",
-                found="no pixels",
-                why="it says which of them are real",
-                do="pass both, as the processor makes them",
-            )
-        )
     if other := sorted(outputs.keys() - {"image"}):
         raise ConfigError(
-            refusal(
-                asked=f"mm_encoder_outputs with {', '.join(other)}",
-                found="a model of images and text",
-                why="prompts were compiled for features of images",
-                do="pass what get_image_features() returned, under 'image'",
-            )
+            f"mm_encoder_outputs has {', '.join(other)}, but the model takes images only.",
+            hint="Pass the result of get_image_features() under 'image'.",
+            arguments=["mm_encoder_outputs"],
+            keys=other,
         )
-    found = outputs.get("image")
-    if found is not None and pixel_values is not None:
-        raise ConfigError(
-            refusal(
-                asked="pixel_values and mm_encoder_outputs",
-                found="both",
-                why="the features of a prompt's images come from one of them",
-                do="pass one",
-            )
-        )
-    if num_past and (found is not None or pixel_values is not None):
-        raise ConfigError(
-            refusal(
-                asked="images with past_key_values",
-                found=f"{num_past} columns are cached",
-                why="graphs of later tokens take token ids only",
-                do="pass the whole prompt with all its images, without past_key_values",
-            )
-        )
-    return [] if found is None else list(found.pooler_output)
+    features = outputs.get("image")
+    has_images = features is not None or pixel_values is not None
+    for is_wrong, arguments, message, hint in (
+        (
+            pixel_attention_mask is not None and pixel_values is None,
+            ["pixel_attention_mask"],
+            "pixel_attention_mask needs pixel_values.",
+            "Pass both, as the processor returns them.",
+        ),
+        (
+            features is not None and pixel_values is not None,
+            ["pixel_values", "mm_encoder_outputs"],
+            "pixel_values and mm_encoder_outputs are two sources of the same images.",
+            "Pass one of them.",
+        ),
+        (
+            num_past > 0 and has_images,
+            ["past_key_values"],
+            f"Images cannot be added after {num_past} cached tokens: decode graphs take token IDs only.",
+            "Pass the whole prompt with all its images, without past_key_values.",
+        ),
+    ):
+        if is_wrong:
+            raise ConfigError(message, hint=hint, arguments=arguments)
+    return [] if features is None else list(features.pooler_output)
 
 
 def check_features(
     counts: list[int], lengths: list[int], *, image_tokens: int, max_num_images: int, by_row: bool
 ) -> None:
-    """Refuse a prompt whose tokens of images are not those of its images.
+    """Check that each prompt has as many image tokens as its images have features.
 
     Args:
-        counts: tokens of images in each row.
+        counts: image tokens in each row.
         lengths: features of each row, or of each image.
         image_tokens: tokens that stand for an image.
         max_num_images: images that a prompt was compiled for.
@@ -144,37 +132,30 @@ def check_features(
     Raises:
         ShapeError: a row has more or fewer tokens than features, or more images than compiled.
     """
-    many = [
-        f"row {row} has {count // image_tokens}"
-        for row, count in enumerate(counts)
-        if count > max_num_images * image_tokens
-    ]
-    if many:
+    crowded = {row: count // image_tokens for row, count in enumerate(counts) if count > max_num_images * image_tokens}
+    if crowded:
         raise ShapeError(
-            refusal(
-                asked=f"prompts of more than {max_num_images} image{'s' * (max_num_images > 1)}",
-                found=", ".join(many),
-                why=f"prompts were compiled for max_num_images={max_num_images}; one that is split counts as its tiles",
-                do="pass fewer images, tell the processor do_image_splitting=False, or export with a larger "
-                "max_num_images",
-            )
+            f"{'; '.join(f'Row {row} has {count} images' for row, count in crowded.items())}, but prompts were "
+            f"compiled for max_num_images={max_num_images} (each tile of a split image counts).",
+            hint="Pass fewer images, set do_image_splitting=False in the processor, or export with a larger "
+            "max_num_images.",
+            num_images=crowded,
+            max_num_images=max_num_images,
         )
     if by_row and len(lengths) == len(counts):
-        wrong = [
-            f"row {row} has {count} tokens and {length} features"
+        problems = [
+            f"Row {row} has {count} image tokens and {length} features"
             for row, (count, length) in enumerate(zip(counts, lengths, strict=True))
             if count != length
         ]
+    elif sum(counts) != sum(lengths):
+        problems = [f"The prompts have {sum(counts)} image tokens and {sum(lengths)} features"]
     else:
-        torn = [f"row {row} has {count} tokens" for row, count in enumerate(counts) if count % image_tokens]
-        total = [f"{sum(counts)} tokens and {sum(lengths)} features"] if sum(counts) != sum(lengths) else []
-        wrong = total or torn
-    if wrong:
+        problems = [f"Row {row} has {count} image tokens" for row, count in enumerate(counts) if count % image_tokens]
+    if problems:
         raise ShapeError(
-            refusal(
-                asked="prompts with images",
-                found="; ".join(wrong),
-                why=f"each image takes {image_tokens} image tokens of its row",
-                do="let the model's processor make input_ids and pixel_values together",
-            )
+            f"{'; '.join(problems)}. Each image takes {image_tokens} image tokens of its row.",
+            hint="Let the model's processor make input_ids and pixel_values together.",
+            problems=problems,
+            image_tokens=image_tokens,
         )

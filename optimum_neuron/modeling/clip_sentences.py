@@ -1,8 +1,8 @@
-"""`NeuronClipSentenceTransformer`: CLIP of sentence-transformers, which makes vectors of texts and of images.
+"""`NeuronClipSentenceTransformer`: embeddings of texts and images by CLIP, as in sentence-transformers.
 
-`NeuronSentenceTransformer.from_pretrained` returns it. The compiled graph has both towers, so a batch of texts alone
-runs with a blank image, and images alone with an empty text. Its vectors have length 1; those of sentence-transformers
-have the same direction.
+`NeuronSentenceTransformer.from_pretrained` returns it. The compiled graph has both towers, so a batch of texts only
+runs with a blank image, and a batch of images only with an empty text. Vectors have the direction of those of
+sentence-transformers, and length 1.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .sentences import NeuronSentenceTransformer
 from .traced import NeuronTracedModel
 
 _VECTORS = {"input_ids": "text_embeds", "pixel_values": "image_embeds"}
-"""Input of a tower to its result."""
+"""Input of each tower to its output."""
 
 
 class NeuronClipSentenceTransformer(NeuronSentenceTransformer):
-    """A compiled CLIP: `encode` takes texts and images of PIL, in any order."""
+    """A compiled CLIP: `encode` takes texts and PIL images, in any order."""
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
@@ -37,11 +37,11 @@ class NeuronClipSentenceTransformer(NeuronSentenceTransformer):
 
     @functools.cached_property
     def processor(self) -> Any:
-        """The model's own image processor."""
+        """Image processor of the model's folder."""
         return load_preprocessor("AutoImageProcessor", self.source_folder)
 
     def get_sentence_embedding_dimension(self) -> int:
-        """Numbers of a vector."""
+        """Return the length of a vector."""
         return int(self.config.projection_dim)
 
     def forward(  # type: ignore[override]
@@ -50,17 +50,17 @@ class NeuronClipSentenceTransformer(NeuronSentenceTransformer):
         """Add `text_embeds`, `image_embeds`, and `sentence_embedding` to features.
 
         Args:
-            features: `input_ids` with `attention_mask`, `pixel_values`, or both, of any numbers of rows.
-            **inputs: the same by name.
+            features: `input_ids` with `attention_mask`, `pixel_values`, or both, of any batch sizes.
+            **inputs: features by name.
 
         Returns:
             A dictionary of tensors, which are attributes too; `sentence_embedding` has texts first.
         """
-        given = {name: tensor for name, tensor in {**(features or {}), **inputs}.items() if tensor is not None}
-        towers = [name for name in _VECTORS if name in given]
-        output = NeuronTracedModel.forward(self, **{**self._blank, **given} if towers else given)
+        features = {name: tensor for name, tensor in {**(features or {}), **inputs}.items() if tensor is not None}
+        towers = [name for name in _VECTORS if name in features]
+        output = NeuronTracedModel.forward(self, **{**self._blank, **features} if towers else features)
         vectors = {_VECTORS[name]: output[_VECTORS[name]] for name in towers}
-        return SentenceFeatures(given, **vectors, sentence_embedding=torch.cat(list(vectors.values())))
+        return SentenceFeatures(features, **vectors, sentence_embedding=torch.cat(list(vectors.values())))
 
     def _is_sentence(self, value: Any) -> bool:
         from PIL.Image import Image
@@ -74,6 +74,6 @@ class NeuronClipSentenceTransformer(NeuronSentenceTransformer):
         if images:
             features["pixel_values"] = self.processor(images, return_tensors="pt")["pixel_values"]
         vectors = self(features).sentence_embedding
-        # Texts come first: back into the order that was given.
+        # Texts come first: restore the order of the arguments.
         order = sorted(range(len(texts)), key=lambda index: not isinstance(texts[index], str))
         return vectors[torch.tensor(order).argsort()]

@@ -1,7 +1,6 @@
-"""What compiled decoders share, whether their prompts have images or not: rows, cache, buckets, `generate`.
+"""The base of compiled decoders, with or without images in their prompts: batching, KV cache, buckets, `generate`.
 
-It turns a padded batch into packed rows, picks the entry point and bucket, and gives logits back. What decides
-which tokens come next stays in `GenerationMixin`.
+It packs a padded batch, picks the entry point and bucket, and returns logits. `GenerationMixin` picks the next tokens.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import torch
 from transformers import GenerationConfig
 
 from ..core import Choice
-from ..errors import ShapeError, refusal
+from ..engine import Decoder, PromptImages, check_positions, plan_packing
+from ..errors import ShapeError
+from ..exporters.kinds import signature_of
 from ..exporters.prepare import Prepared
 from ..labels import IGNORED, next_labels
 from .cache import NeuronCache, own_cache
-from .calls import DecoderCalls, PromptImages, choose_prompt_bucket
 from .checks import check_length, checked_mask, limit_length
 from .generation import CompiledGenerationMixin, known_inputs, refuse_settings, saved_generation_config
-from .packing import check_positions, plan_packing
 from .targets import check_labels
 from .two_step import TwoStepExport
 
@@ -34,7 +33,10 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
-        self._calls = DecoderCalls(self.loaded, self.neuron_config)
+        self._signature = signature_of(
+            self.loaded.program, prepared.metadata, task=prepared.config.task, model_config=prepared.source.config
+        )
+        self._decoder = Decoder(self.loaded, self._signature)
         self._text_config = self.config.get_text_config(decoder=True)
         self._inputs = frozenset(inspect.signature(type(self).forward).parameters)
         self.generation_config = saved_generation_config(prepared.source.folder, self.config)
@@ -42,13 +44,13 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
     def _checked_mask(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, past_key_values: NeuronCache | None
     ) -> tuple[torch.Tensor, NeuronCache]:
-        """The mask over all columns, and the cache that a call continues or begins.
+        """Return the mask over all columns, and the cache that a call continues or begins.
 
         Raises:
             ShapeError: tokens or mask do not fit.
-            ConfigError: the cache is none of this model.
+            ConfigError: the cache is not one of this model.
         """
-        cache = own_cache(past_key_values, self.loaded, self.batch_size)
+        cache = own_cache(past_key_values, self.loaded, self._signature)
         vocabulary = self._text_config.vocab_size
         return checked_mask(input_ids, attention_mask, num_past=cache.columns, vocabulary=vocabulary), cache
 
@@ -58,32 +60,22 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
         mask: torch.Tensor,
         position_ids: torch.Tensor | None,
         cache: NeuronCache,
-        wanted: int,
+        num_logits: int,
         images: PromptImages | None = None,
     ) -> torch.Tensor:
-        """Logits [rows, columns, V] of the last `wanted` columns, 0 for all; the cache is written.
+        """Return logits [batch, columns, V] of the last `num_logits` columns, 0 for all, and update the cache.
 
         Raises:
             ShapeError: the sequence is longer than compiled, or positions are not the running count.
         """
         input_ids = input_ids.long()
-        num_rows = input_ids.shape[0]
         packing = plan_packing(mask, cache.columns)
         check_positions(position_ids, packing)
         check_length(packing, self.sequence_length)
-        cache.reserve(num_rows, self.loaded)
-        groups = [
-            self._calls.run(
-                input_ids[rows],
-                packing.rows(rows),
-                cache.columns,
-                wanted,
-                state,
-                images=None if images is None else images.rows(rows),
-            )
-            for rows, state in cache.row_groups(num_rows)
-        ]
-        logits = groups[0] if len(groups) == 1 else torch.cat(groups)
+        cache.reserve(input_ids.shape[0], self.loaded)
+        logits = self._decoder(
+            input_ids, packing, cache.sequences, num_past=cache.columns, num_logits=num_logits, images=images
+        )
         cache.add(input_ids.shape[1], logits)
         return logits
 
@@ -97,14 +89,14 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
         logits_to_keep: int | torch.Tensor,
         images: PromptImages | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits of the columns that `logits_to_keep` names, and the loss of all columns where there are labels.
+        """Return logits of the columns in `logits_to_keep`, and the loss of all columns if there are labels.
 
         Raises:
             ShapeError: as `_logits`, or the labels do not fit.
         """
         is_count = isinstance(logits_to_keep, int)
-        wanted = logits_to_keep if is_count and labels is None else 0
-        logits = self._logits(input_ids, mask, position_ids, cache, wanted, images)
+        num_logits = logits_to_keep if is_count and labels is None else 0
+        logits = self._logits(input_ids, mask, position_ids, cache, num_logits, images)
         loss = None if labels is None else next_token_loss(logits, labels)
         if not is_count:
             logits = logits[:, logits_to_keep]
@@ -113,11 +105,11 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
         return logits, loss
 
     def _kept(self, cache: NeuronCache, use_cache: bool | None) -> NeuronCache | None:
-        """The cache where a caller wants it back; the default is the configuration's."""
+        """Return the cache if `use_cache` is True; the default is the configuration's."""
         keep = getattr(self._text_config, "use_cache", True) if use_cache is None else use_cache
         return cache if keep else None
 
-    # What GenerationMixin asks of a model.
+    # The interface of GenerationMixin.
 
     def _prepare_cache_for_generation(
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
@@ -125,15 +117,14 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
         refuse_settings(generation_config)
         limit_length(generation_config, model_kwargs.get("attention_mask"), self.sequence_length)
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)
+            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self._signature)
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.Tensor, *args: Any, is_first_iteration: bool | None = False, **kwargs: Any
     ) -> dict[str, Any]:
-        """As transformers does it, but positions of later tokens come from the mask, and only `forward`'s inputs stay.
+        """Prepare inputs as transformers does, without positions of later tokens and without foreign arguments.
 
-        `generate` counts on from the last column, which after right padding is a padding column, and passes on what
-        only its own parts need, such as the tokenizer of stop strings.
+        Positions come from the mask: `generate` counts on from the last column, which is padding after right padding.
         """
         inputs = super().prepare_inputs_for_generation(
             input_ids, *args, is_first_iteration=is_first_iteration, **kwargs
@@ -143,46 +134,44 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
         return known_inputs(inputs, self._inputs)
 
     def choose_bucket(self, num_tokens: int) -> Choice[int]:
-        """Say which prompt bucket holds a prompt, and why.
+        """Return the smallest prefill bucket that fits a prompt, with the reason.
 
         Raises:
-            ShapeError: it is longer than the largest bucket.
+            ShapeError: the prompt is longer than the largest bucket.
         """
-        return choose_prompt_bucket(num_tokens, self.buckets)
+        return self._decoder.choose_bucket(num_tokens)
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Prompt lengths that were compiled."""
+        """Prompt lengths of the compiled prefill graphs, in tokens."""
         assert self.neuron_config.prefill_buckets is not None
         return self.neuron_config.prefill_buckets
 
     @property
     def sequence_length(self) -> int:
-        """Tokens that a row can hold."""
+        """Longest sequence, prompt and answer together, in tokens."""
         assert self.neuron_config.sequence_length is not None
         return self.neuron_config.sequence_length
 
     @property
     def batch_size(self) -> int:
-        """Rows of the compiled graphs."""
+        """Sequences of the compiled graphs."""
         return self.neuron_config.batch_size
 
 
 def next_token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy of the next token, as transformers' ForCausalLMLoss.
+    """Return the mean cross-entropy of the next token, as transformers' `ForCausalLMLoss`.
 
     Raises:
-        ShapeError: labels are not tokens of the vocabulary, one for each token.
+        ShapeError: labels are not token IDs, one for each token.
     """
     check_labels(labels, logits.shape[-1])
     if labels.shape != logits.shape[:2]:
         raise ShapeError(
-            refusal(
-                asked=f"labels of shape {list(labels.shape)} with input_ids of {list(logits.shape[:2])}",
-                found="two shapes",
-                why="each token has one label, which is shifted here",
-                do=f"pass labels of {list(logits.shape[:2])}, {IGNORED} where nothing is compared",
-            )
+            f"labels has shape {list(labels.shape)}, but input_ids has {list(logits.shape[:2])}.",
+            hint=f"Pass one label for each token, {IGNORED} to skip it; labels are shifted here.",
+            input="labels",
+            shape=list(labels.shape),
         )
     return torch.nn.functional.cross_entropy(
         logits.flatten(0, 1).float(), next_labels(labels).flatten(), ignore_index=IGNORED

@@ -1,10 +1,10 @@
-"""`NeuronModelForEmbedding`: a decoder that makes one vector of a text, such as Qwen3-Embedding.
+"""`NeuronModelForEmbedding`: text embeddings by a decoder such as Qwen3-Embedding.
 
     model = NeuronModelForEmbedding.from_pretrained("Qwen/Qwen3-Embedding-0.6B", export=True, sequence_length=512)
     vectors = model.encode(["a cat", "a dog"])
 
-The body is compiled without a cache and without a head. The vector is the hidden state of the last token, scaled to
-length 1, unless the folder says otherwise in the form of sentence-transformers.
+The decoder is compiled without a KV cache and without a head. The vector is the hidden state of the last token, scaled
+to length 1, unless the folder configures sentence-transformers differently.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .two_step import TwoStepExport
 
 
 class NeuronModelForEmbedding(NeuronSentenceTransformer, TwoStepExport):
-    """A compiled decoder as an embedder; calls and `encode` are those of `NeuronSentenceTransformer`."""
+    """A compiled decoder for embeddings, with the interface of `NeuronSentenceTransformer`."""
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)

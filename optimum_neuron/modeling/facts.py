@@ -1,6 +1,6 @@
-"""What a compiled model says of itself under the names that Optimum Neuron's models have too.
+"""`ModelFacts`: program, shapes, folders, and preprocessors of a compiled model, by the names of Optimum Neuron.
 
-`ModelFacts` has its program, shapes, folders, and preprocessors. It runs nothing by itself.
+It runs nothing by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..configuration import CompileConfig
-from ..errors import ModelError, refusal
+from ..errors import ModelError
 from ..exporters.prepare import Prepared, WorkFolder
 from ..exporters.public_facts import public_facts
 from ..exporters.save import save_folder
@@ -23,46 +23,46 @@ _PREPROCESSORS = {
     "AutoTokenizer": ("tokenizer_config.json", "tokenizer.json"),
     "AutoProcessor": ("preprocessor_config.json", "processor_config.json"),
 }
-"""transformers' class to the files of which a folder has one."""
+"""transformers' class to the files it reads, of which a folder has one."""
 
 
 class ModelFacts:
-    """Properties of a compiled model; `model.py` adds what it does."""
+    """Properties of a compiled model; `model.py` adds the methods."""
 
     prepared: Prepared
     neuron_config: Any
     loaded: LoadedProgram
     _saved_in: Path | None
-    """Folder that holds the model as it is now."""
+    """Folder with the current state of the model."""
     _temporary: WorkFolder | None = None
-    """Folder of `model_save_dir` of a model that was not saved."""
+    """`model_save_dir` of a model that was not saved."""
 
     @functools.cached_property
     def model(self) -> CompiledProgram:
-        """The compiled program: takes tensors of compiled shapes and returns tensors, without padding or generation."""
+        """The compiled program as a function of tensors of compiled shapes, without padding or generation."""
         return CompiledProgram(self.loaded)
 
     @property
     def input_static_shapes(self) -> dict[str, int | list[int]]:
-        """Compiled size or sizes of each axis."""
+        """Compiled size or sizes of each axis, for example `{"batch_size": 1}`."""
         shapes: dict[str, int | list[int]] = self.neuron_config.static_shapes
         return shapes
 
     @property
     def is_weights_neff_separated(self) -> bool:
-        """Whether weights are beside the NEFF and not inside it; `replace_weights` works in both cases."""
+        """Whether weights are stored beside the NEFF, not inside it; `replace_weights` works in both cases."""
         return not self.neuron_config.inline_weights_to_neff
 
     @property
     def source_folder(self) -> Path:
-        """Folder that the weights come from; its tokenizer fits the model."""
+        """Folder of the weights, with the model's tokenizer."""
         return self.prepared.source.folder
 
     @property
     def model_save_dir(self) -> Path:
         """The exported folder of the model.
 
-        A model that was not saved is written to a temporary folder first, which goes with the model.
+        A model that was not saved is written to a temporary folder first, which is deleted with the model.
         """
         if self._saved_in is None:
             self._temporary = WorkFolder()
@@ -78,12 +78,12 @@ class ModelFacts:
             ModelError: transformers cannot read their files.
         """
         folder = self.source_folder
-        found: dict[type, Any] = {}
+        parts: dict[type, Any] = {}
         for name, files in _PREPROCESSORS.items():
             if any((folder / file).is_file() for file in files):
                 part = load_preprocessor(name, folder)
-                found.setdefault(type(part), part)
-        return list(found.values())
+                parts.setdefault(type(part), part)
+        return list(parts.values())
 
 
 def with_facts(model_config: Any, config: CompileConfig) -> Any:
@@ -93,34 +93,25 @@ def with_facts(model_config: Any, config: CompileConfig) -> Any:
     return model_config
 
 
-def load_preprocessor(
-    auto_class: str,
-    folder: Path,
-    *,
-    why: str = "its files are in the model's folder",
-    do: str = "copy its files from the checkpoint",
-) -> Any:
-    """Read a tokenizer or processor.
+def load_preprocessor(auto_class: str, folder: Path, *, hint: str = "Copy its files from the checkpoint.") -> Any:
+    """Load a tokenizer or processor.
 
     Args:
         auto_class: transformers' class, for example "AutoTokenizer".
-        folder: where its files are.
-        why: who needs it, for the error.
-        do: what to do without it, for the error.
+        folder: folder with its files.
+        hint: how to do without the files, for the error.
 
     Raises:
-        ModelError: there are no such files, or transformers cannot read them.
+        ModelError: the files are missing, or transformers cannot read them.
     """
     import transformers
 
     try:
         part = getattr(transformers, auto_class).from_pretrained(folder)
         if not isinstance(getattr(part, "model_max_length", 0), (int, float)):
-            raise TypeError(f"model_max_length is {part.model_max_length!r} and no number")
+            raise TypeError(f"model_max_length is {part.model_max_length!r}, not a number")
         return part
-    except Exception as error:  # the library of tokenizers raises no class more special than this
-        what = " ".join(re.findall("[A-Z][a-z]+", auto_class)[1:]).lower()
-        found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise ModelError(
-            refusal(asked=f"the {what} of {folder}", found=found, why=why, do=do), details={"model": str(folder)}
-        ) from error
+    except Exception as error:  # the tokenizers library raises plain `Exception`
+        part = " ".join(re.findall("[A-Z][a-z]+", auto_class)[1:]).lower()
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise ModelError(f"The {part} of {folder} cannot be read ({reason}).", hint=hint, model=str(folder)) from error

@@ -1,4 +1,4 @@
-"""`SentenceFeatures`: tensors of a batch of sentences by name, as the modules of sentence-transformers pass them on.
+"""`SentenceFeatures`: tensors of a batch of sentences by name, as modules of sentence-transformers exchange them.
 
 features = model(model.tokenize(["a cat"]))
 features["sentence_embedding"] is features.sentence_embedding
@@ -20,4 +20,4 @@ class SentenceFeatures(dict[str, torch.Tensor]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"the features have no {name!r}{nearest(name, self)}") from None
+            raise AttributeError(f"The features have no {name!r}{nearest(name, self)}") from None

@@ -1,4 +1,4 @@
-"""What every compiled model that generates tells transformers' generation, and where its settings come from.
+"""The part of transformers' generation interface that all generating models share, and their saved settings.
 
 It knows nothing of graphs: `causal_lm.py` and `seq2seq.py` run them.
 """
@@ -11,13 +11,22 @@ from typing import Any, NoReturn
 
 from transformers import GenerationConfig, GenerationMixin
 
-from ..errors import ConfigError, ModelError, refusal
+from ..errors import ConfigError, ModelError
 from ..plain_json import read_object
 from .checks import on_host
 
+_FIXED_SETTINGS = {
+    "assistant_early_exit": (
+        "the compiled graphs run all layers",
+        "Pass a smaller model as assistant_model, or use prompt_lookup_num_tokens.",
+    ),
+    "cache_implementation": ("the KV cache is compiled into the model", "Remove the argument."),
+}
+"""Setting of generation that must stay None, to the reason and the hint of the error."""
+
 
 class CompiledGenerationMixin(GenerationMixin):
-    """`generate` over a compiled program: its cache is compiled in, and nothing can be switched."""
+    """`generate` over a compiled program, whose KV cache is part of it."""
 
     _is_stateful = False
 
@@ -25,19 +34,19 @@ class CompiledGenerationMixin(GenerationMixin):
         """Run `forward`.
 
         Raises:
-            ConfigError: embeddings were passed in place of token ids.
+            ConfigError: embeddings are passed in place of token IDs.
             ShapeError: an input is neither on the CPU nor on the device "neuron".
         """
         refuse_embeddings(kwargs)
         return super().__call__(*args, **kwargs)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """transformers' `generate`, with all of its arguments.
+        """Run transformers' `generate`, with all of its arguments.
 
-        Inputs on the device "neuron" are brought to the CPU, where the results are.
+        Inputs on the device "neuron" are copied to the CPU, where the results are.
 
         Raises:
-            ConfigError: something was asked for that a compiled program cannot do.
+            ConfigError: a compiled program does not support one of the settings.
             ShapeError: a prompt does not fit, or is neither on the CPU nor on the device "neuron".
         """
         refuse_embeddings(kwargs)
@@ -45,105 +54,67 @@ class CompiledGenerationMixin(GenerationMixin):
         return super().generate(*args, **kwargs)
 
     def generate_batch(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Continuous batching, which this version does not have.
+        """Raise `ConfigError`: continuous batching is not supported."""
+        raise ConfigError(
+            "Continuous batching is not supported: compiled graphs take the sequences of one call.",
+            hint="Call generate() with all prompts in one padded batch, of any size.",
+        )
 
-        Raises:
-            ConfigError: always.
-        """
-        raise _no_continuous_batching("generate_batch()")
-
-    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Continuous batching, which this version does not have.
-
-        Raises:
-            ConfigError: always.
-        """
-        raise _no_continuous_batching("init_continuous_batching()")
+    init_continuous_batching = generate_batch
 
     def can_generate(self) -> bool:
-        """It can."""
+        """Return True."""
         return True
 
     def is_remote_code(self) -> bool:
-        """The compiled program is ours, whatever code it was captured from."""
+        """Return False: the compiled program is plain data, whatever code it was captured from."""
         return False
 
     def get_experts_implementation(self) -> dict[str, str]:
-        """Experts are compiled in; there is nothing to switch."""
+        """Return no implementations to choose from: experts are compiled in."""
         return {}
 
     def _valid_auto_compile_criteria(self, *args: Any, **kwargs: Any) -> bool:
         return False
 
 
-def _no_continuous_batching(asked: str) -> ConfigError:
-    return ConfigError(
-        refusal(
-            asked=asked,
-            found="this version has no continuous batching",
-            why="compiled graphs take the rows of one call, and no scheduler adds requests to them",
-            do="call generate() with all prompts in one padded batch; more rows than compiled are split",
-        )
-    )
-
-
 def refuse_embeddings(inputs: dict[str, Any]) -> None:
-    """Refuse embeddings in place of token ids, and take out arguments for them that are None.
+    """Reject embeddings in place of token IDs, and remove arguments for them that are None.
 
     Raises:
-        ConfigError: there are some.
+        ConfigError: an embedding is passed.
     """
     for name in ("inputs_embeds", "decoder_inputs_embeds"):
-        if inputs.get(name) is not None:
-            ids = name.replace("inputs_embeds", "input_ids")
+        if inputs.pop(name, None) is not None:
             raise ConfigError(
-                refusal(
-                    asked=name,
-                    found="a compiled graph that begins at token ids",
-                    why="the embedding is a part of the program",
-                    do=f"pass {ids}, or run the original transformers model",
-                ),
-                details={"argument": name},
+                f"{name} is not supported: the embedding is compiled into the model.",
+                hint=f"Pass {name.replace('inputs_embeds', 'input_ids')}, or run the transformers model.",
+                argument=name,
             )
-        inputs.pop(name, None)
 
 
 def refuse_settings(generation_config: GenerationConfig) -> None:
-    """Refuse settings of generation that would change what was compiled.
+    """Reject settings of generation that are fixed at export.
 
     Raises:
-        ConfigError: a kind of cache was asked for by name, or drafts of the model's first layers.
+        ConfigError: the settings choose another KV cache, or drafts of the first layers.
     """
-    if generation_config.assistant_early_exit is not None:
-        raise ConfigError(
-            refusal(
-                asked=f"assistant_early_exit={generation_config.assistant_early_exit}",
-                found="a program that runs all layers of the model",
-                why="its graphs cannot end after some of them",
-                do="pass a smaller model as assistant_model, or prompt_lookup_num_tokens",
-            )
-        )
-    if generation_config.cache_implementation is not None:
-        raise ConfigError(
-            refusal(
-                asked=f"cache_implementation={generation_config.cache_implementation!r}",
-                found="the cache is part of the compiled program",
-                why="its kind is fixed at export",
-                do="leave cache_implementation out",
-            )
-        )
+    for option, (reason, hint) in _FIXED_SETTINGS.items():
+        value = getattr(generation_config, option)
+        if value is not None:
+            raise ConfigError(f"{option}={value!r} is not supported: {reason}.", hint=hint, option=option, value=value)
 
 
 def known_inputs(inputs: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Leave out what `generate` passes on for its own parts only, such as the tokenizer of stop strings."""
+    """Remove arguments that `generate` needs only for itself, such as the tokenizer of stop strings."""
     return {name: value for name, value in inputs.items() if name in names}
 
 
 def saved_generation_config(folder: Path, config: Any) -> GenerationConfig:
-    """The settings that come with a checkpoint, or those that its configuration has.
+    """Read the generation settings of a checkpoint, or derive them from its configuration.
 
     Raises:
-        ModelError: the file of the settings is damaged.
+        ModelError: `generation_config.json` is damaged.
     """
     path = folder / "generation_config.json"
     if not path.is_file():
@@ -154,18 +125,18 @@ def saved_generation_config(folder: Path, config: Any) -> GenerationConfig:
         _check_ids(saved)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ModelError(
-            f"transformers cannot use {path} ({type(error).__name__}: {error}). Copy the file again from the "
-            "checkpoint, or remove it to use the settings of config.json.",
-            details={"file": str(path)},
+            f"transformers cannot use {path} ({type(error).__name__}: {error}).",
+            hint="Copy the file again from the checkpoint, or remove it to use the settings of config.json.",
+            file=str(path),
         ) from error
-    saved.cache_implementation = None  # a wish of the checkpoint, which the compiled cache takes the place of
+    saved.cache_implementation = None  # the compiled cache replaces it
     return saved
 
 
 def _check_ids(settings: GenerationConfig) -> None:
-    """Raise ValueError where special tokens are something else than token ids."""
+    """Raise ValueError if a special token is not a token ID."""
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
         value = getattr(settings, name, None)
         ids = value if isinstance(value, list) else [] if value is None else [value]
         if not all(type(token) is int and abs(token) < 2**63 for token in ids):
-            raise ValueError(f"{name} is {value!r} and no token id")
+            raise ValueError(f"{name} is {value!r}, not a token ID")

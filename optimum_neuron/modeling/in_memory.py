@@ -1,4 +1,4 @@
-"""A transformers model in memory as the source of an export: what a folder says of a checkpoint, said of a module."""
+"""Use a transformers model in memory as the source of an export."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import transformers
 
-from ..errors import ConfigError, ModelError, refusal
+from ..errors import ConfigError, ModelError
 from ..exporters.kinds import kind_of
 from ..exporters.prepare import WorkFolder
 from ..exporters.quantization import require_plain
@@ -17,37 +17,32 @@ from ..exporters.tasks import architectures_of, task_of
 
 @contextlib.contextmanager
 def source_in_memory(module: transformers.PreTrainedModel, task: str) -> Iterator[tuple[ModelSource, WorkFolder]]:
-    """Give a source with its folder of configurations; inside, the module is in evaluation mode.
+    """Return a source and the folder of its configuration; in this context, the module is in evaluation mode.
 
     Args:
         module: the model.
-        task: what it is exported for; "auto" infers it.
+        task: task of the export; "auto" infers it.
 
     Raises:
-        ConfigError: it is no transformers model, or has code of its own where that is not captured.
+        ConfigError: it is not a transformers model, or has custom code that the export would ignore.
         ModelError: its class is for another task, or its weights are quantized.
     """
     if not isinstance(module, transformers.PreTrainedModel):
         raise ConfigError(
-            refusal(
-                asked=f"from_model({type(module).__name__})",
-                found="no transformers model",
-                why="inputs and results are read from its configuration and forward",
-                do="pass a transformers model, or trace the module with torch_neuronx.trace",
-            )
+            f"from_model takes a transformers model, not a {type(module).__name__}.",
+            hint="Pass a transformers model, or trace the module with torch_neuronx.trace.",
+            type=type(module).__name__,
         )
     task = infer_task(module.config, task).value
     _require_head(module, task)
-    require_plain(module.config, asked=f"from_model({type(module).__name__})")
+    require_plain(module.config, model=type(module).__name__)
     kind = kind_of(task, module.config.model_type)
     if not kind.captures_module and not type(module).__module__.startswith("transformers."):
         raise ConfigError(
-            refusal(
-                asked=f"from_model({type(module).__name__})",
-                found=f"a class of {type(module).__module__}",
-                why=f"models of the kind {kind.name} are built from their configuration, so its code would be ignored",
-                do="pass a model of transformers' own class, or save it with its code and pass trust_remote_code=True",
-            )
+            f"{type(module).__name__} is not a class of transformers, and models of the kind {kind.name} are built "
+            "from their configuration, so its code would be ignored.",
+            hint="Pass a model of a transformers class, or save it with its code and pass trust_remote_code=True.",
+            type=type(module).__name__,
         )
     work = WorkFolder()
     module.config.save_pretrained(work.path)
@@ -66,20 +61,18 @@ def source_in_memory(module: transformers.PreTrainedModel, task: str) -> Iterato
 
 
 def _require_head(module: transformers.PreTrainedModel, task: str) -> None:
-    """Refuse a class of transformers that is for another task; a class of the user's own may do what it likes.
+    """Check that a transformers class is for the task; a custom class may be for any.
 
     Raises:
-        ModelError: the results would be those of the other task.
+        ModelError: the class is for another task.
     """
     names = [kind.__name__ for kind in type(module).__mro__]
     known = {name for names in architectures_of(task).values() for name in names}
     served = next((served for name in names if (served := task_of(name)) is not None), None)
     if known.isdisjoint(names) and served is not None:
         raise ModelError(
-            refusal(
-                asked=f"{task} with a {type(module).__name__}",
-                found=f"a model for {served}",
-                why=f"its results are not those of {task}",
-                do=f"pass a model with a head for {task}, or compile it for {served}",
-            )
+            f"A {type(module).__name__} is a model for {served}, not {task}.",
+            hint=f"Pass a model with a head for {task}, or compile it for {served}.",
+            task=task,
+            served=served,
         )

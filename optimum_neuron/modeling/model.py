@@ -1,24 +1,24 @@
-"""`CompiledModel`: a compiled program in the hands of a user: saved, pushed, given other weights, described, estimated.
+"""`CompiledModel`: save, push, describe, and estimate a compiled model, and replace its weights.
 
-It knows nothing of how the program came about (`loading.py`), nor what it is called with.
+It knows nothing of compiling and loading (`loading.py`), nor of the model's inputs.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from ..configuration import check_known
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..exporters.export import describe
 from ..exporters.folder import is_export
 from ..exporters.prepare import Prepared
 from ..exporters.save import save_folder
+from ..options import check_known
 from ..runtime.copies import Copies
 from ..runtime.loaded import LoadedProgram
-from ..weights import bind_weights
 from .checks import on_host
 from .facts import ModelFacts, with_facts
 from .parameters import CheckpointParameters
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ..simulator import Estimate
 
 _ESTIMATE_OPTIONS = ["output_length", "sequence_length", "concurrency", "data_parallel_size"]
-"""Keywords of an estimate that do not contradict what was compiled."""
+"""Keywords of an estimate that are not fixed by the compile."""
 
 
 class CompiledModel(ModelFacts, CheckpointParameters):
-    """A program with its weights on a simulated core, and what every model has beside `forward`."""
+    """A program with its weights on a simulated core; subclasses add `forward`."""
 
     def __init__(self, prepared: Prepared) -> None:
         assert prepared.loaded is not None, "a model needs weights"
@@ -50,7 +50,7 @@ class CompiledModel(ModelFacts, CheckpointParameters):
         return f"{type(self).__name__}({', '.join(facts)})"
 
     def save_pretrained(self, save_directory: str | Path, push_to_hub: bool = False, **kwargs: Any) -> None:
-        """Write an exported folder, which `from_pretrained` and the command line read."""
+        """Save the model as an exported folder, for `from_pretrained` and the command line."""
         if not push_to_hub:
             check_known(kwargs, ["save_directory", "push_to_hub"], what="save_pretrained")
         save_folder(self.prepared, Path(save_directory))
@@ -67,14 +67,14 @@ class CompiledModel(ModelFacts, CheckpointParameters):
         token: str | bool | None = None,
         commit_message: str = "Upload exported model",
     ) -> str:
-        """Upload the model to the Hub; return the commit's address.
+        """Upload the model to the Hub and return the URL of the commit.
 
         Args:
-            save_directory: folder to upload; the model is saved there first, unless it was already, as it is now.
-            repository_id: name on the Hub; the repository is made where there is none.
-            private: whether a new repository is.
+            save_directory: folder to upload; the model is saved there first if it has changed since.
+            repository_id: repository on the Hub, which is created if needed.
+            private: whether a new repository is private.
             revision: branch to write to.
-            token: token of the Hub; None takes the one of the login.
+            token: Hub token; None uses the login's.
             commit_message: message of the commit.
         """
         from huggingface_hub import HfApi
@@ -88,15 +88,15 @@ class CompiledModel(ModelFacts, CheckpointParameters):
         )
 
     def replace_weights(self, weights: Weights) -> None:
-        """Bind other weights of the same architecture to every copy, without compiling.
+        """Replace the weights of every replica by others of the same architecture, without compiling.
 
         Args:
-            weights: folder with safetensors, id on the Hub, state dict, or transformers model; names are those of the
-                original checkpoint. Later changes of tensors in memory do not reach the compiled model.
+            weights: folder with safetensors, Hub model ID, state dict, or transformers model; names are those of the
+                checkpoint. Later changes of tensors in memory do not reach the compiled model.
 
         Raises:
-            WeightsError: tensors are missing or have another shape, all of which are named, or the configuration is
-                another one; nothing is replaced then.
+            WeightsError: tensors are missing or have another shape (all are named), or the configuration differs;
+                the model keeps its weights.
             CoreBusyError: the model was closed.
 
         Example:
@@ -104,22 +104,22 @@ class CompiledModel(ModelFacts, CheckpointParameters):
             model.replace_weights("fine_tuned")  # or fine_tuned_model.state_dict()
             ```
         """
-        self.loaded.require_open(f"other weights for {self.prepared.source.name}")
+        self.loaded.require_open()
         opened = open_weights(weights, self.prepared)
-        bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, opened.tensors.value)
-        assert self.prepared.host is not None
+        assert self.prepared.bound is not None
+        tensors, replacement = opened.tensors, self.prepared.artifact.bind(opened.tensors.value)
+        bound = dataclasses.replace(self.prepared.bound, tensors=tensors, weights=replacement)
         for loaded in self.copies.loaded:
-            loaded.bind(self.prepared.host, bound.tensors)
+            loaded.bind(bound.host, replacement.tensors)
         self.model.reset()
-        self.prepared.weights, self.prepared.tensors = bound, opened.tensors
-        self.prepared.validation = []  # that was of the weights before
-        self.prepared.source = opened.source
+        # The validation was of the previous weights.
+        self.prepared = dataclasses.replace(self.prepared, bound=bound, source=opened.source, validation=())
         self._saved_in = None
 
     def close(self) -> None:
-        """Free the cores, the HBM, and the threads of the model. A call after it is a `CoreBusyError`.
+        """Free the cores, the HBM, and the threads of the model; later calls raise `CoreBusyError`.
 
-        Without `close`, they are free when the last reference to the model goes. Calling it again does nothing.
+        Without `close`, they are freed with the last reference to the model. Repeated calls do nothing.
 
         Example:
             ```python no-run
@@ -136,13 +136,13 @@ class CompiledModel(ModelFacts, CheckpointParameters):
         self.close()
 
     def wait_for_host_code(self, timeout_s: float | None = None) -> bool:
-        """Wait until the blocks that are compiled in the background are ready; the next call runs on them.
+        """Wait until the host code that is compiled in the background is ready; the next call uses it.
 
         Args:
-            timeout_s: longest time to wait, in seconds; None waits for the end.
+            timeout_s: timeout in seconds; None waits without limit.
 
         Returns:
-            Whether they are ready.
+            Whether the code is ready.
 
         Raises:
             LoweringError: a block could not be compiled.
@@ -151,20 +151,20 @@ class CompiledModel(ModelFacts, CheckpointParameters):
         return self.prepared.host.wait(timeout_s)
 
     def describe(self) -> dict[str, Any]:
-        """Every automatic choice with its reason, memory, validation and timings, as plain data."""
+        """Return every automatic choice with its reason, memory, validation, and timings as plain data."""
         return describe(self.prepared)
 
     def estimate(self, *, instance: str | None = None, price: float | None = None, **request: Any) -> Estimate:
-        """What the compiled program would take on an instance; every number is simulated.
+        """Estimate latency, throughput, memory, and cost on an instance (simulated).
 
         Args:
-            instance: instance or family; None for the one that it was compiled for.
-            price: US dollars for an hour of the instance; None for the published on-demand price.
-            **request: `output_length`, `sequence_length`, `concurrency` and `data_parallel_size` of
-                `optimum_neuron.simulator.estimate`; shapes are those that were compiled.
+            instance: instance type or family; None uses the one of the compile.
+            price: US dollars per hour of the instance; None uses the published on-demand price.
+            **request: `output_length`, `sequence_length`, `concurrency`, and `data_parallel_size` of
+                `optimum_neuron.simulator.estimate`; other shapes are fixed by the compile.
 
         Raises:
-            ConfigError: the instance is unknown, or a size is not possible.
+            ConfigError: the instance is unknown, or a size is out of range.
         """
         from ..simulator.decoders import DecoderRequest
         from ..simulator.machine import choose_machine
@@ -179,45 +179,44 @@ class CompiledModel(ModelFacts, CheckpointParameters):
 
     @property
     def device(self) -> torch.device:
-        """Where inputs are expected."""
+        """Device of inputs and outputs, the CPU."""
         return torch.device("cpu")
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of weights."""
+        """Dtype of the weights."""
         return getattr(torch, self.neuron_config.torch_dtype)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Accept the CPU, where inputs are; a compiled program cannot be moved or cast.
+        """Accept the CPU, "neuron", and the compiled dtype: a compiled program cannot be moved or cast.
 
         Raises:
-            ConfigError: another device or a dtype was asked for.
+            ConfigError: the arguments name another device or dtype.
         """
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
         if (device is not None and device.type not in ("cpu", "neuron")) or dtype not in (None, self.dtype):
             raise ConfigError(
-                refusal(
-                    asked=f"to({', '.join(map(str, (*args, *kwargs.values())))})",
-                    found=f"a program of {self.dtype} on a simulated {self.neuron_config.target} core",
-                    why="a compiled program is neither moved nor cast",
-                    do="export with another torch_dtype, or leave to() out",
-                )
+                f"to({', '.join(map(str, (*args, *kwargs.values())))}) is not supported: the model was compiled in "
+                f"{self.dtype} for {self.neuron_config.target}.",
+                hint="Export with another torch_dtype, or remove to().",
+                device=None if device is None else str(device),
+                dtype=None if dtype is None else str(dtype),
             )
         return self
 
     def eval(self) -> Self:
-        """A compiled program is always in evaluation mode."""
+        """Return the model, which is always in evaluation mode."""
         return self
 
     @property
     def training(self) -> bool:
-        """Never: the graph was captured for inference."""
+        """False: the graph was captured for inference."""
         return False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward`.
 
-        Inputs on the device "neuron" are brought to the CPU, where the results are.
+        Inputs on the device "neuron" are copied to the CPU, where the results are.
 
         Raises:
             ShapeError: an input is on another device.

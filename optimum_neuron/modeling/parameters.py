@@ -1,7 +1,6 @@
 """The weights of a compiled model under the names and methods of a `torch.nn.Module`.
 
-Names, and the tensors behind them, are those of the checkpoint; the program may hold several of them as one. It knows
-nothing of programs beyond what they need.
+Names and tensors are those of the checkpoint; the program may hold several of them as one.
 """
 
 from __future__ import annotations
@@ -10,24 +9,24 @@ from collections.abc import Iterator
 
 import torch
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..exporters.prepare import Prepared
 
 
 class CheckpointParameters:
-    """What transformers' models tell about their parameters."""
+    """The parameter methods of transformers' models."""
 
     prepared: Prepared
 
     @property
     def name_or_path(self) -> str:
-        """The name that the model was loaded by."""
+        """Name or path that the model was loaded from."""
         return self.prepared.source.name
 
     def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Each tensor of the checkpoint that the program uses, once, with its name.
+        """Iterate over the tensors of the checkpoint that the program uses, each once, with its name.
 
-        The tensors are copies in the dtype of the checkpoint: to change the model, pass others to `replace_weights`.
+        The tensors are copies in the dtype of the checkpoint; to change the model, call `replace_weights`.
         """
         assert self.prepared.tensors is not None
         source = self.prepared.tensors.value
@@ -35,38 +34,35 @@ class CheckpointParameters:
             yield name, source.join([name])[0].clone()
 
     def parameters(self) -> Iterator[torch.Tensor]:
-        """The tensors of `named_parameters`."""
+        """Iterate over the tensors of `named_parameters`."""
         return (tensor for _, tensor in self.named_parameters())
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The tensors of `named_parameters` by name, as `replace_weights` takes them."""
+        """Return the tensors of `named_parameters` by name, as `replace_weights` takes them."""
         return dict(self.named_parameters())
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
         """Count the elements of the checkpoint's tensors that the program uses.
 
         Args:
-            only_trainable: count those that training changes: none, as the program was captured for inference.
-            exclude_embeddings: not possible: a program does not say which of its weights are embeddings.
+            only_trainable: count trainable parameters: 0, as the program was captured for inference.
+            exclude_embeddings: not supported: a program does not mark its embeddings.
 
         Raises:
-            ConfigError: the count without embeddings was asked for.
+            ConfigError: `exclude_embeddings` is True.
         """
         if exclude_embeddings:
             raise ConfigError(
-                refusal(
-                    asked="num_parameters(exclude_embeddings=True)",
-                    found="a compiled program",
-                    why="it does not say which of its weights are embeddings",
-                    do="count them with the original transformers model, or leave exclude_embeddings out",
-                )
+                "exclude_embeddings=True is not supported: a compiled program does not mark its embeddings.",
+                hint="Count the parameters of the transformers model instead.",
+                option="exclude_embeddings",
             )
         assert self.prepared.tensors is not None
         specs = self.prepared.tensors.value.specs
         return 0 if only_trainable else sum(specs[name].num_elements for name in self._names())
 
     def get_memory_footprint(self, return_buffers: bool = True) -> int:
-        """Bytes of the weights on the core, in the dtype that they were compiled for.
+        """Return the bytes of the weights on the core, in the compiled dtype.
 
         Args:
             return_buffers: count the constants of the program too.

@@ -1,7 +1,7 @@
-"""How hidden states become the vector of a sentence, as the folder of a sentence-transformers model says.
+"""Pooling of hidden states into sentence embeddings, as the folder of a sentence-transformers model configures it.
 
-It reads `modules.json`, the configuration of the pooling module, `sentence_bert_config.json` and
-`config_sentence_transformers.json`, and knows nothing of compiled models. Legend: B rows, T tokens, D width.
+It reads `modules.json`, the configuration of the pooling module, `sentence_bert_config.json`, and
+`config_sentence_transformers.json`, and knows nothing of compiled models. Legend: B batch, T tokens, D width.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..core import Choice
-from ..errors import ConfigError, ModelError, refusal
+from ..errors import ConfigError, ModelError, invalid_choice
 from ..plain_json import parse_json, read_object
 
 _MODES = {
@@ -24,87 +24,81 @@ _MODES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""Switch in the pooling module's configuration to the mode's name, in the order in which vectors are joined."""
-
+"""Switch in the pooling module's configuration to the mode, in the order in which vectors are concatenated."""
 
 _TRANSFORMERS = ("Transformer", "CLIPModel")
-"""Modules that are transformers models."""
+"""Types of modules that are transformers models."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What comes after and before the transformer."""
+    """The steps before and after the transformer."""
 
     pooling: tuple[str, ...]
-    """Modes; vectors of several are joined."""
+    """Modes; vectors of several are concatenated."""
     normalize: bool = False
-    """Vectors are scaled to length 1."""
+    """Scale vectors to length 1."""
     max_seq_length: int | None = None
-    """Tokens of a sentence."""
+    """Longest sentence, in tokens."""
     do_lower_case: bool = False
-    """Texts are put into lower case."""
+    """Convert texts to lower case."""
     include_prompt: bool = True
-    """Tokens of a prompt are part of the vector."""
+    """Pool the tokens of the prompt too."""
     prompts: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Texts that can be put before a sentence, by name."""
+    """Texts to put before a sentence, by name."""
     default_prompt_name: str | None = None
-    """The one that is, where nothing is said."""
+    """Prompt to use if a call names none."""
     similarity: str = "cosine"
-    """Measure of `similarity`: cosine, dot, euclidean or manhattan."""
+    """Measure of `similarity`: cosine, dot, euclidean, or manhattan."""
     choice: Choice[str]
-    """Pooling, and where it comes from."""
+    """Pooling, with its source."""
 
     def text_before(self, name: str | None, prompt: str | None) -> str:
-        """The text to put before each sentence.
+        """Return the text to put before each sentence.
 
         Args:
             name: one of `prompts`; None takes the default.
-            prompt: the text itself, in place of a name.
+            prompt: the text itself, instead of a name.
 
         Raises:
-            ConfigError: the folder has no prompt of that name, or leaves the tokens of prompts out of its vectors.
+            ConfigError: the folder has no prompt with that name, or does not pool the tokens of prompts.
         """
         text = self._named(name) if prompt is None else prompt
         if text and not self.include_prompt:
             raise ConfigError(
-                refusal(
-                    asked=f"a sentence after the prompt {text!r}",
-                    found="a folder with include_prompt=false",
-                    why="pooling would have to leave the prompt's tokens out, which is not implemented",
-                    do="pass prompt='', or use the original model",
-                )
+                f"The prompt {text!r} cannot be used: pooling without the prompt's tokens (include_prompt=false in "
+                "the model's folder) is not supported.",
+                hint="Pass prompt='', or use the sentence-transformers model.",
+                prompt=text,
             )
         return text
 
     def _named(self, name: str | None) -> str:
         name = self.default_prompt_name if name is None else name
         if name is not None and name not in self.prompts:
+            if self.prompts:
+                raise invalid_choice("prompt_name", name, self.prompts)
             raise ConfigError(
-                refusal(
-                    asked=f"prompt_name={name!r}",
-                    found=f"the model has {', '.join(map(repr, self.prompts)) or 'no prompts'}",
-                    why="prompts are in the model's folder",
-                    do="name one of them, or pass prompt=",
-                )
+                f"prompt_name={name!r} is not supported: the model has no prompts.",
+                hint="Pass the text as prompt=.",
+                option="prompt_name",
+                value=name,
             )
         return "" if name is None else self.prompts[name]
 
 
 def read_recipe(folder: Path) -> Recipe:
-    """Read what a folder says; one that says nothing gets the mean of its tokens.
+    """Read the recipe of a folder; the default is the mean of the tokens.
 
     Raises:
-        ModelError: the folder has a module that is not implemented.
+        ModelError: the folder has a module that is not supported.
     """
     kinds = _modules(folder / "modules.json")
     if unknown := sorted(set(kinds) - {*_TRANSFORMERS, "Pooling", "Normalize"}):
         raise ModelError(
-            refusal(
-                asked=f"the sentence-transformers model {folder}",
-                found=f"modules {', '.join(unknown)}",
-                why=f"{', '.join(_TRANSFORMERS)}, Pooling and Normalize are implemented",
-                do="compile the transformer with NeuronModelForFeatureExtraction and apply the rest yourself",
-            )
+            f"{folder} has modules that are not supported: {', '.join(unknown)}.",
+            hint="Compile the transformer with NeuronModelForFeatureExtraction and apply the other modules yourself.",
+            modules=unknown,
         )
     pooling = _read(folder / kinds["Pooling"] / "config.json") if "Pooling" in kinds else {}
     if "Pooling" in kinds:
@@ -127,10 +121,10 @@ def read_recipe(folder: Path) -> Recipe:
 
 
 def transformer_subfolder(folder: Path) -> dict[str, str]:
-    """Return `{"subfolder": ...}` of the transformer where it is not in the folder itself, else nothing.
+    """Return `{"subfolder": ...}` of the transformer, empty if it is in the folder itself.
 
     Raises:
-        ModelError: the list of modules is damaged.
+        ModelError: `modules.json` is damaged.
     """
     if (folder / "config.json").is_file():
         return {}
@@ -139,23 +133,20 @@ def transformer_subfolder(folder: Path) -> dict[str, str]:
 
 
 def _pooling(config: dict[str, Any], path: str) -> Choice[str]:
-    named = config.get("pooling_mode")
-    modes = [named] if isinstance(named, str) else [mode for switch, mode in _MODES.items() if config.get(switch)]
+    name = config.get("pooling_mode")
+    modes = [name] if isinstance(name, str) else [mode for switch, mode in _MODES.items() if config.get(switch)]
     unknown = [mode for mode in modes if mode not in _MODES.values()]
     if unknown or not modes:
         raise ModelError(
-            refusal(
-                asked=f"pooling of {path}",
-                found=f"mode {', '.join(unknown)}" if unknown else "no mode",
-                why=f"modes are {', '.join(_MODES.values())}",
-                do="check its config.json",
-            )
+            f"{path}/config.json sets the pooling mode {', '.join(unknown) or None}.",
+            hint=f"Set one of {', '.join(_MODES.values())}.",
+            modes=unknown,
         )
-    return Choice(value="+".join(modes), reason=f"{path}/config.json says so")
+    return Choice(value="+".join(modes), reason=f"set in {path}/config.json")
 
 
 def _modules(path: Path) -> dict[str, str]:
-    """Folder of each module by its kind; nothing where the file is missing.
+    """Return the folder of each module by its type, empty if the file is missing.
 
     Raises:
         ModelError: the file is damaged.
@@ -167,8 +158,9 @@ def _modules(path: Path) -> dict[str, str]:
         return {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
     except (OSError, LookupError, TypeError, ValueError) as error:
         raise ModelError(
-            f"{path} is damaged ({type(error).__name__}: {error}). Copy the file again from its source.",
-            details={"file": str(path)},
+            f"{path} is damaged ({type(error).__name__}: {error}).",
+            hint="Copy the file again from its source.",
+            file=str(path),
         ) from error
 
 
@@ -177,7 +169,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def pooled(hidden_BTD: torch.Tensor, mask_BT: torch.Tensor, modes: tuple[str, ...]) -> torch.Tensor:
-    """Vectors [B, modes * D] of hidden states; padding does not count."""
+    """Return vectors [B, modes * D] of hidden states, without padding."""
     mask_BT1 = mask_BT.unsqueeze(-1).to(hidden_BTD.dtype)
     return torch.cat([_pooled(hidden_BTD, mask_BT1, mode) for mode in modes], dim=-1)
 
@@ -198,5 +190,5 @@ def _pooled(hidden_BTD: torch.Tensor, mask_BT1: torch.Tensor, mode: str) -> torc
 
 
 def normalized(vectors_BD: torch.Tensor) -> torch.Tensor:
-    """Vectors scaled to length 1."""
+    """Return vectors scaled to length 1."""
     return torch.nn.functional.normalize(vectors_BD, dim=-1)

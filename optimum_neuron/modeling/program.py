@@ -14,16 +14,16 @@ from transformers.utils import ModelOutput
 
 from ..compiler.serial import tensor_spec
 from ..core import TensorSpec
-from ..errors import ConfigError, ShapeError, nearest, refusal
+from ..errors import ConfigError, ShapeError, invalid_choice
 from ..exporters.encoders.entry import unflatten
 from ..runtime.loaded import LoadedProgram, State
 from .checks import on_host
 
 
 class CompiledProgram:
-    """A loaded program; calling it runs the graph whose inputs fit.
+    """A loaded program; calling it runs the graph that takes the inputs.
 
-    Keys and values that a graph of a decoder writes stay for the next call, until `reset`.
+    Keys and values that a decoder writes stay in the KV cache until `reset`.
     """
 
     def __init__(self, loaded: LoadedProgram) -> None:
@@ -46,11 +46,11 @@ class CompiledProgram:
             graph: name of the graph; needed only if several take these shapes.
 
         Returns:
-            The results by name and by place.
+            The results, by name and by position.
 
         Raises:
             ShapeError: no graph takes tensors of these shapes and dtypes.
-            ConfigError: several do, or there is no graph of that name.
+            ConfigError: several do, or there is no graph with that name.
             CoreBusyError: the model was closed.
         """
         tensors, _ = on_host(tensors, {})
@@ -68,33 +68,27 @@ class CompiledProgram:
     def _fitting(self, tensors: tuple[torch.Tensor, ...]) -> str:
         graphs = self.graphs
         if len(graphs) == 1:
-            return next(iter(graphs))  # running it names what differs
-        given = [tensor_spec(tensor) for tensor in tensors]
-        fitting = [name for name, inputs in graphs.items() if list(inputs.values()) == given]
+            return next(iter(graphs))  # running it names the input that differs
+        specs = [tensor_spec(tensor) for tensor in tensors]
+        fitting = [name for name, inputs in graphs.items() if list(inputs.values()) == specs]
         if not fitting:
             raise ShapeError(
-                f"No graph takes ({', '.join(map(str, given))}). Pass tensors of one of these graphs: "
+                f"No graph takes ({', '.join(map(str, specs))}).",
+                hint="Pass the tensors of one of these graphs: "
                 f"{'; '.join(_signature(name, inputs) for name, inputs in graphs.items())}.",
-                details={"graphs": list(graphs)},
+                graphs=list(graphs),
             )
         if len(fitting) > 1:
             raise ConfigError(
-                f"{' and '.join(fitting)} take tensors of these shapes. Pass graph={fitting[-1]!r} or another of them.",
-                details={"graphs": fitting},
+                f"The graphs {' and '.join(fitting)} take tensors of these shapes.",
+                hint=f"Choose one, for example graph={fitting[-1]!r}.",
+                graphs=fitting,
             )
         return fitting[0]
 
     def _named(self, graph: str) -> str:
         if graph not in self.graphs:
-            raise ConfigError(
-                refusal(
-                    asked=f"graph={graph!r}",
-                    found=f"the program has {', '.join(self.graphs)}{nearest(graph, self.graphs)}",
-                    why="graphs are compiled at export",
-                    do="pass one of these names",
-                ),
-                details={"graphs": list(self.graphs)},
-            )
+            raise invalid_choice("graph", graph, self.graphs)
         return graph
 
 

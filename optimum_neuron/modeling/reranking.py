@@ -1,4 +1,4 @@
-"""Documents ranked for a query: a compiled cross-encoder with the interface of sentence-transformers.
+"""Rank documents for a query: a compiled cross-encoder with the interface of sentence-transformers.
 
 ranker = NeuronModelForTextReranking.from_pretrained("cross-encoder/ms-marco-MiniLM-L6-v2", export=True)
 ranker.rank("which pet?", ["a cat", "a stone"])
@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 
-from ..configuration import count_refusal, is_count
 from ..core import Choice
-from ..errors import ConfigError, ModelError, refusal
+from ..errors import ConfigError, ModelError
+from .checks import check_counts
 from .facts import load_preprocessor
 from .sentences import chunks
 from .tasks import NeuronModelForSequenceClassification
 
 
 class NeuronModelForTextReranking(NeuronModelForSequenceClassification):
-    """A compiled cross-encoder: how well each document answers a query."""
+    """A compiled cross-encoder, which scores how well each document answers a query."""
 
     @functools.cached_property
     def tokenizer(self) -> Any:
@@ -30,42 +30,38 @@ class NeuronModelForTextReranking(NeuronModelForSequenceClassification):
 
     @functools.cached_property
     def activation(self) -> Choice[str]:
-        """What makes a score of the logit of one label, "sigmoid" or "identity", as the model's configuration says.
+        """Function from the logit of a single label to its score, "sigmoid" or "identity", set in `config.json`.
 
         Raises:
-            ModelError: it says something else.
+            ModelError: the configuration sets another function.
         """
         saved = getattr(self.config, "sentence_transformers", None) or {}
-        named = saved.get("activation_fn") or getattr(self.config, "sbert_ce_default_activation_function", None)
-        name = "sigmoid" if named is None else named.rpartition(".")[2].lower()
+        path = saved.get("activation_fn") or getattr(self.config, "sbert_ce_default_activation_function", None)
+        if path is None:
+            return Choice(value="sigmoid", reason="the default: config.json sets no activation")
+        name = path.rpartition(".")[2].lower()
         if name not in ("sigmoid", "identity"):
             raise ModelError(
-                refusal(
-                    asked=f"scores of {self.source_folder}",
-                    found=f"config.json names the activation {named}",
-                    why="Sigmoid and Identity are implemented",
-                    do="call the model, and compute scores from its logits",
-                )
+                f"config.json sets the activation {path}, but only Sigmoid and Identity are supported.",
+                hint="Call the model, and compute the scores from its logits.",
+                activation=path,
             )
-        return Choice(value=name, reason="config.json says nothing" if named is None else f"config.json names {named}")
+        return Choice(value=name, reason=f"config.json sets {path}")
 
     def predict(self, pairs: Sequence[Sequence[str]], *, batch_size: int = 32) -> torch.Tensor:
-        """Return a score for each pair of texts: of one label as `activation` says, of several their logits.
+        """Return a score for each pair of texts: `activation` of a single label, the logits of several.
 
         Raises:
-            ConfigError: there are no pairs, or `batch_size` is no number of at least 1.
-            ModelError: the model's configuration names an activation that is not implemented.
+            ConfigError: there are no pairs, or `batch_size` is less than 1.
+            ModelError: the model's configuration sets an unsupported activation.
         """
-        if not is_count(batch_size):
-            raise ConfigError(count_refusal("batch_size", batch_size))
+        check_counts(batch_size=batch_size)
         if not len(pairs) or any(isinstance(pair, str) or len(pair) != 2 for pair in pairs):
             raise ConfigError(
-                refusal(
-                    asked=f"predict of {len(pairs)} pairs",
-                    found="not one or more pairs of texts",
-                    why="a cross-encoder reads two texts together",
-                    do="pass [(query, document), ...]",
-                )
+                "A cross-encoder takes one or more pairs of texts.",
+                hint="Pass [(query, document), ...].",
+                argument="pairs",
+                num_pairs=len(pairs),
             )
         order = sorted(range(len(pairs)), key=lambda index: -sum(map(len, pairs[index])))
         length = min(self.neuron_config.buckets("sequence_length")[-1], self.tokenizer.model_max_length)
@@ -98,14 +94,11 @@ class NeuronModelForTextReranking(NeuronModelForSequenceClassification):
         """
         if self.config.num_labels != 1:
             raise ConfigError(
-                refusal(
-                    asked="rank",
-                    found=f"a model of {self.config.num_labels} labels",
-                    why="documents are ranked by one score",
-                    do="use predict, or a cross-encoder with one label",
-                )
+                f"rank() needs a model with one label, but this one has {self.config.num_labels}.",
+                hint="Use predict(), or a cross-encoder with one label.",
+                num_labels=self.config.num_labels,
             )
         scores = self.predict([(query, document) for document in documents], batch_size=batch_size)
         best = scores.argsort(descending=True)[:top_k].tolist()
-        found = [{"corpus_id": index, "score": float(scores[index])} for index in best]
-        return [{**row, "text": documents[row["corpus_id"]]} for row in found] if return_documents else found
+        rows = [{"corpus_id": index, "score": float(scores[index])} for index in best]
+        return [{**row, "text": documents[row["corpus_id"]]} for row in rows] if return_documents else rows

@@ -1,11 +1,11 @@
-"""Sentences as vectors: a compiled model with the interface of sentence-transformers.
+"""Sentence embeddings: a compiled model with the interface of sentence-transformers.
 
     model = NeuronSentenceTransformer.from_pretrained("sentence-transformers/all-MiniLM-L6-v2", export=True)
     vectors = model.encode(["a cat", "a dog"])
 
-The transformer is compiled; pooling and normalization are a few operations on its result. The package
-sentence-transformers is not needed, its folders are read (`pooling.py`). `reranking.py` has cross-encoders,
-`embedding.py` decoders, `clip_sentences.py` CLIP.
+The transformer is compiled; pooling and normalization run on the host. The package sentence-transformers is not
+needed: `pooling.py` reads its folders. `reranking.py` has cross-encoders, `embedding.py` decoders, `clip_sentences.py`
+CLIP.
 """
 
 from __future__ import annotations
@@ -17,21 +17,19 @@ from typing import Any, Self
 
 import torch
 
-from ..configuration import count_refusal, is_count
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..exporters.prepare import Prepared
 from ..exporters.source import find_folder
+from ..options import source_options
+from .checks import check_counts
 from .facts import load_preprocessor
 from .features import SentenceFeatures
 from .pooling import normalized, pooled, read_recipe, transformer_subfolder
 from .tasks import NeuronModelForFeatureExtraction
 
-_FINDING = ("revision", "token", "cache_dir", "local_files_only", "force_download")
-"""Keywords that say where a model is found."""
-
 
 class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
-    """A compiled sentence-transformers model: `encode`, `similarity`, and a call that takes and returns features."""
+    """A compiled sentence-transformers model with `encode` and `similarity`; a call takes and returns features."""
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
@@ -44,18 +42,17 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         """Load an exported folder, or export a checkpoint.
 
         Args:
-            model_id: folder, id on the Hub, or name in `optimum_neuron.checkpoints`. A transformer in a folder of its
-                own, as CLIP's "0_CLIPModel", is found.
-            config: a transformers configuration to use instead of the checkpoint's.
-            export: True exports a checkpoint, False requires an exported folder, None does what fits.
+            model_id: folder, Hub model ID, or name in `optimum_neuron.checkpoints`. A transformer in a subfolder, such
+                as CLIP's "0_CLIPModel", is detected.
+            config: transformers configuration to use instead of the checkpoint's.
+            export: True exports a checkpoint, False requires an exported folder, None accepts both.
             **options: see `NeuronTracedModel.from_pretrained`.
 
         Raises:
             NeuronError: see `optimum_neuron/errors.py`.
         """
         if isinstance(model_id, (str, Path)) and not options.get("subfolder"):
-            where = {name: options[name] for name in _FINDING if name in options}
-            options |= transformer_subfolder(find_folder(model_id, **where))
+            options |= transformer_subfolder(find_folder(model_id, **source_options(options)))
         return super().from_pretrained(model_id, config, export, **options)
 
     @classmethod
@@ -68,35 +65,34 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
 
     @functools.cached_property
     def tokenizer(self) -> Any:
-        """The model's own tokenizer."""
+        """Tokenizer of the model's folder."""
         return load_preprocessor("AutoTokenizer", self.source_folder)
 
     @functools.cached_property
     def max_seq_length(self) -> int:
-        """Tokens of a sentence; more are cut off. The least that bucket, tokenizer and folder allow."""
-        asked = self.recipe.max_seq_length
+        """Tokens to which a sentence is truncated: the minimum for bucket, tokenizer, and folder."""
         limits = [self.neuron_config.buckets("sequence_length")[-1], self.tokenizer.model_max_length]
-        return min([*limits, asked] if asked else limits)
+        return min([*limits, self.recipe.max_seq_length] if self.recipe.max_seq_length else limits)
 
     def get_embedding_dimension(self) -> int:
-        """Numbers of a vector."""
+        """Return the length of a vector."""
         return self.config.hidden_size * len(self.recipe.pooling)
 
     get_sentence_embedding_dimension = get_embedding_dimension  # its name before sentence-transformers 6
 
     @property
     def prompts(self) -> dict[str, str]:
-        """Texts that can be put before a sentence, by name."""
+        """Texts to put before a sentence, by name."""
         return self.recipe.prompts
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The prompt that is put before a sentence where nothing is said."""
+        """Name of the prompt to use if a call names none."""
         return self.recipe.default_prompt_name
 
     @property
     def similarity_fn_name(self) -> str:
-        """Measure of `similarity`: cosine, dot, euclidean or manhattan."""
+        """Measure of `similarity`: cosine, dot, euclidean, or manhattan."""
         return self.recipe.similarity
 
     def encode(
@@ -117,47 +113,47 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         """Return a vector for each sentence, in the order of the sentences.
 
         Args:
-            sentences: one sentence or several; one gives one vector.
-            prompt_name: a prompt of the model's folder to put before each sentence; None takes the folder's default.
+            sentences: one sentence or several; one sentence returns one vector.
+            prompt_name: prompt of the model's folder to put before each sentence; None takes the folder's default.
             prompt: text to put before each sentence.
-            batch_size: sentences that are tokenized together; sentences of similar length are.
+            batch_size: sentences to tokenize together, sorted by length.
             convert_to_numpy: return an array; False returns a list of tensors.
             convert_to_tensor: return one tensor.
-            normalize_embeddings: scale vectors to length 1, where the model does not itself.
-            truncate_dim: numbers of a vector to keep, before it is scaled by `normalize_embeddings`.
-            precision: "float32" or None; vectors are quantized by `sentence_transformers.quantize_embeddings`.
+            normalize_embeddings: scale vectors to length 1.
+            truncate_dim: length to which vectors are truncated, before `normalize_embeddings`.
+            precision: "float32" or None; use `sentence_transformers.quantize_embeddings` to quantize vectors.
             show_progress_bar: show progress on stderr.
-            device: accepted for the CPU, where inputs are.
+            device: must be the CPU, where inputs are, or "neuron".
 
         Raises:
-            ConfigError: there are no sentences, or no such prompt; a number below 1; another device or precision.
+            ConfigError: there are no sentences, no such prompt, or a number, device, or precision is not supported.
         """
         if device is not None:
             self.to(device)
         if precision not in (None, "float32"):
-            raise ConfigError(_no_precision(precision))
-        numbers = {"batch_size": batch_size, **({} if truncate_dim is None else {"truncate_dim": truncate_dim})}
-        if wrong := [count_refusal(name, number) for name, number in numbers.items() if not is_count(number)]:
-            raise ConfigError("\n".join(wrong))
-        is_one = self._is_sentence(sentences)
-        given = [sentences] if is_one else list(() if sentences is None else sentences)
-        if not given or not all(map(self._is_sentence, given)):
             raise ConfigError(
-                refusal(
-                    asked=f"encode({type(sentences).__name__} of {len(given)})",
-                    found="not one or more texts",
-                    why="each text becomes a vector",
-                    do="pass a string or a list of strings",
-                )
+                f"precision={precision!r} is not supported: encode() returns float32.",
+                hint=f"Call sentence_transformers.quantize_embeddings(vectors, {precision!r}).",
+                option="precision",
+                value=precision,
+            )
+        check_counts(batch_size=batch_size, **({} if truncate_dim is None else {"truncate_dim": truncate_dim}))
+        is_one = self._is_sentence(sentences)
+        items = [sentences] if is_one else list(() if sentences is None else sentences)
+        if not items or not all(map(self._is_sentence, items)):
+            raise ConfigError(
+                f"encode() takes one or more texts, not a {type(sentences).__name__} of {len(items)}.",
+                hint="Pass a string or a list of strings.",
+                argument="sentences",
             )
         before = self.recipe.text_before(prompt_name, prompt)
-        texts = [before + text if isinstance(text, str) else text for text in given]
+        texts = [before + text if isinstance(text, str) else text for text in items]
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]) if isinstance(texts[index], str) else 0)
         vectors: list[torch.Tensor | None] = [None] * len(texts)
         for indices in _progress(chunks(order, batch_size), len(order) / batch_size, bool(show_progress_bar)):
-            found = self._embedded([texts[index] for index in indices])[:, :truncate_dim]
-            found = normalized(found) if normalize_embeddings else found
-            for index, vector in zip(indices, found, strict=True):
+            batch = self._embedded([texts[index] for index in indices])[:, :truncate_dim]
+            batch = normalized(batch) if normalize_embeddings else batch
+            for index, vector in zip(indices, batch, strict=True):
                 vectors[index] = vector
         stacked = torch.stack([vector for vector in vectors if vector is not None])
         stacked = stacked[0] if is_one else stacked
@@ -166,20 +162,20 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         return stacked.numpy() if convert_to_numpy else list(stacked)
 
     def _is_sentence(self, value: Any) -> bool:
-        """Whether `encode` makes one vector of a value."""
+        """Return whether a value is one sentence for `encode`."""
         return isinstance(value, str)
 
     def _embedded(self, texts: Sequence[Any]) -> torch.Tensor:
-        """Vectors of a batch of what `_is_sentence` accepts."""
+        """Return the vectors of a batch of sentences."""
         vectors: torch.Tensor = self(self.tokenize(texts)).sentence_embedding
         return vectors
 
     def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
-        """`encode` with the folder's prompt named "query", where it has one and no other is asked for."""
+        """Call `encode` with the folder's prompt "query", if it has one and the call names no other."""
         return self.encode(sentences, **self._with_prompt(("query",), options))
 
     def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
-        """`encode` with the folder's prompt named "document", "passage" or "corpus", likewise."""
+        """Call `encode` with the folder's prompt "document", "passage", or "corpus", as `encode_query` does."""
         return self.encode(sentences, **self._with_prompt(("document", "passage", "corpus"), options))
 
     def _with_prompt(self, names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
@@ -188,14 +184,14 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         return options if is_named or name is None else {**options, "prompt_name": name}
 
     def tokenize(self, texts: str | Sequence[str], return_tensors: str = "pt") -> dict[str, Any]:
-        """Features of texts: padded token ids and their mask.
+        """Return features of texts: padded token IDs and their mask.
 
         Args:
             texts: one text or several; one is a batch of one.
-            return_tensors: kind of tensors, as tokenizers name it; the model takes "pt".
+            return_tensors: tensor type, as for tokenizers; the model takes "pt".
         """
-        given = [texts] if isinstance(texts, str) else list(texts)
-        lower = [text.lower() for text in given] if self.recipe.do_lower_case else given
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        lower = [text.lower() for text in listed] if self.recipe.do_lower_case else listed
         known = {spec.name for spec in self.signature.inputs}
         features = self.tokenizer(
             lower, padding=True, truncation=True, max_length=self.max_seq_length, return_tensors=return_tensors
@@ -208,21 +204,21 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         """Add `token_embeddings` and `sentence_embedding` to features, as the modules of sentence-transformers do.
 
         Args:
-            features: what `tokenize` returns.
-            **inputs: the same by name.
+            features: result of `tokenize`.
+            **inputs: features by name.
 
         Returns:
             A dictionary of tensors, which are attributes too.
         """
-        given = {**(features or {}), **inputs}
-        hidden_BTD = super().forward(**given).last_hidden_state
-        mask_BT = given.get("attention_mask", torch.ones(hidden_BTD.shape[:2]))
+        features = {**(features or {}), **inputs}
+        hidden_BTD = super().forward(**features).last_hidden_state
+        mask_BT = features.get("attention_mask", torch.ones(hidden_BTD.shape[:2]))
         vectors = pooled(hidden_BTD, mask_BT, self.recipe.pooling)
         vectors = normalized(vectors) if self.recipe.normalize else vectors
-        return SentenceFeatures(given, token_embeddings=hidden_BTD, sentence_embedding=vectors)
+        return SentenceFeatures(features, token_embeddings=hidden_BTD, sentence_embedding=vectors)
 
     def similarity(self, left: Any, right: Any) -> torch.Tensor:
-        """Similarity of every vector on the left with every one on the right, by the folder's measure."""
+        """Return the similarity of each vector in `left` with each in `right`, by the folder's measure."""
         left_AD, right_BD = (torch.atleast_2d(torch.as_tensor(vectors)) for vectors in (left, right))
         measure = self.recipe.similarity
         if measure in ("euclidean", "manhattan"):
@@ -232,20 +228,14 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         return left_AD @ right_BD.T
 
     def similarity_pairwise(self, left: Any, right: Any) -> torch.Tensor:
-        """Similarity of each vector on the left with the one at its place on the right."""
+        """Return the similarity of each vector in `left` with the one at its position in `right`."""
         left_AD, right_AD = (torch.atleast_2d(torch.as_tensor(vectors)) for vectors in (left, right))
         rows = zip(left_AD, right_AD, strict=True)
         return torch.cat([self.similarity(one, other)[0] for one, other in rows])
 
 
-def _no_precision(asked: Any) -> str:
-    do = f"pass the vectors to sentence_transformers.quantize_embeddings(vectors, {asked!r})"
-    why = "quantization needs the ranges of all vectors of an index"
-    return refusal(asked=f"encode(precision={asked!r})", found="vectors in float32", why=why, do=do)
-
-
 def chunks(order: list[int], size: int) -> Iterator[list[int]]:
-    """Parts of a list, of at most so many elements."""
+    """Split a list into parts of at most `size` elements."""
     for begin in range(0, len(order), size):
         yield order[begin : begin + size]
 

@@ -1,9 +1,9 @@
-"""`NeuronModelForSpeechSeq2Seq`: a compiled encoder of sounds with a decoder of text, Whisper or Moonshine.
+"""`NeuronModelForSpeechSeq2Seq`: a compiled audio encoder with a text decoder, Whisper or Moonshine.
 
-Whisper generates through transformers' own `WhisperGenerationMixin`, so timestamps, languages, prompts, fallback
-temperatures and recordings longer than its window work as they do there.
+Whisper generates through transformers' `WhisperGenerationMixin`, so timestamps, languages, prompts, fallback
+temperatures, and recordings longer than its window work as in transformers.
 
-Shape legend: R rows, C channels, N frames or samples, S hidden states, D hidden.
+Shape legend: R batch, C channels, N frames or samples, S hidden states, D hidden.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
 from transformers.utils import ModelOutput
 
-from ..errors import ConfigError, ModelError, refusal
+from ..engine import Forward
+from ..errors import ConfigError, ModelError
 from ..exporters.prepare import Prepared
 from ..exporters.seq2seq.entry import EncodedSource
 from ..exporters.seq2seq.sources import Source
@@ -27,18 +28,17 @@ from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
 from .checks import on_host, refuse_outputs
 from .encoder_decoder import NeuronEncoderDecoder
-from .encoding import encode_rows
 from .program import CompiledProgram
 from .registration import register
-from .sounds import checked_sound
+from .sounds import checked_audio
 from .suppression import quick_processors
 
 
 class NeuronSpeechEncoder:
-    """The encoder of a compiled model of sounds, as `generate` calls it."""
+    """The encoder of a compiled speech model, as `generate` calls it."""
 
-    def __init__(self, loaded: LoadedProgram, source: Source, buckets: tuple[int, ...]) -> None:
-        self._loaded, self._source, self._buckets = loaded, source, buckets
+    def __init__(self, encode: Forward, source: Source) -> None:
+        self._encode, self._source = encode, source
         self.main_input_name = source.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -59,32 +59,31 @@ class NeuronSpeechEncoder:
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> EncodedSource | tuple[torch.Tensor, ...]:
-        """Hidden states of sounds.
+        """Encode audio.
 
         Args:
-            input_features: spectrograms [rows, channels, frames] (Whisper); any number of rows.
-            input_values: recordings [rows, samples] (Moonshine); any number of rows.
-            attention_mask: 1 for real samples, zeros at the end of a row; Whisper does not read it.
-            output_attentions: not possible: the compiled graph does not return them.
-            output_hidden_states: not possible either.
+            input_features: spectrograms [batch, channels, frames] (Whisper); any batch size.
+            input_values: recordings [batch, samples] (Moonshine); any batch size.
+            attention_mask: 1 for real samples, 0 for padding at the end; Whisper ignores it.
+            output_attentions: not supported.
+            output_hidden_states: not supported.
             return_dict: False returns a tuple.
 
         Raises:
-            ShapeError: the sound is of another form or length than compiled.
-            ConfigError: something was asked for that the graph does not compute.
+            ShapeError: the audio does not fit the compiled shapes.
+            ConfigError: an output is requested that the graph does not return.
         """
         refuse_outputs(output_attentions, output_hidden_states)
-        given = {"input_features": input_features, "input_values": input_values}
-        sound = checked_sound(given, attention_mask, self._source, self._buckets)
-        found = encode_rows(self._loaded, sound.bucket, sound.inputs)
-        hidden_RSD = found["last_hidden_state"][:, : sound.num_states]
-        output = EncodedSource(last_hidden_state=hidden_RSD, attention_mask=sound.mask_RS)
+        tensors = {"input_features": input_features, "input_values": input_values}
+        audio = checked_audio(tensors, attention_mask, self._source)
+        hidden_RSD = self._encode(audio.inputs)["last_hidden_state"][:, : audio.num_states]
+        output = EncodedSource(last_hidden_state=hidden_RSD, attention_mask=audio.mask_RS)
         return output.to_tuple() if return_dict is False else output
 
 
 @register
 class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
-    """An encoder-decoder that transcribes, compiled for a simulated NeuronCore: Whisper or Moonshine.
+    """A speech-to-text encoder-decoder compiled for a simulated NeuronCore: Whisper or Moonshine.
 
     Example:
         ```python no-run
@@ -102,7 +101,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
-        self.encoder = NeuronSpeechEncoder(self.loaded, self.source, self.source_buckets)
+        self.encoder = NeuronSpeechEncoder(self._program.encode, self.source)
         self.main_input_name = self.source.name
 
     @classmethod
@@ -130,24 +129,23 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
         """Run the compiled program; arguments and result are transformers'.
 
         Args:
-            input_features: spectrograms [rows, channels, frames] (Whisper); not needed with `encoder_outputs`.
-            input_values: recordings [rows, samples] (Moonshine); not needed with `encoder_outputs`.
-            attention_mask: 1 for real samples; Whisper does not read it.
-            decoder_input_ids: new tokens of the targets [rows, tokens].
-            decoder_attention_mask: zeros before a target that is shorter than others.
-            encoder_outputs: what the encoder returned.
+            input_features: spectrograms [batch, channels, frames] (Whisper); not needed with `encoder_outputs`.
+            input_values: recordings [batch, samples] (Moonshine); not needed with `encoder_outputs`.
+            attention_mask: 1 for real samples; Whisper ignores it.
+            decoder_input_ids: new tokens of the targets [batch, tokens].
+            decoder_attention_mask: 1 for real tokens of the targets, 0 for padding on the left.
+            encoder_outputs: result of the encoder.
             past_key_values: the cache that an earlier call returned.
-            labels: tokens of the targets to compute the loss of, -100 to skip; they make `decoder_input_ids` too.
-            use_cache: return the cache; the default is the configuration's, and with labels there is none.
-            output_attentions: possible where the model was exported with it (Whisper); `cross_attentions` are then
-                always returned, and no others.
-            output_hidden_states: not possible: the compiled graph does not return them.
+            labels: token IDs to compute the loss of, -100 to skip; without `decoder_input_ids` they are shifted too.
+            use_cache: return the cache; the default is the configuration's, False with labels.
+            output_attentions: needs an export with `output_attentions` (Whisper); `cross_attentions` are then always
+                returned, and no others.
+            output_hidden_states: not supported.
             return_dict: False returns a tuple.
 
         Raises:
-            ShapeError: the sound is of another form or length than compiled, the target is longer, or a token is not
-                in the vocabulary.
-            ConfigError: something was asked for that the graph does not compute.
+            ShapeError: audio or target do not fit the compiled shapes, or a token is not in the vocabulary.
+            ConfigError: an output is requested that the graph does not return.
         """
         refuse_outputs(
             output_attentions and not self.neuron_config.returns_attentions,
@@ -175,7 +173,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
 
 
 class WhisperProgram(CompiledProgram):
-    """Whisper's program, with what `WhisperGenerationMixin` reads from the original's modules."""
+    """Whisper's program, with the module attributes that `WhisperGenerationMixin` reads."""
 
     def __init__(self, loaded: LoadedProgram, source: Source, config: Any) -> None:
         super().__init__(loaded)
@@ -187,45 +185,39 @@ class WhisperProgram(CompiledProgram):
 
 @register
 class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, WhisperGenerationMixin):
-    """Whisper with its own `generate`; `NeuronModelForSpeechSeq2Seq.from_pretrained` returns it."""
+    """Whisper with its own `generate`, as returned by `NeuronModelForSpeechSeq2Seq.from_pretrained`."""
 
     def __init__(self, prepared: Prepared) -> None:
         if prepared.source.config.model_type != "whisper":
             assert prepared.loaded is not None
             prepared.loaded.close()
             raise ModelError(
-                refusal(
-                    asked=f"{type(self).__name__} of {prepared.source.name}",
-                    found=f"a {prepared.source.config.model_type} model",
-                    why="its generate() writes Whisper's tokens",
-                    do="use NeuronModelForSpeechSeq2Seq",
-                )
+                f"{prepared.source.name} is a {prepared.source.config.model_type} model, not Whisper.",
+                hint="Use NeuronModelForSpeechSeq2Seq.",
+                model_type=prepared.source.config.model_type,
             )
         super().__init__(prepared)
         self.model = WhisperProgram(self.loaded, self.source, self.config)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Transcribe or translate; every option of transformers' `WhisperForConditionalGeneration.generate`.
+        """Transcribe or translate, with all options of transformers' `WhisperForConditionalGeneration.generate`.
 
         Raises:
-            ConfigError: timestamps of tokens were asked for, and the model was exported without `output_attentions`.
-            ShapeError: the sound is of another form than compiled, or a target longer.
+            ConfigError: word timestamps are requested, but the model was exported without `output_attentions`.
+            ShapeError: audio or target do not fit the compiled shapes.
         """
         if kwargs.get("return_token_timestamps") and not self.neuron_config.returns_attentions:
             raise ConfigError(
-                refusal(
-                    asked="timestamps of words (return_token_timestamps=True)",
-                    found="the compiled graphs return no attention weights",
-                    why="when a word was spoken is read from the weights of cross-attention",
-                    do="export with output_attentions=True, or ask for timestamps of segments, return_timestamps=True",
-                )
+                "Word timestamps need the weights of cross-attention, but the model was exported without them.",
+                hint="Export with output_attentions=True, or request segment timestamps with return_timestamps=True.",
+                option="return_token_timestamps",
             )
         return super().generate(*args, **kwargs)
 
     def _prepare_text_encoder_decoder_kwargs_for_generation(
         self, *args: Any, generation_config: GenerationConfig, **kwargs: Any
     ) -> dict[str, Any]:
-        # The switch that asks for the weights of cross-attention asks for those of the encoder, which nobody reads.
+        # The option for the weights of cross-attention also requests those of the encoder, which are never read.
         settings = copy.copy(generation_config)
         settings.output_attentions = False
         return super()._prepare_text_encoder_decoder_kwargs_for_generation(*args, generation_config=settings, **kwargs)
@@ -234,10 +226,9 @@ class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, Whisper
         return quick_processors(super()._retrieve_logit_processors(*args, **kwargs))
 
     def _postprocess_outputs(self, seek_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        # The cache stays on the device: it cannot be cut into rows for the result. The weights of self-attention
-        # are not there, though the switch for those of cross-attention asks for them.
+        # The cache stays on the device: it cannot be split by sequence. The option for the weights of cross-attention
+        # also requests those of self-attention, which the graph does not return.
         if isinstance(seek_outputs, ModelOutput):
-            left_out = ("past_key_values", "decoder_attentions")
-            kept = {name: value for name, value in seek_outputs.items() if name not in left_out}
-            seek_outputs = type(seek_outputs)(**kept)
+            removed = ("past_key_values", "decoder_attentions")
+            seek_outputs = type(seek_outputs)(**{k: value for k, value in seek_outputs.items() if k not in removed})
         return super()._postprocess_outputs(seek_outputs, *args, **kwargs)

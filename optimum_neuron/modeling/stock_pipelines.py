@@ -3,10 +3,9 @@
     from transformers import pipeline
     chat = pipeline("text-generation", "smollm2_neuron")
 
-transformers keeps a table of the auto classes that load the models of each pipeline. Each class is replaced there by a
-class derived from it, which loads an exported folder as a compiled model and leaves everything else to transformers.
-The auto classes themselves are as before. It knows nothing of how a model is loaded, and imports nothing heavy: torch
-imports it with the device.
+transformers has a table of the auto classes that load the models of each pipeline. `install` replaces each class in
+that table by a subclass, which loads exported folders as compiled models and everything else as before. The auto
+classes themselves do not change. Importing this module is cheap, as torch imports it with the device.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..after_import import after_import
 
 
 def install() -> None:
-    """Serve exported folders, now or when transformers' pipelines are imported. Calling it again does nothing."""
+    """Serve exported folders, now or once transformers' pipelines are imported; repeated calls do nothing."""
     after_import("transformers.pipelines", _serve)
 
 
@@ -29,7 +28,7 @@ def _serve(pipelines: ModuleType) -> None:
 
 
 def _serving(auto_class: Any) -> type[Any]:
-    """The class that loads exported folders, and everything else as the given one does."""
+    """Return a subclass of `auto_class` that also loads exported folders."""
     if hasattr(auto_class, "_loads_exports"):
         return auto_class
 
@@ -38,7 +37,7 @@ def _serving(auto_class: Any) -> type[Any]:
 
         @classmethod
         def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
-            """Load an exported folder as a compiled model, and everything else as the auto class does."""
+            """Load an exported folder as a compiled model, anything else as the auto class does."""
             folder = _exported_folder(name, options.get("subfolder"))
             if folder is None:
                 return super().from_pretrained(name, *args, **options)
@@ -50,7 +49,7 @@ def _serving(auto_class: Any) -> type[Any]:
 
 
 def _exported_folder(name: Any, subfolder: str | None) -> Path | None:
-    """The folder that a name stands for, where it is a local one with an export, or with a part of one."""
+    """Return the local folder of that name if it has an export or a part of one, else None."""
     from ..exporters.folder import is_broken_export, is_export
 
     folder = Path(name, subfolder or "")
@@ -61,17 +60,17 @@ def _load(folder: Path, name: str, options: dict[str, Any]) -> Any:
     """Load an exported folder for a pipeline.
 
     Raises:
-        NeuronError: it cannot be loaded, or is for another task. After a ValueError, RuntimeError or OSError,
-            transformers would run the original model instead, so the error is none of these; its cause may be.
+        NeuronError: it cannot be loaded, or is for another task. The class is deliberately not a ValueError,
+            RuntimeError, or OSError, after which transformers would run the original model instead.
     """
     from .. import modeling
-    from ..errors import ModelError, NeuronError, refusal
+    from ..errors import ModelError, NeuronError
     from ..exporters.folder import read_folder
     from ..exporters.source import read_config
     from ..exporters.tasks import find_task, plain_task
 
     pipeline, dtype = options.pop("_from_pipeline", None), options.pop("dtype", None)
-    options.pop("code_revision", None)  # of code that comes with a checkpoint; a compiled model has none
+    options.pop("code_revision", None)  # of a checkpoint's custom code, which a compiled model does not have
     options = {key: value for key, value in options.items() if value is not None}
     if dtype not in (None, "auto"):
         options["torch_dtype"] = str(dtype).removeprefix("torch.")
@@ -79,16 +78,15 @@ def _load(folder: Path, name: str, options: dict[str, Any]) -> Any:
         task = read_folder(folder).config.task
         if pipeline is not None and plain_task(pipeline) != task:
             raise ModelError(
-                refusal(
-                    asked=f"pipeline({pipeline!r}) with {name}",
-                    found=f"it was exported for {task}",
-                    why="the pipeline reads other results",
-                    do=f"use a pipeline for {task}, or export the checkpoint for {plain_task(pipeline)}",
-                ),
-                details={"pipeline": pipeline, "task": task},
+                f"{name} was exported for {task}, but the pipeline is for {pipeline}.",
+                hint=f"Use a pipeline for {task}, or export the checkpoint for {plain_task(pipeline)}.",
+                pipeline=pipeline,
+                task=task,
             )
         config = read_config(folder, trust_remote_code=options.get("trust_remote_code", False))
         model_class = getattr(modeling, find_task(task, config.model_type).model_class)
         return model_class.from_pretrained(name, export=False, **options)
     except (ValueError, RuntimeError, OSError) as error:
-        raise NeuronError(str(error), details=getattr(error, "details", None)) from error
+        if isinstance(error, NeuronError):
+            raise NeuronError(error.message, hint=error.hint, **error.details) from error
+        raise NeuronError(str(error)) from error

@@ -1,6 +1,6 @@
-"""Whisper's processors that forbid tokens, with the tokens looked up once.
+"""Whisper's logits processors that suppress tokens, with the tokens looked up once.
 
-transformers' own search the whole vocabulary for them at every step, which takes as long as a step of a small model.
+transformers' own search the whole vocabulary in every step, which takes as long as a decode step of a small model.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from transformers import LogitsProcessor, SuppressTokensAtBeginLogitsProcessor, 
 
 
 class SuppressTokens(SuppressTokensLogitsProcessor):
-    """No token of a list is chosen."""
+    """Suppress tokens in every step."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores [rows, vocabulary] with minus infinity at the tokens."""
+        """Return scores [batch, vocabulary] with minus infinity at the tokens."""
         return _without(scores, self.suppress_tokens)
 
 
 class SuppressTokensAtBegin(SuppressTokensAtBeginLogitsProcessor):
-    """No token of a list is chosen first."""
+    """Suppress tokens in the first step."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores [rows, vocabulary] with minus infinity at the tokens, in the first step."""
+        """Return scores [batch, vocabulary] with minus infinity at the tokens, in the first step."""
         return _without(scores, self.begin_suppress_tokens) if input_ids.shape[-1] == self.begin_index else scores
 
 
@@ -32,7 +32,7 @@ def _without(scores: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def quick_processors(processors: Sequence[LogitsProcessor] | None) -> list[LogitsProcessor] | None:
-    """The same processors with those of transformers that search replaced."""
+    """Replace transformers' two processors that search the vocabulary in a list of processors."""
     return None if processors is None else [_quick(processor) for processor in processors]
 
 

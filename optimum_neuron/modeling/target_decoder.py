@@ -3,10 +3,10 @@
     hidden = model.encoder(input_ids, attention_mask).last_hidden_state
     logits = model.decoder(decoder_input_ids, encoder_hidden_states=hidden).logits
 
-The compiled graph has the language-model head, so the results are logits; hidden states and attention weights are among
-them where the model was exported with these.
+The compiled graph includes the language-model head, so the results are logits. Hidden states and attention weights are
+returned if the model was exported with them.
 
-Shape legend: R rows, S hidden states of a source, T new target tokens, D hidden.
+Shape legend: R batch, S hidden states of a source, T new target tokens, D hidden.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 
-from ..errors import ShapeError, refusal
+from ..errors import ShapeError
 from ..exporters.seq2seq.entry import EncodedSource
 from .cache import NeuronCache
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TargetDecoder:
-    """The decoder of a model; it lives as long as the model is used through it."""
+    """The decoder of a model, which it keeps alive."""
 
     main_input_name = "input_ids"
 
@@ -48,12 +48,12 @@ class TargetDecoder:
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> CausalLMOutputWithCrossAttentions | tuple[torch.Tensor, ...]:
-        """Return logits of what follows the new tokens.
+        """Return next-token logits of the new tokens.
 
         Args:
             input_ids: new tokens of the targets [R, T].
             attention_mask: 1 for real tokens of the targets.
-            encoder_hidden_states: what the encoder returned [R, S, D].
+            encoder_hidden_states: result of the encoder [R, S, D].
             encoder_attention_mask: 1 for real states of the sources.
             past_key_values: the cache that an earlier call returned.
             use_cache: return the cache; the default is the configuration's.
@@ -62,20 +62,17 @@ class TargetDecoder:
             return_dict: False returns a tuple.
 
         Raises:
-            ShapeError: there are no hidden states, or something does not fit what was compiled.
-            ConfigError: something was asked for that the graph does not compute.
+            ShapeError: `encoder_hidden_states` is missing, or an input does not fit the compiled shapes.
+            ConfigError: an output is requested that the graph does not return.
         """
         if encoder_hidden_states is None:
             raise ShapeError(
-                refusal(
-                    asked="the decoder without encoder_hidden_states",
-                    found="no source",
-                    why="the decoder reads one",
-                    do="pass encoder_hidden_states=model.encoder(...).last_hidden_state",
-                )
+                "The decoder needs encoder_hidden_states.",
+                hint="Pass encoder_hidden_states=model.encoder(...).last_hidden_state.",
+                input="encoder_hidden_states",
             )
-        # The decoders of texts take the mask by itself, those of sounds with the hidden states.
-        found = self._model(
+        # Text models take the mask by itself, audio models with the hidden states.
+        result = self._model(
             decoder_input_ids=input_ids,
             decoder_attention_mask=attention_mask,
             encoder_outputs=EncodedSource(
@@ -88,10 +85,10 @@ class TargetDecoder:
             output_hidden_states=output_hidden_states,
         )
         output = CausalLMOutputWithCrossAttentions(
-            logits=found.logits,
-            past_key_values=found.past_key_values,
-            hidden_states=found.decoder_hidden_states,
-            attentions=found.decoder_attentions,
-            cross_attentions=found.cross_attentions,
+            logits=result.logits,
+            past_key_values=result.past_key_values,
+            hidden_states=result.decoder_hidden_states,
+            attentions=result.decoder_attentions,
+            cross_attentions=result.cross_attentions,
         )
         return output.to_tuple() if return_dict is False else output

@@ -1,9 +1,9 @@
-"""Targets of encoder-decoders as training has them: `labels` become what a decoder reads, and a loss.
+"""Labels of encoder-decoders: shift them to decoder inputs, and compute their loss.
 
-Both are as in transformers, where architectures differ: T5 begins with its padding token, mBART with the language that
-labels end with.
+Both follow transformers, where architectures differ: T5 starts with its padding token, mBART with the language token
+at the end of the labels.
 
-Shape legend: R rows, T target tokens, V vocabulary.
+Shape legend: R batch, T target tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -14,46 +14,42 @@ from typing import Any
 
 import torch
 
-from ..errors import ShapeError, refusal
+from ..errors import ShapeError
 from ..exporters.tasks import architectures_of
 from ..labels import IGNORED
 
 
 def check_labels(labels_RT: torch.Tensor, vocabulary: int) -> None:
-    """Refuse labels [R, T] that are no tokens.
+    """Check labels [R, T].
 
     Raises:
-        ShapeError: there are no labels, or one is no token.
+        ShapeError: there are no labels, or one is not a token ID.
     """
     if labels_RT.ndim != 2 or labels_RT.numel() == 0:
         raise ShapeError(
-            refusal(
-                asked=f"labels of shape {list(labels_RT.shape)}",
-                found="no batch of tokens",
-                why="labels are [rows, tokens], at least one of each",
-                do="pass the tokens of the targets",
-            )
+            f"labels has shape {list(labels_RT.shape)}, but labels are [batch, tokens], at least one of each.",
+            hint="Pass the token IDs of the targets.",
+            input="labels",
+            shape=list(labels_RT.shape),
         )
     wrong = labels_RT[(labels_RT != IGNORED) & ((labels_RT < 0) | (labels_RT >= vocabulary))]
     if wrong.numel():
         raise ShapeError(
-            refusal(
-                asked=f"the label {int(wrong[0])}",
-                found=f"the vocabulary has 0 to {vocabulary - 1}",
-                why=f"a label is a token, or {IGNORED} where nothing is compared",
-                do="make labels with the tokenizer of this checkpoint",
-            )
+            f"Label {int(wrong[0])} is not in the vocabulary (0 to {vocabulary - 1}, or {IGNORED} to skip a token).",
+            hint="Make labels with the tokenizer of this checkpoint.",
+            input="labels",
+            token=int(wrong[0]),
         )
 
 
 def shifted_labels(labels_RT: torch.Tensor, config: Any, task: str) -> torch.Tensor:
-    """What the decoder of an architecture reads to predict labels [R, T]."""
+    """Return the decoder inputs that predict labels [R, T]."""
     import transformers
 
     name = architectures_of(task)[config.model_type][0]
     original = getattr(transformers, name)
     shift = getattr(inspect.getmodule(original), "shift_tokens_right", None)
-    if shift is None:  # T5 and its kin have a method, which reads nothing but the configuration
+    if shift is None:  # T5 and similar models have a method, which reads the configuration only
         return original._shift_right(SimpleNamespace(config=config), labels_RT)
     known = {"pad_token_id": config.pad_token_id, "decoder_start_token_id": config.decoder_start_token_id}
     return shift(
@@ -62,19 +58,17 @@ def shifted_labels(labels_RT: torch.Tensor, config: Any, task: str) -> torch.Ten
 
 
 def label_loss(logits_RTV: torch.Tensor, labels_RT: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy of the labels.
+    """Return the mean cross-entropy of the labels.
 
     Raises:
-        ShapeError: there are not as many labels as targets.
+        ShapeError: labels and targets have different shapes.
     """
     if logits_RTV.shape[:2] != labels_RT.shape:
         raise ShapeError(
-            refusal(
-                asked=f"labels of shape {list(labels_RT.shape)} with decoder_input_ids of {list(logits_RTV.shape[:2])}",
-                found="two shapes",
-                why="each token of a target has one label",
-                do="leave decoder_input_ids out: they are made of the labels",
-            )
+            f"labels has shape {list(labels_RT.shape)}, but decoder_input_ids has {list(logits_RTV.shape[:2])}.",
+            hint="Remove decoder_input_ids: they are made from the labels.",
+            input="labels",
+            shape=list(labels_RT.shape),
         )
     return torch.nn.functional.cross_entropy(
         logits_RTV.flatten(0, 1).float(), labels_RT.flatten(), ignore_index=IGNORED

@@ -1,4 +1,4 @@
-"""One class for each task of one forward. They differ in the task; the rest is `NeuronTracedModel`."""
+"""One class for each task of single-pass models; the implementation is `NeuronTracedModel`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .traced import NeuronTracedModel
 
 @register
 class NeuronModelForFeatureExtraction(NeuronTracedModel):
-    """Hidden states and, where the model has a pooler, one vector for each row."""
+    """Hidden states and, if the model has a pooler, one vector per sequence."""
 
     task = "feature-extraction"
 
@@ -27,7 +27,7 @@ class NeuronModelForMaskedLM(NeuronTracedModel):
 
 @register
 class NeuronModelForSequenceClassification(NeuronTracedModel):
-    """Logits of the labels for each row of text."""
+    """Logits of the labels for each text."""
 
     task = "text-classification"
 
@@ -41,33 +41,33 @@ class NeuronModelForTokenClassification(NeuronTracedModel):
 
 @register
 class NeuronModelForQuestionAnswering(NeuronTracedModel):
-    """Logits of where an answer begins and ends."""
+    """Logits of the start and the end of an answer."""
 
     task = "question-answering"
 
     def forward(
         self, *args: torch.Tensor, start_positions: Any = None, end_positions: Any = None, **inputs: Any
     ) -> Any:
-        """Run the compiled program, and compute the loss on the host where the answers' positions are given.
+        """Run the compiled program, and compute the loss on the host if the answers' positions are passed.
 
         Args:
-            *args: as `NeuronTracedModel.forward`.
-            start_positions: where each answer begins, in tokens.
-            end_positions: where it ends.
-            **inputs: as `NeuronTracedModel.forward`.
+            *args: as in `NeuronTracedModel.forward`.
+            start_positions: first token of each answer.
+            end_positions: last token of each answer.
+            **inputs: as in `NeuronTracedModel.forward`.
         """
         if start_positions is None or end_positions is None:
             return super().forward(*args, **inputs)
         is_tuple = inputs.pop("return_dict", None) is False
-        found = super().forward(*args, **inputs)
-        loss = ForQuestionAnsweringLoss(found.start_logits, found.end_logits, start_positions, end_positions)
-        output = type(found)(loss=loss, **found)
+        result = super().forward(*args, **inputs)
+        loss = ForQuestionAnsweringLoss(result.start_logits, result.end_logits, start_positions, end_positions)
+        output = type(result)(loss=loss, **result)
         return output.to_tuple() if is_tuple else output
 
 
 @register
 class NeuronModelForMultipleChoice(NeuronTracedModel):
-    """A logit for each choice; inputs are [rows, choices, tokens]."""
+    """A logit for each choice; inputs are [batch, choices, tokens]."""
 
     task = "multiple-choice"
 
@@ -95,7 +95,7 @@ class NeuronModelForObjectDetection(NeuronTracedModel):
 
 @register
 class NeuronModelForZeroShotImageClassification(NeuronTracedModel):
-    """How well each text describes each image."""
+    """Similarity of each image with each text."""
 
     task = "zero-shot-image-classification"
 

@@ -1,9 +1,9 @@
-"""Export of decoders in two steps, as scripts of Optimum Neuron write it: a configuration, then a model.
+"""Export decoders in two steps, as scripts for Optimum Neuron do: first a configuration, then a model.
 
     config = NeuronModelForCausalLM.get_neuron_config("smollm2", batch_size=1, sequence_length=512)
     NeuronModelForCausalLM.export("smollm2", config).save_pretrained("smollm2_neuron")
 
-`from_pretrained(export=True)` of `loading.py` does both at once.
+`from_pretrained(export=True)` in `loading.py` does both at once.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class TwoStepExport(NeuronModel):
         """Return the complete configuration that an export would use; no weights are downloaded.
 
         Args:
-            model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
-            config: the model's configuration, in place of the checkpoint's.
-            token: of the Hub.
+            model_name_or_path: folder, Hub model ID, or name in `optimum_neuron.checkpoints`.
+            config: transformers configuration to use instead of the checkpoint's.
+            token: Hub token.
             revision: branch, tag, or commit on the Hub.
             instance_type: the instance to compile for.
             batch_size: sequences of every graph.
             sequence_length: tokens of a sequence, prompt and answer together.
-            tensor_parallel_size: 1; a compiled model has one core.
+            tensor_parallel_size: must be 1: a compiled model uses one core.
             **options: further fields of the configuration.
 
         Raises:
@@ -60,8 +60,8 @@ class TwoStepExport(NeuronModel):
             "sequence_length": sequence_length,
             "tensor_parallel_size": tensor_parallel_size,
         }
-        given = {name: value for name, value in translate({**named, **options}).items() if value is not None}
-        complete: CompileConfig = neuron_config(source, {**given, "task": cls._task(given)})[0]
+        request = {name: value for name, value in translate({**named, **options}).items() if value is not None}
+        complete: CompileConfig = neuron_config(source, {**request, "task": cls._task(request)})[0]
         return complete
 
     @classmethod
@@ -75,25 +75,26 @@ class TwoStepExport(NeuronModel):
         load_weights: bool = True,
         **options: Any,
     ) -> Self:
-        """Compile a checkpoint with a configuration of `get_neuron_config`.
+        """Compile a checkpoint with a configuration from `get_neuron_config`.
 
         Args:
             model_id: as in `get_neuron_config`.
             neuron_config: shapes, arithmetic, and target.
-            config: the model's configuration, in place of the checkpoint's.
-            token: of the Hub.
+            config: transformers configuration to use instead of the checkpoint's.
+            token: Hub token.
             revision: branch, tag, or commit on the Hub.
-            load_weights: the model always has its weights, which are memory-mapped: False saves nothing here.
-            **options: as `from_pretrained`.
+            load_weights: accepted for compatibility: weights are memory-mapped, so False would save nothing.
+            **options: as in `from_pretrained`.
 
         Raises:
-            ConfigError: `neuron_config` is no configuration.
+            ConfigError: `neuron_config` is not a configuration.
             NeuronError: the model cannot be compiled, see `optimum_neuron/errors.py`.
         """
         if not isinstance(neuron_config, CompileConfig):
             raise ConfigError(
-                f"neuron_config is a {type(neuron_config).__name__}. Pass what `get_neuron_config` returns.",
-                details={"type": type(neuron_config).__name__},
+                f"neuron_config is a {type(neuron_config).__name__}.",
+                hint="Pass the result of `get_neuron_config`.",
+                type=type(neuron_config).__name__,
             )
         return cls.from_pretrained(
             model_id, config, export=True, token=token, revision=revision, neuron_config=neuron_config, **options

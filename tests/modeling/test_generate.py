@@ -1,4 +1,4 @@
-"""Every way to generate gives what transformers gives, and what a compiled graph cannot do is refused."""
+"""Every way to generate returns the tokens of transformers; settings that are fixed at export are errors."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ from transformers import (
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.modeling.cache import NeuronCache
+from tests.modeling import common
+from tests.modeling.common import raises, random_ids
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES
 
 NUM_NEW = 20
+GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 LENGTH = SHAPES["sequence_length"]
-
-
-def ids_of(rows: int, columns: int, seed: int = 0) -> torch.Tensor:
-    return torch.randint(3, NUM_BYTE_TOKENS, (rows, columns), generator=torch.Generator().manual_seed(seed))
 
 
 def inputs_of(rows: int, columns: int = 7, padding: int = 0) -> dict[str, torch.Tensor]:
     """Random prompts; the last row is padded on the left."""
-    ids, mask = ids_of(rows, columns), torch.ones(rows, columns, dtype=torch.long)
+    ids, mask = random_ids(rows, columns), torch.ones(rows, columns, dtype=torch.long)
     mask[-1, :padding] = 0
     return {"input_ids": ids, "attention_mask": mask}
 
@@ -45,7 +44,7 @@ def both(model, original):
     """Generate with the compiled model and with the original, and return both results."""
 
     def generate(rows: int = 1, columns: int = 7, padding: int = 0, **options: Any) -> tuple[Any, Any]:
-        options = {"max_new_tokens": NUM_NEW, "pad_token_id": 0, "eos_token_id": None, "do_sample": False, **options}
+        options = {**GREEDY, "max_new_tokens": NUM_NEW, **options}
         results = []
         for runner in (model, original):
             set_seed(0)
@@ -57,12 +56,12 @@ def both(model, original):
 
 @pytest.fixture
 def equal(both):
-    """Generate with both and require the same tokens."""
+    """Generate with both, require the same tokens, and return them."""
 
     def check(**options: Any) -> torch.Tensor:
-        found, wanted = both(**options)
-        assert found.tolist() == wanted.tolist()
-        return found
+        actual, expected = both(**options)
+        assert actual.tolist() == expected.tolist()
+        return actual
 
     return check
 
@@ -90,7 +89,7 @@ def test_padding_costs_no_slot(equal):
 def test_right_padding_generates_as_without_padding(model):
     padded = inputs_of(1, 10)
     padded["attention_mask"][:, 6:] = 0
-    options = {"do_sample": False, "max_new_tokens": NUM_NEW, "pad_token_id": 0, "eos_token_id": None}
+    options = {**GREEDY, "max_new_tokens": NUM_NEW}
     found = model.generate(**padded, **options)[:, 10:]
     ids = padded["input_ids"][:, :6]
     wanted = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[:, 6:]
@@ -143,7 +142,7 @@ def test_the_compiled_model_checks_the_drafts_of_another(model, original, equal)
 
 
 def test_the_compiled_model_drafts_for_another(model, original):
-    options = {"do_sample": False, "max_new_tokens": NUM_NEW, "pad_token_id": 0, "eos_token_id": None}
+    options = {**GREEDY, "max_new_tokens": NUM_NEW}
     found = original.generate(**inputs_of(1), assistant_model=model, **options)
     assert torch.equal(found, original.generate(**inputs_of(1), **options))
 
@@ -167,9 +166,9 @@ def test_scores_and_logits(both):
 @pytest.mark.parametrize("num_more", [1, 5, 12], ids="{}_more".format)
 def test_going_on_from_the_cache_of_an_earlier_call(model, original, num_more):
     """Fewer tokens than a compiled chunk, and more than one chunk."""
-    options = {"do_sample": False, "max_new_tokens": 6, "pad_token_id": 0, "eos_token_id": None}
+    options = {**GREEDY, "max_new_tokens": 6}
     first = model.generate(**inputs_of(2, padding=2), return_dict_in_generate=True, **options)
-    ids = torch.cat([first.sequences, ids_of(2, num_more, seed=1)], 1)
+    ids = torch.cat([first.sequences, random_ids(2, num_more, seed=1)], 1)
     mask = torch.ones_like(ids)
     mask[1, :2] = 0
     found = model.generate(ids, attention_mask=mask, past_key_values=first.past_key_values, **options)
@@ -186,9 +185,9 @@ class EndAfter(StoppingCriteria):
 
 class Only(LogitsProcessor):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        kept = torch.full_like(scores, -torch.inf)
-        kept[:, 40:50] = scores[:, 40:50]
-        return kept
+        masked = torch.full_like(scores, -torch.inf)
+        masked[:, 40:50] = scores[:, 40:50]
+        return masked
 
 
 def test_stopping_criteria_and_processors_of_the_user(equal):
@@ -216,21 +215,21 @@ def test_stop_strings(both, equal, checkpoint):
 def test_streaming_from_another_thread(model, original, checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     inputs = tokenizer("stream this", return_tensors="pt")
-    told = []
+    streams = []
     for runner in (model, original):
         streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, timeout=60)
-        options = {**inputs, "max_new_tokens": NUM_NEW, "do_sample": False, "eos_token_id": None, "streamer": streamer}
+        options = {**inputs, **GREEDY, "max_new_tokens": NUM_NEW, "streamer": streamer}
         thread = threading.Thread(target=runner.generate, kwargs=options)
         thread.start()
-        told.append(list(streamer))
+        streams.append(list(streamer))
         thread.join()
-    assert told[0] == told[1] and len(told[0]) > 1
+    assert streams[0] == streams[1] and len(streams[0]) > 1
 
 
 def test_several_threads_at_once(model, original):
     """Each call has its own state on the device."""
-    options = {"do_sample": False, "max_new_tokens": NUM_NEW, "pad_token_id": 0, "eos_token_id": None}
-    prompts = [ids_of(rows, 8, seed=rows) for rows in (1, 2, 3, 4)]
+    options = {**GREEDY, "max_new_tokens": NUM_NEW}
+    prompts = [random_ids(rows, 8, seed=rows) for rows in (1, 2, 3, 4)]
     found: dict[int, torch.Tensor] = {}
 
     def run(index: int) -> None:
@@ -251,56 +250,59 @@ def test_a_generation_config_as_an_object(equal):
 
 
 def test_generation_ends_where_the_cache_ends_and_says_so(model, original, caplog):
-    options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
     inputs = inputs_of(2, 10, padding=3)
     with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
-        found = model.generate(**inputs, max_new_tokens=1000, **options)
+        found = model.generate(**inputs, max_new_tokens=1000, **GREEDY)
     assert f"limited to {LENGTH - 10} new tokens instead of 1000" in caplog.text
-    assert torch.equal(found, original.generate(**inputs, max_new_tokens=LENGTH - 10, **options))
+    assert torch.equal(found, original.generate(**inputs, max_new_tokens=LENGTH - 10, **GREEDY))
 
 
 def test_a_prompt_that_fills_the_cache_is_refused(model):
-    ids = ids_of(1, LENGTH)
+    ids = random_ids(1, LENGTH)
     mask, options = torch.ones_like(ids), {"pad_token_id": 0, "max_new_tokens": 4}
-    with pytest.raises(ShapeError, match=f"compiled for {LENGTH}, prompt and answer together.*larger sequence_length"):
+    with raises(ShapeError, length=LENGTH, sequence_length=LENGTH):
         model.generate(ids, attention_mask=mask, **options)
     assert model.generate(ids[:, 1:], attention_mask=mask[:, 1:], **options).shape == (1, LENGTH)
 
 
-REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"output_attentions": True, "return_dict_in_generate": True}, ConfigError, "output_attentions=True: the graph"),
-    ({"output_hidden_states": True, "return_dict_in_generate": True}, ConfigError, "output_hidden_states=True: the gr"),
-    ({"cache_implementation": "static"}, ConfigError, "cache_implementation='static': the cache is part of"),
-    ({"past_key_values": DynamicCache()}, ConfigError, "past_key_values of type DynamicCache"),
-    ({"attention_mask": torch.ones(1, 1, 7, 7)}, ValueError, "must be 2D"),
-    ({"inputs_embeds": torch.zeros(1, 7, 32)}, ConfigError, "inputs_embeds"),
-    ({"assistant_early_exit": 1}, ConfigError, "assistant_early_exit=1"),
-    ({"cache_implementation": "paged"}, ConfigError, "generate_batch"),
-    ({"no_such_option": 1}, ValueError, "not used by the model: .'no_such_option'"),
+FIXED: list[tuple[dict[str, Any], type[Exception], dict[str, Any]]] = [
+    ({"output_attentions": True, "return_dict_in_generate": True}, ConfigError, {"options": ["output_attentions"]}),
+    (
+        {"output_hidden_states": True, "return_dict_in_generate": True},
+        ConfigError,
+        {"options": ["output_hidden_states"]},
+    ),
+    ({"cache_implementation": "static"}, ConfigError, {"option": "cache_implementation", "value": "static"}),
+    ({"assistant_early_exit": 1}, ConfigError, {"option": "assistant_early_exit", "value": 1}),
+    ({"past_key_values": DynamicCache()}, ConfigError, {}),
+    ({"attention_mask": torch.ones(1, 1, 7, 7)}, ValueError, {}),
+    ({"inputs_embeds": torch.zeros(1, 7, 32)}, ConfigError, {"argument": "inputs_embeds"}),
+    ({"cache_implementation": "paged"}, ConfigError, {}),
+    ({"no_such_option": 1}, ValueError, {}),
 ]
 
 
-@pytest.mark.parametrize(("options", "error", "message"), REFUSED, ids=lambda value: None)
-def test_what_a_compiled_graph_cannot_do_is_refused(model, options, error, message):
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(("options", "error", "details"), FIXED, ids=lambda value: None)
+def test_settings_that_are_fixed_at_export(model, options, error, details):
+    with raises(error, **details):
         model.generate(**{**inputs_of(1), "max_new_tokens": 4, "pad_token_id": 0, **options})
 
 
-def test_continuous_batching_is_an_error_that_says_so(model):
+def test_continuous_batching_is_an_error(model):
     for start in (lambda: model.generate_batch([[5, 6]]), lambda: model.init_continuous_batching()):
-        with pytest.raises(ConfigError, match="no continuous batching"):
+        with pytest.raises(ConfigError, match="Continuous batching"):
             start()
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
 def test_token_ids_of_other_whole_numbers(model, original, dtype):
-    options = {"do_sample": False, "max_new_tokens": 4, "pad_token_id": 0, "eos_token_id": None}
-    found = model.generate(ids_of(2, 7).clamp(max=255).to(dtype), **options)
-    assert found.tolist() == original.generate(ids_of(2, 7).clamp(max=255), **options).tolist()
+    options = {**GREEDY, "max_new_tokens": 4}
+    found = model.generate(random_ids(2, 7).clamp(max=255).to(dtype), **options)
+    assert found.tolist() == original.generate(random_ids(2, 7).clamp(max=255), **options).tolist()
 
 
 def test_inputs_on_the_device(model, original):
-    options = {"do_sample": False, "max_new_tokens": 4, "pad_token_id": 0, "eos_token_id": None}
+    options = {**GREEDY, "max_new_tokens": 4}
     wanted = original.generate(**inputs_of(2, padding=2), **options)
     found = model.generate(**{name: tensor.to("neuron") for name, tensor in inputs_of(2, padding=2).items()}, **options)
     assert found.device.type == "cpu" and torch.equal(found, wanted)
@@ -331,18 +333,14 @@ LONG: list[dict[str, Any]] = [
 def test_prompts_longer_than_the_largest_bucket(short, original, options):
     # One row for prompt lookup; otherwise the last row is shorter than the bucket.
     inputs = inputs_of(1, 37) if "prompt_lookup_num_tokens" in options else inputs_of(3, 37, padding=29)
-    found = []
-    for runner in (short, original):
-        set_seed(0)
-        settings = {"do_sample": False, "max_new_tokens": 5, "pad_token_id": 0, "eos_token_id": None, **options}
-        found.append(runner.generate(**inputs, **settings).tolist())
-    assert found[0] == found[1]
+    actual, expected = common.both((short, original), inputs, **{**GREEDY, "max_new_tokens": 5, **options})
+    assert actual == expected
 
 
 @pytest.mark.parametrize("keep", [0, 1, 30])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_logits_of_prompts_longer_than_the_largest_bucket(short, original, keep, side):
-    ids, mask = ids_of(2, 37), torch.ones(2, 37, dtype=torch.long)
+    ids, mask = random_ids(2, 37), torch.ones(2, 37, dtype=torch.long)
     mask[1, slice(0, 25) if side == "left" else slice(12, 37)] = 0
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():

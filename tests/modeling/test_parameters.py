@@ -1,12 +1,12 @@
-"""Parameters of a compiled model, as the original tells them."""
+"""Parameters of a compiled model are those of the reference model."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError
+from tests.modeling.common import raises
 
 
 def test_counts_and_sizes_are_those_of_the_original(model, original, checkpoint):
@@ -15,7 +15,7 @@ def test_counts_and_sizes_are_those_of_the_original(model, original, checkpoint)
     assert model.get_memory_footprint(return_buffers=False) == original.get_memory_footprint(return_buffers=False)
     assert model.get_memory_footprint() == model.describe()["hbm_bytes"]["weights"]
     assert model.name_or_path == str(checkpoint)
-    with pytest.raises(ConfigError, match="exclude_embeddings"):
+    with raises(ConfigError, option="exclude_embeddings"):
         model.num_parameters(exclude_embeddings=True)
 
 

@@ -1,26 +1,21 @@
-"""Inputs that a compiled model cannot take: what is said of each, for models of every kind."""
+"""Inputs that do not fit a compiled model, for models of every kind."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from optimum_neuron import (
     NeuronModelForAudioClassification,
-    NeuronModelForCausalLM,
     NeuronModelForCTC,
     NeuronModelForImageClassification,
     NeuronModelForSeq2SeqLM,
     NeuronModelForSequenceClassification,
-    NeuronSentenceTransformer,
     pipeline,
 )
 from optimum_neuron.errors import ConfigError, ShapeError
 from tests import seq2seq
-from tests.encoders import IMAGE, SAMPLES, VOCABULARY, save_letters, save_tiny_encoder
-from tests.tiny import SHAPES as DECODER_SHAPES
-from tests.tiny import save_tiny
+from tests.encoders import IMAGE, SAMPLES, save_letters, save_tiny_encoder
 
 IDS = torch.full((2, 8), 5)
 
@@ -35,15 +30,12 @@ def models(tmp_path_factory, environment):
         return model_class.from_pretrained(path, export=True, optlevel="1", **shapes)
 
     text, sound = {"batch_size": 2, "sequence_length": [8, 16]}, {"audio_sequence_length": SAMPLES}
-    llama = save_tiny(folder / "llama", "llama", vocab_size=VOCABULARY)
     t5 = seq2seq.save_tiny_seq2seq(folder / "t5", "t5")
     return {
         "text": export(NeuronModelForSequenceClassification, "bert", "bert", "text-classification", **text),
         "image": export(NeuronModelForImageClassification, "vit", "vit", "image-classification"),
         "sound": export(NeuronModelForAudioClassification, "wav2vec2", "wav2vec2", "audio-classification", **sound),
         "letters": export(NeuronModelForCTC, "ctc", "wav2vec2", "automatic-speech-recognition", **sound),
-        "sentence": export(NeuronSentenceTransformer, "sentences", "bert", "feature-extraction", **text),
-        "causal": NeuronModelForCausalLM.from_pretrained(llama, export=True, **DECODER_SHAPES),
         "seq2seq": NeuronModelForSeq2SeqLM.from_pretrained(t5, export=True, **seq2seq.SHAPES),
     }
 
@@ -71,21 +63,16 @@ CASES = {
     "sound shorter than a frame": ("sound", sounds(1, 3), "audio_sequence_length=3, and a frame is made of 44"),
     "letters of no frame": ("letters", sounds(1, 43), "audio_sequence_length=43, and a frame is made of 44"),
     "sound of whole numbers": ("sound", sounds(1, SAMPLES, dtype=torch.int16), "int16, .* floating-point"),
-    "list to a decoder": ("causal", {"input_ids": [[5, 6]]}, "input_ids as a list: no tensor"),
-    "numbers to a decoder": ("causal", {"input_ids": IDS.float()}, "input_ids of float32: no token ids"),
-    "mask of something else": ("causal", {"input_ids": IDS, "attention_mask": 3 * IDS}, "attention_mask with 15"),
-    "labels of another length": ("causal", {"input_ids": IDS, "labels": IDS[:, :3]}, r"labels of shape \[2, 3\]"),
-    "label of no token": ("causal", {"input_ids": IDS, "labels": IDS + VOCABULARY}, "the label 101: the vocabulary"),
-    "numbers as a source": ("seq2seq", {"input_ids": IDS.float(), "labels": IDS}, "input_ids of float32"),
+    "numbers as a source": ("seq2seq", {"input_ids": IDS.float(), "labels": IDS}, "input_ids has dtype float32"),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_input_that_does_not_fit_is_named(models, case):
     kind, inputs, message = CASES[case]
-    with pytest.raises(ShapeError, match=message) as refused:
+    with pytest.raises(ShapeError, match=message) as error:
         models[kind](**inputs)
-    assert "To fix it: " in str(refused.value) and "?." not in str(refused.value)
+    assert "?." not in str(error.value)
 
 
 @pytest.mark.parametrize("kind", ["text", "seq2seq", "image"])
@@ -103,12 +90,6 @@ def test_the_shortest_recording_is_one_frame(models):
     assert models["letters"](**sounds(1, 44)).logits.shape[1] == 1
 
 
-@pytest.mark.parametrize("texts", [None, [], ["a", None], np.array([1, 2])])
-def test_what_is_no_text_is_no_sentence(models, texts):
-    with pytest.raises(ConfigError, match="not one or more texts"):
-        models["sentence"].encode(texts)
-
-
 def test_a_tokenizer_longer_than_the_positions_is_told_the_compiled_length(tmp_path):
     folder = save_letters(save_tiny_encoder(tmp_path, "bert", "text-classification"))
     piped = pipeline("text-classification", folder, export=True, optlevel="1")
@@ -117,5 +98,5 @@ def test_a_tokenizer_longer_than_the_positions_is_told_the_compiled_length(tmp_p
     assert piped("a" * 500, truncation=True)[0]["score"] > 0
     with pytest.raises(ShapeError, match="largest bucket holds 40.*truncation=True"):
         piped("a" * 500)
-    with pytest.raises(ConfigError, match="sequence_length=41: .*has 40 of them"):
+    with pytest.raises(ConfigError, match="sequence_length is 41.*40 positions"):
         pipeline("text-classification", folder, export=True, sequence_length=41, optlevel="1")

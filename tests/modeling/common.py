@@ -1,0 +1,41 @@
+"""Helpers of the tests of models: errors by their details, and generation by two models from one seed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from transformers import set_seed
+
+from tests.tiny import NUM_BYTE_TOKENS
+
+
+@contextlib.contextmanager
+def raises(error: type[Exception], **details: Any) -> Iterator[pytest.ExceptionInfo[Exception]]:
+    """Expect an error with at least these details."""
+    with pytest.raises(error) as raised:
+        yield raised
+    actual = getattr(raised.value, "details", {})
+    assert details.items() <= actual.items(), f"{raised.value}: {actual}"
+
+
+def same(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """Compare logits within float32's rounding."""
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
+
+
+def random_ids(rows: int, columns: int, seed: int = 0) -> torch.Tensor:
+    """Return token IDs of the byte-level tokenizer."""
+    return torch.randint(3, NUM_BYTE_TOKENS, (rows, columns), generator=torch.Generator().manual_seed(seed))
+
+
+def both(runners: Any, inputs: dict[str, Any], **options: Any) -> tuple[list[Any], list[Any]]:
+    """Generate with both models, from the same seed, and return lists of tokens."""
+    results = []
+    for runner in runners:
+        set_seed(0)
+        results.append(runner.generate(**inputs, **options).tolist())
+    return results[0], results[1]
