@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from . import wiring  # noqa: F401  (joins packages that do not know each other)
 from .lazy import lazy_names
 from .version import __version__
 

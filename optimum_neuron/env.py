@@ -1,8 +1,8 @@
 """The only place that reads environment variables.
 
-Each variable is one row of `variables.TABLE`; `docs/environment_variables.md` is checked against it. A value
-that cannot be used raises `ConfigError` instead of being ignored, and so is no variable that was set for Neuron:
-`warn_unused` names those that decide nothing here.
+Each variable is one row of `variables.TABLE`; `docs/environment_variables.md` is checked against it. `env_text.py`
+parses the text and raises `ConfigError` for a value that cannot be used. `warn_unused` warns about variables that are
+set for Neuron but have no effect here.
 
     >>> from optimum_neuron import env
     >>> env.compile_cache_url({"NEURON_COMPILE_CACHE_URL": "/tmp/neffs"})
@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from .errors import ConfigError, nearest, refusal
+from .env_text import choice, compiler_flag, compiler_words, core_list, number, switch
+from .errors import nearest
 from .variables import PREFIXES, TABLE, row_of
 
 VARIABLES: dict[str, str] = {name: row.meaning for name, row in TABLE.items() if row.honored}
@@ -32,27 +32,6 @@ LOG_LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "E
 
 FOR_SCRIPTS = ("NEURON_EXTRACT_GRAPHS_ONLY", "NEURON_PARALLEL_COMPILE")
 """Variables that training scripts read themselves, to shorten the run of `neuron_parallel_compile`."""
-
-_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
-
-
-def _flag(name: str, default: bool, environ: Mapping[str, str]) -> bool:
-    text = environ.get(name)
-    if text is None:
-        return default
-    if text.strip().lower() in _TRUE:
-        return True
-    if text.strip().lower() in _FALSE:
-        return False
-    raise _refused(
-        name, text, "not a yes-or-no value", "the variable is a switch", f"set {name} to 1 or 0, or unset it"
-    )
-
-
-def _refused(name: str, text: str, found: str, why: str, do: str) -> ConfigError:
-    return ConfigError(
-        refusal(asked=f"{name}={text}", found=found, why=why, do=do), details={"variable": name.partition("=")[0]}
-    )
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -72,8 +51,8 @@ def make_home(environ: Mapping[str, str] = os.environ) -> None:
 
 def compile_cache_url(environ: Mapping[str, str] = os.environ) -> str:
     """Where NEFFs are cached: a local path or an fsspec URL; --cache_dir in NEURON_CC_FLAGS has precedence."""
-    asked = _compiler_flag("--cache_dir", environ) or environ.get("NEURON_COMPILE_CACHE_URL")
-    return asked or str(home(environ) / "neff")
+    url = compiler_flag("--cache_dir", environ) or environ.get("NEURON_COMPILE_CACHE_URL")
+    return url or str(home(environ) / "neff")
 
 
 def hf_home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -89,7 +68,7 @@ def custom_cache_repo(environ: Mapping[str, str] = os.environ) -> str | None:
 
 def no_compile_cache(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether NEURON_CC_FLAGS has --no_cache: everything is compiled anew, and nothing is kept."""
-    return "--no_cache" in _compiler_words(environ)
+    return "--no_cache" in compiler_words(environ)
 
 
 def compiler_flags(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
@@ -98,56 +77,33 @@ def compiler_flags(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     Raises:
         ConfigError: a quotation mark is not closed, or --cache_dir names no place.
     """
-    words, kept = iter(_compiler_words(environ)), []
+    words, flags = iter(compiler_words(environ)), []
     for word in words:
         if word == "--cache_dir":
             next(words, None)
         elif not word.startswith("--cache_dir=") and word not in _WRAPPER_SWITCHES:
-            kept.append(word)
-    return tuple(kept)
+            flags.append(word)
+    return tuple(flags)
 
 
 def compiler_target(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the --target of NEURON_CC_FLAGS, unchecked, or None."""
-    return _compiler_flag("--target", environ)
-
-
-def _compiler_words(environ: Mapping[str, str]) -> list[str]:
-    text = environ.get("NEURON_CC_FLAGS", "")
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        found, why = str(error).lower().rstrip("."), "the flags are read as a shell reads them"
-        raise _refused("NEURON_CC_FLAGS", text, found, why, "close the quotation mark") from error
-
-
-def _compiler_flag(name: str, environ: Mapping[str, str]) -> str | None:
-    """The last value of a flag, written with a space or with an equals sign."""
-    words, value = _compiler_words(environ), None
-    for word, following in zip(words, [*words, ""][1:], strict=True):
-        flag, equals, behind = word.partition("=")
-        if flag != name:
-            continue
-        value = behind if equals else following
-        if not value or value.startswith("-"):
-            text, do = environ["NEURON_CC_FLAGS"], f"write {name}=VALUE, or leave the flag out"
-            raise _refused("NEURON_CC_FLAGS", text, f"{name} lacks its value", "the flag names a value", do)
-    return value
+    return compiler_flag("--target", environ)
 
 
 def debug(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the command line shows tracebacks of known errors."""
-    return _flag("OPTIMUM_NEURON_DEBUG", False, environ)
+    return switch("OPTIMUM_NEURON_DEBUG", environ, default=False)
 
 
 def validate_hash(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether weight hashes are verified at load."""
-    return _flag("NEURON_RT_VALIDATE_HASH", True, environ)
+    return switch("NEURON_RT_VALIDATE_HASH", environ, default=True)
 
 
 def progress_disabled(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether progress bars are switched off."""
-    return _flag("HF_HUB_DISABLE_PROGRESS_BARS", False, environ)
+    return switch("HF_HUB_DISABLE_PROGRESS_BARS", environ, default=False)
 
 
 def platform_target(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -181,93 +137,71 @@ def simulate_instance(name: str) -> None:
     os.environ["OPTIMUM_NEURON_INSTANCE"] = name
 
 
-def _count(name: str, what: str, do: str, environ: Mapping[str, str]) -> int | None:
-    text = environ.get(name)
-    if text is None or text == "":
-        return None
-    if not text.isdecimal():
-        raise _refused(name, text, "not a whole number", what, do)
-    return int(text)
-
-
-def _name(name: str, names: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
-    text = environ.get(name)
-    if text is None or text == "":
-        return None
-    if text not in names:
-        do = f"set it to {' or '.join(names)}"
-        raise _refused(name, text, f"no such value{nearest(text, names)}", VARIABLES[name], do)
-    return text
-
-
 def num_cores(environ: Mapping[str, str] = os.environ) -> int | None:
     """How many cores to claim; None when not set, 0 for all."""
-    return _count("NEURON_RT_NUM_CORES", "it counts cores", "set it to 0 (all) or a number of cores", environ)
+    return number("NEURON_RT_NUM_CORES", environ, hint="Set it to 0 (all) or a number of cores.")
 
 
 def local_rank(environ: Mapping[str, str] = os.environ) -> int | None:
     """Number of this process on its machine; None where no launcher set it."""
-    return _count("LOCAL_RANK", "it numbers processes from 0", "let torchrun set it", environ)
+    return number("LOCAL_RANK", environ, hint="Let torchrun set it.")
 
 
 def local_world_size(environ: Mapping[str, str] = os.environ) -> int | None:
     """How many processes this machine has of a launch; None where no launcher set it."""
-    return _count("LOCAL_WORLD_SIZE", "it counts processes", "let torchrun set it", environ)
+    return number("LOCAL_WORLD_SIZE", environ, hint="Let torchrun set it.")
 
 
 def numerics(environ: Mapping[str, str] = os.environ) -> str | None:
     """Arithmetic of the torch device: "reference", "emulated", or None."""
-    return _name("OPTIMUM_NEURON_NUMERICS", ("reference", "emulated"), environ)
+    return choice("OPTIMUM_NEURON_NUMERICS", ("reference", "emulated"), environ)
 
 
 def auto_cast_type(environ: Mapping[str, str] = os.environ) -> str | None:
     """Rounding of matmul operands in emulated numerics, or None."""
-    return _name("OPTIMUM_NEURON_AUTO_CAST_TYPE", ("bf16", "fp16", "tf32", "fp8_e4m3", "none"), environ)
+    return choice("OPTIMUM_NEURON_AUTO_CAST_TYPE", ("bf16", "fp16", "tf32", "fp8_e4m3", "none"), environ)
 
 
 def adaptive_eager(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether operators of the torch device are queued."""
-    return _flag("OPTIMUM_NEURON_ADAPTIVE_EAGER", False, environ)
+    return switch("OPTIMUM_NEURON_ADAPTIVE_EAGER", environ, default=False)
 
 
 def stochastic_rounding(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether writes to 16-bit floats are rounded stochastically."""
-    return _flag("NEURON_RT_STOCHASTIC_ROUNDING_EN", False, environ)
+    return switch("NEURON_RT_STOCHASTIC_ROUNDING_EN", environ, default=False)
 
 
 def stochastic_rounding_seed(environ: Mapping[str, str] = os.environ) -> int:
     """Seed of stochastic rounding."""
-    name = "NEURON_RT_STOCHASTIC_ROUNDING_SEED"
-    return _count(name, "it is a seed", "set it to a whole number, or unset it", environ) or 0
+    return number("NEURON_RT_STOCHASTIC_ROUNDING_SEED", environ, hint="Set it to a whole number, or unset it.") or 0
 
 
 def logical_nc_config(environ: Mapping[str, str] = os.environ) -> dict[str, int]:
     """Return the number of physical cores in a logical one that each variable, or flag of NEURON_CC_FLAGS, asks for."""
-    flags = {
-        f"NEURON_CC_FLAGS={flag}": _compiler_flag(flag, environ) for flag in ("--logical-nc-config", "--lnc", "-lnc")
-    }
-    named = {name: environ.get(name) for name in ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")}
-    given = {name: text for name, text in {**named, **flags}.items() if text}
-    do = "set it to 1 or 2, or remove it"
-    return {name: _count(name, "it counts physical cores", do, given) or 0 for name in given}
+    variables = {name: environ.get(name) for name in ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")}
+    flags = ("--logical-nc-config", "--lnc", "-lnc")
+    texts = variables | {f"NEURON_CC_FLAGS={flag}": compiler_flag(flag, environ) for flag in flags}
+    sizes = {name: text for name, text in texts.items() if text}
+    return {name: number(name, sizes, hint="Set it to 1 or 2, or remove it.") or 0 for name in sizes}
 
 
 def log_level(environ: Mapping[str, str] = os.environ) -> int | None:
     """Return the level of this package's log, as a number of Python's logging; None leaves it to the program."""
     upper = {"NEURON_RT_LOG_LEVEL": environ.get("NEURON_RT_LOG_LEVEL", "").upper()}
-    name = _name("NEURON_RT_LOG_LEVEL", tuple(LOG_LEVELS), upper)
+    name = choice("NEURON_RT_LOG_LEVEL", tuple(LOG_LEVELS), upper)
     return None if name is None else LOG_LEVELS[name]
 
 
 def log_location(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return where this package's log goes: "CONSOLE", "SYSLOG", or None, which leaves it to the program."""
     upper = {"NEURON_RT_LOG_LOCATION": environ.get("NEURON_RT_LOG_LOCATION", "").upper()}
-    return _name("NEURON_RT_LOG_LOCATION", ("CONSOLE", "SYSLOG"), upper)
+    return choice("NEURON_RT_LOG_LOCATION", ("CONSOLE", "SYSLOG"), upper)
 
 
 def inspect_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
     """Return the folder for profiles of whole processes; None where NEURON_RT_INSPECT_ENABLE is not set."""
-    enabled = _flag("NEURON_RT_INSPECT_ENABLE", False, environ)
+    enabled = switch("NEURON_RT_INSPECT_ENABLE", environ, default=False)
     return Path(environ.get("NEURON_RT_INSPECT_OUTPUT_DIR") or "output") if enabled else None
 
 
@@ -281,20 +215,7 @@ def visible_cores(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | 
         assert visible_cores({"NEURON_RT_VISIBLE_CORES": "0-2,5"}) == (0, 1, 2, 5)
         ```
     """
-    text = environ.get("NEURON_RT_VISIBLE_CORES")
-    if text is None or text.strip() == "":
-        return None
-    cores: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            found, why = f"'{part}' is no core or range", "cores are listed as ids and ranges"
-            raise _refused("NEURON_RT_VISIBLE_CORES", text, found, why, 'write it like "0", "0-3" or "0,2"')
-        cores += range(int(first), int(last or first) + 1)
-    if len(set(cores)) != len(cores):
-        found, why = "a core is named twice", "a core is claimed once"
-        raise _refused("NEURON_RT_VISIBLE_CORES", text, found, why, "name each core once")
-    return tuple(cores)
+    return core_list("NEURON_RT_VISIBLE_CORES", environ)
 
 
 def given(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -315,16 +236,15 @@ def unused(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         assert list(unused({"NEURON_FUSE_SOFTMAX": "1", "NEURON_RT_NUM_CORES": "2"})) == ["NEURON_FUSE_SOFTMAX"]
         ```
     """
-    found = {}
+    consequences = {}
     for name in sorted(environ):
         if name in FOR_SCRIPTS and compile_records(environ):  # set by neuron_parallel_compile, not by the user
             continue
         if name.startswith(PREFIXES) and name not in VARIABLES:
+            unknown = f"nothing here reads a variable of that name{nearest(name, VARIABLES)}"
             row = row_of(name)
-            found[name] = (
-                row.meaning if row else f"nothing here reads a variable of that name{nearest(name, VARIABLES)}"
-            )
-    return found
+            consequences[name] = row.meaning if row else unknown
+    return consequences
 
 
 def warn_unused(environ: Mapping[str, str] = os.environ) -> None:

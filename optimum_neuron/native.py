@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from . import env
-from .errors import LoweringError, refusal
+from .errors import LoweringError
 from .shared_objects import SharedObject, find, make_folder, publish, require_ours, writable
 
 _FLAGS = ("-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
@@ -40,7 +40,7 @@ class NativeLibrary:
     libraries: tuple[str, ...] = ("torch_cpu",)
     """Libraries of torch that it calls."""
     announced_s: int | None = None
-    """How long compiling takes, to be told on stderr before; None for a time that nobody notices."""
+    """How long compiling takes, announced on stderr; None announces nothing."""
 
     def record(self) -> Path:
         """Return where the record of the shared object for the installed torch is, or will be."""
@@ -81,25 +81,24 @@ class NativeLibrary:
                     built = find(record)
         except OSError as error:
             raise LoweringError(
-                f"{record.parent} cannot be written ({error}), and {self.title} is kept there. "
-                "Set OPTIMUM_NEURON_HOME to a folder that you may write."
+                f"{record.parent} cannot be written ({error}), and {self.title} is kept there.",
+                hint="Set OPTIMUM_NEURON_HOME to a folder that you may write.",
+                path=str(record.parent),
             ) from error
         assert built is not None, "just published"
         return built
 
     def _compiler(self) -> str:
-        if not has_compiler():
-            raise LoweringError(
-                refusal(
-                    asked=f"the first use of {self.title}",
-                    found="no C++ compiler on this machine",
-                    why="it is compiled once for the installed torch",
-                    do="install g++ or clang++ (apt-get install g++), or name one with CXX",
-                )
-            )
         from torch._inductor.cpp_builder import get_cpp_compiler
+        from torch._inductor.exc import InvalidCxxCompiler
 
-        return get_cpp_compiler()
+        try:
+            return get_cpp_compiler()
+        except InvalidCxxCompiler as error:
+            raise LoweringError(
+                f"This machine has no C++ compiler, and the first use of {self.title} compiles it.",
+                hint="Install g++ or clang++ (apt-get install g++), or name one with CXX.",
+            ) from error
 
     def _build(self, compiler: str, record: Path) -> None:
         import torch
@@ -126,18 +125,9 @@ class NativeLibrary:
             if done.returncode != 0:
                 last = "\n".join(done.stderr.splitlines()[-_LAST_LINES:])
                 raise LoweringError(
-                    refusal(
-                        asked=f"build {self.title} with {compiler}",
-                        found=f"it ended with {done.returncode}",
-                        why="it is compiled once for the installed torch",
-                        do=f"use a compiler that knows C++20, or report this output:\n{last}",
-                    )
+                    f"{compiler} cannot build {self.title} (exit code {done.returncode}):\n{last}",
+                    hint="Use a compiler that knows C++20, or report this output.",
+                    compiler=compiler,
+                    exit_code=done.returncode,
                 )
             publish(built, library, {record: ""})
-
-
-def has_compiler() -> bool:
-    """Whether there is a C++ compiler that runs."""
-    from .compiler.lower.choose import probe_compiler
-
-    return probe_compiler() is not None

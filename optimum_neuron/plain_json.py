@@ -56,6 +56,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def _unreadable(path: Path, problem: str) -> ModelError:
     return ModelError(
-        f"{path} is damaged: {problem}. Copy the file again from its source, or export the model again.",
-        details={"file": str(path)},
+        f"{path} is damaged: {problem}.",
+        hint="Copy the file again from its source, or export the model again.",
+        file=str(path),
     )

@@ -1,6 +1,6 @@
 """A folder below the temporary one, in place of a shared folder that this user cannot write.
 
-Processes of one user agree on it, and nobody else can write it.
+Processes of one user agree on it, and other users cannot write it.
 
     from pathlib import Path
     from optimum_neuron.private_folder import private_folder
@@ -38,23 +38,22 @@ def private_folder(shared: Path) -> Path:
     try:
         root = Path(tempfile.gettempdir()) / f"optimum-neuron-{user}"
         root.mkdir(mode=0o700, exist_ok=True)
-        found = root.lstat()
+        status = root.lstat()
     except OSError as error:
         raise ConfigError(
-            f"{shared} cannot be written, and neither can the temporary folder: {error}. "
-            "Set OPTIMUM_NEURON_HOME or TMPDIR to a folder that this user can write.",
-            details={"folder": str(shared), "error": str(error)},
+            f"{shared} cannot be written, and neither can the temporary folder: {error}.",
+            hint="Set OPTIMUM_NEURON_HOME or TMPDIR to a folder that this user can write.",
+            folder=str(shared),
+            error=str(error),
         ) from error
     # Anyone can make a folder of that name in /tmp first, also as a link to a folder of this user.
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o077:
         raise ConfigError(
-            f"{shared} cannot be written, and {root} is not a folder that only this user can access. "
-            f"Set OPTIMUM_NEURON_HOME to a folder that this user can write, or remove {root}.",
-            details={
-                "folder": str(shared),
-                "private_folder": str(root),
-                "owner": found.st_uid,
-                "mode": stat.filemode(found.st_mode),
-            },
+            f"{shared} cannot be written, and {root} is not a folder that only this user can access.",
+            hint=f"Set OPTIMUM_NEURON_HOME to a folder that this user can write, or remove {root}.",
+            folder=str(shared),
+            private_folder=str(root),
+            owner=status.st_uid,
+            mode=stat.filemode(status.st_mode),
         )
     return root / hashlib.sha256(os.fsencode(shared.parent)).hexdigest()[:16] / shared.name

@@ -7,8 +7,8 @@ libraries go to a private one (`private_folder.py`).
 
     record = writable(folder / "sub_1.json")
     publish(built, record.with_name("host.so"), {record: "sub_1"})
-    found = find(folder / "sub_1.json")       # None: absent, or damaged and removed
-    require_ours(found.library); ctypes.CDLL(found.library)
+    shared = find(folder / "sub_1.json")      # None: absent, or damaged and removed
+    require_ours(shared.library); ctypes.CDLL(shared.library)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from . import env
-from .compiler.atomic import replacing, write_bytes
+from .atomic import replacing, write_bytes
 from .errors import LoweringError
 from .plain_json import parse_json
 from .private_folder import can_write, private_folder
@@ -98,10 +98,10 @@ def _warn(folder: Path, private: Path) -> None:
 
 def find(record: Path) -> SharedObject | None:
     """Return the library that a record names, after comparing its hash; remove both where they are damaged."""
-    found = _find(record)
-    if found is None and not can_write(record.parent):
-        found = _find(_private(record))
-    return found
+    shared_object = _find(record)
+    if shared_object is None and not can_write(record.parent):
+        shared_object = _find(_private(record))
+    return shared_object
 
 
 def _find(record: Path) -> SharedObject | None:
@@ -128,7 +128,7 @@ def _find(record: Path) -> SharedObject | None:
 
 
 def require_ours(library: Path) -> None:
-    """Refuse a library that another user could have written.
+    """Check that no other user could have written a library.
 
     The file, its folder, and the folders up to the package's own are checked; root may own them.
 
@@ -142,15 +142,16 @@ def require_ours(library: Path) -> None:
     if not unsafe:
         return
     names = [f"'{path}' ({problem})" for path, problem in unsafe.items()]
-    mend = " ".join(f"'{path}'" for path in unsafe)
+    paths = " ".join(f"'{path}'" for path in unsafe)
     if any("owned" in problem for problem in unsafe.values()):
-        advice = f"Remove them, or take them over with `chown {os.geteuid()} {mend} && chmod go-w {mend}`"
+        command = f"Remove them, or take them over with `chown {os.geteuid()} {paths} && chmod go-w {paths}`"
     else:
-        advice = f"Run `chmod go-w {mend}`"
+        command = f"Run `chmod go-w {paths}`"
     raise LoweringError(
-        f"Host code is not loaded, because other users could have changed it: {', '.join(names)}. {advice}, "
-        "or set OPTIMUM_NEURON_HOME to a folder of your own.",
-        details={"library": str(library), "unsafe": {str(path): problem for path, problem in unsafe.items()}},
+        f"Host code is not loaded, because other users could have changed it: {', '.join(names)}.",
+        hint=f"{command}, or set OPTIMUM_NEURON_HOME to a folder of your own.",
+        library=str(library),
+        unsafe={str(path): problem for path, problem in unsafe.items()},
     )
 
 

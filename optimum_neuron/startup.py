@@ -1,5 +1,5 @@
-"""What the environment asks of the whole process, applied at its first use of simulated hardware: the level and the
-place of the log, and warnings about variables that decide nothing here.
+"""Apply process-wide settings of the environment at the first use of simulated hardware: the level and the place of the
+log, and warnings about variables that have no effect here.
 
 A program's own logging stays as it is unless NEURON_RT_LOG_LEVEL or NEURON_RT_LOG_LOCATION is set.
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from . import env
-from .errors import ConfigError, refusal
+from .errors import ConfigError
 
 _SYSLOG_SOCKET = "/dev/log"
 _applied = False
@@ -63,12 +63,8 @@ def configure_log(environ: Mapping[str, str]) -> None:
 def _syslog() -> logging.Handler:
     if not Path(_SYSLOG_SOCKET).exists():  # the handler itself would lose every message in silence
         raise ConfigError(
-            refusal(
-                asked="NEURON_RT_LOG_LOCATION=SYSLOG",
-                found=f"{_SYSLOG_SOCKET} does not exist",
-                why="no system logger listens on this machine",
-                do="set NEURON_RT_LOG_LOCATION=CONSOLE, or start a system logger",
-            ),
-            details={"variable": "NEURON_RT_LOG_LOCATION"},
+            f"NEURON_RT_LOG_LOCATION is SYSLOG, but this machine runs no system logger (no {_SYSLOG_SOCKET}).",
+            hint="Set NEURON_RT_LOG_LOCATION=CONSOLE, or start a system logger.",
+            variable="NEURON_RT_LOG_LOCATION",
         )
     return logging.handlers.SysLogHandler(address=_SYSLOG_SOCKET)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import importlib.metadata
 
-from .errors import refusal
-
 SDK_DISTRIBUTION = "optimum-neuron-sim-sdk"
 """The distribution with the vendor's import names."""
 INSTALL_SDK = f"`pip install {SDK_DISTRIBUTION}`, or `pip install ./sdk` in a checkout"
@@ -39,13 +37,9 @@ def refuse_beside(distribution: str, module: str) -> None:
     except importlib.metadata.PackageNotFoundError:
         return
     raise ImportError(
-        refusal(
-            asked=f"import {module}",
-            found=f"{SDK_DISTRIBUTION} and the vendor's {distribution} {version} are both installed",
-            why=f"both distributions own the files of {module.replace('.', '/')}, so one has overwritten the other",
-            do=f"for the simulator, `pip uninstall {distribution} {SDK_DISTRIBUTION}`, then "
-            f"{INSTALL_SDK}; for the hardware, uninstall both, then `pip install {distribution}` (the simulator "
-            "stays importable as `optimum_neuron`)",
-        ),
+        f"{module} cannot be imported: {SDK_DISTRIBUTION} and the vendor's {distribution} {version} are both "
+        f"installed, and one has overwritten files of the other. For the simulator, run `pip uninstall {distribution} "
+        f"{SDK_DISTRIBUTION}`, then {INSTALL_SDK}. For the hardware, uninstall both, then run `pip install "
+        f"{distribution}` (the simulator stays importable as `optimum_neuron`).",
         name=module,
     )

@@ -90,7 +90,7 @@ def test_a_safetensors_file_that_is_none(checkpoint, tmp_path, content, message)
 def test_pickled_weights_are_not_read(checkpoint, tmp_path):
     copy = shutil.copytree(checkpoint, tmp_path / "copy")
     (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
-    with pytest.raises(WeightsError, match="only pytorch_model.bin, which is pickle"):
+    with pytest.raises(WeightsError, match="only pytorch_model.bin"):
         load(copy, export=True, **SHAPES)
 
 
@@ -100,7 +100,7 @@ def test_an_index_cannot_lead_out_of_the_folder(checkpoint, tmp_path):
     index = {"weight_map": {"model.norm.weight": "../outside.safetensors"}}
     (copy / "model.safetensors.index.json").write_text(json.dumps(index))
     (copy / "decoy.safetensors").touch()
-    with pytest.raises(WeightsError, match="missing ../outside.safetensors"):
+    with pytest.raises(WeightsError, match="missing: ../outside.safetensors"):
         load(copy, export=True, **SHAPES)
 
 
@@ -169,7 +169,7 @@ def test_a_neff_of_a_newer_format(copy, cli):
     data[24:32] = (2).to_bytes(8, "little")  # the header's major version
     (copy / "model.neuron").write_bytes(data)
     seal(copy)
-    refused(copy, FormatVersionError, "format version 2.0.*install a newer", cli)
+    refused(copy, FormatVersionError, "format version 2.0", cli)
 
 
 def test_a_program_of_a_newer_ir(copy, cli):
@@ -178,7 +178,7 @@ def test_a_program_of_a_newer_ir(copy, cli):
 
     rewrite(copy / "model.neuron", newer)
     seal(copy)
-    refused(copy, FormatVersionError, "IR version 99, this version reads", cli)
+    refused(copy, FormatVersionError, "IR version 99", cli)
 
 
 @pytest.mark.parametrize("num_bytes", [0, 100, 1024, -1])

@@ -77,7 +77,7 @@ CASES: dict[str, Case] = {
         "targets that support it: trn2, trn3",
     ),
     "unknown instance": (lambda c, t: {"instance_type": "inf2.xlrge"}, ConfigError, "did you mean 'inf2.xlarge'?"),
-    "inf1": (lambda c, t: {"instance_type": "inf1"}, ConfigError, "it cannot be compiled for"),
+    "inf1": (lambda c, t: {"instance_type": "inf1"}, ConfigError, "cannot be compiled for inf1"),
     "output is the checkpoint": (lambda c, t: {"output": c}, ConfigError, "the folder of the checkpoint itself"),
     "output is a file": (lambda c, t: {"output": c / "config.json"}, ConfigError, "a file of that name"),
     "tolerance without comparison": (
@@ -141,7 +141,7 @@ def test_a_mistyped_line_ends_with_2(checkpoint, tmp_path, cli, words, message):
         ({"prefill_buckets": (16, 8)}, "not a rising list of lengths"),
         ({"prefill_buckets": "16"}, "not a rising list of lengths"),
         ({"batchsize": 2, "sequence_lenght": 4}, "'batchsize', did you mean 'batch_size'.*'sequence_lenght', did you"),
-        ({"family": "lama"}, "family=lama: no such family, did you mean 'llama'"),
+        ({"family": "lama"}, "family='lama' is not supported, did you mean 'llama'"),
         ({"auto_cast_type": "bf61"}, "auto_cast_type='bf61': not one of bf16.*did you mean 'bf16'"),
         ({"optlevel": "4"}, "optlevel='4': not one of 1, 2, 3"),
     ],

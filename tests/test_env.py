@@ -28,8 +28,9 @@ def test_switches(name, read, default):
     for text in ("0", "False", "no", "off", ""):
         assert read({name: text}) is False
     for text in ("2", "y es", "enable"):
-        with pytest.raises(ConfigError, match=f"{name}={text}: not a yes-or-no value"):
+        with pytest.raises(ConfigError) as error:
             read({name: text})
+        assert error.value.details == {"variable": name, "value": text}
 
 
 def test_folders():
@@ -60,8 +61,9 @@ def test_flags_of_the_compiler():
 
 @pytest.mark.parametrize("text", ["--cache_dir", "--cache_dir= -O1", "--cache_dir -O1", "'--cache_dir=/a"])
 def test_flags_of_the_compiler_that_cannot_be_read(text):
-    with pytest.raises(ConfigError, match="NEURON_CC_FLAGS="):
+    with pytest.raises(ConfigError) as error:
         env.compile_cache_url({"NEURON_CC_FLAGS": text})
+    assert error.value.details == {"variable": "NEURON_CC_FLAGS", "value": text}
 
 
 def test_sizes_of_logical_cores_are_collected_by_their_source():
@@ -87,8 +89,9 @@ def test_number_of_cores():
     assert [env.num_cores({"NEURON_RT_NUM_CORES": text}) for text in ("0", "8", "", "064")] == [0, 8, None, 64]
     assert env.num_cores({}) is None
     for text in ("-1", "1.5", "two", " ", "\u00b2"):
-        with pytest.raises(ConfigError, match="NEURON_RT_NUM_CORES=.*not a whole number"):
+        with pytest.raises(ConfigError) as error:
             env.num_cores({"NEURON_RT_NUM_CORES": text})
+        assert error.value.details == {"variable": "NEURON_RT_NUM_CORES", "value": text}
 
 
 @pytest.mark.parametrize(
@@ -97,22 +100,17 @@ def test_number_of_cores():
 )
 def test_visible_cores(text, cores):
     assert env.visible_cores({"NEURON_RT_VISIBLE_CORES": text}) == cores
-
-
-def test_visible_cores_are_all_by_default():
     assert env.visible_cores({}) is None
 
 
-@pytest.mark.parametrize("text", ["a", "0,", "-1", "3-1", "0-", "0--2", "1.5", "0-1-2", "0;1", "\u00b2", "0-\u00b2"])
-def test_what_is_no_list_of_cores_is_refused(text):
-    with pytest.raises(ConfigError, match="is no core or range"):
-        env.visible_cores({"NEURON_RT_VISIBLE_CORES": text})
+INVALID_CORES = ["a", "0,", "-1", "3-1", "0-", "0--2", "1.5", "0-1-2", "0;1", "\u00b2", "0-\u00b2", "0,0", "0-3,2"]
 
 
-@pytest.mark.parametrize("text", ["0,0", "0-3,2"])
-def test_a_core_named_twice_is_refused(text):
-    with pytest.raises(ConfigError, match="a core is named twice"):
+@pytest.mark.parametrize("text", INVALID_CORES)
+def test_an_invalid_list_of_cores_is_an_error(text):
+    with pytest.raises(ConfigError) as error:
         env.visible_cores({"NEURON_RT_VISIBLE_CORES": text})
+    assert error.value.details == {"variable": "NEURON_RT_VISIBLE_CORES", "value": text}
 
 
 def test_the_environment_of_the_process_is_read_when_asked(monkeypatch):
@@ -123,8 +121,7 @@ def test_the_environment_of_the_process_is_read_when_asked(monkeypatch):
 
 
 def test_every_variable_that_is_read_is_listed_and_the_other_way_round():
-    text = Path(env.__file__).read_text()
-    read = text.split("_TRUE, _FALSE", 1)[1]
+    read = Path(env.__file__).read_text().split("def home", 1)[1]
     assert {name for name in env.VARIABLES if name in read} == env.VARIABLES.keys()
     assert list(env.VARIABLES) == sorted(env.VARIABLES)
 

@@ -34,6 +34,7 @@ LIGHT = [
     "optimum_neuron.pipelines",
     "optimum_neuron.profiling",
     "optimum_neuron.profiling.script",
+    "optimum_neuron.runtime",
     "optimum_neuron.tracing",
     "optimum_neuron.trainer",
     "optimum_neuron.trainer.post_training",

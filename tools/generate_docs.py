@@ -3,7 +3,8 @@
     python tools/generate_docs.py
 
 replaces what stands between `<!-- generated: NAME -->` and `<!-- /generated -->` in every page of `docs/`. The parts
-come from the code: parsers, `variables.TABLE`, `errors`. `tests/docs/test_generated.py` compares the pages with it.
+come from the code: parsers, `variables.TABLE`, `errors`, `hardware_tables.py`. `tests/docs/test_docs.py` compares the
+pages with it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import ast
 import inspect
 import re
+import runpy
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -27,7 +29,8 @@ from optimum_neuron.exporters.support import support_rows
 from optimum_neuron.exporters.tasks import TASKS
 from optimum_neuron.variables import TABLE
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 _MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
 
@@ -186,6 +189,12 @@ def error_table() -> str:
     return table(("error", "raised when", "the command line then names"), rows)
 
 
+def import_order() -> str:
+    """The rows of packages that `tests/test_house.py` holds, highest first."""
+    order = runpy.run_path(str(ROOT / "tests" / "test_house.py"))["ORDER"]
+    return "```text\n" + "\n".join("  ".join(row) for row in order) + "\n```\n"
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a Markdown table; bars inside cells are escaped."""
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
@@ -214,11 +223,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "error-table": error_table,
     "error-tree": error_tree,
     "export-flags": export_flags,
+    "import-order": import_order,
     "speech-fields": speech_fields,
     "support": support,
     "task-classes": task_classes,
     "unused-variables": unused_variables,
     "variables": variables,
+    **runpy.run_path(str(ROOT / "tools" / "hardware_tables.py"))["TABLES"],
 }
 """Name in a marker to the function that makes the part."""
 

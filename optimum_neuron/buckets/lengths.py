@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import ConfigError, ModelError, nearest, refusal
+from ..errors import ConfigError, ModelError, nearest
 
 _BATCH = 1000
 """Texts that are tokenized at once."""
@@ -33,7 +33,7 @@ def read_lengths(path: str | Path, *, tokenizer: str | Path | None = None, colum
         column: key or column to read; may be left out where there is only one.
 
     Raises:
-        ConfigError: the file or the column cannot be read, or values are not of the expected kind; all are told.
+        ConfigError: the file or the column cannot be read, or values are not of the expected kind.
         ModelError: there is no such tokenizer.
 
     Example:
@@ -51,34 +51,33 @@ def read_lengths(path: str | Path, *, tokenizer: str | Path | None = None, colum
         with path.open(encoding="utf-8-sig", newline="") as file:
             values = list(read(file, path, column))
     except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
-        raise _refused(path, f"{type(error).__name__}: {error}", "pass JSON lines, CSV or text in UTF-8") from error
-    usable, wrong = _sorted_out(values, _number if tokenizer is None else _text)
-    if wrong or not values:
-        what = "whole numbers of at least 1" if tokenizer is None else "texts"
-        remedy = (
-            "name the tokenizer of the model if these are texts"
+        raise _unreadable(path, f"{type(error).__name__}: {error}", "Pass JSON lines, CSV or text in UTF-8.") from error
+    usable, problems = _sorted_out(values, _number if tokenizer is None else _text)
+    if problems or not values:
+        kind, hint = (
+            ("whole numbers of at least 1", "Name the tokenizer of the model if these are texts.")
             if tokenizer is None
-            else "remove empty texts, and leave the tokenizer out if these are numbers of tokens"
+            else ("texts", "Remove empty texts, and leave the tokenizer out if these are numbers of tokens.")
         )
-        shown = f"{len(wrong)} values are no {what}: {'; '.join(wrong[:_SHOWN])}" if wrong else "no values"
-        raise _refused(path, shown, remedy)
+        shown = f"{len(problems)} values are not {kind}: {'; '.join(problems[:_SHOWN])}" if problems else "it is empty"
+        raise _unreadable(path, shown, hint)
     return usable if tokenizer is None else _tokenized(usable, tokenizer)
 
 
 def _sorted_out(values: Sequence[Value], kind: Callable[[Any], Any]) -> tuple[list[Any], list[str]]:
-    """The values of a kind, and descriptions of the others."""
-    usable, wrong = [], []
+    """Return the values of a kind, and descriptions of the others."""
+    usable, problems = [], []
     for line, value in values:
-        found = kind(value)
-        if found is None:
-            wrong.append(f"line {line} {json.dumps(value)[:40]}")
+        converted = kind(value)
+        if converted is None:
+            problems.append(f"line {line} {json.dumps(value)[:40]}")
         else:
-            usable.append(found)
-    return usable, wrong
+            usable.append(converted)
+    return usable, problems
 
 
 def _number(value: Any) -> int | None:
-    """A number of tokens, or None for what is none."""
+    """Return the number of tokens, or None if the value is neither a number nor a list of token IDs."""
     if isinstance(value, list):
         value = len(value) if all(isinstance(token, int) for token in value) else None
     if isinstance(value, str) and value.isascii() and value.isdigit():
@@ -92,7 +91,7 @@ def _text(value: Any) -> str | None:
 
 def _text_lines(file: IO[str], path: Path, column: str | None) -> Iterator[Value]:
     if column is not None:
-        raise _refused(path, f"column {column!r} of a file without columns", "leave the column out")
+        raise _unreadable(path, f"it has no columns, so no {column!r}", "Leave the column out.")
     return ((number, line.strip()) for number, line in enumerate(file, 1) if line.strip())
 
 
@@ -104,8 +103,8 @@ def _json_lines(file: IO[str], path: Path, column: str | None) -> Iterator[Value
         if isinstance(value, dict):
             value = value[_column(path, list(value), column, number)]
         elif column is not None or isinstance(value, list):
-            what = "a list: the whole file must be JSON lines" if isinstance(value, list) else f"no key {column!r}"
-            raise _refused(path, f"line {number} has {what}", "write one value, or one object with keys, on each line")
+            problem = "is a list, not one value" if isinstance(value, list) else f"has no key {column!r}"
+            raise _unreadable(path, f"line {number} {problem}", "Write one value or object on each line (JSON lines).")
         yield number, value
 
 
@@ -124,13 +123,13 @@ _READERS: dict[str, Callable[[IO[str], Path, str | None], Iterator[Value]]] = {
 
 
 def _column(path: Path, names: Sequence[str], column: str | None, line: int) -> str:
-    """The column to read: the one that was asked for, or the only one."""
+    """Return the name of the column to read: `column`, or the only one."""
     if column is None and len(names) == 1:
         return names[0]
     if column in names:
         return str(column)
-    asked = "no column was named" if column is None else f"no column {column!r}{nearest(column, names)}"
-    raise _refused(path, f"{asked}; line {line} has {', '.join(names)}", "name one of them with column")
+    problem = "no column was named" if column is None else f"no column {column!r}{nearest(column, names)}"
+    raise _unreadable(path, f"{problem}; line {line} has {', '.join(names)}", "Name one of them with `column`.")
 
 
 def _tokenized(texts: Sequence[str], name: str | Path) -> list[int]:
@@ -148,16 +147,12 @@ def _load_tokenizer(name: str | Path) -> Any:
         return AutoTokenizer.from_pretrained(resolve_model(str(name)).value)
     except (OSError, ValueError) as error:
         raise ModelError(
-            refusal(
-                asked=f"tokenizer {str(name)!r}",
-                found=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
-                why="texts are counted in tokens of the model that reads them",
-                do="pass a folder with a tokenizer, an id of the Hub, or a name that neuron fetch knows",
-            )
+            f"The tokenizer {str(name)!r} cannot be loaded ({type(error).__name__}): "
+            f"{' '.join(str(error).split())[:200]}",
+            hint="Pass a folder with a tokenizer, a Hub model ID, or a name that `neuron fetch` knows.",
+            tokenizer=str(name),
         ) from error
 
 
-def _refused(path: Path, found: str, do: str) -> ConfigError:
-    return ConfigError(
-        refusal(asked=f"lengths from {path}", found=found, why="buckets follow the lengths of real sequences", do=do)
-    )
+def _unreadable(path: Path, problem: str, hint: str) -> ConfigError:
+    return ConfigError(f"{path} has no lengths: {problem.rstrip('.')}.", hint=hint, file=str(path))

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core import Choice, Rejected
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,12 +140,12 @@ def _best_buckets(counts: Mapping[int, int], max_buckets: int) -> list[tuple[tup
 
 def _walk_back(sizes: Any, before: list[Any]) -> tuple[int, ...]:
     """The buckets of a table: the largest length, then where its range begins, and so on."""
-    found, j = [], len(sizes)
+    buckets, j = [], len(sizes)
     for cut in reversed(before):
-        found.append(int(sizes[j - 1]))
+        buckets.append(int(sizes[j - 1]))
         j = int(cut[j])
     assert j == 0, "the smallest bucket begins with the shortest sequence"
-    return tuple(reversed(found))
+    return tuple(reversed(buckets))
 
 
 def _require_counts(options: Mapping[str, int], lengths: Mapping[int, int]) -> None:
@@ -153,12 +153,9 @@ def _require_counts(options: Mapping[str, int], lengths: Mapping[int, int]) -> N
     problems += [f"length {value!r}" for value in lengths if not _is_count(value)][:5]
     if problems or not lengths:
         raise ConfigError(
-            refusal(
-                asked="suggesting buckets",
-                found="; ".join(problems) or "no lengths",
-                why="sequences, buckets and multiples are whole numbers of at least 1",
-                do="pass the number of tokens of each sequence",
-            )
+            f"Buckets cannot be suggested for {'; '.join(problems) or 'no lengths'}.",
+            hint="Pass the number of tokens of each sequence; all numbers are whole and at least 1.",
+            problems=problems,
         )
 
 

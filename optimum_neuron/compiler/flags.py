@@ -1,8 +1,8 @@
 """Flags of the Neuron compiler's command line, as `compiler_args=` and NEURON_CC_FLAGS bring them: read, checked, and
 said what they do.
 
-A flag has one of three fates: it decides the program, it has no effect here and a warning says so, or it is unknown and
-refused with the nearest one. Of flags that contradict each other the last one counts, as in the compiler. Source of
+A flag decides the program, or has no effect here and a warning says so, or is unknown and an error names the nearest
+one. Of flags that contradict each other the last one counts, as in the compiler. Source of
 names, values and defaults: Neuron docs, Neuron Compiler CLI Reference Guide.
 
     >>> from optimum_neuron.compiler.flags import parse_flags
@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..core import AutoCast, AutoCastType, OptLevel
-from ..errors import ConfigError, nearest, refusal
+from ..errors import ConfigError, nearest
 
 DOWNCASTS = ("default", "all", "none", "dot", "scatter", "all_reduce", "reduce_scatter", "pow")
 """Values of --implicit-integer-downcast."""
@@ -56,7 +56,7 @@ _INEFFECTIVE: Mapping[str, str] = {
     "--native-int64": "64-bit integers are computed as such on the host",
     "--verbose": "what a compile decided is in the NEFF's metadata",
     "--output": "the NEFF is compiler_workdir/graph.neff",
-    "--disable-mixed-precision-accumulation": "products accumulate in float32",
+    "--disable-mixed-precision-accumulation": "matmuls accumulate in float32",
     "--enable-saturate-infinity": "infinities stay infinite",
     "--enable-fast-context-switch": "switching between simulated models costs nothing",
     "--enable-fast-loading-neuron-binaries": "NEFFs are never compressed",
@@ -112,22 +112,22 @@ def parse_flags(arguments: str | Sequence[str] | None, *, defaults: Sequence[str
         ConfigError: flags are unknown, lack their value, or have one that is not allowed; all of them are named.
     """
     words = shlex.split(arguments) if isinstance(arguments, str) else [str(word) for word in arguments or ()]
-    given = {**_given(defaults, "NEURON_CC_FLAGS"), **_given(words, "compiler_args")}
-    lnc = given.get("--logical-nc-config")
-    values = {
-        "target": given.get("--target"),
-        "auto_cast": given.get("--auto-cast", "none").replace("matmult", "matmul"),
-        "auto_cast_type": given.get("--auto-cast-type", "bf16"),
-        "optlevel": given.get("--optlevel", "2"),
+    values = {**_values(defaults, "NEURON_CC_FLAGS"), **_values(words, "compiler_args")}
+    lnc = values.get("--logical-nc-config")
+    fields = {
+        "target": values.get("--target"),
+        "auto_cast": values.get("--auto-cast", "none").replace("matmult", "matmul"),
+        "auto_cast_type": values.get("--auto-cast-type", "bf16"),
+        "optlevel": values.get("--optlevel", "2"),
         "lnc": None if lnc is None else int(lnc),
-        "logfile": given.get("--logfile"),
-        "temp_dir": given.get("--temp-dir"),
+        "logfile": values.get("--logfile"),
+        "temp_dir": values.get("--temp-dir"),
     }
-    downcasts = given.get("--implicit-integer-downcast", "default").split(",")
-    reasons = {flag: _INTERNAL_REASON if flag.startswith(_INTERNAL) else _INEFFECTIVE.get(flag) for flag in given}
-    ineffective = [f"{f'{flag} {given[flag]}'.strip()} ({reason})" for flag, reason in reasons.items() if reason]
+    downcasts = values.get("--implicit-integer-downcast", "default").split(",")
+    reasons = {flag: _INTERNAL_REASON if flag.startswith(_INTERNAL) else _INEFFECTIVE.get(flag) for flag in values}
+    ineffective = [f"{f'{flag} {values[flag]}'.strip()} ({reason})" for flag, reason in reasons.items() if reason]
     return CompilerFlags(
-        **values,  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]
         implicit_integer_downcast=tuple(kind for kind in downcasts if kind != "default"),
         ineffective=tuple(ineffective),
     )
@@ -140,32 +140,30 @@ def arithmetic_options(words: Sequence[str]) -> dict[str, str]:
     Raises:
         ConfigError: as `parse_flags`.
     """
-    given, parsed = _given(words, "NEURON_CC_FLAGS"), parse_flags((), defaults=words)
+    values, parsed = _values(words, "NEURON_CC_FLAGS"), parse_flags((), defaults=words)
     parsed.warn_ineffective(stacklevel=4)
     flags = {"auto_cast": "--auto-cast", "auto_cast_type": "--auto-cast-type", "optlevel": "--optlevel"}
-    return {name: getattr(parsed, name) for name, flag in flags.items() if flag in given}
+    return {name: getattr(parsed, name) for name, flag in flags.items() if flag in values}
 
 
-def _given(words: Sequence[str], asked: str) -> dict[str, str]:
-    """Flags with their values, the last of each; problems are collected and raised once."""
-    given: dict[str, str] = {}
+def _values(words: Sequence[str], option: str) -> dict[str, str]:
+    """Return the last value of each flag; all problems are raised at once."""
+    values: dict[str, str] = {}
     problems: list[str] = []
     for flag, value, problem in _flags(words):
         if problem is None:
-            given[flag] = value
+            values[flag] = value
         else:
             problems.append(problem)
     if problems:
         raise ConfigError(
-            refusal(
-                asked=f"{asked} {shlex.join(words)!r}",
-                found="; ".join(problems),
-                why="they are the flags of neuronx-cc compile",
-                do=f"use {', '.join(KNOWN_FLAGS)}",
-            ),
-            details={"problems": problems},
+            f"{option} has flags that neuronx-cc does not accept ({'; '.join(problems)}).",
+            hint=f"Use {', '.join(KNOWN_FLAGS)}.",
+            option=option,
+            value=shlex.join(words),
+            problems=problems,
         )
-    return given
+    return values
 
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
@@ -179,8 +177,8 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
         if flag in SWITCHES:
             yield flag, "", f"{name} takes no value" if equals else None
         elif flag in VALUES:
-            found = value if equals else next(rest, "")
-            yield flag, found, _value_problem(name, found, VALUES[flag])
+            value = value if equals else next(rest, "")
+            yield flag, value, _value_problem(name, value, VALUES[flag])
         elif name.startswith(_INTERNAL):
             yield name, value, None
         else:

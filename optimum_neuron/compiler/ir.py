@@ -15,7 +15,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..core import TensorSpec
 
@@ -23,8 +25,20 @@ if TYPE_CHECKING:
     import torch
     from torch.fx import GraphModule
 
-IR_VERSION = 1
-"""Raised when a stored program can no longer be read by older code."""
+IR_VERSION = 2
+"""Raised when a stored program can no longer be read by older code. Version 1 had no roles and sizes of graphs."""
+
+Role = Literal["forward", "encode", "encode_image", "prefill", "score", "extend", "decode"]
+"""What an entry point does, for whoever calls it:
+
+forward       inputs to results, nothing is kept
+encode        a source to hidden states, which an encoder-decoder reads
+encode_image  pixels to features, which stand for image tokens of a prompt
+prefill       fills the cache, logits of the last token; for an encoder-decoder the first token of a target
+score         the same with logits of every token
+extend        several more tokens of sequences that are in the cache, logits of every one
+decode        one more token of sequences that are in the cache
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +76,7 @@ class Graph:
     """One entry point with static shapes."""
 
     name: str
-    """For example "prefill_128"."""
+    """A label, for example "prefill_128"; `role` and `sizes` say what it means."""
     inputs: dict[str, TensorSpec]
     """What the caller passes."""
     outputs: dict[str, str]
@@ -71,6 +85,10 @@ class Graph:
     """Executed in order."""
     rare: bool = False
     """Seldom run: -O2 spends no compile time on bodies that only rare graphs call."""
+    role: Role = "forward"
+    """What it does."""
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Size of each axis that has buckets, such as {"num_tokens": 128} for a prefill graph."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +105,11 @@ class Program:
     """What lives on the device between calls."""
     constants: dict[str, torch.Tensor]
     """Small tensors computed at capture, such as rotary frequencies."""
+
+    def by_size(self, role: Role) -> dict[int, str]:
+        """Return the entry points of a role by the size of their only axis, rising; 0 stands for no axis."""
+        graphs = [graph for graph in self.graphs.values() if graph.role == role]
+        return dict(sorted((next(iter(graph.sizes.values()), 0), graph.name) for graph in graphs))
 
     def value_spec(self, graph: Graph, value: str) -> TensorSpec:
         """Shape and dtype of a value of a graph."""
@@ -146,7 +169,36 @@ def graph_from_dict(data: dict[str, Any]) -> Graph:
         for c in data["calls"]
     )
     inputs = {name: spec_from_dict(spec) for name, spec in data["inputs"].items()}
-    return Graph(name=data["name"], inputs=inputs, outputs=dict(data["outputs"]), calls=calls, rare=data["rare"])
+    role, sizes = (data["role"], data["sizes"]) if "role" in data else _role_of_version_1(data["name"])
+    return Graph(
+        name=data["name"],
+        inputs=inputs,
+        outputs=dict(data["outputs"]),
+        calls=calls,
+        rare=data["rare"],
+        role=role,
+        sizes=dict(sizes),
+    )
+
+
+_SIZED = {
+    "encode": "source_length",
+    "prefill": "num_tokens",
+    "score": "num_tokens",
+    "extend": "num_tokens",
+    "decode": "num_slots",
+}
+"""Roles of graphs that IR version 1 named "role_size", with the axis of the size."""
+
+
+def _role_of_version_1(name: str) -> tuple[Any, dict[str, int]]:
+    """Return role and sizes of a graph that was stored without them, when its name had to say both."""
+    if name == "encode_image":
+        return name, {}
+    match = re.fullmatch(rf"({'|'.join(_SIZED)})(?:_(\d+))?", name)
+    if match is None:
+        return "forward", {}
+    return match[1], {} if match[2] is None else {_SIZED[match[1]]: int(match[2])}
 
 
 def spec_from_dict(data: dict[str, Any]) -> TensorSpec:
@@ -165,4 +217,6 @@ def _graph_to_dict(graph: Graph) -> dict[str, Any]:
         "outputs": dict(graph.outputs),
         "calls": [dataclasses.asdict(call) for call in graph.calls],
         "rare": graph.rare,
+        "role": graph.role,
+        "sizes": dict(graph.sizes),
     }

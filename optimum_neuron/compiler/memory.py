@@ -2,7 +2,7 @@
 
 Weights, state and the largest moment of intermediate results are counted from the graphs; microcode is the
 runtime's fixed reservation. A moment is what the running body needs at its own largest, and the results of earlier
-bodies that it or a later one reads. It knows nothing of cores or processes.
+subgraphs that it or a later one reads. It knows nothing of cores or processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MemoryNeed:
     kv_cache: int
     """Device-resident state, for one compiled batch."""
     scratch: int
-    """Largest sum of live intermediate results, inside a body and between bodies."""
+    """Largest sum of live intermediate results, inside and between subgraphs."""
     code: int = MICROCODE_BYTES
     """Microcode of the core."""
 

@@ -1,4 +1,4 @@
-"""Check: operators that torch refuses for tensors of mixed dtypes, such as a bfloat16 norm of a float32 input.
+"""Check for operators that torch rejects for mixed dtypes, such as a bfloat16 norm of a float32 input.
 
 Fake tensors do not raise the error that torch's kernels raise on the first call, so the graph is read after capture.
 It knows nothing of targets: what a target can compute is the business of the rules.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..errors import CaptureError, refusal
+from ..errors import CaptureError
 from .rules.call import OpCall, base_name, op_name
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _HALVES = ("bfloat16", "float16")
 
 
 def require_equal_dtypes(exported: ExportedProgram, name: str) -> None:
-    """Refuse calls that torch itself refuses; `name` is that of the entry point.
+    """Raise an error for calls that torch itself rejects; `name` is the entry point.
 
     Raises:
         CaptureError: tensors of mixed dtypes meet; all such calls are named.
@@ -48,18 +48,15 @@ def require_equal_dtypes(exported: ExportedProgram, name: str) -> None:
     if calls:
         problems = [f"{call.name} of {_dtypes(call)} in {call.source_line or call.module_path}" for call in calls]
         raise CaptureError(
-            refusal(
-                asked=f"capturing graph '{name}'",
-                found="; ".join(dict.fromkeys(problems)),
-                why="torch raises an error for these dtypes",
-                do="cast the input with x.to(weight.dtype), or keep the module in the dtype of its input",
-            ),
-            details={"graph": name, "problems": problems},
+            f"Graph '{name}' mixes dtypes that torch does not combine: {'; '.join(dict.fromkeys(problems))}.",
+            hint="Cast the input with x.to(weight.dtype), or keep the module in the dtype of its input.",
+            graph=name,
+            problems=problems,
         )
 
 
 def _mixed(node: Node) -> Iterator[OpCall]:
-    """The call of a node, if torch refuses its dtypes."""
+    """Yield the call of a node if torch rejects its dtypes."""
     call = OpCall.from_node(node)
     kinds = {spec.dtype for spec in call.inputs}
     if call.name in _NORMS and call.inputs[0].dtype in _HALVES:

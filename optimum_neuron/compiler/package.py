@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArtifactError, FormatVersionError, UnsupportedOperatorError, refusal
+from ..errors import ArtifactError, FormatVersionError, UnsupportedOperatorError
 from ..hardware import Target
 from .ir import IR_VERSION, Program, Subprogram, graph_from_dict, spec_from_dict
 from .neff import Neff, write_neff
@@ -21,6 +21,8 @@ from .serial import body_from_dict, body_to_dict, make_subprogram
 from .version import COMPILER_VERSION
 
 PROGRAM_MEMBER, CONSTANTS_MEMBER, WEIGHTS_MEMBER = "program.json", "constants.safetensors", "weights.safetensors"
+
+_EXPORT_AGAIN = "Export the model again."
 
 _BROKEN = (AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading plain data raises that is not what `write_program` writes."""
@@ -40,8 +42,9 @@ def write_program(
     if refused := not_allowed(node["op"] for body in bodies.values() for node in body["nodes"]):
         raise UnsupportedOperatorError(
             f"A compiled model may not call {', '.join(refused)}: the operator reaches files, storage, or unchecked "
-            "memory, so no NEFF that calls it can be loaded. Compute the result outside the compiled model.",
-            details={"operators": refused},
+            "memory, so no NEFF that calls it can be loaded.",
+            hint="Compute the result outside the compiled model.",
+            operators=refused,
         )
     members: dict[str, Any] = {PROGRAM_MEMBER: json.dumps(program.structure()).encode()}
     members |= {f"bodies/{body}.json": json.dumps(data).encode() for body, data in bodies.items()}
@@ -74,14 +77,8 @@ def read_program(neff: Neff) -> Program:
     except ArtifactError:
         raise
     except (*_BROKEN, SafetensorError) as error:
-        raise ArtifactError(
-            refusal(
-                asked=f"reading {neff.path}",
-                found=f"the program in it is broken ({type(error).__name__}: {error})",
-                why="its graphs, bodies and constants do not fit together",
-                do="export the model again",
-            )
-        ) from error
+        message = f"The program in {neff.path} is broken ({type(error).__name__}: {error})."
+        raise ArtifactError(message, hint=_EXPORT_AGAIN, path=str(neff.path)) from error
 
 
 def _read(neff: Neff) -> Program:
@@ -90,12 +87,10 @@ def _read(neff: Neff) -> Program:
     data = json.loads(bytes(neff.read(PROGRAM_MEMBER)))
     if data["ir_version"] > IR_VERSION:
         raise FormatVersionError(
-            refusal(
-                asked=f"reading {neff.path}",
-                found=f"IR version {data['ir_version']}, this version reads {IR_VERSION}",
-                why="it was written by a newer compiler",
-                do="upgrade optimum-neuron-sim or export the model again",
-            )
+            f"{neff.path} has IR version {data['ir_version']}, but this package reads version {IR_VERSION}.",
+            hint="Upgrade optimum-neuron-sim, or export the model again.",
+            path=str(neff.path),
+            ir_version=data["ir_version"],
         )
     subprograms = {name: _read_subprogram(neff, name) for name in data["subprograms"]}
     program = Program(
@@ -113,18 +108,14 @@ def _read_subprogram(neff: Neff, name: str) -> Subprogram:
     # Before anything is called, be it on fake tensors.
     if refused := not_allowed(node["op"] for node in body["nodes"]):
         raise ArtifactError(
-            f"{neff.path} calls {', '.join(refused)}, which the compiler does not write. The file may be forged: do "
-            "not use it, and export the model yourself.",
-            details={"operators": refused, "subprogram": name},
+            f"{neff.path} calls {', '.join(refused)}, which the compiler never writes, so the file may be forged.",
+            hint="Do not use it; export the model yourself.",
+            operators=refused,
+            subprogram=name,
         )
     subprogram = make_subprogram(body_from_dict(body))
     if subprogram.name != name:
-        raise ArtifactError(
-            refusal(
-                asked=f"body {name} of {neff.path}",
-                found=f"its content is {subprogram.name}",
-                why="host code is kept by these names, so a false one would replace the code of another model",
-                do="export the model again",
-            )
-        )
+        # Host code is kept by these names, so a wrong one would replace the code of another model.
+        message = f"Subgraph {name} of {neff.path} was altered: its content is {subprogram.name}."
+        raise ArtifactError(message, hint=_EXPORT_AGAIN, subprogram=name)
     return subprogram

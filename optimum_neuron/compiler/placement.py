@@ -1,6 +1,6 @@
 """The operators of captured graphs with verdict, count, share of the arithmetic, and the modules they come from.
 
-A stack that was captured short counts with all its layers. It knows nothing of models or files.
+A stack of which only some layers were captured counts with all of them. It knows nothing of models or files.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def judged_calls(
     Args:
         captured: an entry point.
         target: what to compile for.
-        allow_host_ops: refused operators that may run on the host.
+        allow_host_ops: unsupported operators that may run on the host.
         implicit_integer_downcast: kinds of integer operators that may lose digits, see `check_graph`.
         prefixes: paths of the user's model inside the captured module; the first that fits is cut off a path.
 

@@ -2,7 +2,7 @@
 
 torch's own `.pt2` reader falls back to full unpickling for sample inputs (torch 2.13,
 `torch/_export/serde/serialize.py: deserialize_torch_artifact`), so a stored program would be able to run code.
-Here a body is a list of calls of registered ATen overloads with plain arguments; anything else is refused.
+Here a subgraph is a list of calls of registered ATen overloads with plain arguments; anything else is an error.
 The same text, without names and source positions, is the content that a subprogram is named by.
 """
 
@@ -15,7 +15,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from ..core import TensorSpec
-from ..errors import ArtifactError, refusal
+from ..errors import ArtifactError
 from .ir import Subprogram
 from .sources import forget_source, forget_source_at_end
 
@@ -28,6 +28,8 @@ _NAMESPACES = ("aten",)
 
 _MAY_COPY = ("aten::to", "aten::contiguous", "aten::reshape", "aten::flatten")
 """Operators whose schema promises a view, but which copy where dtype or layout has to change."""
+
+_EXPORT_AGAIN = "Export the model again with this version."
 
 _NON_FINITE = ("inf", "-inf", "nan")
 """Numbers that JSON does not have, as `repr` spells them."""
@@ -129,12 +131,8 @@ def body_from_dict(data: dict[str, Any]) -> fx.GraphModule:
         raise
     except Exception as error:  # whatever torch raises for shapes and arguments that no compiler wrote
         raise ArtifactError(
-            refusal(
-                asked="a stored graph",
-                found=f"it cannot be rebuilt ({type(error).__name__}: {str(error).strip()[:300]})",
-                why="its calls do not fit the operators' signatures or shapes",
-                do="export the model again with this version",
-            )
+            f"A stored graph cannot be rebuilt ({type(error).__name__}: {str(error).strip()[:300]}).",
+            hint=_EXPORT_AGAIN,
         ) from error
 
 
@@ -181,17 +179,11 @@ def _op_from_name(name: str) -> Any:
     namespace, _, rest = str(name).partition(".")
     packet, _, overload = rest.rpartition(".")
     if namespace in _NAMESPACES and packet.isidentifier() and overload.isidentifier():
-        found = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
-        if isinstance(found, torch._ops.OpOverload):
-            return found
-    raise ArtifactError(
-        refusal(
-            asked=f"operator {name!r} of a stored graph",
-            found="no ATen operator of this torch",
-            why="an artifact may call registered ATen operators only",
-            do="export the model again with this version",
-        )
-    )
+        target = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
+        if isinstance(target, torch._ops.OpOverload):
+            return target
+    message = f"A stored graph calls {name!r}, but may call registered ATen operators only."
+    raise ArtifactError(message, hint=_EXPORT_AGAIN, operator=name)
 
 
 def _encode(value: Any, names: dict[fx.Node, str]) -> Any:
@@ -228,14 +220,7 @@ def _decode(value: Any, values: list[fx.Node]) -> Any:
     if kind == "device" and content == "cpu":
         return torch.device("cpu")
     if kind == "torch":
-        found = getattr(torch, str(content), None)
-        if isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
-            return found
-    raise ArtifactError(
-        refusal(
-            asked=f"argument {value!r} of a stored graph",
-            found="not a value this format has",
-            why="arguments are numbers, text, dtypes and references to earlier values",
-            do="export the model again with this version",
-        )
-    )
+        constant = getattr(torch, str(content), None)
+        if isinstance(constant, (torch.dtype, torch.layout, torch.memory_format)):
+            return constant
+    raise ArtifactError(f"A stored graph has the invalid argument {value!r}.", hint=_EXPORT_AGAIN, argument=repr(value))

@@ -129,9 +129,9 @@ def _span(start: int, end: int) -> str:
     return f"layer {start}" if end - start == 1 else f"layers {start} to {end - 1}"
 
 
-def _difference(expected: Sequence[Segment], found: Sequence[Segment]) -> str | None:
+def _difference(expected: Sequence[Segment], actual: Sequence[Segment]) -> str | None:
     """Where two records differ, or None."""
-    for left, right in itertools.zip_longest(expected, found):
+    for left, right in itertools.zip_longest(expected, actual):
         if left is None or right is None or left.place != right.place:
             return "its layers are called in another order"
         if left.operators != right.operators:

@@ -1,6 +1,6 @@
-"""Arithmetic of tiles: cycles of a product on the systolic array, and in what pieces DMA finds weights.
+"""Arithmetic of tiles: cycles of a matmul on the systolic array, and the pieces in which DMA reads weights.
 
-The array has 128 rows and 128 columns: a product of M x K by K x N takes ceil(K/128) x ceil(N/128) loads of a
+The array has 128 rows and 128 columns: a matmul of M x K by K x N takes ceil(K/128) x ceil(N/128) loads of a
 stationary tile, each with M moving columns and at least 64 cycles (Neuron docs, NKI, Trainium/Inferentia2
 architecture guide, tensor engine); either operand may be the stationary one.
 
@@ -28,14 +28,14 @@ def tiles(size: int) -> int:
 
 
 def product_cycles(rows: int, inner: int, columns: int) -> int:
-    """Cycles of one product of `rows` x `inner` by `inner` x `columns`."""
+    """Cycles of one matmul of `rows` x `inner` by `inner` x `columns`."""
     columns_stay = tiles(columns) * max(rows, MIN_CYCLES)
     rows_stay = tiles(rows) * max(columns, MIN_CYCLES)
     return tiles(inner) * min(columns_stay, rows_stay)
 
 
 def convolution_cycles(positions: int, channels_in: int, channels_out: int, taps: int, groups: int = 1) -> int:
-    """Cycles of a convolution: one product for each tap, or a single one over all taps where channels are few.
+    """Cycles of a convolution: one matmul for each tap, or a single one over all taps where channels are few.
 
     Args:
         positions: pixels of the result, all rows of the batch together.

@@ -27,8 +27,8 @@ def hash_of_sources(root: Path, names: Iterable[str], suffixes: tuple[str, ...] 
     """
     digest = hashlib.sha256()
     for name in names:
-        found = root / name
-        paths = sorted(path for path in found.rglob("*") if path.suffix in suffixes) if found.is_dir() else [found]
+        entry = root / name
+        paths = sorted(path for path in entry.rglob("*") if path.suffix in suffixes) if entry.is_dir() else [entry]
         for path in paths:
             content = path.read_bytes()
             digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)

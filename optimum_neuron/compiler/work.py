@@ -87,7 +87,7 @@ class CallWork:
     tensor_cycles: float = 0.0
     """Cycles of the tensor engine at its 16-bit rate, other than those of attention."""
     attention_cycles: float = 0.0
-    """Cycles of the two products of attention."""
+    """Cycles of the two matmuls of attention."""
     vector_elements: float = 0.0
     """Elements that pass the vector or scalar engine, once for each pass."""
     softmax_elements: float = 0.0
@@ -134,10 +134,10 @@ def _of_parts(call: OpCall) -> CallWork:
         return _elements(call)
     works = [work_of(part) for part in parts]
     kinds: tuple[Counted, ...] = ("unknown", "products", "elements", "none")
-    found = [kind for kind in kinds if any(work.counted == kind for work in works)]
+    present = [kind for kind in kinds if any(work.counted == kind for work in works)]
     return CallWork(
         flops=sum(work.flops for work in works),
-        counted=found[0] if found else "none",
+        counted=present[0] if present else "none",
         dtype=next((work.dtype for work in works if work.dtype), None),
         tensor_cycles=sum(work.tensor_cycles for work in works),
         attention_cycles=sum(work.attention_cycles for work in works),
@@ -167,7 +167,7 @@ def _product(call: OpCall) -> CallWork:
 
 
 def _cycles(call: OpCall) -> float | None:
-    """Cycles of a product in tiles; None for the operators whose tiles nobody published."""
+    """Cycles of a matmul in tiles; None for operators without published tiling."""
     specs = [spec for spec in call.inputs if spec.shape]
     if call.name == "aten.linear":
         return product_cycles(math.prod(specs[0].shape[:-1]), specs[0].shape[-1], math.prod(specs[1].shape[:-1]))
@@ -203,7 +203,7 @@ def _convolution_cycles(call: OpCall, values: TensorSpec, weight: TensorSpec) ->
 
 
 def _attention(call: OpCall) -> tuple[float, float]:
-    """Cycles of both products of attention, and the number of scores."""
+    """Cycles of both matmuls of attention, and the number of scores."""
     query, key, value = call.inputs[:3]
     heads = math.prod(query.shape[:-2])
     rows, size, slots = query.shape[-2], query.shape[-1], key.shape[-2]

@@ -19,13 +19,10 @@ from ..errors import ConfigError, CoreBusyError, refusal
 from ..hardware import TARGETS, InstanceSpec, Target, resolve_instance
 from ..runtime.core_choice import num_usable
 from ..runtime.cores import CoreClaim, claim_cores
-from ..runtime.hbm import HbmLedger, ledger
+from ..runtime.hbm import TORCH_OWNER, HbmLedger, ledger
 
 MAX_DEVICES = 127
 """torch's device index is a signed byte."""
-
-OWNER = "torch tensors"
-"""Owner of device tensors, in claims and ledgers."""
 
 _claims: dict[int, CoreClaim] = {}
 _lock = threading.RLock()
@@ -100,7 +97,7 @@ def core(device: int) -> CoreClaim:
         if device not in _claims:
             require_device(device)
             _require_no_fork()
-            _claims[device] = claim_cores(instance(), model=OWNER, start=device)
+            _claims[device] = claim_cores(instance(), model=TORCH_OWNER, start=device)
         return _claims[device]
 
 
@@ -122,18 +119,18 @@ def attach_meter(device: int, used_bytes: Callable[[int], int], set_limit: Calla
         CoreBusyError: another process holds the core, or this process is a fork of one that used the device.
     """
     claim(device).attach(
-        OWNER, "kv_cache", used_bytes=lambda: used_bytes(device), set_limit=lambda limit: set_limit(device, limit)
+        TORCH_OWNER, "kv_cache", used_bytes=lambda: used_bytes(device), set_limit=lambda limit: set_limit(device, limit)
     )
 
 
 def limit(device: int) -> int:
     """Bytes that device tensors may have: the HBM of the core, less what others have of it."""
-    return claim(device).limit_of(OWNER)
+    return claim(device).limit_of(TORCH_OWNER)
 
 
 def out_of_memory(device: int, size_bytes: int) -> str:
     """The refusal of an allocation, with the table of the core."""
-    return claim(device).refused(OWNER, "kv_cache", size_bytes)
+    return claim(device).refused(TORCH_OWNER, "kv_cache", size_bytes)
 
 
 def require_device(device: int) -> None:

@@ -1,6 +1,6 @@
 """Optimizer states and master weights in shards (torch.distributed.checkpoint).
 
-Each process writes what it has into `optimizer/` and `master_weights/` of a checkpoint, under the names of the
+Each process writes its part into `optimizer/` and `master_weights/` of a checkpoint, under the names of the
 parameters, so another number of cores, or one, reads it back. Weights are saved whole beside them (`whole.py`).
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..errors import ModelError, refusal
+from ..errors import ModelError
 
 OPTIMIZER_FOLDER = "optimizer"
 """In a checkpoint; the format is torch.distributed.checkpoint's."""
@@ -44,29 +44,29 @@ def save_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapp
     with _as_torch_expects(model, optimizer, masters):
         save_optimizer_distributed(model, optimizer, str(Path(folder, OPTIMIZER_FOLDER)))
     if masters:
-        own = {name: master.detach() for name, master in masters.items()}
-        dcp.save(_redistribute_state_dict(own), checkpoint_id=str(Path(folder, MASTERS_FOLDER)))
+        state = {name: master.detach() for name, master in masters.items()}
+        dcp.save(_redistribute_state_dict(state), checkpoint_id=str(Path(folder, MASTERS_FOLDER)))
 
 
 def load_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapping[str, torch.Tensor]) -> None:
-    """Read what `save_optimizer` wrote, on any number of cores; every process calls it.
+    """Read the files of `save_optimizer`, on any number of cores; every process calls it.
 
-    Master weights that a checkpoint has not (its run had none) are left as they are.
+    Master weights stay as they are if the checkpoint has none.
     """
     import torch.distributed.checkpoint as dcp
     from transformers.distributed.checkpoint import _redistribute_state_dict, load_optimizer_distributed
 
     optimizer = getattr(optimizer, "optimizer", optimizer)
     with warnings.catch_warnings(), _as_torch_expects(model, optimizer, masters):
-        # One process is as good as several, which torch warns of.
+        # torch warns of loading in one process.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         load_optimizer_distributed(model, optimizer, str(Path(folder, OPTIMIZER_FOLDER)))
         if masters and Path(folder, MASTERS_FOLDER, ".metadata").is_file():
-            own = {name: master.detach() for name, master in masters.items()}
-            state = _redistribute_state_dict(own)
+            local = {name: master.detach() for name, master in masters.items()}
+            state = _redistribute_state_dict(local)
             dcp.load(state, checkpoint_id=str(Path(folder, MASTERS_FOLDER)))
-            for name, tensor in _redistribute_state_dict(state, reference_state_dict=own).items():
-                own[name].copy_(tensor)
+            for name, tensor in _redistribute_state_dict(state, reference_state_dict=local).items():
+                local[name].copy_(tensor)
 
 
 def load_scheduler(scheduler: Any, path: str | Path) -> None:
@@ -76,7 +76,7 @@ def load_scheduler(scheduler: Any, path: str | Path) -> None:
     mesh.
 
     Raises:
-        ModelError: the groups that it was saved with had different learning rates, so who has which is not known.
+        ModelError: the saved groups have different learning rates, and this layout has other groups.
     """
     state = torch.load(path, weights_only=True)
     num_groups = len(scheduler.optimizer.param_groups)
@@ -86,12 +86,10 @@ def load_scheduler(scheduler: Any, path: str | Path) -> None:
             continue
         if any(value != values[0] for value in values):
             raise ModelError(
-                refusal(
-                    asked=f"the state of the scheduler in {path}",
-                    found=f"{len(values)} groups of parameters with different learning rates, where {num_groups} are",
-                    why="another layout has other groups, and their rates are not known",
-                    do="resume with the checkpoint's layout",
-                )
+                f"The scheduler in {path} has {len(values)} parameter groups with different learning rates, "
+                f"but this layout has {num_groups} groups.",
+                hint="Resume with the checkpoint's layout.",
+                path=str(path),
             )
         state[name] = [values[0]] * num_groups
     scheduler.load_state_dict(state)

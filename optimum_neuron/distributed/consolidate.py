@@ -31,18 +31,18 @@ _COPIED = (*_CONFIGURATIONS, "generation_config.json", "tokenizer.json", "tokeni
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Consolidated:
-    """What was written."""
+    """The result of `consolidate`."""
 
     path: str
-    """Of the file with the weights."""
+    """File with the weights."""
     source: str
-    """Where the weights were: a folder of shards, or a file."""
+    """Source of the weights: a folder of shards, or a file."""
     num_tensors: int
-    """In the file."""
+    """Tensors in the file."""
     size_bytes: int
-    """Of the tensors."""
+    """Bytes of the tensors."""
     loadable: bool
-    """Whether a configuration is beside them, so that `from_pretrained` reads the folder."""
+    """Whether the folder has a configuration, so that `from_pretrained` reads it."""
 
 
 def consolidate(
@@ -57,7 +57,7 @@ def consolidate(
         config: folder with the model's configuration, where the checkpoint has none.
 
     Raises:
-        ArtifactError: no weights are there.
+        ArtifactError: the checkpoint has no weights.
 
     Example:
         ```python no-run
@@ -101,9 +101,9 @@ def _require_weights(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     raise ArtifactError(
-        f"{folder} has no weights: no {FSDP_FOLDER}/, no shard-*.safetensors, and none of {', '.join(_WHOLE)}. Pass "
-        "the folder checkpoint-<step> of a run.",
-        details={"folder": str(folder)},
+        f"{folder} has no weights: no {FSDP_FOLDER}/, no shard-*.safetensors, and no {' or '.join(_WHOLE)}.",
+        hint="Pass the folder checkpoint-<step> of a run.",
+        folder=str(folder),
     )
 
 
@@ -149,7 +149,7 @@ def _load(state: dict[str, torch.Tensor], reader: Any) -> None:
     import torch.distributed.checkpoint as dcp
 
     with warnings.catch_warnings():
-        # One process is the intent, which torch warns of.
+        # torch warns of loading in one process.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         dcp.load(state, storage_reader=reader, no_dist=True)
 

@@ -1,9 +1,9 @@
 """Context parallelism: each core has a part of every sequence, and in attention the keys and values of all of it.
 
 Elsewhere a decoder works on each token by itself. So three things are exchanged: keys and values (gathered, as in "The
-Llama 3 Herd of Models", arXiv:2407.21783, section 3.3.2), masks of padding, and the loss, which is a sum over tokens.
-FSDP2 averages gradients over the cores of a sequence as over copies of the batch, so what is shared forward is summed
-backward. A model outside of `running` computes whole sequences. It knows nothing of trainers.
+Llama 3 Herd of Models", arXiv:2407.21783, section 3.3.2), padding masks, and the loss, which is a sum over tokens.
+FSDP2 averages gradients over the cores of a sequence as over replicas, so tensors shared in the forward pass are summed
+in the backward pass. A model outside of `running` computes whole sequences. It knows nothing of trainers.
 
     context = ContextParallel(model, mesh)
     with context.running():
@@ -26,20 +26,21 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from ..errors import ConfigError, ModelError, refusal
+from ..errors import ConfigError, ModelError
 from ..labels import next_labels
 from .plans import CONTEXT_FAMILIES
+from .problems import raise_together
 from .styles import redistribute
 
 ATTENTION = "sdpa_of_parts"
 """Name of this attention among transformers' implementations."""
 
 _current: ContextParallel | None = None
-"""What the forward pass that is running is a part of; the functions that transformers calls take no such argument."""
+"""The sequences that the running forward pass is a part of: transformers passes no such argument to attention."""
 
 
 class ContextParallel:
-    """What the cores of a sequence share.
+    """The exchange between the cores of a sequence.
 
     Args:
         model: a decoder that `require_context` accepts; its attention is changed in place.
@@ -57,12 +58,12 @@ class ContextParallel:
 
     @property
     def is_running(self) -> bool:
-        """Whether a pass that is running is of parts."""
+        """Whether the running pass is on parts."""
         return _current is self
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Forward and backward passes in here are of parts."""
+        """Run forward and backward passes on parts."""
         global _current
         before, _current = _current, self
         try:
@@ -71,10 +72,10 @@ class ContextParallel:
             _current = before
 
     def split(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """This core's part of a batch, with labels of the next token of the whole sequence in `shift_labels`.
+        """Return this core's part of a batch, with labels of the next token of the whole sequence in `shift_labels`.
 
         Args:
-            batch: what a decoder is given; tensors whose second axis are tokens are split.
+            batch: inputs of a decoder; tensors whose second axis are tokens are split.
 
         Raises:
             ModelError: a batch that cannot be split.
@@ -90,7 +91,7 @@ class ContextParallel:
         return {name: self._part(value) if _has_tokens(value, length) else value for name, value in whole.items()}
 
     def join(self, results: Any, *, num_tokens: int) -> Any:
-        """Results of whole sequences, without gradients.
+        """Return the results of whole sequences, without gradients.
 
         Args:
             results: tensors, nested as one likes; those whose second axis is a part of the tokens are joined.
@@ -105,17 +106,17 @@ class ContextParallel:
             return recursively_apply(whole, results)
 
     def gather(self, part: torch.Tensor, axis: int) -> torch.Tensor:
-        """A tensor of all tokens; each core has the gradients of its part from all of them."""
+        """Return a tensor of all tokens; each core gets the gradients of its part from all cores."""
         return redistribute(part, self._mesh, Shard(axis), Replicate(), gradient=Partial())
 
     def sum(self, loss: torch.Tensor) -> torch.Tensor:
-        """The sum of the parts of a loss, on every core."""
+        """Return the sum of the parts of a loss, on every core."""
         return redistribute(loss, self._mesh, Partial(), Replicate(), gradient=Partial())
 
     def mask(self, *, q_length: int, kv_length: int, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
-        """transformers' mask of this part's queries and all keys: 0 where a query sees a key, minus infinity elsewhere.
+        """Return the mask of this part's queries and all keys: 0 if a query sees a key, else minus infinity.
 
-        Of one with True and False every layer would make one like this, and keep it for the backward pass.
+        From a Boolean mask, every layer would make one like this and keep it for the backward pass.
         """
         assert q_length == kv_length == attention_mask.shape[1]
         options |= {"q_offset": self._mesh.get_local_rank() * q_length, "allow_is_causal_skip": False}
@@ -128,81 +129,74 @@ class ContextParallel:
 
 
 def require_context(model: Any, size: int) -> None:
-    """Refuse a model whose sequences cannot be shared.
+    """Reject a model whose sequences cannot be shared.
 
     Args:
         model: of transformers.
         size: `context_parallel_size`.
 
     Raises:
-        ConfigError: no such decoder, another implementation of attention, a loss that is no sum over tokens; all are
-            told.
+        ConfigError: no such decoder, another implementation of attention, or a loss that is not a sum over tokens; all
+            problems are listed.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    asked = f"context_parallel_size={size} of {type(model).__name__}"
-    config, problems = model.config, []
-    if config.model_type not in CONTEXT_FAMILIES or type(model).__name__ not in set(
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
-    ):
+    config, name = model.config, type(model).__name__
+    problems = []
+    if config.model_type not in CONTEXT_FAMILIES or name not in set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()):
         problems.append(
-            refusal(
-                asked=asked,
-                found=f"a model of the architecture '{config.model_type}'",
-                why="a part of a sequence can be worked on where tokens meet in attention alone, and the loss is a sum "
-                "over them",
-                do=f"leave it out, or take a causal language model of {', '.join(sorted(CONTEXT_FAMILIES))}",
+            ConfigError(
+                f"context_parallel_size={size} is not supported for {name} ('{config.model_type}').",
+                hint=f"Remove it, or use a causal language model of {', '.join(sorted(CONTEXT_FAMILIES))}.",
+                option="context_parallel_size",
+                value=size,
+                choices=sorted(CONTEXT_FAMILIES),
             )
         )
     elif config._attn_implementation != "sdpa":
-        problems.append(
-            refusal(
-                asked=asked,
-                found=f"attn_implementation='{config._attn_implementation}'",
-                why="keys and values are gathered for scaled_dot_product_attention",
-                do="load the model with attn_implementation='sdpa'",
-            )
-        )
+        problems.append(_required_setting("attn_implementation", config._attn_implementation, "sdpa", size))
     if getattr(config, "output_router_logits", False):
-        problems.append(
-            refusal(
-                asked=asked,
-                found="output_router_logits=True",
-                why="how evenly a sequence's tokens go to experts is no sum over its parts",
-                do="load the model with output_router_logits=False",
-            )
-        )
-    if problems:
-        raise ConfigError("\n".join(problems))
+        problems.append(_required_setting("output_router_logits", True, False, size))
+    raise_together(problems)
+
+
+def _required_setting(option: str, value: object, required: object, size: int) -> ConfigError:
+    return ConfigError(
+        f"context_parallel_size={size} does not support {option}={value!r}.",
+        hint=f"Load the model with {option}={required!r}.",
+        option=option,
+        value=value,
+        choices=[required],
+    )
 
 
 def require_divisible(batch: Mapping[str, Any], size: int) -> None:
-    """Refuse a batch whose sequences cannot be split.
+    """Reject a batch whose sequences cannot be split.
 
     Args:
-        batch: what a decoder is given.
+        batch: inputs of a decoder.
         size: `context_parallel_size`.
 
     Raises:
-        ModelError: no token ids, rows of a length that does not divide, masks of several axes, or packed sequences.
+        ModelError: no token IDs, a length that does not divide, masks of several axes, or packed sequences.
     """
     mask, positions = batch.get("attention_mask"), batch.get("position_ids")
     length = batch["input_ids"].shape[1] if "input_ids" in batch else 0
     if not length:
-        found, why, do = "no input_ids", "rows of tokens are split", "pass input_ids, not inputs_embeds"
+        problem, hint = "no input_ids", "Pass input_ids, not inputs_embeds."
     elif length % size:
-        found, why = f"{length} is not a multiple of {size}", "each core has as many tokens as the others"
-        do = f"pass pad_to_multiple_of={size} to the data collator, or leave context_parallel_size out"
+        problem = f"sequences of {length} tokens, which is not a multiple of {size}"
+        hint = f"Pass pad_to_multiple_of={size} to the data collator, or remove context_parallel_size."
     elif mask is not None and mask.ndim != 2:
-        found, why = f"an attention_mask with {mask.ndim} axes", "each core makes the mask of its own queries"
-        do = "pass attention_mask with a row of 0 and 1 for each sequence"
+        problem = f"an attention_mask with {mask.ndim} axes"
+        hint = "Pass an attention_mask with one row of 0 and 1 per sequence."
     elif positions is not None and bool((positions.diff(dim=-1) != 1).any()):
-        found = "position_ids that begin again within a row, as of packed sequences"
-        why, do = "each core sees only its own positions", "pass packing=False, or leave context_parallel_size out"
+        problem = "packed sequences: position_ids start over within a row"
+        hint = "Pass packing=False, or remove context_parallel_size."
     else:
         return
-    asked = f"context_parallel_size={size} with a batch of {length} tokens in each row"
-    raise ModelError(refusal(asked=asked, found=found, why=why, do=do))
+    message = f"context_parallel_size={size} cannot split this batch: it has {problem}."
+    raise ModelError(message, hint=hint, option="context_parallel_size", value=size, num_tokens=length)
 
 
 def _has_tokens(value: Any, length: int) -> bool:

@@ -1,4 +1,4 @@
-"""Results of an evaluation from all processes, once where several of them see the same batch.
+"""Results of an evaluation from all processes, counted once if several of them see the same batch.
 
 accelerate gathers from every process. Its data loader counts the rows that the last batches have beside those of the
 data set; here they are left out as it does.
@@ -17,7 +17,7 @@ from accelerate.utils import gather_object, recursively_apply
 def gather_for_metrics(
     accelerator: Accelerator, data: Any, use_gather_object: bool = False, *, num_same: int = 1
 ) -> Any:
-    """What `Accelerator.gather_for_metrics` returns, of one process of each `num_same` neighbors in rank.
+    """Return the results of one process of each `num_same` neighbors in rank, as `Accelerator.gather_for_metrics`.
 
     Args:
         accelerator: of the trainer.

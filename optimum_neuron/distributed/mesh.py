@@ -11,12 +11,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
+from .layout import TrainingNeuronConfig
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-    from ..trainer.layout import TrainingNeuronConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,22 +42,24 @@ class MeshSizes:
             context: `context_parallel_size`.
 
         Raises:
-            ConfigError: they cannot be divided so; with numbers of processes that can.
+            ConfigError: the number of processes is not a multiple; `details["choices"]` has numbers that are.
         """
         together = tensor * pipeline * context
         if world_size % together == 0:
             return cls(data=world_size // together, context=context, pipeline=pipeline, tensor=tensor)
         sizes = {"tensor_parallel_size": tensor, "pipeline_parallel_size": pipeline, "context_parallel_size": context}
-        asked = " and ".join(f"{name}={size}" for name, size in sizes.items() if size > 1)
+        sizes = {name: size for name, size in sizes.items() if size > 1}
         below = world_size // together * together
-        wanted = f"{below} or {below + together}" if below else str(together)
+        choices = [below, below + together] if below else [together]
         raise ConfigError(
-            refusal(
-                asked=f"{asked} with {world_size} process{'es' * (world_size > 1)}",
-                found=f"{world_size} is not a multiple of {together}",
-                why=f"one batch takes {together} processes, each with a core of its own",
-                do=f"start {wanted} processes (torchrun --nproc_per_node {wanted} ...)",
-            )
+            f"{' and '.join(f'{name}={size}' for name, size in sizes.items())} "
+            f"{'need' if len(sizes) > 1 else 'needs'} a multiple of {together} processes, but there "
+            f"{'are' if world_size > 1 else 'is'} {world_size}.",
+            hint=f"Start {' or '.join(map(str, choices))} processes (torchrun --nproc_per_node {choices[0]} ...).",
+            option="world_size",
+            value=world_size,
+            choices=choices,
+            sizes=sizes,
         )
 
     @property
@@ -67,7 +68,7 @@ class MeshSizes:
         return self.tensor * self.pipeline * self.context
 
     @property
-    def copies(self) -> int:
+    def replicas(self) -> int:
         """Groups of processes that have the same weights, or could have: their gradients are averaged."""
         return self.data * self.context
 
@@ -76,7 +77,7 @@ class MeshSizes:
 
         Args:
             device_type: such as "neuron".
-            shard: whether copies split what they could each have whole (FSDP2's dimension "shard"), or not
+            shard: whether replicas split what each could have whole (FSDP2's dimension "shard"), or not
                 ("replicate").
 
         Returns:
@@ -85,16 +86,12 @@ class MeshSizes:
         """
         from torch.distributed.device_mesh import init_device_mesh
 
-        copies = (1, self.copies) if shard else (self.copies, 1)
-        shape = (*copies, self.pipeline, self.tensor)
+        replicas = (1, self.replicas) if shard else (self.replicas, 1)
+        shape = (*replicas, self.pipeline, self.tensor)
         return init_device_mesh(device_type, shape, mesh_dim_names=("replicate", "shard", "pipeline", "tensor"))
 
     def context_mesh(self, device_type: str) -> DeviceMesh:
-        """Make the process groups that share sequences: a mesh of one dimension, in the order of the tokens.
-
-        Args:
-            device_type: as above.
-        """
+        """Make the process groups that share sequences: a mesh of one dimension, in the order of the tokens."""
         from torch.distributed.device_mesh import init_device_mesh
 
         shape = (self.data, self.context, self.pipeline * self.tensor)
@@ -105,7 +102,7 @@ def require_processes(layout: TrainingNeuronConfig, world_size: int) -> MeshSize
     """Divide the processes of a run by its layout.
 
     Raises:
-        ConfigError: they cannot be divided so, or there is nothing to split over.
+        ConfigError: the number of processes is not a multiple, or there are no replicas to split states over.
     """
     sizes = MeshSizes.of(
         world_size=world_size,
@@ -114,43 +111,40 @@ def require_processes(layout: TrainingNeuronConfig, world_size: int) -> MeshSize
         context=layout.context_parallel_size,
     )
     splits = {"zero_1": layout.pipeline_parallel_use_zero1_optimizer, "fsdp": layout.fsdp and layout.spreads_model}
-    for name in (name for name, asked in splits.items() if asked and sizes.copies == 1):
+    name = next((name for name, is_on in splits.items() if is_on), None)
+    if name is not None and sizes.replicas == 1:
         raise ConfigError(
-            refusal(
-                asked=f"{name}=True with {world_size} process{'es' * (world_size > 1)}",
-                found="one copy of the model",
-                why="optimizer states are split over the processes that have different batches or parts of them",
-                do=f"start {2 * world_size} processes (torchrun --nproc_per_node {2 * world_size}), or leave it out",
-            )
+            f"{name}=True splits optimizer states over replicas of the model, but there is only 1.",
+            hint=f"Start {2 * world_size} processes (torchrun --nproc_per_node {2 * world_size}), or remove {name}.",
+            option=name,
+            value=True,
+            choices=[2 * world_size],
         )
     return sizes
 
 
 def require_agreement(facts: Mapping[str, object]) -> None:
-    """Refuse to begin where processes would wait for each other forever; every process calls it.
+    """Raise an error in every process where they would wait for each other forever; every process calls it.
 
     Args:
-        facts: what must be the same in all processes.
+        facts: values that must be the same in all processes.
 
     Raises:
-        ConfigError: what differs, with the values of each rank; in every process.
+        ConfigError: the values that differ, by rank.
     """
     import torch.distributed as dist
 
-    told: list[Mapping[str, object]] = [{}] * dist.get_world_size()
-    dist.all_gather_object(told, dict(facts))
-    differing = [name for name in facts if any(other.get(name) != told[0].get(name) for other in told)]
-    if not differing:
-        return
-    values = "; ".join(
-        f"{name} is " + ", ".join(f"{other.get(name)} on rank {rank}" for rank, other in enumerate(told))
-        for name in differing
-    )
-    raise ConfigError(
-        refusal(
-            asked="one run on several processes",
-            found=values,
-            why="each process expects the others to take part in its collectives",
-            do="start the same script with the same arguments, and as many processes on each machine",
+    ranks: list[Mapping[str, object]] = [{}] * dist.get_world_size()
+    dist.all_gather_object(ranks, dict(facts))
+    differing = {name: [other.get(name) for other in ranks] for name in facts}
+    differing = {name: values for name, values in differing.items() if any(value != values[0] for value in values)}
+    if differing:
+        parts = [
+            f"{name} is " + ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
+            for name, values in differing.items()
+        ]
+        raise ConfigError(
+            f"The processes of the run differ: {'; '.join(parts)}.",
+            hint="Start the same script with the same arguments and as many processes on each machine.",
+            differing=differing,
         )
-    )

@@ -1,7 +1,7 @@
 """A model in stages, one on each core, run by torch.distributed.pipelining's 1F1B schedule.
 
-A stage is the model with identities in place of what other stages have, so names of parameters stay what they are. It
-knows nothing of trainers.
+A stage is the model with identities in place of the modules of other stages, so parameters keep their names. It knows
+nothing of trainers.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
 
 from ..core import Choice
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..labels import IGNORED, next_labels
 
 _PARTS = {"embed_tokens", "layers", "norm"}
 """Children of a base model that transformers' `base_model_pp_plan` names, for decoders of one stack."""
 
 Loss = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
-"""Of logits, labels of the next token, and the number of labels of the whole batch."""
+"""Loss of logits, labels of the next token, and the number of labels of the whole batch."""
 
 
 class Absent(nn.Module):
-    """In place of a module that another stage has: returns what it is given."""
+    """Stands in for a module of another stage: returns its first argument."""
 
     def forward(self, value: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         """Return the first argument."""
@@ -52,38 +52,32 @@ class Stage(nn.Module):
 
 
 def require_stages(model: Any, num_stages: int) -> None:
-    """Refuse a model that cannot be cut into stages.
+    """Reject a model that cannot be cut into stages.
 
     Raises:
-        ConfigError: it is no decoder of one stack, its embeddings are tied, or it has fewer layers than stages.
+        ConfigError: the model is not a decoder of one stack, trains tied embeddings, or has fewer layers than stages.
     """
-    asked, name = f"pipeline_parallel_size={num_stages} of {type(model).__name__}", model.config.model_type
     parts = set(getattr(model.base_model, "_pp_plan", None) or ())
     if not parts.issuperset(_PARTS) or not isinstance(getattr(model, "lm_head", None), nn.Module):
-        problem = refusal(
-            asked=asked,
-            found=f"no pipeline plan for the architecture '{name}' in transformers, or no language model head",
-            why="a plan says which modules follow each other: embeddings, layers, norm, head",
-            do="leave pipeline_parallel_size out, or take a decoder that has base_model_pp_plan (llama, qwen3, gemma2)",
-        )
+        problem = f"'{model.config.model_type}' has no pipeline plan in transformers, or the model has no head"
+        hint = "Remove the option, or use a decoder that has base_model_pp_plan (llama, qwen3, gemma2)."
     elif model.config.get_text_config().tie_word_embeddings and _trains_embeddings(model):
-        problem = refusal(
-            asked=asked,
-            found="tie_word_embeddings=True, and the weight is trained",
-            why="the first stage has the embeddings and the last one the head, which would have to stay equal",
-            do="set model.config.tie_word_embeddings=False before loading, pass a peft_config that leaves both alone, "
-            "or use tensor_parallel_size",
+        problem = "it trains embeddings that are tied to the head, and these are in different stages"
+        hint = (
+            "Set model.config.tie_word_embeddings=False before loading, pass a peft_config that leaves both alone, "
+            "or use tensor_parallel_size."
         )
-    elif len(model.base_model.layers) < num_stages:
-        problem = refusal(
-            asked=asked,
-            found=f"{len(model.base_model.layers)} layers",
-            why="each stage has at least one layer",
-            do=f"pass pipeline_parallel_size={len(model.base_model.layers)} or less",
-        )
+    elif (num_layers := len(model.base_model.layers)) < num_stages:
+        problem, hint = f"it has {num_layers} layers", f"Pass pipeline_parallel_size={num_layers} or less."
     else:
         return
-    raise ConfigError(problem)
+    raise ConfigError(
+        f"pipeline_parallel_size={num_stages} is not supported for {type(model).__name__}: {problem}.",
+        hint=hint,
+        option="pipeline_parallel_size",
+        value=num_stages,
+        problem=problem,
+    )
 
 
 def _trains_embeddings(model: Any) -> bool:
@@ -112,31 +106,30 @@ def cut(model: Any, *, index: int, num_stages: int) -> Stage:
     return Stage(model, is_first=is_first, is_last=is_last)
 
 
-def num_microbatches(asked: int, *, batch_size: int, num_stages: int) -> Choice[int]:
-    """How many parts a batch is cut into.
+def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> Choice[int]:
+    """Choose the number of microbatches.
 
     Args:
-        asked: `pipeline_parallel_num_microbatches`; -1 to choose.
-        batch_size: rows of a batch.
+        requested: `pipeline_parallel_num_microbatches`; -1 to choose.
+        batch_size: sequences of a batch.
         num_stages: cores of the pipeline.
 
     Raises:
-        ConfigError: parts of different sizes, or fewer parts than stages; with numbers that can be.
+        ConfigError: microbatches of different sizes, or fewer than stages; `details["choices"]` has valid numbers.
     """
-    fitting = [n for n in range(num_stages, batch_size + 1) if batch_size % n == 0]
-    if asked == -1 and fitting:
-        return Choice(value=fitting[0], reason=f"the fewest equal parts that keep {num_stages} stages busy")
-    if asked in fitting:
-        return Choice(value=asked, reason="asked for")
+    choices = [n for n in range(num_stages, batch_size + 1) if batch_size % n == 0]
+    if requested == -1 and choices:
+        return Choice(value=choices[0], reason=f"the fewest equal parts that keep {num_stages} stages busy")
+    if requested in choices:
+        return Choice(value=requested, reason="requested")
+    batches = f"per_device_train_batch_size={num_stages} or a multiple of it, and dataloader_drop_last=True"
     raise ConfigError(
-        refusal(
-            asked=f"pipeline_parallel_num_microbatches={asked}, a batch of {batch_size} rows, {num_stages} stages",
-            found="a batch that is not a multiple of it" if batch_size % max(asked, 1) else "fewer parts than stages",
-            why="all parts have one shape, and each stage needs one to work on",
-            do=f"pass {' or '.join(map(str, fitting))}"
-            if fitting
-            else f"pass per_device_train_batch_size={num_stages} or a multiple of it, and dataloader_drop_last=True",
-        )
+        f"A batch of {batch_size} sequences has no equal microbatches for {num_stages} stages with "
+        f"pipeline_parallel_num_microbatches={requested}.",
+        hint=f"Pass {' or '.join(map(str, choices)) or batches}.",
+        option="pipeline_parallel_num_microbatches",
+        value=requested,
+        choices=choices,
     )
 
 
@@ -147,7 +140,7 @@ class Pipeline:
         stage: of this process.
         mesh: of one dimension, the stages in order.
         loss: computed by the last stage.
-        num_microbatches: parts of a training batch; those of an evaluation are as many as there are stages.
+        num_microbatches: of a training batch; an evaluation has as many as there are stages.
     """
 
     def __init__(self, stage: Stage, mesh: DeviceMesh, *, loss: Loss, num_microbatches: int) -> None:
@@ -163,12 +156,12 @@ class Pipeline:
         return self._mesh.get_group()
 
     def train(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> torch.Tensor:
-        """Forward and backward of a batch; the loss, on every stage."""
+        """Run forward and backward of a batch; return the loss, on every stage."""
         _, loss = self._run("step", inputs, num_items)
         return loss
 
     def evaluate(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits and loss of a batch, on every stage; no loss where there are no labels."""
+        """Return logits and loss of a batch, on every stage; no loss without labels."""
         logits, loss = self._run("eval", inputs, num_items)
         facts = [None if logits is None else (tuple(logits.shape), logits.dtype)]
         dist.broadcast_object_list(facts, src=self._last, group=self.group)
@@ -197,8 +190,8 @@ class Pipeline:
                 nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
         return norm
 
-    def _run(self, what: str, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[Any, torch.Tensor]:
-        num_parts = self._num_parts if what == "step" else self._mesh.size()
+    def _run(self, mode: str, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[Any, torch.Tensor]:
+        num_parts = self._num_parts if mode == "step" else self._mesh.size()
         rows = padded(inputs, multiple=num_parts)
         tokens, labels = rows.pop("input_ids"), rows.pop("labels", None)
         if labels is not None:
@@ -207,15 +200,15 @@ class Pipeline:
         losses: list[torch.Tensor] = []
         first = (tokens,) if self.stage.is_first else ()
         target = {"target": labels, "losses": losses} if self.stage.is_last and labels is not None else {}
-        schedule = self._schedule(what, tuple(tokens.shape), num_parts, has_labels=labels is not None)
-        logits = getattr(schedule, what)(*first, **target, **rows)
+        schedule = self._schedule(mode, tuple(tokens.shape), num_parts, has_labels=labels is not None)
+        logits = getattr(schedule, mode)(*first, **target, **rows)
         loss = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
         dist.broadcast(loss, src=self._last, group=self.group)
         return logits, loss
 
-    def _schedule(self, what: str, shape: tuple[int, ...], num_parts: int, *, has_labels: bool) -> Schedule1F1B:
-        """The schedule for batches of a shape; what stages send each other has its shape fixed."""
-        key = (what, shape, num_parts, has_labels)
+    def _schedule(self, mode: str, shape: tuple[int, ...], num_parts: int, *, has_labels: bool) -> Schedule1F1B:
+        """Return the schedule for batches of a shape: the messages between stages have fixed shapes."""
+        key = (mode, shape, num_parts, has_labels)
         if key not in self._schedules:
             index, num_stages = self._mesh.get_local_rank(), self._mesh.size()
             stage = PipelineStage(self.stage, index, num_stages, self._device, group=self.group)
@@ -228,7 +221,7 @@ class Pipeline:
 
 
 def padded(inputs: Mapping[str, Any], *, multiple: int) -> dict[str, Any]:
-    """A batch with its last row repeated up to a multiple of rows; repeated rows have no labels.
+    """Repeat the last row of a batch up to a multiple of rows; repeated rows have no labels.
 
     Args:
         inputs: tensors of as many rows as `input_ids`, and others.

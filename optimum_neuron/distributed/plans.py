@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core import Choice
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
+from .problems import raise_together
 
 _BERT_LAYERS = {
     "encoder.layer.*.attention.self.query": "colwise",
@@ -63,12 +64,12 @@ SEQUENCE_PLANS: Mapping[str, Mapping[str, str]] = {
     "roberta": _BERT_TOKENS,
     "smollm3": _DECODER_TOKENS,
 }
-"""What `sequence_parallel` changes in a family's plan, from the first layer's input to the last one's result."""
+"""Changes of a family's plan with `sequence_parallel`, from the first layer's input to the last layer's result."""
 
 CONTEXT_FAMILIES = frozenset(
     {"gemma", "granite", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3"}
 )
-"""Decoders whose tokens meet in attention alone, by `model_type`: what `context_parallel_size` takes."""
+"""Decoders whose tokens meet in attention alone, by `model_type`: those that `context_parallel_size` supports."""
 
 ADAPTER_STYLES: Mapping[str, Mapping[str, str]] = {
     "colwise": {"lora_B": "colwise"},
@@ -77,11 +78,11 @@ ADAPTER_STYLES: Mapping[str, Mapping[str, str]] = {
     "colwise_gather_output": {},
     "embedding_rowwise": {},
 }
-"""Styles of LoRA's two matrices (`y = W x + B A x`) by that of W; what is not named is whole on each core."""
+"""Styles of LoRA's two matrices (`y = W x + B A x`) by that of W; the others are whole on each core."""
 
 
 def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Choice[Mapping[str, str]]:
-    """Choose what tensor parallelism splits in a model.
+    """Choose the plan of a model's tensor parallelism.
 
     Args:
         model: one of transformers.
@@ -89,7 +90,7 @@ def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Choice
         splits_tokens: `sequence_parallel`.
 
     Raises:
-        ConfigError: no plan is known for the model, or its heads cannot be split so; with the sizes that can.
+        ConfigError: there is no plan for the model, or its heads do not divide; `details["choices"]` has valid sizes.
     """
     config, family = model.config.get_text_config(), model.config.model_type
     prefix = model.base_model_prefix + "." if model.base_model is not model else ""
@@ -100,18 +101,11 @@ def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Choice
     elif theirs:
         plan = Choice(value=theirs, reason=f"transformers' tp_plan of {type(model).__name__}")
     else:
-        raise ConfigError(
-            refusal(
-                asked=f"tensor_parallel_size={size} of {type(model).__name__}",
-                found=f"no plan for the architecture '{family}', here or in transformers",
-                why="a plan says which layers are split by columns and which by rows",
-                do=f"leave tensor_parallel_size out (zero_1=True splits optimizer states of any model), or take one "
-                f"of {', '.join(sorted(FAMILY_PLANS))} or a family with a tp_plan in transformers",
-            )
-        )
+        families = f"{', '.join(sorted(FAMILY_PLANS))}, or a family with a tp_plan in transformers"
+        raise _no_plan("tensor_parallel_size", model, f"Use one of {families}, or zero_1=True for any model.")
     _require_divisible_heads(config, type(model).__name__, size)
     if splits_tokens:
-        tokens = _named(_sequence_plan(model, size), prefix)
+        tokens = _named(_sequence_plan(model), prefix)
         plan = Choice(value={**plan.value, **tokens}, reason=f"{plan.reason}, with sequence_parallel")
     return plan
 
@@ -126,22 +120,21 @@ def expand(model: Any, plan: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: adapters that cannot be split; all of them are named.
     """
-    found: dict[str, str] = {}
-    refused: dict[str, str] = {}
+    styles: dict[str, str] = {}
+    unsplit: dict[str, str] = {}
     for path, module in model.named_modules():
         if hasattr(module, "base_layer"):
             style = plan.get(_generic(path))
             problem = _adapter_problem(module, style) if style is not None else None
             if problem is not None:
-                refused.setdefault(problem, path)
+                unsplit.setdefault(problem, path)
         elif not hasattr(module, "original_module"):
             style = _style(path, plan)
             names = [f"{path}.{name}" if path else name for name, _ in module.named_parameters(recurse=False)]
-            own = {name: plan.get(_generic(name), style) for name in names}
-            found.update({name: style for name, style in (*own.items(), (path, style)) if style is not None})
-    if refused:
-        raise ConfigError("\n".join(_refused_adapter(problem, path) for problem, path in refused.items()))
-    return found
+            parameters = {name: plan.get(_generic(name), style) for name in names}
+            styles.update({name: style for name, style in (*parameters.items(), (path, style)) if style is not None})
+    raise_together([_unsplit_adapter(problem, path) for problem, path in unsplit.items()])
+    return styles
 
 
 def _generic(path: str) -> str:
@@ -149,7 +142,7 @@ def _generic(path: str) -> str:
 
 
 def _style(path: str, plan: Mapping[str, str]) -> str | None:
-    """The style of a module, or of what it adapts or stands in for."""
+    """Return the style of a module, or of the module that it adapts or stands in for."""
     matrix = re.fullmatch(r"(.+)\.(lora_[AB])\.[^.]+", path)
     if matrix is not None:
         return ADAPTER_STYLES.get(plan.get(_generic(matrix[1]), ""), {}).get(matrix[2])
@@ -158,18 +151,19 @@ def _style(path: str, plan: Mapping[str, str]) -> str | None:
 
 def _adapter_problem(module: Any, style: str) -> str | None:
     if getattr(module, "lora_magnitude_vector", None):
-        return "use_dora=True, whose norms are of whole weights"
+        return "use_dora=True, whose norms need whole weights"
     if not hasattr(module, "lora_A"):
         return f"{type(module).__module__}.{type(module).__name__}"
     return None if style in ADAPTER_STYLES else f"LoRA beside a layer of style '{style}'"
 
 
-def _refused_adapter(found: str, path: str) -> str:
-    return refusal(
-        asked=f"tensor_parallel_size with an adapter, first of {path}",
-        found=found,
-        why="of adapters, LoRA's two matrices can be split, beside layers of the styles " + ", ".join(ADAPTER_STYLES),
-        do="pass LoraConfig without use_dora and with other target_modules, or use zero_1 or fsdp",
+def _unsplit_adapter(problem: str, path: str) -> ConfigError:
+    return ConfigError(
+        f"tensor_parallel_size cannot split the adapter of {path}: {problem}.",
+        hint="Pass LoraConfig without use_dora and with other target_modules, or use zero_1 or fsdp.",
+        option="peft_config",
+        module=path,
+        problem=problem,
     )
 
 
@@ -177,18 +171,16 @@ def _named(plan: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {prefix + name: style for name, style in plan.items()}
 
 
-def _sequence_plan(model: Any, size: int) -> Mapping[str, str]:
+def _sequence_plan(model: Any) -> Mapping[str, str]:
+    if model.config.model_type in SEQUENCE_PLANS:
+        return SEQUENCE_PLANS[model.config.model_type]
+    raise _no_plan("sequence_parallel", model, f"Remove it, or use one of {', '.join(sorted(SEQUENCE_PLANS))}.")
+
+
+def _no_plan(option: str, model: Any, hint: str) -> ConfigError:
     family = model.config.model_type
-    if family in SEQUENCE_PLANS:
-        return SEQUENCE_PLANS[family]
-    raise ConfigError(
-        refusal(
-            asked=f"sequence_parallel of {type(model).__name__} with tensor_parallel_size={size}",
-            found=f"no plan for the architecture '{family}'",
-            why="a plan says which modules work on a part of the tokens, and which on all of them",
-            do=f"leave sequence_parallel out, or take one of {', '.join(sorted(SEQUENCE_PLANS))}",
-        )
-    )
+    message = f"{option} is not supported for {type(model).__name__}: there is no plan for '{family}'."
+    return ConfigError(message, hint=hint, option=option, model_type=family)
 
 
 def _require_divisible_heads(config: Any, name: str, size: int) -> None:
@@ -199,14 +191,13 @@ def _require_divisible_heads(config: Any, name: str, size: int) -> None:
     }
     if all(count % size == 0 for count in counts.values()):
         return
-    fitting = [n for n in range(2, min(counts.values()) + 1) if all(count % n == 0 for count in counts.values())]
+    choices = [n for n in range(2, min(counts.values()) + 1) if all(count % n == 0 for count in counts.values())]
     raise ConfigError(
-        refusal(
-            asked=f"tensor_parallel_size={size} of {name}",
-            found=", ".join(f"{field}={count}" for field, count in counts.items()),
-            why="each core computes whole attention heads, and as many as the others",
-            do=f"pass tensor_parallel_size={' or '.join(map(str, fitting))}"
-            if fitting
-            else "leave tensor_parallel_size out: the heads divide by 1 only",
-        )
+        f"tensor_parallel_size={size} does not divide the heads of {name} "
+        f"({', '.join(f'{field}={count}' for field, count in counts.items())}).",
+        hint=f"Pass {' or '.join(map(str, choices))}." if choices else "Remove the option.",
+        option="tensor_parallel_size",
+        value=size,
+        choices=choices,
+        heads=counts,
     )

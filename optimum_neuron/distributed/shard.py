@@ -1,4 +1,4 @@
-"""A model's parameters as DTensors: split over the cores that share layers, split or copied over those that do not.
+"""A model's parameters as DTensors: split over the cores that share layers, split or replicated over the others.
 
 Every process starts with the whole model on the host and keeps its part on its core. It knows nothing of trainers.
 """
@@ -16,8 +16,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
-from ..errors import ConfigError, refusal
-from ..trainer.optimizer import NARROW
+from ..errors import ConfigError
+from .dtypes import NARROW
 from .mesh import MeshSizes
 from .pipeline import Absent, Stage, cut
 from .plans import expand, tensor_plan
@@ -26,14 +26,14 @@ from .styles import JoinedResult, SplitTokens
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sharding:
-    """How a model is spread."""
+    """How a model is distributed."""
 
     sizes: MeshSizes
-    """Of the mesh."""
+    """Sizes of the mesh."""
     splits_tokens: bool = False
     """Whether cores that share layers divide the tokens between them (`sequence_parallel`)."""
     splits_states: bool = False
-    """Whether data-parallel processes split optimizer states and gradients (`zero_1`, `fsdp`), or are copies."""
+    """Whether data-parallel processes split optimizer states and gradients (`zero_1`, `fsdp`), or are replicas."""
     frees_weights: bool = False
     """Whether they split the weights too, and gather those of a layer for each pass (`fsdp`)."""
     master_weights: bool = True
@@ -43,16 +43,16 @@ class Sharding:
 
 
 def shard(model: Any, sharding: Sharding, mesh: DeviceMesh) -> Stage | None:
-    """Distribute a model in place; return the stage of its pipeline, where there is one.
+    """Distribute a model in place; return the stage of its pipeline, if there is one.
 
     Args:
         model: one of transformers, whole, on the host, in which there may be adapters; weights are those of rank 0
             afterwards.
-        sharding: how.
+        sharding: the way to distribute it.
         mesh: of `MeshSizes.device_mesh`.
 
     Raises:
-        ConfigError: tensor parallelism of a model without a plan, or whose heads or adapters cannot be split so;
+        ConfigError: tensor parallelism of a model without a plan, or of heads or adapters that do not divide; or
             parameters of several dtypes.
     """
     sizes = sharding.sizes
@@ -68,21 +68,21 @@ def shard(model: Any, sharding: Sharding, mesh: DeviceMesh) -> Stage | None:
     if plan:
         _split_layers(model, plan, mesh["tensor"], splits_tokens=sharding.splits_tokens)
     model.to(torch.device("neuron", torch.neuron.current_device()))
-    if sizes.copies > 1 or policy is not None:
+    if sizes.replicas > 1 or policy is not None:
         _split_data(model, stage, sharding, mesh, policy)
-    _tell_transformers(model, sharding, mesh)
+    _mark_as_distributed(model, sharding, mesh)
     return stage
 
 
 def mixed_precision(model: torch.nn.Module, sharding: Sharding) -> MixedPrecisionPolicy | None:
-    """How FSDP2 is to hold and reduce 16-bit parameters; None where there are none to train.
+    """Return how FSDP2 holds and reduces 16-bit parameters; None if none of them is trained.
 
-    With master weights the parameters become float32, and layers are given them in 16 bits: what FSDP2 splits is what
-    the optimizer steps on (torch docs, `MixedPrecisionPolicy`).
+    With master weights the parameters become float32 and layers get them in 16 bits: FSDP2 splits the weights that the
+    optimizer steps on (torch docs, `MixedPrecisionPolicy`).
 
     Args:
-        model: its trainable parameters become float32, where the optimizer is to have them so.
-        sharding: what is asked for.
+        model: its trainable parameters become float32 with master weights.
+        sharding: `master_weights` and `float32_gradients` are read.
 
     Raises:
         ConfigError: trainable parameters of several dtypes.
@@ -93,13 +93,11 @@ def mixed_precision(model: torch.nn.Module, sharding: Sharding) -> MixedPrecisio
     if not dtypes.intersection(NARROW) or not any(wide):
         return None
     if len(dtypes) > 1:
+        names = sorted(str(dtype) for dtype in dtypes)
         raise ConfigError(
-            refusal(
-                asked="training on several processes",
-                found="trainable parameters of " + " and ".join(sorted(str(dtype) for dtype in dtypes)),
-                why="a layer's gradients are summed in one piece, which has one dtype",
-                do="load the model in one dtype, or in float32 and pass bf16=True",
-            )
+            f"The trainable parameters have several dtypes ({', '.join(names)}), which several processes cannot train.",
+            hint="Load the model in one dtype, or in float32 with bf16=True.",
+            dtypes=names,
         )
     (dtype,) = dtypes
     if sharding.master_weights:
@@ -116,8 +114,8 @@ def _split_layers(model: Any, plan: Mapping[str, str], mesh: DeviceMesh, *, spli
     _untie(model)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     absent = {name for name, module in model.named_modules() if isinstance(module, Absent)}
-    own = {name: style for name, style in expand(model, plan).items() if name not in absent}
-    apply_tensor_parallelism(model, mesh, own)
+    styles = {name: style for name, style in expand(model, plan).items() if name not in absent}
+    apply_tensor_parallelism(model, mesh, styles)
     for name, parameter in model.named_parameters():
         # Upstream's style of norms makes new parameters, which would all be trained.
         parameter.requires_grad_(name in trained)
@@ -147,7 +145,7 @@ def _split_data(
 
 
 def layers_of(model: Any) -> list[torch.nn.Module]:
-    """The repeated blocks of a model, which transformers names in `_no_split_modules`."""
+    """Return the repeated blocks of a model, which transformers names in `_no_split_modules`."""
     names = set(getattr(model, "_no_split_modules", None) or ())
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
     return [layer for blocks in lists for layer in blocks if type(layer).__name__ in names]
@@ -168,8 +166,8 @@ def _untie(model: Any) -> None:
         head.weight = torch.nn.Parameter(head.weight.detach(), requires_grad=head.weight.requires_grad)
 
 
-def _tell_transformers(model: Any, sharding: Sharding, mesh: DeviceMesh) -> None:
-    """Say what `from_pretrained(distributed_config=...)` would have: who wraps, scales and saves reads it."""
+def _mark_as_distributed(model: Any, sharding: Sharding, mesh: DeviceMesh) -> None:
+    """Set what `from_pretrained(distributed_config=...)` sets: transformers reads it to wrap, scale, and save."""
     # Stages see the same batch, and cores of a sequence do, as cores that share layers: transformers knows only these.
     same_batch, num_batches = sharding.sizes.processes_per_batch, sharding.sizes.data
     splits = sharding.splits_states

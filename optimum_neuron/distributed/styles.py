@@ -17,14 +17,14 @@ from torch.distributed.tensor.placement_types import Placement
 from transformers.distributed.parallel_utils import ALL_PARALLEL_STYLES
 from transformers.distributed.tensor_parallel import RowwiseParallel, TensorParallelLayer
 
-from ..errors import ModelError, refusal
+from ..errors import ModelError
 
 _TOKENS = Shard(1)
 """Hidden states are (batch, tokens, features)."""
 
 
 class SplitTokens(TensorParallelLayer):
-    """Of the hidden states that a module is given whole, each core takes its part of the tokens."""
+    """Splits a module's whole hidden states: each core takes its part of the tokens."""
 
     def transform_inputs_pre_forward(self, module: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
         """Split the first input, or `hidden_states`."""
@@ -32,7 +32,7 @@ class SplitTokens(TensorParallelLayer):
 
 
 class JoinTokens(TensorParallelLayer):
-    """A module is given all tokens, where each core has a part of them."""
+    """Gathers the tokens before a module, where each core has a part of them."""
 
     def transform_inputs_pre_forward(self, module: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
         """Join the first input, or `hidden_states`."""
@@ -40,7 +40,7 @@ class JoinTokens(TensorParallelLayer):
 
 
 class JoinedResult(TensorParallelLayer):
-    """Of a module whose result is a part of the tokens on each core, every core has all of them."""
+    """Gathers the tokens of a module's result, where each core has a part of them."""
 
     def transform_output_post_forward(self, module: Any, output: Any, mesh: DeviceMesh) -> Any:
         """Join the result, or the first of several."""
@@ -63,26 +63,24 @@ def _split(hidden: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
     if hidden.shape[1] % mesh.size() == 0:
         return redistribute(hidden, mesh, Replicate(), _TOKENS)
     raise ModelError(
-        refusal(
-            asked=f"sequence_parallel of a batch with {hidden.shape[1]} tokens in each row",
-            found=f"{hidden.shape[1]} is not a multiple of tensor_parallel_size={mesh.size()}",
-            why="each core has as many tokens as the others",
-            do=f"pass pad_to_multiple_of={mesh.size()} to the data collator, or leave sequence_parallel out",
-        )
+        f"sequence_parallel cannot split {hidden.shape[1]} tokens over tensor_parallel_size={mesh.size()} cores.",
+        hint=f"Pass pad_to_multiple_of={mesh.size()} to the data collator, or remove sequence_parallel.",
+        option="sequence_parallel",
+        num_tokens=hidden.shape[1],
     )
 
 
 def redistribute(
-    local: torch.Tensor, mesh: DeviceMesh, present: Placement, wanted: Placement, *, gradient: Placement | None = None
+    local: torch.Tensor, mesh: DeviceMesh, source: Placement, target: Placement, *, gradient: Placement | None = None
 ) -> torch.Tensor:
-    """Exchange what the cores of a mesh have of a tensor.
+    """Redistribute a tensor between the cores of a mesh.
 
     Args:
-        local: this core's.
+        local: this core's part.
         mesh: of one dimension.
-        present: how it is placed.
-        wanted: how it is to be.
-        gradient: how gradients of the result are placed; as the result, where nothing is said.
+        source: present placement.
+        target: placement of the result.
+        gradient: placement of the result's gradients; default: that of the result.
     """
-    placed = DTensor.from_local(local, mesh, [present], run_check=False).redistribute(placements=[wanted])
+    placed = DTensor.from_local(local, mesh, [source], run_check=False).redistribute(placements=[target])
     return placed.to_local(grad_placements=None if gradient is None else [gradient])

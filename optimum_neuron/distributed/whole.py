@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ..errors import ModelError, refusal
+from ..errors import ModelError
 
-_WRONG = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
+_SHOWN = 4
+
+PROBLEMS = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
 """Parts of the report of `from_pretrained`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WholeModel:
-    """What a model was before its parameters were split."""
+    """Names and shapes of a model before its parameters were split."""
 
     empty: Any
-    """A copy with parameters on meta: it knows what is written to a checkpoint, and how."""
+    """A copy with parameters on meta: it knows which tensors a checkpoint has, and how they are saved."""
     tensors: Mapping[str, torch.Tensor]
-    """What a checkpoint has, by its names: of an adapter, only that."""
+    """Tensors of a checkpoint, by name: of an adapter, only its own."""
     names: Mapping[str, str]
-    """From names of checkpoints to those of the model's state."""
+    """From names in checkpoints to names in the model's state."""
 
     @classmethod
     def of(cls, model: Any) -> WholeModel:
-        """Look at a model, with or without an adapter of PEFT; no memory is taken."""
+        """Record a model, with or without an adapter of PEFT; no memory is allocated."""
         memo: dict[int, Any] = {id(buffer): torch.empty_like(buffer, device="meta") for buffer in model.buffers()}
         for parameter in model.parameters():
             like = torch.empty_like(parameter, device="meta")
@@ -41,26 +43,22 @@ class WholeModel:
             return cls(empty=empty, tensors=state, names={name: name for name in state})
         from peft import get_peft_model_state_dict
 
-        own = {id(tensor): name for name, tensor in state.items()}
+        names = {id(tensor): name for name, tensor in state.items()}
         saved = get_peft_model_state_dict(empty, state_dict=dict(state))
-        return cls(empty=empty, tensors=saved, names={name: own[id(tensor)] for name, tensor in saved.items()})
+        return cls(empty=empty, tensors=saved, names={name: names[id(tensor)] for name, tensor in saved.items()})
 
     def differences(self, weights: Mapping[str, torch.Tensor]) -> str:
-        """What is wrong with weights for this model; empty where nothing is. Tied ones may be missing."""
-        unknown = [name for name in weights if name not in self.tensors]
-        known = [name for name in weights if name in self.tensors]
-        other = [name for name in known if weights[name].shape != self.tensors[name].shape]
-        kept = {id(self.tensors[name]) for name in known}
-        missing = [name for name, tensor in self.tensors.items() if id(tensor) not in kept]
-        told = {"unknown names": unknown, "of another shape": other, "missing": missing}
-        return "; ".join(f"{len(names)} {what}, first {names[0]}" for what, names in told.items() if names)
+        """Describe how weights differ from this model's; empty if they fit. Tied ones may be missing."""
+        present = {id(self.tensors[name]) for name in weights if name in self.tensors}
+        tied = {name for name, tensor in self.tensors.items() if id(tensor) in present}
+        return describe_differences(shapes_of(self.tensors), shapes_of(weights), optional=tied)
 
     def gather(self, model: Any, group: dist.ProcessGroup | None = None) -> dict[str, torch.Tensor]:
-        """The weights that a checkpoint has, whole, on the host, in their own dtypes; every process calls it.
+        """Return the weights of a checkpoint, whole, on the host, in their own dtypes; every process calls it.
 
         Args:
             model: in parts, under the names that it had.
-            group: the stages of a pipeline, where there is one.
+            group: the stages of a pipeline, or None.
 
         Returns:
             Tensors by the names of the model's state.
@@ -70,7 +68,7 @@ class WholeModel:
         if group is not None:
             owners = [None] * group.size()
             dist.all_gather_object(owners, set(state), group=group)
-        found: dict[str, torch.Tensor] = {}
+        weights: dict[str, torch.Tensor] = {}
         tied: dict[int, torch.Tensor] = {}
         for name, like in self.tensors.items():
             tensor = state.get(self.names[name])
@@ -78,8 +76,8 @@ class WholeModel:
             if whole is None:
                 (owner, *_) = [rank for rank, theirs in enumerate(owners) if self.names[name] in theirs]
                 whole = _gathered(tensor, like, owner, group)
-            tied[id(tensor)] = found[self.names[name]] = whole
-        return found
+            tied[id(tensor)] = weights[self.names[name]] = whole
+        return weights
 
 
 def _gathered(
@@ -96,37 +94,71 @@ def _gathered(
 
 
 def load_weights(model: Any, whole: WholeModel, folder: str | Path) -> None:
-    """Give a model of DTensors, or a stage, its part of the weights in a folder; every process calls it.
+    """Load a folder's weights into a model of DTensors, or a stage; every process calls it.
 
     Raises:
-        ModelError: they are another model's.
+        ModelError: the weights are another model's.
     """
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
-    found = read_weights(folder)
-    if whole.differences(found) and not hasattr(whole.empty, "peft_config"):
+    saved = read_weights(folder)
+    if whole.differences(saved) and not hasattr(whole.empty, "peft_config"):
         # Some architectures (experts in one tensor, for example) save under names that only `from_pretrained` knows.
         loaded, report = type(whole.empty).from_pretrained(
             folder, config=whole.empty.config, dtype="auto", ignore_mismatched_sizes=True, output_loading_info=True
         )
-        found = found if any(report[kind] for kind in _WRONG) else loaded.state_dict()
-    differences = whole.differences(found)
+        saved = saved if any(report[kind] for kind in PROBLEMS) else loaded.state_dict()
+    differences = whole.differences(saved)
     if differences:
-        raise ModelError(
-            refusal(
-                asked=f"weights of {folder}",
-                found=f"those of another model: {differences}",
-                why=f"a {type(whole.empty).__name__} of this configuration is trained",
-                do="pass the model that the checkpoint was made of, or a fresh output_dir",
-            )
-        )
-    own = set(model.state_dict())
-    weights = {whole.names[name]: tensor for name, tensor in found.items() if whole.names[name] in own}
+        raise other_model(folder, whole.empty, differences)
+    local = set(model.state_dict())
+    weights = {whole.names[name]: tensor for name, tensor in saved.items() if whole.names[name] in local}
     set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True, strict=False))
 
 
+def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of tensors by their names."""
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def describe_differences(
+    expected: Mapping[str, tuple[int, ...]], saved: Mapping[str, tuple[int, ...]], *, optional: Container[str]
+) -> str:
+    """Describe how the tensors of a checkpoint differ from a model's; empty if they fit.
+
+    Args:
+        expected: shapes by the model's names.
+        saved: shapes by the checkpoint's names.
+        optional: names that the checkpoint may lack.
+    """
+    problems = {
+        "missing": [name for name in expected if name not in saved and name not in optional],
+        "not in the model": [name for name in saved if name not in expected],
+        "of another shape": [
+            f"{name} {saved[name]}, not {shape}"
+            for name, shape in expected.items()
+            if name in saved and saved[name] != shape
+        ],
+    }
+    return "; ".join(
+        f"{len(names)} {kind}: {', '.join([*names[:_SHOWN], *(['...'] if len(names) > _SHOWN else [])])}"
+        for kind, names in problems.items()
+        if names
+    )
+
+
+def other_model(folder: str | Path, model: Any, differences: str) -> ModelError:
+    """Return the error for a checkpoint of another model."""
+    return ModelError(
+        f"The weights of {folder} do not fit the {type(model).__name__}: {differences}.",
+        hint="Pass the model of the checkpoint, or a new output_dir.",
+        folder=str(folder),
+        differences=differences,
+    )
+
+
 def read_weights(folder: str | Path) -> Mapping[str, torch.Tensor]:
-    """The tensors of a folder's safetensors files, on the host: of a model, or of an adapter."""
+    """Read the tensors of a model's or adapter's safetensors files, on the host."""
     from safetensors.torch import load_file
 
     return {

@@ -9,26 +9,28 @@ decode_<n>   one more token of a sequence of up to n
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
 from ..compiler.capture import Captured, capture
 from ..compiler.compile import Recapture
-from ..compiler.ir import Program
+from ..compiler.ir import Program, Role
 from ..configuration import NeuronConfig
 from ..core import TensorSpec
+from ..engine import Signature
 from ..errors import ModelError, refusal
 from ..models import Family, build_decoder
 from .kinds import Kind, Plan
+from .signatures import decoder_signature
 from .source import ModelSource
-from .validate import OutputError, validate_decoder
+from .validation import SEED, Recorder, Scenario
+from .validation.decoder import DecoderScenarios
 
 if TYPE_CHECKING:
     import torch
 
-    from ..runtime.loaded import LoadedProgram
 
 DECODER = "model"
 """Attribute of `Entry` that holds the decoder: the first part of a program's weight names."""
@@ -93,20 +95,19 @@ def decoder_captures(
         prompt = functools.partial(
             entry, num_tokens=bucket, num_slots=None, entry_class=prompt_class, more_inputs=prompt_inputs(bucket)
         )
-        captures += [prompt(f"prefill_{bucket}", last_only=True), prompt(f"score_{bucket}")]
-    captures += [entry(f"decode_{bucket}", 1, num_slots=bucket) for bucket in config.decode_buckets]
+        captures += [prompt("prefill", last_only=True), prompt("score")]
+    captures += [entry("decode", num_tokens=1, num_slots=bucket) for bucket in config.decode_buckets]
     if config.extend_length > 1:
-        length = config.extend_length
-        captures.append(entry(f"extend_{length}", length, num_slots=config.sequence_length, rare=True))
+        captures.append(entry("extend", num_tokens=config.extend_length, num_slots=config.sequence_length, rare=True))
     return captures
 
 
 def _entry(
     family: Family,
     config: NeuronConfig,
-    name: str,
-    num_tokens: int,
+    role: Role,
     *,
+    num_tokens: int,
     num_slots: int | None,
     last_only: bool = False,
     rare: bool = False,
@@ -118,22 +119,24 @@ def _entry(
     if last_only:
         inputs["last_index"] = TensorSpec(shape=(config.batch_size,), dtype="int64")
     entry = entry_class(family.module, num_slots=num_slots, last_only=last_only)
-    cuts = tuple(f"{DECODER}.{path}" for path in family.module.cuts)
-    return functools.partial(_capture, entry, name, inputs, state_specs(family, config), cuts, rare)
-
-
-def _capture(
-    entry: Entry,
-    name: str,
-    inputs: dict[str, TensorSpec],
-    states: dict[str, TensorSpec],
-    cuts: tuple[str, ...],
-    rare: bool,
-    shorten: bool,
-) -> Captured:
-    return capture(
-        entry, name=name, inputs=inputs, states=states, outputs=("logits",), cuts=cuts, rare=rare, shorten=shorten
+    size = num_slots if role == "decode" else num_tokens
+    assert size is not None, "a decode graph sees a number of slots"
+    return functools.partial(
+        _capture,
+        entry,
+        name=f"{role}_{size}",
+        role=role,
+        sizes={"num_slots" if role == "decode" else "num_tokens": size},
+        inputs=inputs,
+        states=state_specs(family, config),
+        outputs=("logits",),
+        cuts=tuple(f"{DECODER}.{path}" for path in family.module.cuts),
+        rare=rare,
     )
+
+
+def _capture(entry: Entry, shorten: bool, **options: Any) -> Captured:
+    return capture(entry, shorten=shorten, **options)
 
 
 class DecoderKind(Kind):
@@ -171,20 +174,22 @@ class DecoderKind(Kind):
             choice=family.choice,
             captures=decoder_captures(family, config),
             weight_sources={f"{DECODER}.{name}": sources for name, sources in family.weight_sources.items()},
-            facts={} if family.attention is None else {"attention": family.attention.to_dict()},
+            facts={"signature": decoder_signature(source.config).to_dict()}
+            | ({} if family.attention is None else {"attention": family.attention.to_dict()}),
         )
 
-    def validate(
-        self,
-        loaded: LoadedProgram,
-        reference: Any,
-        metadata: Mapping[str, Any],
-        config: NeuronConfig,
-        *,
-        atol: float | None,
-    ) -> list[OutputError]:
-        """Compare prompts and decode steps with the original."""
-        return validate_decoder(loaded, reference, config, atol=atol)
+    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+        """Return how a program is called."""
+        if "signature" in metadata:
+            return Signature.from_dict(metadata["signature"])
+        return decoder_signature(model_config)
+
+    def scenarios(
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+    ) -> Iterable[Scenario]:
+        """Prompts, decode steps, and chunks."""
+        signature = self.signature(recorder.program, metadata, reference.config)
+        return DecoderScenarios(recorder, signature, reference, seed=SEED)
 
     def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronConfig) -> list[str]:
         """What in a program does not belong to a configuration."""

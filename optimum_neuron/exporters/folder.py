@@ -22,7 +22,7 @@ from ..plain_json import parse_json
 from ..weights.checkpoint import SINGLE_FILE
 from .kinds import Kind, kind_of
 from .tasks import TASKS
-from .validate import OutputError
+from .validation import OutputError
 from .vendor_folder import refuse_vendor_export
 
 FOLDER_VERSION = 1

@@ -11,7 +11,7 @@ import dataclasses
 import importlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..configuration import CompileConfig
@@ -22,9 +22,9 @@ from .tasks import find_task
 if TYPE_CHECKING:
     from ..compiler.compile import Recapture
     from ..compiler.ir import Program
-    from ..runtime.loaded import LoadedProgram
+    from ..engine import Signature
     from .source import ModelSource
-    from .validate import OutputError
+    from .validation import Recorder, Scenario
 
 
 logger = logging.getLogger(__name__)
@@ -112,14 +112,18 @@ class Kind(ABC):
         """
 
     @abstractmethod
-    def validate(
-        self, loaded: LoadedProgram, reference: Any, metadata: Mapping[str, Any], config: Any, *, atol: float | None
-    ) -> list[OutputError]:
-        """Compare with the original.
+    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+        """Return how a program is called, from its NEFF or, where that is of an older version, from its graphs."""
 
-        Raises:
-            ValidationError: a result is past its tolerance.
-        """
+    @abstractmethod
+    def scenarios(
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+    ) -> Iterable[Scenario]:
+        """Return the uses of a model that its validation compares with the reference model in float32."""
+
+    def prepare_reference(self, reference: Any, config: Any) -> Any:
+        """Return the reference model so that it returns everything that the compiled one does."""
+        return reference
 
     @abstractmethod
     def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
@@ -138,3 +142,8 @@ _MODULES = {
 def kind_of(task: str, model_type: str) -> Kind:
     """The kind of a task's models; one task can have two, of which the architecture is one."""
     return importlib.import_module(f"{__package__}.{_MODULES[find_task(task, model_type).kind]}").KIND
+
+
+def signature_of(program: Program, metadata: Mapping[str, Any], *, task: str, model_config: Any) -> Signature:
+    """Return how a compiled model is called."""
+    return kind_of(task, model_config.model_type).signature(program, metadata, model_config)

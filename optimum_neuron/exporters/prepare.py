@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import env
-from ..compiler.atomic import replacing
+from ..atomic import replacing
 from ..compiler.cache import CompileCache
 from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode, Mode, lower
@@ -36,7 +36,7 @@ from .kinds import kind_of
 from .progress import Progress
 from .source import ModelSource
 from .tensors import load_original, open_tensors
-from .validate import OutputError
+from .validation import OutputError, Recorder, default_tolerance, validate
 
 WORKDIR_FILE = "graph.neff"
 """Name of the program in a compiler's work folder, as in `torch_neuronx.trace`."""
@@ -225,9 +225,15 @@ def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -
     )
     assert prepared.loaded is not None
     try:
-        kind = kind_of(task, prepared.source.config.model_type)
+        kind, recorder = kind_of(task, prepared.source.config.model_type), Recorder(prepared.loaded)
+        reference = kind.prepare_reference(reference, prepared.config)
         with prepared.loaded.track.paused():
-            return kind.validate(prepared.loaded, reference, prepared.metadata, prepared.config, atol=atol)
+            return validate(
+                kind.scenarios(recorder, reference, prepared.metadata, prepared.config),
+                recorder,
+                reference,
+                tolerance=lambda largest: default_tolerance(prepared.config, largest) if atol is None else atol,
+            )
     except ValidationError as error:
         prepared.loaded.close()
         error.details.update(auto_cast=prepared.config.auto_cast, torch_dtype=prepared.config.torch_dtype)

@@ -1,7 +1,7 @@
 """The five chips, number by number.
 
 Peak rates are the chips' own published ones. They are a few per cent above cores x core, and published utilisation
-figures divide by them: see `contradictions.py`.
+figures divide by them: see `docs/hardware.md`.
 
     >>> from optimum_neuron.hardware import CHIPS
     >>> CHIPS["Trainium2"].hbm_bytes // 2**30, CHIPS["Trainium2"].default_lnc

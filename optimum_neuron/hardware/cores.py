@@ -1,6 +1,6 @@
 """The four NeuronCore generations, number by number.
 
-Every number is the document's own. Where two documents disagree, `contradictions.py` says which one is used here.
+Every number is the document's own. Where two documents disagree, `docs/hardware.md` says which one is used here.
 NeuronCore-v1 is documented only in outline, so most of its facts are None.
 
     >>> from optimum_neuron.hardware import CORES
@@ -64,7 +64,7 @@ def _gpsimd(
     tcm_bytes: int | None = None,
     dma_bytes_per_s: float | None = None,
 ) -> GpSimdSpec:
-    def told(value: float | None) -> str:
+    def source_of(value: float | None) -> str:
         return clock_source if value is not None else doc.NOT_PUBLISHED
 
     return GpSimdSpec(
@@ -85,9 +85,9 @@ def _gpsimd(
             "tflops": doc.NOT_PUBLISHED,
             "sparse_tflops": _NO_SPARSE,
             "flop_per_cycle": _NO_CYCLES,
-            "lanes": told(lanes),
-            "tcm_bytes": told(tcm_bytes),
-            "dma_bytes_per_s": told(dma_bytes_per_s),
+            "lanes": source_of(lanes),
+            "tcm_bytes": source_of(tcm_bytes),
+            "dma_bytes_per_s": source_of(dma_bytes_per_s),
         },
     )
 

@@ -11,7 +11,7 @@ IEEE-like one; torch's `float8_e4m3fn` has another range), `mxfp8` and `mxfp4` (
 from __future__ import annotations
 
 from ..core import DTYPE_SIZE_BYTES
-from ..errors import ConfigError, nearest, refusal
+from ..errors import invalid_choice
 
 ALIASES: dict[str, str] = {
     "fp32": "float32",
@@ -63,12 +63,5 @@ def canonical_dtype(name: str) -> str:
     key = ALIASES.get(key, key)
     if key not in KNOWN_DTYPES:
         choices = [*KNOWN_DTYPES, *ALIASES]
-        raise ConfigError(
-            refusal(
-                asked=f"dtype='{name}'",
-                found=f"no such dtype{nearest(key, choices)}",
-                why="dtypes have torch's names or the hardware's",
-                do=f"use one of {', '.join(KNOWN_DTYPES)}",
-            )
-        )
+        raise invalid_choice("dtype", name, choices)
     return key

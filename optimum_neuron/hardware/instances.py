@@ -73,7 +73,7 @@ _TRN3_ULTRA = (
 def _instance(
     row: _Row, family: str, chip: ChipSpec, document: str, link: float, server_link: float | None
 ) -> InstanceSpec:
-    def told(value: float | None, source: str, otherwise: str = doc.NOT_PUBLISHED) -> str:
+    def source_of(value: float | None, source: str, otherwise: str = doc.NOT_PUBLISHED) -> str:
         return source if value is not None else otherwise
 
     in_server = row.num_chips > 1
@@ -97,13 +97,13 @@ def _instance(
             "num_chips": document,
             "num_servers": document,
             "device_memory_bytes": document,
-            "vcpus": told(row.vcpus, document),
-            "host_memory_bytes": told(row.host_gib, document),
-            "network_gbps": told(row.network_gbps, document + (_UP_TO if row.name in _BURST_NETWORK else "")),
+            "vcpus": source_of(row.vcpus, document),
+            "host_memory_bytes": source_of(row.host_gib, document),
+            "network_gbps": source_of(row.network_gbps, document + (_UP_TO if row.name in _BURST_NETWORK else "")),
             "link_bytes_per_s": document if in_server else _ONE_CHIP,
-            "server_link_bytes_per_s": told(between, document, no_between),
-            "price_on_demand_usd_per_h": told(row.on_demand, doc.ON_DEMAND_PRICES, NO_PRICE),
-            "price_reserved_usd_per_h": told(row.reserved, doc.RESERVED_PRICES, NO_PRICE),
+            "server_link_bytes_per_s": source_of(between, document, no_between),
+            "price_on_demand_usd_per_h": source_of(row.on_demand, doc.ON_DEMAND_PRICES, NO_PRICE),
+            "price_reserved_usd_per_h": source_of(row.reserved, doc.RESERVED_PRICES, NO_PRICE),
         },
     )
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from .. import env
 from ..core import Choice, Rejected
-from ..errors import ConfigError, nearest, refusal
+from ..errors import ConfigError, nearest
 from ..startup import apply_environment
 from .instances import INSTANCES
 from .specs import ChipSpec, InstanceSpec, checked_lnc
@@ -29,7 +29,7 @@ GENERATION_NAMES: Mapping[str, str] = {"gen2": "trn1", "gen3": "trn2", "gen4": "
 """Other names of NEURON_PLATFORM_TARGET_OVERRIDE (Neuron docs, Neuron Runtime configuration)."""
 
 
-def _lookup(name: str, asked: str) -> tuple[Target, InstanceSpec | None]:
+def _lookup(name: str, request: str) -> tuple[Target, InstanceSpec | None]:
     """The target of a name, and the instance if the name is one."""
     key = name.strip().lower()
     key = GENERATION_NAMES.get(key, key)
@@ -39,13 +39,11 @@ def _lookup(name: str, asked: str) -> tuple[Target, InstanceSpec | None]:
         return TARGETS[INSTANCES[key].family], INSTANCES[key]
     known = [*TARGETS, *INSTANCES]
     raise ConfigError(
-        refusal(
-            asked=asked,
-            found=f"no such family or instance{nearest(key, known)}",
-            why=f"families are {', '.join(TARGETS)}",
-            do=f"use a family or one of {', '.join(INSTANCES)}",
-        ),
-        details={"families": list(TARGETS), "instances": list(INSTANCES)},
+        f"{request} is not a family or an instance{nearest(key, known) or '.'}",
+        hint=f"Use a family ({', '.join(TARGETS)}) or an instance ({', '.join(INSTANCES)}).",
+        name=name,
+        families=list(TARGETS),
+        instances=list(INSTANCES),
     )
 
 
@@ -72,20 +70,20 @@ def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] 
         (override, f"NEURON_PLATFORM_TARGET_OVERRIDE={override}"),
         (simulated, f"OPTIMUM_NEURON_INSTANCE={simulated}"),
     ]
-    given = [(name, asked) for name, asked in candidates if name is not None]
-    if not given:
+    requests = [(name, request) for name, request in candidates if name is not None]
+    if not requests:
         return Choice(
             value=TARGETS[DEFAULT_TARGET],
             reason="default: no instance type was given and no environment variable names one",
         )
-    name, asked = given[0]
-    target, _ = _lookup(name, asked)
-    rejected = tuple(Rejected(candidate=later, reason=f"{asked} has precedence") for _, later in given[1:])
+    name, request = requests[0]
+    target, _ = _lookup(name, request)
+    rejected = tuple(Rejected(candidate=later, reason=f"{request} has precedence") for _, later in requests[1:])
     return Choice(
         value=target,
-        reason=f"{asked} is the target of that name"
+        reason=f"{request} is the target of that name"
         if name.strip().lower() == target.name
-        else f"{asked} belongs to {target.name}",
+        else f"{request} belongs to {target.name}",
         rejected=rejected,
     )
 
@@ -105,24 +103,24 @@ def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str
     """
     apply_environment(environ)
     simulated = env.instance_type(environ)
-    name, asked = instance_type, f"instance_type='{instance_type}'"
+    name, request = instance_type, f"instance_type='{instance_type}'"
     if name is None and simulated is not None:
-        name, asked = simulated, f"OPTIMUM_NEURON_INSTANCE={simulated}"
+        name, request = simulated, f"OPTIMUM_NEURON_INSTANCE={simulated}"
     if name is None:
         choice = resolve_target(None, environ)
-        target, instance, asked = choice.value, None, choice.reason
+        target, instance, request = choice.value, None, choice.reason
     else:
-        target, instance = _lookup(name, asked)
+        target, instance = _lookup(name, request)
     if instance is not None:
-        return Choice(value=instance, reason=f"{asked} names it")
+        return Choice(value=instance, reason=f"{request} names it")
     larger = tuple(Rejected(candidate=i.name, reason="larger") for i in target.instances[1:])
-    return Choice(value=target.instances[0], reason=f"{asked}: smallest size of {target.name}", rejected=larger)
+    return Choice(value=target.instances[0], reason=f"{request}: smallest size of {target.name}", rejected=larger)
 
 
 def require_default_lnc(
     chip: ChipSpec, *, asked: Mapping[str, int] | None = None, environ: Mapping[str, str] = os.environ
 ) -> None:
-    """Refuse logical cores of another size than the chip's default: other sizes are not simulated.
+    """Check that logical cores have the chip's default size: other sizes are not simulated.
 
     Args:
         chip: the chip that is compiled for, or whose cores are claimed.
@@ -135,11 +133,10 @@ def require_default_lnc(
     for name, lnc in {**env.logical_nc_config(environ), **(asked or {})}.items():
         if checked_lnc(chip, lnc, asked=f"{name}={lnc}") != chip.default_lnc:
             raise ConfigError(
-                refusal(
-                    asked=f"{name}={lnc} on {chip.name}",
-                    found=f"only logical cores of {chip.default_lnc} physical cores are simulated",
-                    why=f"{chip.default_lnc} is the default of this chip",
-                    do=f"remove {name}, or set it to {chip.default_lnc}",
-                ),
-                details={"lnc": lnc, "default": chip.default_lnc},
+                f"{name}={lnc} is not supported: logical cores of {chip.name} are simulated with "
+                f"{chip.default_lnc} physical cores.",
+                hint=f"Remove {name}, or set it to {chip.default_lnc}.",
+                option=name,
+                lnc=lnc,
+                default=chip.default_lnc,
             )

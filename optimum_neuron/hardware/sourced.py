@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ..errors import ConfigError, nearest, refusal
+from ..errors import ConfigError, invalid_choice
 
 
 def cite(documents: Mapping[str, str]) -> dict[str, str]:
@@ -45,12 +45,10 @@ class Sourced:
         missing, unknown = sorted(facts - set(self.sources)), sorted(set(self.sources) - facts)
         if missing or unknown:
             raise ConfigError(
-                refusal(
-                    asked=f"{type(self).__name__}(...)",
-                    found=f"facts without a source: {missing or 'none'}; sources of no fact: {unknown or 'none'}",
-                    why="a number without a source cannot be checked",
-                    do="give `sources` one entry for each fact",
-                )
+                f"{type(self).__name__} has facts without a source ({missing}) or sources without a fact ({unknown}).",
+                hint="Give `sources` one entry for each fact.",
+                missing=missing,
+                unknown=unknown,
             )
 
     def source(self, field: str) -> str:
@@ -60,13 +58,5 @@ class Sourced:
             ConfigError: the record has no such fact.
         """
         if field not in self.sources:
-            near = nearest(field, self.sources)
-            raise ConfigError(
-                refusal(
-                    asked=f"source('{field}')",
-                    found=f"{type(self).__name__} has no such fact{near}",
-                    why="only facts have sources",
-                    do=f"use one of {', '.join(sorted(self.sources))}",
-                )
-            )
+            raise invalid_choice("field", field, sorted(self.sources))
         return self.sources[field]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .sourced import Sourced
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -224,7 +224,7 @@ def checked_lnc(chip: ChipSpec, lnc: int | None, *, asked: str | None = None) ->
     Args:
         chip: the chip.
         lnc: physical cores in one logical core; None for the chip's default.
-        asked: how the user wrote it, where that was no keyword `lnc`.
+        asked: the option as the user wrote it, if not the keyword `lnc`.
 
     Raises:
         ConfigError: the compiler would answer NCC_EARG001.
@@ -234,12 +234,11 @@ def checked_lnc(chip: ChipSpec, lnc: int | None, *, asked: str | None = None) ->
     if lnc not in chip.lncs:
         legal = " or ".join(map(str, chip.lncs))
         raise ConfigError(
-            refusal(
-                asked=asked or f"lnc={lnc}",
-                found=f"{chip.name} groups {legal} physical core(s) into a logical one",
-                why="NCC_EARG001: the target has no such logical core",
-                do=f"use {legal}, leave it out, or simulate another instance with OPTIMUM_NEURON_INSTANCE",
-            ),
-            details={"code": "NCC_EARG001", "legal": list(chip.lncs)},
+            f"{asked or f'lnc={lnc}'} is not supported: {chip.name} groups {legal} physical core(s) into a logical one "
+            "(NCC_EARG001).",
+            hint=f"Use {legal}, leave it out, or simulate another instance with OPTIMUM_NEURON_INSTANCE.",
+            code="NCC_EARG001",
+            lnc=lnc,
+            legal=list(chip.lncs),
         )
     return lnc

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ..errors import ConfigError, UnsupportedDtypeError, refusal
+from ..errors import ConfigError, UnsupportedDtypeError
 from .dtypes import canonical_dtype
 from .instances import INSTANCES
 from .specs import ChipSpec, CoreSpec, InstanceSpec, checked_lnc
@@ -139,26 +139,24 @@ TARGETS: Mapping[str, Target] = {
 
 
 def require_compilable(target: Target) -> Target:
-    """Return a target that artifacts can be compiled for, or refuse it.
+    """Return the target if artifacts can be compiled for it.
 
     Raises:
         ConfigError: the target is known but cannot be compiled for.
     """
     if target.not_compilable_because is None:
         return target
-    others = ", ".join(t.name for t in TARGETS.values() if t.compilable)
+    targets = [other.name for other in TARGETS.values() if other.compilable]
     raise ConfigError(
-        refusal(
-            asked=f"target '{target.name}'",
-            found="known, but it cannot be compiled for",
-            why=target.not_compilable_because,
-            do=f"compile for one of {others}",
-        )
+        f"Models cannot be compiled for {target.name}: {target.not_compilable_because}.",
+        hint=f"Compile for one of {', '.join(targets)}.",
+        target=target.name,
+        targets=targets,
     )
 
 
 def require_dtype(target: Target, name: str) -> str:
-    """Return the canonical name of a dtype that the target supports, or refuse it.
+    """Return the canonical name of a dtype if the target supports it.
 
     Args:
         target: the target.
@@ -173,16 +171,15 @@ def require_dtype(target: Target, name: str) -> str:
         return canonical
     as_cast = name in AUTO_CAST_DTYPES
     supported = target.auto_cast_types if as_cast else target.core.dtypes
-    having = [t.name for t in TARGETS.values() if t.compilable and t.supports_dtype(name)]
-    what = "as --auto-cast-type" if as_cast else "as a dtype"
+    targets = [t.name for t in TARGETS.values() if t.compilable and t.supports_dtype(name)]
+    kind = "an --auto-cast-type" if as_cast else "a dtype"
     narrower = _NARROWER.get(canonical)
-    hint = f"convert to {narrower}" if narrower in target.core.dtypes else f"use one of {', '.join(supported)}"
+    hint = f"Convert to {narrower}" if narrower in target.core.dtypes else f"Use one of {', '.join(supported)}"
     raise UnsupportedDtypeError(
-        refusal(
-            asked=f"'{name}' on {target.name}",
-            found=f"{target.core.name} supports {what}: {', '.join(supported)}",
-            why=f"targets that support it: {', '.join(having) or 'none'}",
-            do=hint + (f", or compile for {having[0]}" if having else ""),
-        ),
-        details={"target": target.name, "dtype": canonical, "supported": list(supported), "targets": having},
+        f"{target.name} does not support '{name}' as {kind}: {target.core.name} has {', '.join(supported)}.",
+        hint=f"{hint}, or compile for {' or '.join(targets)}." if targets else f"{hint}.",
+        target=target.name,
+        dtype=canonical,
+        supported=list(supported),
+        targets=targets,
     )

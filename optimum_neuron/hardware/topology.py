@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from . import documents as doc
 from .specs import InstanceSpec
 
@@ -98,7 +98,7 @@ def legal_core_counts(instance: InstanceSpec, *, lnc: int | None = None) -> Core
 
 
 def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | None = None) -> None:
-    """Refuse a multi-core job that the instance cannot place.
+    """Check that the instance can place a multi-core job.
 
     Args:
         instance: the instance.
@@ -111,17 +111,15 @@ def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | Non
     legal = legal_core_counts(instance, lnc=lnc)
     if num_cores in legal.counts:
         return
-    listed = ", ".join(map(str, legal.counts))
     smaller = [n for n in legal.counts if n < num_cores]
     larger = [n for n in legal.counts if n > num_cores]
     near = " or ".join(str(n) for n in (*smaller[-1:], *larger[:1]))
-    found = f"{instance.name} has {instance.num_logical_cores(lnc)} logical cores; a job may take {listed}"
+    total = instance.num_logical_cores(lnc)
     raise ConfigError(
-        refusal(
-            asked=f"num_cores={num_cores}",
-            found=found,
-            why=f"the rule is: {legal.rule} ({legal.source})",
-            do=f"use {near}",
-        ),
-        details={"num_cores": num_cores, "legal": list(legal.counts), "source": legal.source},
+        f"num_cores={num_cores} is not possible on {instance.name}, which has {total} logical cores: a job takes "
+        f"{legal.rule}.",
+        hint=f"Use {near}.",
+        num_cores=num_cores,
+        legal=list(legal.counts),
+        source=legal.source,
     )

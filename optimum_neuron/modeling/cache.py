@@ -1,8 +1,7 @@
-"""The cache that `generate` passes around: device-resident state, and which columns of the input are in it.
+"""The cache that `generate` passes around: the device's sequences, and which columns of the input are in them.
 
-transformers counts columns of a padded batch; the device keeps each row's real tokens at the slots that equal
-their positions. `columns` and `mask` hold what relates the two. Rows beyond the compiled batch size live in
-further sets of state.
+transformers counts columns of a padded batch; the device keeps each sequence's real tokens at the slots that equal
+their positions, see `engine/sequences.py`.
 
 Shape legend: R rows, S hidden states of a source, D hidden.
 """
@@ -10,15 +9,14 @@ Shape legend: R rows, S hidden states of a source, D hidden.
 from __future__ import annotations
 
 import copy
-import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache
 
-from ..errors import ConfigError, ShapeError, refusal
-from ..runtime.loaded import LoadedProgram, State
+from ..engine import Sequences, Signature
+from ..errors import ConfigError, ShapeError
+from ..runtime.loaded import LoadedProgram
 
 
 class NeuronCache(Cache):
@@ -26,18 +24,19 @@ class NeuronCache(Cache):
 
     is_compileable = False
 
-    def __init__(self, loaded: LoadedProgram, batch_size: int) -> None:
+    def __init__(self, loaded: LoadedProgram, signature: Signature) -> None:
         super().__init__(layers=[])
-        self._loaded, self._batch_size = loaded, batch_size
-        self.states: list[State] = []
+        self._signature = signature
+        self.sequences = Sequences(loaded, signature)
         self.columns = 0
-        self.num_rows = 0
-        self._sources_R: torch.Tensor | None = None  # a number for each row, the same where the source is
-        self._spoilt: list[bool] = []
-        weakref.finalize(self, _give_back, loaded, self.states, self._spoilt)
 
     def __len__(self) -> int:
-        return len({name.rpartition(".")[2] for name in self._loaded.program.states})
+        return len({name.rpartition(".")[2] for name in self.sequences.loaded.program.states})
+
+    @property
+    def num_rows(self) -> int:
+        """Sequences that the cache holds."""
+        return len(self.sequences)
 
     @property
     def is_croppable(self) -> bool:
@@ -51,14 +50,8 @@ class NeuronCache(Cache):
             DeviceMemoryError: another copy of the state does not fit in the core's HBM.
             CoreBusyError: the model was closed.
         """
-        copied = NeuronCache(self._loaded, self._batch_size)
-        copied._take(self.num_rows)
-        for state, source in zip(copied.states, self.states, strict=False):
-            state.executor = source.executor
-            for tensor, original in zip(state, source, strict=True):
-                tensor.copy_(original)
-        copied.columns, copied._spoilt[:] = self.columns, self._spoilt
-        copied._sources_R = None if self._sources_R is None else self._sources_R.clone()
+        copied = NeuronCache(self.sequences.loaded, self._signature)
+        copied.sequences, copied.columns = self.sequences.copy(), self.columns
         memo[id(self)] = copied
         return copied
 
@@ -74,52 +67,34 @@ class NeuronCache(Cache):
             ShapeError: it holds another number of rows.
             DeviceMemoryError: the state of that many rows does not fit in the core's HBM.
         """
-        if loaded is not self._loaded:
+        if loaded is not self.sequences.loaded:
             raise ConfigError(
-                refusal(
-                    asked="past_key_values of another compiled model",
-                    found=f"the cache was filled by {self._loaded.claim.model}",
-                    why="keys and values of one model mean nothing to another",
-                    do="pass what an earlier call of this model returned",
-                )
+                f"past_key_values belongs to another compiled model, {self.sequences.loaded.claim.model}.",
+                hint="Pass the cache that an earlier call of this model returned.",
+                option="past_key_values",
+                model=self.sequences.loaded.claim.model,
             )
         if self.columns and num_rows != self.num_rows:
             raise ShapeError(
-                refusal(
-                    asked=f"{num_rows} rows with past_key_values",
-                    found=f"the cache holds {self.num_rows} rows",
-                    why="each row continues its own keys and values",
-                    do=f"pass {self.num_rows} rows, or start without past_key_values",
-                )
+                f"past_key_values holds {self.num_rows} sequences, but the input has {num_rows}.",
+                hint=f"Pass {self.num_rows} sequences, or start without past_key_values.",
+                num_rows=num_rows,
+                num_cached=self.num_rows,
             )
-        self._take(num_rows)
-
-    def _take(self, num_rows: int) -> None:
-        self.num_rows = num_rows
-        while len(self.states) * self._batch_size < num_rows:
-            self.states.append(self._loaded.take_state(self.states[0] if self.states else None))
+        self.sequences.resize(num_rows)
 
     def read_sources(self, hidden_RSD: torch.Tensor, mask_RS: torch.Tensor | None) -> None:
         """Note which rows read the same source, as beams do: they need not exchange its keys and values."""
         is_new = (hidden_RSD[1:] != hidden_RSD[:-1]).flatten(1).any(1)
         if mask_RS is not None:
             is_new |= (mask_RS[1:] != mask_RS[:-1]).any(1)
-        self._sources_R = torch.nn.functional.pad(is_new.long().cumsum(0), (1, 0))
-
-    def row_groups(self, num_rows: int) -> Iterator[tuple[slice, State]]:
-        """The rows that share a set of state, and the state."""
-        for begin, state in zip(range(0, num_rows, self._batch_size), self.states, strict=False):
-            yield slice(begin, min(begin + self._batch_size, num_rows)), state
+        self.sequences.note_sources(torch.nn.functional.pad(is_new.long().cumsum(0), (1, 0)).tolist())
 
     def add(self, num_columns: int, logits: torch.Tensor) -> None:
-        """Count the columns of a call that gave these logits [rows, columns, V].
-
-        Where the last ones are no numbers, keys or values may be none either, and that is remembered: a masked slot
-        counts 0 times its value, and that is NaN.
-        """
+        """Count the columns of a call that gave these logits [rows, columns, V]."""
         self.columns += num_columns
         if not logits[:, -1].isfinite().all():
-            self._spoilt.append(True)
+            self.sequences.note_not_finite()
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Columns of the padded batch that are in the cache."""
@@ -138,61 +113,33 @@ class NeuronCache(Cache):
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Let row i continue from what row `beam_idx[i]` was."""
-        rows, sources_R = beam_idx.tolist(), self._sources_R
-        keeps_sources = False
-        if sources_R is not None:
-            self._sources_R = sources_R[beam_idx]
-            keeps_sources = torch.equal(self._sources_R, sources_R)
-        if rows == list(range(len(rows))):
-            return
-        places = [divmod(row, self._batch_size) for row in rows]
-        for index, name in enumerate(self._loaded.program.states):
-            if keeps_sources and name.startswith("cross_"):
-                continue
-            tensors = [state[index] for state in self.states]
-            picked = torch.stack([tensors[group][row] for group, row in places])
-            for group, tensor in enumerate(tensors):
-                part = picked[group * self._batch_size : (group + 1) * self._batch_size]
-                tensor[: part.shape[0]] = part
+        self.sequences.select(beam_idx.tolist())
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat every row; needed where one prompt continues in several ways."""
-        rows = torch.arange(self.num_rows).repeat_interleave(repeats)
-        self._take(len(rows))
-        self.reorder_cache(rows)
+        self.sequences.select([row for row in range(self.num_rows) for _ in range(repeats)])
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep some rows."""
-        self.reorder_cache(indices)
-        self.num_rows = len(indices)
+        self.sequences.select(indices.tolist())
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("a compiled model writes its cache inside the graph; it cannot be updated from outside")
 
 
-def own_cache(past_key_values: Any, loaded: LoadedProgram, batch_size: int) -> NeuronCache:
-    """The cache that an earlier call returned, or a new one.
+def own_cache(past_key_values: Any, loaded: LoadedProgram, signature: Signature) -> NeuronCache:
+    """Return the cache of an earlier call, or a new one.
 
     Raises:
-        ConfigError: it is of another kind.
+        ConfigError: it is a cache of the host.
     """
     if past_key_values is None:
-        return NeuronCache(loaded, batch_size)
+        return NeuronCache(loaded, signature)
     if not isinstance(past_key_values, NeuronCache):
         raise ConfigError(
-            refusal(
-                asked=f"past_key_values of type {type(past_key_values).__name__}",
-                found="a host cache",
-                why="keys and values live on the device",
-                do="pass what an earlier call returned",
-            )
+            f"past_key_values is a {type(past_key_values).__name__}, but keys and values live on the device.",
+            hint="Pass the cache that an earlier call returned.",
+            option="past_key_values",
+            type=type(past_key_values).__name__,
         )
     return past_key_values
-
-
-def _give_back(loaded: LoadedProgram, states: list[State], spoilt: list[bool]) -> None:
-    for state in states:
-        if spoilt:
-            for tensor in state:
-                tensor.zero_()
-        loaded.give_back(state)

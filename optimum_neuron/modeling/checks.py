@@ -13,8 +13,8 @@ import torch
 from transformers import GenerationConfig
 
 from ..configuration import is_count
+from ..engine import Packing
 from ..errors import ConfigError, ShapeError
-from .packing import Packing
 
 logger = logging.getLogger(__name__)
 

@@ -12,14 +12,14 @@ import torch
 from transformers import GenerationConfig
 
 from ..core import Choice
+from ..engine import Decoder, PromptImages, check_positions, plan_packing
 from ..errors import ShapeError
+from ..exporters.kinds import signature_of
 from ..exporters.prepare import Prepared
 from ..labels import IGNORED, next_labels
 from .cache import NeuronCache, own_cache
-from .calls import DecoderCalls, PromptImages, choose_prompt_bucket
 from .checks import check_length, checked_mask, limit_length
 from .generation import CompiledGenerationMixin, known_inputs, refuse_settings, saved_generation_config
-from .packing import check_positions, plan_packing
 from .targets import check_labels
 from .two_step import TwoStepExport
 
@@ -33,7 +33,10 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
-        self._calls = DecoderCalls(self.loaded, self.neuron_config)
+        self._signature = signature_of(
+            self.loaded.program, prepared.metadata, task=prepared.config.task, model_config=prepared.source.config
+        )
+        self._decoder = Decoder(self.loaded, self._signature)
         self._text_config = self.config.get_text_config(decoder=True)
         self._inputs = frozenset(inspect.signature(type(self).forward).parameters)
         self.generation_config = saved_generation_config(prepared.source.folder, self.config)
@@ -47,7 +50,7 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
             ShapeError: tokens or mask do not fit.
             ConfigError: the cache is not one of this model.
         """
-        cache = own_cache(past_key_values, self.loaded, self.batch_size)
+        cache = own_cache(past_key_values, self.loaded, self._signature)
         vocabulary = self._text_config.vocab_size
         return checked_mask(input_ids, attention_mask, num_past=cache.columns, vocabulary=vocabulary), cache
 
@@ -66,23 +69,13 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
             ShapeError: the sequence is longer than compiled, or positions are not the running count.
         """
         input_ids = input_ids.long()
-        num_rows = input_ids.shape[0]
         packing = plan_packing(mask, cache.columns)
         check_positions(position_ids, packing)
         check_length(packing, self.sequence_length)
-        cache.reserve(num_rows, self.loaded)
-        groups = [
-            self._calls.run(
-                input_ids[rows],
-                packing.rows(rows),
-                cache.columns,
-                num_logits,
-                state,
-                images=None if images is None else images.rows(rows),
-            )
-            for rows, state in cache.row_groups(num_rows)
-        ]
-        logits = groups[0] if len(groups) == 1 else torch.cat(groups)
+        cache.reserve(input_ids.shape[0], self.loaded)
+        logits = self._decoder(
+            input_ids, packing, cache.sequences, num_past=cache.columns, num_logits=num_logits, images=images
+        )
         cache.add(input_ids.shape[1], logits)
         return logits
 
@@ -124,7 +117,7 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
         refuse_settings(generation_config)
         limit_length(generation_config, model_kwargs.get("attention_mask"), self.sequence_length)
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.batch_size)
+            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self._signature)
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.Tensor, *args: Any, is_first_iteration: bool | None = False, **kwargs: Any
@@ -146,7 +139,7 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
         Raises:
             ShapeError: the prompt is longer than the largest bucket.
         """
-        return choose_prompt_bucket(num_tokens, self.buckets)
+        return self._decoder.choose_bucket(num_tokens)
 
     @property
     def buckets(self) -> tuple[int, ...]:

@@ -15,13 +15,13 @@ import torch
 from transformers import GenerationConfig
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
-from ..errors import ShapeError, refusal
+from ..engine import EncoderDecoder
+from ..errors import ShapeError
 from ..exporters.encoders.entry import unflatten
+from ..exporters.kinds import signature_of
 from ..exporters.prepare import Prepared
 from ..exporters.seq2seq.sources import Source
-from ..runtime.loaded import State
 from .cache import NeuronCache, own_cache
-from .calls import run_all
 from .checks import check_rows, checked_mask
 from .generation import CompiledGenerationMixin, known_inputs, refuse_settings, saved_generation_config
 from .loading import NeuronModel
@@ -45,6 +45,10 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
         self.source = Source(**prepared.metadata["source"])
+        self._signature = signature_of(
+            self.loaded.program, prepared.metadata, task=prepared.config.task, model_config=prepared.source.config
+        )
+        self._program = EncoderDecoder(self.loaded, self._signature)
         self._vocabulary: int = getattr(self.config, "decoder_vocab_size", None) or self.config.vocab_size
         self.generation_config = saved_generation_config(prepared.source.folder, self.config)
         if self.neuron_config.num_beams > 1:
@@ -73,32 +77,23 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
         if labels is not None:
             check_labels(labels, self._vocabulary)
             ids = shifted_labels(labels, self.config, self.task) if ids is None else ids
-        cache = own_cache(past_key_values, self.loaded, self.neuron_config.num_target_rows)
+        cache = own_cache(past_key_values, self.loaded, self._signature)
         ids_RT, positions_RT = self._checked_target(ids, decoder_mask, cache.columns)
         num_rows = ids_RT.shape[0]
         check_rows(num_rows, hidden_RSD, mask_RS)
         cache.reserve(num_rows, self.loaded)
         if cache.columns == 0:
             cache.read_sources(hidden_RSD, mask_RS)
-        groups = [
-            self._run(
-                ids_RT[rows],
-                positions_RT[rows],
-                None if mask_RS is None else mask_RS[rows],
-                hidden_RSD[rows],
-                cache.columns,
-                state,
-            )
-            for rows, state in cache.row_groups(num_rows)
-        ]
-        found = unflatten({name: torch.cat([group[name] for group in groups]) for name in groups[0]})
-        logits = found["logits"]
+        results = unflatten(
+            self._program(ids_RT, positions_RT, hidden_RSD, mask_RS, cache.sequences, num_past=cache.columns)
+        )
+        logits = results["logits"]
         cache.add(ids_RT.shape[1], logits)
         keep = self.config.use_cache if use_cache is None else use_cache
         output = Seq2SeqLMOutput(
             loss=None if labels is None else label_loss(logits, labels),
             past_key_values=cache if keep and labels is None else None,
-            **found,
+            **results,
             encoder_last_hidden_state=hidden_RSD,
             encoder_hidden_states=getattr(encoded, "hidden_states", None),
             encoder_attentions=getattr(encoded, "attentions", None),
@@ -111,86 +106,29 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
         """New tokens and their positions, both [R, T]."""
         if ids is None:
             raise ShapeError(
-                refusal(
-                    asked="a call without decoder_input_ids",
-                    found="no target to continue",
-                    why="the graph gives logits of what follows a target",
-                    do="pass decoder_input_ids that begin with decoder_start_token_id, or labels, or call generate()",
-                )
+                "The call has neither decoder_input_ids nor labels.",
+                hint="Pass decoder_input_ids that begin with decoder_start_token_id, or labels, or call generate().",
+                missing="decoder_input_ids",
             )
         mask = checked_mask(ids, mask, num_past=num_past, vocabulary=self._vocabulary)
         # Padding before a target takes the slot of its first token, which overwrites it.
         positions = (mask.long().cumsum(1) - 1).clamp(min=0)
-        padded = "without padding" if not self.source.has_row_positions else "with padding before targets only"
-        misplaced = mask[:, 1:] < mask[:, :-1] if self.source.has_row_positions else mask == 0
+        misplaced = mask[:, 1:] < mask[:, :-1] if self._program.has_row_positions else mask == 0
         if misplaced.any() or not mask[:, -1].all():
+            padding = "with padding before targets only" if self._program.has_row_positions else "without padding"
             raise ShapeError(
-                refusal(
-                    asked="decoder_attention_mask with zeros",
-                    found=f"{int((mask == 0).sum())} tokens that are not to be seen",
-                    why="a target's tokens all see those before them in the compiled graph",
-                    do=f"pass targets of one length, {padded}",
-                )
+                f"decoder_attention_mask masks {int((mask == 0).sum())} tokens where the compiled graph sees them.",
+                hint=f"Pass targets of equal length, {padding}.",
+                option="decoder_attention_mask",
             )
         if (num_tokens := int(positions[:, -1].max()) + 1) > self.decoder_sequence_length:
             raise ShapeError(
-                refusal(
-                    asked=f"a target of {num_tokens} tokens",
-                    found=f"compiled for {self.decoder_sequence_length}",
-                    why="the cache has one slot for each token of decoder_sequence_length",
-                    do="lower max_new_tokens, or export with a larger decoder_sequence_length",
-                )
+                f"The target has {num_tokens} tokens, but the model is compiled for {self.decoder_sequence_length}.",
+                hint="Lower max_new_tokens, or export with a larger decoder_sequence_length.",
+                num_tokens=num_tokens,
+                decoder_sequence_length=self.decoder_sequence_length,
             )
         return ids.long(), positions[:, num_past:]
-
-    def _run(
-        self,
-        ids_RT: torch.Tensor,
-        positions_RT: torch.Tensor,
-        mask_RS: torch.Tensor | None,
-        hidden_RSD: torch.Tensor,
-        num_past: int,
-        state: State,
-    ) -> dict[str, torch.Tensor]:
-        """Results of rows that share one set of state, token by token: logits [R, T, V], and those of each layer."""
-        steps = []
-        for column in range(ids_RT.shape[1]):
-            token_R1, position_R1 = ids_RT[:, column : column + 1], positions_RT[:, column : column + 1]
-            if num_past + column == 0:
-                bucket = self._bucket(hidden_RSD.shape[1])
-                num_states = self.source.num_states(bucket)
-                hidden = torch.nn.functional.pad(hidden_RSD.float(), (0, 0, 0, num_states - hidden_RSD.shape[1]))
-                rows = [token_R1, *_padded(mask_RS, num_states), hidden]
-                steps.append(run_all(self.loaded, f"prefill_{bucket}", rows, state))
-            else:
-                rows = [token_R1, *_padded(mask_RS, self.source.num_states(self.source_buckets[-1]))]
-                if self.source.has_row_positions:
-                    steps.append(run_all(self.loaded, "decode", [*rows, position_R1], state))
-                else:
-                    steps.append(run_all(self.loaded, "decode", rows, state, position_R1[0]))
-        widths = {"cross_attentions": hidden_RSD.shape[1], "decoder_attentions": num_past + ids_RT.shape[1]}
-        return {
-            name: torch.cat([step[name][..., : widths.get(name.partition(".")[0])] for step in steps], -2)
-            for name in steps[0]
-        }
-
-    def _bucket(self, num_states: int) -> int:
-        """The smallest source length of which there are so many hidden states.
-
-        Raises:
-            ShapeError: there are more than of the longest.
-        """
-        for bucket in self.source_buckets:
-            if num_states <= self.source.num_states(bucket):
-                return bucket
-        raise ShapeError(
-            refusal(
-                asked=f"encoder_outputs of {num_states} states",
-                found=f"the longest compiled source has {self.source.num_states(self.source_buckets[-1])}",
-                why="the cross-attention cache has one slot for each",
-                do=f"export with a larger {self.source.axis}",
-            )
-        )
 
     @property
     def decoder(self) -> TargetDecoder:
@@ -217,7 +155,7 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
             )
             generation_config.max_length = limit
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self.neuron_config.num_target_rows)
+            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self._signature)
 
     def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As transformers does it; only `forward`'s inputs stay."""
@@ -237,7 +175,3 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
     def batch_size(self) -> int:
         """Sequences of the compiled graphs; each has `num_beams` rows in the decoder."""
         return self.neuron_config.batch_size
-
-
-def _padded(mask_RS: torch.Tensor | None, num_states: int) -> list[torch.Tensor]:
-    return [] if mask_RS is None else [torch.nn.functional.pad(mask_RS, (0, num_states - mask_RS.shape[1]))]

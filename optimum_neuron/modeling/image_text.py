@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from ..engine import Forward, PromptImages, image_index
 from ..exporters.image_text.architectures import find_architecture
-from ..exporters.image_text.images import encode_images, image_index
 from ..exporters.prepare import Prepared
 from ..exporters.tasks import architectures_of
 from .cache import NeuronCache
-from .calls import PromptImages
 from .checks import refuse_outputs
 from .checks_image_text import check_features, check_pixel_mask, check_pixels, given_features
 from .decoder import NeuronDecoderModel
@@ -52,6 +51,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         super().__init__(prepared)
         self._architecture = find_architecture(self.config)
         self._image_tokens: int = prepared.metadata["image_tokens"]
+        self._encode = Forward(self.copies, "encode_image", self._signature["encode_image"])
         self._output_type = _output_type(self.config.model_type, self.task)
 
     def forward(
@@ -128,20 +128,25 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         Raises:
             ShapeError: `pixel_values` are of another rank, kind or size than compiled.
         """
-        row, config = self._architecture, self.neuron_config
+        row = self._architecture
         check_pixels(pixel_values, self.loaded.program, is_nested=row.is_nested)
         check_pixel_mask(pixel_attention_mask, pixel_values, self.config.model_type, is_nested=row.is_nested)
         if not row.is_nested:
-            return BaseModelOutputWithPooling(pooler_output=list(encode_images(self.loaded, config, [pixel_values])))
+            return BaseModelOutputWithPooling(pooler_output=list(self._features(pixel_values)))
         is_real_RN = (pixel_values != 0).flatten(2).any(-1)
         if pixel_attention_mask is None:
             pixel_attention_mask = torch.ones_like(pixel_values[:, :, 0], dtype=torch.long)
         counts = is_real_RN.sum(1).tolist()
         width = self._text_config.hidden_size
-        found = torch.zeros(0, self._image_tokens, width)
+        features = torch.zeros(0, self._image_tokens, width)
         if any(counts):
-            found = encode_images(self.loaded, config, [pixel_values[is_real_RN], pixel_attention_mask[is_real_RN]])
-        return BaseModelOutputWithPooling(pooler_output=[part.flatten(0, 1) for part in found.split(counts)])
+            features = self._features(pixel_values[is_real_RN], pixel_attention_mask[is_real_RN])
+        return BaseModelOutputWithPooling(pooler_output=[part.flatten(0, 1) for part in features.split(counts)])
+
+    def _features(self, pixel_values: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Features [N, L, D] of any number of images."""
+        masks = {} if mask is None else {"pixel_attention_mask": mask}
+        return self._encode({"pixel_values": pixel_values, **masks})["image_features"]
 
     def _images(self, input_ids: torch.Tensor, mask: torch.Tensor, features: list[torch.Tensor]) -> PromptImages:
         """Features by row, and where a prompt reads them."""

@@ -104,7 +104,7 @@ class CompiledModel(ModelFacts, CheckpointParameters):
             model.replace_weights("fine_tuned")  # or fine_tuned_model.state_dict()
             ```
         """
-        self.loaded.require_open(f"other weights for {self.prepared.source.name}")
+        self.loaded.require_open()
         opened = open_weights(weights, self.prepared)
         bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, opened.tensors.value)
         assert self.prepared.host is not None

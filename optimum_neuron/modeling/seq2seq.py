@@ -11,15 +11,13 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from ..buckets.choose import choose_bucket
-from ..errors import ShapeError, refusal
+from ..engine import Forward
+from ..errors import ShapeError
 from ..exporters.encoders.entry import unflatten
 from ..exporters.prepare import Prepared
-from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
 from .checks import checked_mask, on_host, refuse_outputs
 from .encoder_decoder import NeuronEncoderDecoder
-from .encoding import encode_rows
 from .registration import register
 
 
@@ -28,8 +26,8 @@ class NeuronTextEncoder:
 
     main_input_name = "input_ids"
 
-    def __init__(self, loaded: LoadedProgram, config: Any, neuron_config: Any) -> None:
-        self._loaded, self._config, self._neuron_config = loaded, config, neuron_config
+    def __init__(self, encode: Forward, config: Any, neuron_config: Any) -> None:
+        self._encode, self._config, self._neuron_config = encode, config, neuron_config
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward`.
@@ -63,22 +61,8 @@ class NeuronTextEncoder:
         """
         refuse_layers(self._neuron_config, output_attentions, output_hidden_states)
         mask = checked_mask(input_ids, attention_mask, num_past=0, vocabulary=self._config.vocab_size)
-        length = input_ids.shape[1]
-        bucket = choose_bucket(
-            length,
-            self._neuron_config.source_buckets,
-            measure=f"{length} tokens",
-            asked=f"a source of {length} tokens",
-            do="shorten the source, or export with a larger sequence_length",
-        ).value
-        filler = self._config.pad_token_id or 0
-        ids = torch.nn.functional.pad(input_ids.long(), (0, bucket - length), value=filler)
-        mask = torch.nn.functional.pad(mask.long(), (0, bucket - length))
-        found = {
-            name: part[..., :length, :length] if name.startswith("attentions") else part[:, :length]
-            for name, part in encode_rows(self._loaded, bucket, [ids, mask]).items()
-        }
-        output = BaseModelOutput(**unflatten(found))
+        results = self._encode({"input_ids": input_ids, "attention_mask": mask})
+        output = BaseModelOutput(**unflatten(results))
         return output.to_tuple() if return_dict is False else output
 
 
@@ -120,7 +104,7 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
-        self.encoder = NeuronTextEncoder(self.loaded, self.config, self.neuron_config)
+        self.encoder = NeuronTextEncoder(self._program.encode, self.config, self.neuron_config)
 
     def forward(
         self,
@@ -177,12 +161,9 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
             return encoder_outputs
         if input_ids is None:
             raise ShapeError(
-                refusal(
-                    asked="a call without input_ids and without encoder_outputs",
-                    found="no source",
-                    why="the decoder reads one",
-                    do="pass input_ids, or what get_encoder() returned as encoder_outputs",
-                )
+                "The call has neither input_ids nor encoder_outputs.",
+                hint="Pass input_ids, or the result of get_encoder() as encoder_outputs.",
+                missing="input_ids",
             )
         return self.encoder(input_ids, attention_mask)
 

@@ -19,6 +19,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
 from transformers.utils import ModelOutput
 
+from ..engine import Forward
 from ..errors import ConfigError, ModelError
 from ..exporters.prepare import Prepared
 from ..exporters.seq2seq.entry import EncodedSource
@@ -27,18 +28,17 @@ from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
 from .checks import on_host, refuse_outputs
 from .encoder_decoder import NeuronEncoderDecoder
-from .encoding import encode_rows
 from .program import CompiledProgram
 from .registration import register
-from .sounds import checked_sound
+from .sounds import checked_audio
 from .suppression import quick_processors
 
 
 class NeuronSpeechEncoder:
     """The encoder of a compiled speech model, as `generate` calls it."""
 
-    def __init__(self, loaded: LoadedProgram, source: Source, buckets: tuple[int, ...]) -> None:
-        self._loaded, self._source, self._buckets = loaded, source, buckets
+    def __init__(self, encode: Forward, source: Source) -> None:
+        self._encode, self._source = encode, source
         self.main_input_name = source.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -74,10 +74,10 @@ class NeuronSpeechEncoder:
             ConfigError: an output is requested that the graph does not return.
         """
         refuse_outputs(output_attentions, output_hidden_states)
-        inputs = {"input_features": input_features, "input_values": input_values}
-        sound = checked_sound(inputs, attention_mask, self._source, self._buckets)
-        hidden_RSD = encode_rows(self._loaded, sound.bucket, sound.inputs)["last_hidden_state"][:, : sound.num_states]
-        output = EncodedSource(last_hidden_state=hidden_RSD, attention_mask=sound.mask_RS)
+        tensors = {"input_features": input_features, "input_values": input_values}
+        audio = checked_audio(tensors, attention_mask, self._source)
+        hidden_RSD = self._encode(audio.inputs)["last_hidden_state"][:, : audio.num_states]
+        output = EncodedSource(last_hidden_state=hidden_RSD, attention_mask=audio.mask_RS)
         return output.to_tuple() if return_dict is False else output
 
 
@@ -101,7 +101,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
-        self.encoder = NeuronSpeechEncoder(self.loaded, self.source, self.source_buckets)
+        self.encoder = NeuronSpeechEncoder(self._program.encode, self.source)
         self.main_input_name = self.source.name
 
     @classmethod

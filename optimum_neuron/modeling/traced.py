@@ -1,4 +1,4 @@
-"""`NeuronTracedModel`: a compiled model of one forward behind transformers' interface.
+"""`NeuronTracedModel`: a compiled single-pass model behind transformers' interface.
 
 It pads inputs up to compiled shapes, runs the graphs and gives transformers' results back. What differs between tasks
 is names, so `tasks.py` has a line for each; compiling is in `exporters`.
@@ -17,10 +17,9 @@ import transformers
 from transformers.utils import ModelOutput
 
 from ..core import Choice
-from ..errors import ConfigError, ShapeError, nearest, refusal
-from ..exporters.encoders.batches import choose_size, run_batch
+from ..engine import Forward, Signature
+from ..errors import ConfigError, ShapeError, invalid_choice
 from ..exporters.encoders.entry import unflatten
-from ..exporters.encoders.signature import Signature
 from ..exporters.prepare import Prepared
 from ..exporters.tasks import TASKS
 from ..runtime.copies import Copies, load_copies
@@ -29,11 +28,11 @@ from .checks import refuse_outputs
 from .loading import NeuronModel
 
 DataParallelMode = Literal["none", "all"]
-"""Copies of a model: one, or one on every core that the process may use. The names are those of optimum-neuron."""
+"""Replicas of a model: one, or one on every core that the process may use. The names are those of Optimum Neuron."""
 
 
 class NeuronTracedModel(NeuronModel):
-    """A model of one forward compiled for a simulated NeuronCore; the base of one class for each task.
+    """A single-pass model compiled for a simulated NeuronCore; the base of one class for each task.
 
     Inputs are those of the original model. Rows and lengths are padded up to the smallest compiled bucket that holds
     them, more rows than compiled are split, and results are cut back.
@@ -46,7 +45,8 @@ class NeuronTracedModel(NeuronModel):
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
-        self.signature = Signature.from_dict(prepared.metadata["signature"])
+        self.signature = Signature.from_dict(prepared.metadata["signature"])["forward"]
+        self._forward = Forward(self.copies, "forward", self.signature)
         self.main_input_name = self.signature.inputs[0].name
         self._output_type = _output_type(self.signature.output_type, self.task)
 
@@ -116,6 +116,7 @@ class NeuronTracedModel(NeuronModel):
         prepared.loaded.close()
         self.copies = Copies(load_copies(cores, prepared.load, model=prepared.source.name))
         self.loaded = prepared.loaded = self.copies.loaded[0]
+        self._forward = Forward(self.copies, "forward", self.signature)
         return self
 
     def forward(
@@ -139,15 +140,14 @@ class NeuronTracedModel(NeuronModel):
             ShapeError: an input is unknown, missing, empty, of another kind, or fits no bucket.
             ConfigError: something was asked for that the graph does not compute.
         """
-        given = self._named(args, inputs)
+        tensors = self._named(args, inputs)
         config = self.neuron_config
         refuse_outputs(
             output_attentions and not config.output_attentions,
             output_hidden_states and not config.output_hidden_states,
             exportable=("output_attentions", "output_hidden_states"),
         )
-        found = unflatten(run_batch(self.copies, self.signature, config, given))
-        output = self._output_type(**found)
+        output = self._output_type(**unflatten(self._forward(tensors)))
         return output.to_tuple() if return_dict is False else output
 
     def _named(
@@ -157,25 +157,20 @@ class NeuronTracedModel(NeuronModel):
         names = [spec.name for spec in self.signature.inputs]
         if len(args) > len(names) or any(name in inputs for name in names[: len(args)]):
             raise ShapeError(
-                refusal(
-                    asked=f"{len(args)} positional inputs and {', '.join(inputs) or 'no others'}",
-                    found=f"the model takes {', '.join(names)}",
-                    why="each input can be given once",
-                    do="pass inputs by name",
-                )
+                f"The call has {len(args)} positional inputs and {', '.join(inputs) or 'no others'}, but the model "
+                f"takes {', '.join(names)}, each once.",
+                hint="Pass inputs by name.",
+                inputs=names,
             )
-        given = dict(zip(names, args, strict=False))
-        given |= {k: v for k, v in inputs.items() if v is not None and k not in self.signature.ignored}
-        if "labels" in given:
+        tensors = dict(zip(names, args, strict=False))
+        tensors |= {k: v for k, v in inputs.items() if v is not None and k not in self.signature.ignored}
+        if "labels" in tensors:
             raise ConfigError(
-                refusal(
-                    asked="labels",
-                    found="the compiled graph computes no loss",
-                    why="it was captured for inference",
-                    do="leave labels out and compute the loss from the results",
-                )
+                "labels is not supported: the compiled graph computes no loss.",
+                hint="Remove labels and compute the loss from the results.",
+                option="labels",
             )
-        return given
+        return tensors
 
     def describe(self) -> dict[str, Any]:
         """Every automatic choice with its reason, the cores, memory, validation and timings, as plain data."""
@@ -190,7 +185,7 @@ class NeuronTracedModel(NeuronModel):
         Raises:
             ShapeError: none does.
         """
-        return choose_size(axis, size, self.neuron_config.buckets(axis), self.signature)
+        return self._forward.choose_bucket(axis, size)
 
     @property
     def input_modalities(self) -> tuple[str, ...]:
@@ -209,23 +204,15 @@ def _check_mode(mode: Any) -> None:
     Raises:
         ConfigError: it is not one of those of `DataParallelMode`.
     """
-    modes = get_args(DataParallelMode)
-    if mode not in modes:
-        raise ConfigError(
-            refusal(
-                asked=f"data_parallel_mode={mode!r}",
-                found=f"not one of {', '.join(modes)}{nearest(str(mode), modes)}",
-                why="a model of one forward has no parts that could be copied alone",
-                do="pass 'all' for a copy on every core that the process may use",
-            )
-        )
+    if mode not in get_args(DataParallelMode):
+        raise invalid_choice("data_parallel_mode", mode, get_args(DataParallelMode))
 
 
 def _output_type(path: str, task: str) -> Any:
     """transformers' class of results: the original's own, or where that came with a checkpoint, the task's."""
     module, _, name = path.rpartition(".")
     if module.startswith("transformers."):
-        found = getattr(importlib.import_module(module), name, None)
-        if isinstance(found, type) and issubclass(found, ModelOutput):
-            return found
+        output_type = getattr(importlib.import_module(module), name, None)
+        if isinstance(output_type, type) and issubclass(output_type, ModelOutput):
+            return output_type
     return getattr(transformers.modeling_outputs, TASKS[task].output_type or "ModelOutput", ModelOutput)

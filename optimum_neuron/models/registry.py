@@ -62,19 +62,12 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     Raises:
         ConfigError: the forced family does not cover this configuration.
     """
-    from ..errors import ConfigError, nearest, refusal
+    from ..errors import ConfigError, invalid_choice
 
     if family is not None and family not in (*FAMILIES, GENERIC):
-        raise ConfigError(
-            refusal(
-                asked=f"family={family}",
-                found=f"no such family{nearest(family, (*FAMILIES, GENERIC))}",
-                why=f"families are {', '.join((*FAMILIES, GENERIC))}",
-                do="name one of them",
-            )
-        )
+        raise invalid_choice("family", family, (*FAMILIES, GENERIC))
     rejected: list[Rejected] = []
-    reason = f"no family covers model_type {config.model_type}"
+    reason = f"no optimized decoder for model_type {config.model_type}"
     for name in FAMILIES:
         covers = importlib.import_module(f"{__package__}.{name}")
         if config.model_type not in covers.MODEL_TYPES:
@@ -87,13 +80,13 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
                 value=name, reason=f"model_type {config.model_type}, every option covered", rejected=tuple(rejected)
             )
     if family not in (None, GENERIC):
+        problem = next(r.reason for r in rejected if r.candidate == family)
         raise ConfigError(
-            refusal(
-                asked=f"family={family} for model_type {config.model_type}",
-                found=next(r.reason for r in rejected if r.candidate == family),
-                why="a family runs only what it implements",
-                do=f"use family={GENERIC!r}",
-            )
+            f"family={family!r} cannot run this {config.model_type} model: it {problem}.",
+            hint=f"Use family={GENERIC!r}.",
+            option="family",
+            value=family,
+            problem=problem,
         )
     return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=tuple(rejected))
 
@@ -181,12 +174,12 @@ def cast_weights(module: nn.Module, dtype: Any) -> None:
 
 def persistent_buffers(module: nn.Module) -> list[tuple[str, Any]]:
     """Buffers that a checkpoint has, by path."""
-    found = []
+    buffers = []
     for path, owner in module.named_modules():
         for name, buffer in owner.named_buffers(recurse=False):
             if name not in owner._non_persistent_buffers_set:
-                found.append((f"{path}.{name}" if path else name, buffer))
-    return found
+                buffers.append((f"{path}.{name}" if path else name, buffer))
+    return buffers
 
 
 def _family_source(weight_map: dict[str, tuple[str, ...]], name: str) -> tuple[str, ...]:

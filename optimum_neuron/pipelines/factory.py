@@ -1,6 +1,7 @@
 """`pipeline`: find or export the model of a task and its processors, and make transformers' pipeline of them.
 
-transformers' own `pipeline(task, model=neuron_model, tokenizer=...)` works as well; this one is told less.
+transformers' own `pipeline(task, model=neuron_model, tokenizer=...)` works as well; this one finds the model and its
+processors itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..configuration import check_known
-from ..errors import ConfigError, ModelError, nearest, refusal
+from ..errors import ConfigError, ModelError, invalid_choice
 from ..exporters.tasks import TASKS, Task, find_task, kinds_of_task, other_tasks
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def pipeline(
             "text2text-generation", "summarization", "translation", "translation_en_to_de" and the like.
         model: exported folder, checkpoint, name, or a loaded model; None takes the task's default.
         tokenizer: tokenizer or its path; None takes the model's.
-        image_processor: image processor or its path; None takes the model's, told to make the compiled size.
+        image_processor: image processor or its path; None takes the model's, set to the compiled size.
         feature_extractor: feature extractor or its path; None takes the model's.
         processor: processor of images and text, or its path; None takes the model's.
         export: True exports a checkpoint, False requires an exported folder, None does what fits.
@@ -115,13 +116,13 @@ def pipeline(
         _require_task(served, loaded)
     else:
         loaded = _loaded(served, _named(name, model), export, loading)
-    given = {
+    processors = {
         "tokenizer": tokenizer,
         "image_processor": image_processor,
         "feature_extractor": feature_extractor,
         "processor": processor,
     }
-    return _assembled(name, loaded, _parts(name, loaded, given), options)
+    return _assembled(name, loaded, _parts(name, loaded, processors), options)
 
 
 def _loaded(served: Task, path: str | Path, export: bool | None, loading: dict[str, Any]) -> NeuronModel:
@@ -149,35 +150,32 @@ def _merged(
         twice = sorted(merged.keys() & (values or {}).keys())
         if twice:
             raise ConfigError(
-                f"{', '.join(twice)} is given in {group} and outside of it. Pass it once.",
-                details={"group": group, "options": twice},
+                f"{', '.join(twice)} is given in {group} and outside of it.",
+                hint="Pass it once.",
+                group=group,
+                options=twice,
             )
         merged |= values or {}
     return merged
 
 
 def _refuse_mistyped(options: dict[str, Any], known: Sequence[str]) -> None:
-    """Refuse what is nearly an option of `from_pretrained`: a pipeline may take any keyword, and ignore it.
+    """Reject options that resemble one of `from_pretrained`: a pipeline takes any keyword and may ignore it.
 
     Raises:
-        ConfigError: there are some; the nearest options are named.
+        ConfigError: an option is misspelled; the nearest options are named.
     """
     near = {key: difflib.get_close_matches(key, known, n=1, cutoff=0.9) for key in options}
-    wrong = [f"{key}, did you mean {found[0]!r}?" for key, found in near.items() if found]
-    if wrong:
+    mistyped = [f"{key}, did you mean {names[0]!r}?" for key, names in near.items() if names]
+    if mistyped:
         raise ConfigError(
-            refusal(
-                asked=f"a pipeline with {' '.join(wrong)}",
-                found="no option of from_pretrained",
-                why="transformers' pipelines take it and may ignore it",
-                do="correct the spelling",
-            )
+            f"The pipeline has no option {' '.join(mistyped)}", hint="Correct the spelling.", options=mistyped
         )
 
 
-def _parts(name: str, model: NeuronModel, given: dict[str, Any]) -> dict[str, Any]:
-    """Tokenizer and processors: those that are given, and what else the pipeline needs out of the model's folder."""
-    parts = {kind: part for kind, part in given.items() if part is not None}
+def _parts(name: str, model: NeuronModel, processors: dict[str, Any]) -> dict[str, Any]:
+    """Return the tokenizer and processors; missing ones come from the model's folder."""
+    parts = {kind: part for kind, part in processors.items() if part is not None}
     if "image_processor" in _NEEDS.get(name, ()) and "feature_extractor" in parts:
         _take_for_images(name, parts)
     for kind in _NEEDS.get(name, ("tokenizer",)):
@@ -199,11 +197,11 @@ def _take_for_images(name: str, parts: dict[str, Any]) -> None:
 
     part = parts.pop("feature_extractor")
     if "image_processor" in parts or not isinstance(part, (str, Path, BaseImageProcessor)):
-        found = "both" if "image_processor" in parts else f"feature_extractor is a {type(part).__name__}"
         raise ConfigError(
-            f"The pipeline {name!r} reads images, so it takes image_processor= and no feature_extractor= ({found}). "
-            "Pass the image processor only.",
-            details={"task": name, "feature_extractor": type(part).__name__},
+            f"The pipeline {name!r} reads images, so it takes image_processor=, not feature_extractor=.",
+            hint="Pass the image processor only.",
+            task=name,
+            feature_extractor=type(part).__name__,
         )
     parts["image_processor"] = part
 
@@ -238,18 +236,11 @@ def _served(name: str) -> Task:
         return PIPELINES[name]
     if name in other_tasks():
         raise ModelError(
-            f"The pipeline {name!r} is not supported: no compiled model serves it. Pass one of "
-            f"{', '.join(PIPELINES)}, or compile the model with torch_neuronx.trace.",
-            details={"task": name},
+            f"The pipeline {name!r} is not supported: no compiled model serves it.",
+            hint=f"Pass one of {', '.join(PIPELINES)}, or compile the model with torch_neuronx.trace.",
+            task=name,
         )
-    raise ModelError(
-        refusal(
-            asked=f"pipeline({name!r})",
-            found=f"no such task here{nearest(name, PIPELINES)}",
-            why=f"compiled models serve {', '.join(PIPELINES)}",
-            do="pass one of them",
-        )
-    )
+    raise invalid_choice("task", name, PIPELINES, error=ModelError)
 
 
 def _of_architecture(served: Task, model: str | Path, where: dict[str, Any]) -> Task:
@@ -267,12 +258,9 @@ def _named(name: str, model: str | Path | None) -> str | Path:
     if name in DEFAULT_MODELS:
         return DEFAULT_MODELS[name]
     raise ModelError(
-        refusal(
-            asked=f"pipeline({name!r}) without a model",
-            found="no default for this task",
-            why=f"there is one for {', '.join(DEFAULT_MODELS)}",
-            do="pass model=",
-        )
+        f"The pipeline {name!r} has no default model.",
+        hint=f"Pass model=; only {', '.join(DEFAULT_MODELS)} has a default.",
+        task=name,
     )
 
 
@@ -285,12 +273,9 @@ def _for_a_loaded_model(loading: dict[str, Any]) -> dict[str, Any]:
     late = [key for key in loading if key != "batch_size"]
     if late:
         raise ConfigError(
-            refusal(
-                asked=f"a pipeline over a loaded model with {', '.join(late)}",
-                found="a model that is compiled and loaded",
-                why="these options decide how a model is found and compiled",
-                do="leave them out, or pass the model's path",
-            )
+            f"{', '.join(late)} cannot change a model that is already compiled and loaded.",
+            hint="Leave the options out, or pass the model's path.",
+            options=late,
         )
     return loading
 
@@ -299,12 +284,11 @@ def _require_task(served: Task, model: NeuronModel) -> None:
     task = model.neuron_config.task
     if task != served.name:
         raise ModelError(
-            refusal(
-                asked=f"pipeline({served.pipeline!r}) over a {type(model).__name__}",
-                found=f"a model for {task}",
-                why=f"the pipeline reads results of {served.model_class}",
-                do=f"pass a model that was exported for {served.name}",
-            )
+            f"The pipeline {served.pipeline!r} needs a {served.model_class}, but this {type(model).__name__} is for "
+            f"{task}.",
+            hint=f"Pass a model that was exported for {served.name}.",
+            task=served.name,
+            model_task=task,
         )
 
 
@@ -321,9 +305,9 @@ def _fit(part: Any, model: NeuronModel) -> None:
     if isinstance(height, int) and isinstance(width, int) and hasattr(part, "image_mean"):
         size = {"height": height, "width": width}
         for field in ("size", "crop_size"):
-            found = getattr(part, field, None)
-            if found is not None and dict(found) != size:
-                logger.info("the image processor makes %s=%s, as compiled, instead of %s", field, size, found)
+            current = getattr(part, field, None)
+            if current is not None and dict(current) != size:
+                logger.info("the image processor makes %s=%s, as compiled, instead of %s", field, size, current)
                 setattr(part, field, size)
     if length is not None and getattr(part, "model_max_length", None) is not None:
         part.model_max_length = min(part.model_max_length, length if isinstance(length, int) else length[-1])

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import Pipeline
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 
 DEFAULT_STRIDE, DEFAULT_ANSWER_TOKENS = 128, 15
 
@@ -46,17 +46,15 @@ class QuestionAnsweringPipeline(Pipeline):
             ConfigError: a question or its context is missing or empty, or given twice.
         """
         if inputs is not None and question is not None:
-            raise ConfigError(
-                "The question is given by position and by name. Pass it once.", details={"question": question}
-            )
-        asked = inputs if question is None else question
-        if isinstance(asked, (list, tuple)) and context is not None:
-            contexts = [context] * len(asked) if isinstance(context, str) else context
-            examples: Any = [{"question": q, "context": c} for q, c in zip(asked, contexts, strict=True)]
-        elif isinstance(asked, str) or context is not None:
-            examples = {"question": asked, "context": context}
+            raise ConfigError("The question is given by position and by name.", hint="Pass it once.", question=question)
+        questions = inputs if question is None else question
+        if isinstance(questions, (list, tuple)) and context is not None:
+            contexts = [context] * len(questions) if isinstance(context, str) else context
+            examples: Any = [{"question": q, "context": c} for q, c in zip(questions, contexts, strict=True)]
+        elif isinstance(questions, str) or context is not None:
+            examples = {"question": questions, "context": context}
         else:
-            examples = asked
+            examples = questions
         for example in examples if isinstance(examples, list) else [examples]:
             _check(example)
         return super().__call__(examples, **options)
@@ -70,22 +68,19 @@ class QuestionAnsweringPipeline(Pipeline):
         handle_impossible_answer: bool | None = None,
         **unknown: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        if unknown:
-            raise ConfigError(
-                refusal(
-                    asked=f"question answering with {', '.join(unknown)}",
-                    found="no such option",
-                    why="it takes top_k, doc_stride, max_answer_len, max_seq_len, handle_impossible_answer",
-                    do="leave it out",
-                )
-            )
         before = {"doc_stride": doc_stride, "max_seq_len": max_seq_len}
         after = {
             "top_k": top_k,
             "max_answer_len": max_answer_len,
             "handle_impossible_answer": handle_impossible_answer,
         }
-        return _given(before), {}, _given(after)
+        if unknown:
+            raise ConfigError(
+                f"Question answering has no option {', '.join(unknown)}.",
+                hint=f"Use one of {', '.join((*before, *after))}.",
+                options=list(unknown),
+            )
+        return _present(before), {}, _present(after)
 
     def preprocess(
         self, example: dict[str, str], *, doc_stride: int | None = None, max_seq_len: int | None = None
@@ -123,16 +118,16 @@ class QuestionAnsweringPipeline(Pipeline):
 
     def postprocess(
         self,
-        found: dict[str, Any],
+        windows: dict[str, Any],
         *,
         top_k: int = 1,
         max_answer_len: int = DEFAULT_ANSWER_TOKENS,
         handle_impossible_answer: bool = False,
     ) -> Any:
         """The best spans of all windows. Legend: W windows, T tokens."""
-        text, answers, nothing = found["example"]["context"], [], 1.0
+        text, answers, nothing = windows["example"]["context"], [], 1.0
         for start_T, end_T, offsets, allowed_T in zip(
-            found["start"], found["end"], found["offsets"].tolist(), found["of_context"], strict=True
+            windows["start"], windows["end"], windows["offsets"].tolist(), windows["of_context"], strict=True
         ):
             candidates_T = allowed_T.clone()
             candidates_T[0] = True  # the first token stands for "no answer"
@@ -152,7 +147,7 @@ class QuestionAnsweringPipeline(Pipeline):
         return ranked[0] if top_k == 1 else ranked
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _present(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -162,10 +157,7 @@ def _check(example: Any) -> None:
     missing = missing or [key for key in keys if not example[key].strip()]
     if missing:
         raise ConfigError(
-            refusal(
-                asked="question answering",
-                found=f"{' and '.join(missing)} missing or empty",
-                why="an answer is a span of the context",
-                do="pass question= and context=, or dicts with these keys",
-            )
+            f"Question answering needs text in {' and '.join(missing)}.",
+            hint="Pass question= and context=, or dicts with these keys.",
+            missing=missing,
         )

@@ -1,4 +1,4 @@
-"""Pipelines of transformers that read recordings, which refuse another sampling rate than the model's.
+"""Pipelines of transformers that read recordings, which reject another sampling rate than the model's.
 
 transformers resamples with torchaudio where that is installed. Nothing else here knows about sound.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import AudioClassificationPipeline, AutomaticSpeechRecognitionPipeline
 from transformers.utils import is_torchaudio_available
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..plain_json import read_object
 
 if TYPE_CHECKING:
@@ -28,12 +28,10 @@ class _Recordings:
         trained = self.feature_extractor.sampling_rate
         if rate not in (None, trained) and not is_torchaudio_available():
             raise ConfigError(
-                refusal(
-                    asked=f"a recording of {rate} samples per second",
-                    found=f"the model hears {trained}, and torchaudio is not installed",
-                    why="at another rate the same sound looks like another one",
-                    do=f"resample recordings to {trained}, or install torchaudio, with which transformers does it",
-                )
+                f"The recording has {rate} samples per second, the model needs {trained}, and torchaudio is missing.",
+                hint=f"Resample recordings to {trained}, or install torchaudio.",
+                sampling_rate=rate,
+                expected=trained,
             )
         return super().preprocess(inputs, *args, **kwargs)  # type: ignore[misc]
 
@@ -54,20 +52,18 @@ PIPELINES = {
 
 
 def require_rate(extractor: Any, model: NeuronModel) -> None:
-    """Refuse to hand recordings of one sampling rate to a model that was trained on another.
+    """Check that the feature extractor has the sampling rate that the model was trained on.
 
     Raises:
         ConfigError: the feature extractor is not for the model's rate.
     """
     path = model.source_folder / "preprocessor_config.json"
     trained = read_object(path).get("sampling_rate") if path.is_file() else None
-    found = getattr(extractor, "sampling_rate", None)
-    if None not in (trained, found) and trained != found:
+    rate = getattr(extractor, "sampling_rate", None)
+    if None not in (trained, rate) and trained != rate:
         raise ConfigError(
-            refusal(
-                asked=f"a feature extractor for {found} samples per second",
-                found=f"the model's own is for {trained}",
-                why="at another rate the same sound looks like another one",
-                do=f"resample recordings to {trained}, and leave feature_extractor out",
-            )
+            f"The feature extractor is for {rate} samples per second, but the model's own is for {trained}.",
+            hint=f"Resample recordings to {trained}, and leave feature_extractor out.",
+            sampling_rate=rate,
+            expected=trained,
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from transformers import Pipeline
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .factory import TEXT_TO_TEXT, plain_name
 
 
@@ -41,19 +41,16 @@ class TextToTextPipeline(Pipeline):
         Raises:
             ConfigError: a text is missing or empty.
         """
-        given = [texts] if isinstance(texts, str) else texts
-        if not isinstance(given, list) or not given or not all(isinstance(t, str) and t.strip() for t in given):
+        batch = [texts] if isinstance(texts, str) else texts
+        if not isinstance(batch, list) or not batch or not all(isinstance(t, str) and t.strip() for t in batch):
             raise ConfigError(
-                refusal(
-                    asked=f"{self.task} of {texts!r}"[:200],
-                    found="no text, or an empty one",
-                    why="a source is needed",
-                    do="pass a text or a list of texts",
-                )
+                f"The pipeline {self.task} needs text, not {texts!r}."[:200],
+                hint="Pass a text or a list of texts, none of them empty.",
+                task=self.task,
             )
         results = super().__call__(texts, **options)
-        if isinstance(texts, list) and all(len(found) == 1 for found in results):
-            return [found[0] for found in results]
+        if isinstance(texts, list) and all(len(result) == 1 for result in results):
+            return [result[0] for result in results]
         return results
 
     def _sanitize_parameters(
@@ -85,12 +82,12 @@ class TextToTextPipeline(Pipeline):
         build = getattr(self.tokenizer, "_build_translation_inputs", None)
         if build is None or src_lang is None or tgt_lang is None:
             raise ConfigError(
-                refusal(
-                    asked=f"a translation from {src_lang} to {tgt_lang}",
-                    found="a tokenizer that knows no languages" if build is None else "one language only",
-                    why="tokenizers of M2M100 and mBART mark both in the tokens",
-                    do="pass both with such a model; others take the languages from a prefix, or know one pair",
-                )
+                "The tokenizer has no languages to translate between."
+                if build is None
+                else "src_lang and tgt_lang are needed together, but only one is given.",
+                hint="Pass both with models such as M2M100 and mBART; others take a prefix, or know one language pair.",
+                src_lang=src_lang,
+                tgt_lang=tgt_lang,
             )
         return dict(build(text, src_lang=src_lang, tgt_lang=tgt_lang, **options))
 
@@ -99,8 +96,8 @@ class TextToTextPipeline(Pipeline):
         ids = self.model.generate(**{name: inputs[name] for name in known if name in inputs}, **generating)
         return {"ids": ids}
 
-    def postprocess(self, found: dict[str, Any]) -> list[dict[str, str]]:
+    def postprocess(self, outputs: dict[str, Any]) -> list[dict[str, str]]:
         """Texts of all sequences."""
         assert self.tokenizer is not None
-        texts = self.tokenizer.batch_decode(found["ids"], skip_special_tokens=True)
+        texts = self.tokenizer.batch_decode(outputs["ids"], skip_special_tokens=True)
         return [{self._result_name: text} for text in texts]

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, refusal
-from ..simulator.compiled import buckets_of, generates
+from ..engine.buckets import smallest_bucket
+from ..errors import ConfigError
+from ..simulator.compiled import generates
 from .profile import Profile
 from .recorder import record
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 DEFAULT_STEPS = 8
 """Steps after the prompt."""
-READS_IMAGES = "encode_image"
-"""Graph that comes before the prompt of a model of images and text."""
 
 
 def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_steps: int | None = None) -> Profile:
@@ -68,50 +67,40 @@ def calls_of(program: Program, *, prompt_length: int | None = None, num_steps: i
     if not generates(program):
         _require_absent(prompt_length, num_steps)
         return [list(program.graphs)[-1]]
-    buckets = buckets_of(program)
     num_steps = DEFAULT_STEPS if num_steps is None else num_steps
-    calls = [READS_IMAGES] if READS_IMAGES in program.graphs else []
-    if buckets["encode"]:
-        if prompt_length is not None:
-            calls.append(buckets["encode"][_bucket("prompt_length", prompt_length, buckets["encode"])])
-        else:
-            calls.append(buckets["encode"][max(buckets["encode"])])
-        calls.append(buckets["prefill"][max(buckets["prefill"])])
-        return calls + [buckets["decode"][max(buckets["decode"])]] * num_steps
-    prompt = max(max(buckets["decode"]) // 2, 1) if prompt_length is None else prompt_length
-    calls.append(buckets["prefill"][_bucket("prompt_length", prompt, buckets["prefill"])])
-    _bucket("prompt_length + num_steps", prompt + num_steps, buckets["decode"])
-    return calls + [
-        buckets["decode"][_bucket("tokens", prompt + step + 1, buckets["decode"])] for step in range(num_steps)
-    ]
+    encode, prefill, decode = (program.by_size(role) for role in ("encode", "prefill", "decode"))
+    if encode:
+        source = max(encode) if prompt_length is None else _bucket("prompt_length", prompt_length, encode)
+        return [encode[source], prefill[max(prefill)], *[decode[max(decode)]] * num_steps]
+    prompt = max(max(decode) // 2, 1) if prompt_length is None else prompt_length
+    first = prefill[_bucket("prompt_length", prompt, prefill)]
+    _bucket("prompt_length + num_steps", prompt + num_steps, decode)
+    steps = [decode[_bucket("tokens", prompt + step + 1, decode)] for step in range(num_steps)]
+    return [*program.by_size("encode_image").values(), first, *steps]
 
 
 def _bucket(name: str, tokens: int, sizes: dict[int, str]) -> int:
     """The smallest compiled size that holds so many tokens."""
-    fitting = [size for size in sizes if size >= tokens]
-    if tokens < 1 or not fitting:
+    bucket = smallest_bucket(tokens, sizes)
+    if tokens < 1 or bucket is None:
         raise ConfigError(
-            refusal(
-                asked=f"{name}={tokens}",
-                found=f"compiled for {', '.join(map(str, sorted(sizes)))} tokens",
-                why="a graph has static shapes",
-                do=f"pass 1 to {max(sizes)}, or export with other buckets",
-            )
+            f"{name} is {tokens}, but the model is compiled for {', '.join(map(str, sorted(sizes)))} tokens.",
+            hint=f"Pass 1 to {max(sizes)}, or export with other buckets.",
+            option=name,
+            value=tokens,
+            buckets=sorted(sizes),
         )
-    return min(fitting)
+    return bucket
 
 
 def _require_absent(prompt_length: int | None, num_steps: int | None) -> None:
-    given = {"prompt_length": prompt_length, "num_steps": num_steps}
-    named = [f"{name}={value}" for name, value in given.items() if value is not None]
-    if named:
+    lengths = {"prompt_length": prompt_length, "num_steps": num_steps}
+    names = [f"{name}={value}" for name, value in lengths.items() if value is not None]
+    if names:
         raise ConfigError(
-            refusal(
-                asked=", ".join(named),
-                found="a model of one forward",
-                why="it has neither a prompt nor steps",
-                do="leave them out: its largest graph runs once",
-            )
+            f"The model generates nothing, so {', '.join(names)} cannot apply.",
+            hint="Leave the lengths out: the largest graph runs once.",
+            options=names,
         )
 
 

@@ -11,12 +11,11 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..compiler.memory import MICROCODE_BYTES, memory_need
-from ..device.placement import OWNER
-from ..runtime.hbm import ledger
+from ..runtime.hbm import TORCH_OWNER, ledger
 from ..runtime.timeline import Recording, Track, recording
 from ..simulator.bands import band_of
 from ..simulator.clock import call_time, work_on_track
-from ..simulator.compiled import SERVED_AS, buckets_of, generates
+from ..simulator.compiled import SERVED_AS, generates
 from ..simulator.constants import constants
 from ..simulator.device_time import DeviceTime
 from ..simulator.graphs import kind_of_graph
@@ -150,8 +149,8 @@ def _class(track: Track, graph: str, work: GraphWork) -> tuple[str, str]:
     """Class of model and quantity whose interval a call has, as an estimate of the program chooses them."""
     if track.program is None or not generates(track.program):
         return kind_of_graph(work, track.task), "latency_ms"
-    kind = "seq2seq" if buckets_of(track.program)["encode"] else "decoder"
-    return kind, "tpot_ms" if graph.startswith(("decode", "extend")) else "ttft_ms"
+    kind = "seq2seq" if track.program.by_size("encode") else "decoder"
+    return kind, "tpot_ms" if track.program.graphs[graph].role in ("decode", "extend") else "ttft_ms"
 
 
 def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> float:
@@ -159,9 +158,10 @@ def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> floa
     if track.program is None or not generates(track.program):
         return work.total.host_bytes / machine.constants.copy_bytes_per_s
     host = machine.constants.hosts[SERVED_AS.host]
-    if graph.startswith("encode"):
+    role = track.program.graphs[graph].role
+    if role in ("encode", "encode_image"):
         return 0.0  # the prompt's share is that of the first step
-    if graph.startswith(("prefill", "score")):
+    if role in ("prefill", "score"):
         return prompt_host_s(host, machine.instance.value.family)
     specs = track.program.graphs[graph].inputs.values()
     return token_host_s(host, max(spec.shape[0] for spec in specs if spec.shape))
@@ -220,7 +220,7 @@ def _tensor_bytes(tracks: Sequence[Track], core_id: int) -> int:
     """HBM that tensors of torch's device take now, where graphs of torch.compile ran on a core."""
     for track in tracks:
         if track.program is None:
-            return sum(ledger(track.instance, core_id).used_by_owner().get(OWNER, {}).values())
+            return sum(ledger(track.instance, core_id).used_by_owner().get(TORCH_OWNER, {}).values())
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Copies of one program on several cores, and calls that run on them at once: data parallelism.
+"""Replicas of one program on several cores, and calls that run on them at once: data parallelism.
 
 Each core has a claim and charges of its own; host memory has the weights once. It knows nothing of batches: who splits
 one says so in calls.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import CoreBusyError, NeuronError, refusal
+from ..errors import CoreBusyError, NeuronError
 from ..hardware import InstanceSpec
 from .core_choice import num_usable, ranges
 from .core_files import table
@@ -100,7 +100,7 @@ class Copies:
 
     @property
     def core_ids(self) -> tuple[int, ...]:
-        """Cores of the instance that have a copy."""
+        """Cores of the instance that have a replica."""
         return tuple(core for loaded in self.loaded for core in loaded.claim.core_ids)
 
     def run_all(self, calls: Sequence[tuple[str, Sequence[torch.Tensor]]]) -> list[dict[str, Any]]:
@@ -111,16 +111,27 @@ class Copies:
             CoreBusyError: the program was closed.
         """
         if len(self.loaded) == 1 or len(calls) == 1:
-            return [next(self._turns).run(graph, inputs) for graph, inputs in calls]
-        for loaded in self.loaded:  # before threads start that nobody would end
-            loaded.require_open(f"running {loaded.claim.model}")
-        return self._threads.map(lambda core, call: self.loaded[core].run(*call), calls)
+            return [_run(next(self._turns), graph, inputs) for graph, inputs in calls]
+        for loaded in self.loaded:  # before threads start: they would not be ended
+            loaded.require_open()
+        return self._threads.map(lambda core, call: _run(self.loaded[core], *call), calls)
 
     def close(self) -> None:
-        """Free the HBM and the cores of all copies, and end the threads. Calling it again does nothing."""
+        """Free the HBM and the cores of all replicas, and end the threads. Calling it again does nothing."""
         for loaded in self.loaded:
             loaded.close()
         self._threads.close()
+
+
+def _run(loaded: LoadedProgram, graph: str, inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """Run a graph that keeps nothing; every graph of a program that has states takes a set of them."""
+    if not loaded.program.states:
+        return loaded.run(graph, inputs)
+    state = loaded.take_state()
+    try:
+        return loaded.run(graph, inputs, state)
+    finally:
+        loaded.give_back(state)
 
 
 def load_copies(cores: Sequence[Core], load: Callable[[Core], LoadedProgram], *, model: str) -> list[LoadedProgram]:
@@ -147,7 +158,7 @@ def claimed(instance: InstanceSpec, *, model: str, every_core: bool = False) -> 
     Args:
         instance: the simulated instance.
         model: its name, for messages.
-        every_core: also hold every core that the process may use until the block ends, for copies.
+        every_core: also hold every core that the process may use until the block ends, for replicas.
 
     Raises:
         CoreBusyError: other processes hold the cores.
@@ -199,12 +210,11 @@ def _busy(errors: Sequence[CoreBusyError], free: Sequence[int], num_copies: int,
     holders = {row["core_id"]: row for error in errors for row in error.details["holders"]}
     rows = [holders[core] for core in sorted(holders)]
     fewer = f", or set NEURON_RT_VISIBLE_CORES={ranges(free)} for {len(free)} of them" if free else ""
-    message = refusal(
-        asked=f"{num_copies} copies of '{model}', each on a core of its own",
-        found=f"other processes hold the cores {ranges(holders)}",
-        why="a NeuronCore belongs to one process at a time",
-        do=f"end a process of the table, which frees its cores at once{fewer}",
-    )
     return CoreBusyError(
-        f"{message}\n{table(rows)}", details={"num_copies": num_copies, "free": list(free), "holders": rows}
+        f"{num_copies} replicas of '{model}' need a core each, but other processes hold the cores {ranges(holders)}.\n"
+        f"{table(rows)}",
+        hint=f"End a process of the table, which frees its cores at once{fewer}.",
+        num_copies=num_copies,
+        free=list(free),
+        holders=rows,
     )

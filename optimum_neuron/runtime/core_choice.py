@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .. import env
 from ..core import Choice, Rejected
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..hardware import InstanceSpec, legal_core_counts, require_default_lnc
 
 Cores = tuple[int, ...]
@@ -53,31 +53,24 @@ def allowed_cores(instance: InstanceSpec, environ: Mapping[str, str]) -> Allowed
     every = tuple(range(total))
     visible, count = env.visible_cores(environ), env.num_cores(environ)
     if visible is not None:
-        asked = f"NEURON_RT_VISIBLE_CORES={ranges(visible)}"
+        variable = f"NEURON_RT_VISIBLE_CORES={ranges(visible)}"
         unknown = [core for core in visible if core >= total]
         if unknown:
             raise ConfigError(
-                refusal(
-                    asked=asked,
-                    found=f"{instance.name} has no core {ranges(unknown)}",
-                    why=f"its cores are {ranges(every)}",
-                    do="name some of these, or simulate a larger instance",
-                ),
-                details={"unknown": unknown, "num_cores": total},
+                f"{variable} names {ranges(unknown)}, but {instance.name} has cores {ranges(every)}.",
+                hint="Name some of these, or simulate a larger instance.",
+                unknown=unknown,
+                num_cores=total,
             )
         ignored = "" if count is None else f", which has precedence over NEURON_RT_NUM_CORES={count}"
-        return Allowed(core_ids=tuple(sorted(visible)), origin=f"allowed by {asked}{ignored}")
+        return Allowed(core_ids=tuple(sorted(visible)), origin=f"allowed by {variable}{ignored}")
     if count is None:
         return Allowed(core_ids=every, origin=f"of {instance.name}", note=_REAL_RUNTIME)
     if count > total:
         raise ConfigError(
-            refusal(
-                asked=f"NEURON_RT_NUM_CORES={count}",
-                found=f"{instance.name} has {total} cores",
-                why="a process cannot have more",
-                do=f"set it to {total} or less, or simulate a larger instance",
-            ),
-            details={"num_cores": total},
+            f"NEURON_RT_NUM_CORES is {count}, but {instance.name} has {total} cores.",
+            hint=f"Set it to {total} or less, or simulate a larger instance.",
+            num_cores=total,
         )
     return Allowed(
         core_ids=every,
@@ -94,15 +87,12 @@ def starting_at(instance: InstanceSpec, allowed: Allowed, start: int, num_cores:
     """
     cores = allowed.core_ids[max(start, 0) : max(start, 0) + num_cores]
     if start < 0 or len(cores) < num_cores:
-        asked = f"core {start}" if num_cores == 1 else f"cores {start} to {start + num_cores - 1}"
         raise ConfigError(
-            refusal(
-                asked=f"{asked} of {instance.name}",
-                found=f"this process may use {len(allowed.core_ids)} cores, {allowed.origin}",
-                why="a process counts its cores from 0",
-                do=f"use 0 to {len(allowed.core_ids) - num_cores}",
-            ),
-            details={"num_cores": len(allowed.core_ids)},
+            f"Cores {ranges(range(start, start + num_cores))} do not exist: this process may use "
+            f"{len(allowed.core_ids)} cores, {allowed.origin}, counted from 0.",
+            hint=f"Use 0 to {len(allowed.core_ids) - num_cores}.",
+            start=start,
+            num_cores=len(allowed.core_ids),
         )
     return Allowed(core_ids=cores, origin=f"that the caller named, of those {allowed.origin}")
 
@@ -162,15 +152,13 @@ def explained(
 
 
 def no_place(instance: InstanceSpec, allowed: Allowed, num_cores: int) -> ConfigError:
-    """The refusal of a job that the allowed cores cannot hold, whoever has them."""
+    """Return the error for a job that does not fit the allowed cores, even if all are free."""
     return ConfigError(
-        refusal(
-            asked=f"num_cores={num_cores} on {instance.name}",
-            found=f"no place on the cores {ranges(allowed.core_ids)} {allowed.origin}",
-            why=f"a job takes neighbouring cores: {legal_core_counts(instance).rule}",
-            do=f"allow cores such as {ranges(range(num_cores))}",
-        ),
-        details={"num_cores": num_cores, "allowed": list(allowed.core_ids)},
+        f"num_cores={num_cores} does not fit the cores {ranges(allowed.core_ids)} {allowed.origin}: a job takes "
+        f"neighbouring cores, {legal_core_counts(instance).rule}.",
+        hint=f"Allow cores such as {ranges(range(num_cores))}.",
+        num_cores=num_cores,
+        allowed=list(allowed.core_ids),
     )
 
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import env
-from ..compiler.atomic import write_bytes
-from ..errors import ConfigError, CoreBusyError, refusal
+from ..atomic import write_bytes
+from ..errors import ConfigError, CoreBusyError
 from ..plain_json import parse_json
 
 Row = dict[str, Any]
@@ -56,20 +56,18 @@ def exclusive(folder: Path) -> Iterator[None]:
             while not _lock(descriptor):
                 if time.monotonic() > deadline:
                     raise CoreBusyError(
-                        refusal(
-                            asked=f"look at the claims in {folder}",
-                            found=f"locked for {_PATIENCE_S:.0f} s or longer",
-                            why="one process at a time changes them, which takes milliseconds",
-                            do="find a suspended process that uses the folder, and continue or end it",
-                        )
+                        f"The claims in {folder} have been locked for {_PATIENCE_S:.0f} s.",
+                        hint="Find a suspended process that uses the folder, and continue or end it.",
+                        folder=str(folder),
                     )
                 time.sleep(_POLL_S)
             yield
     except OSError as error:
         raise ConfigError(
-            f"The folder {folder} cannot be used for claims on simulated cores: {error}. "
-            "Set OPTIMUM_NEURON_HOME to a folder that this user can write.",
-            details={"folder": str(folder), "error": str(error)},
+            f"The folder {folder} cannot be used for claims on simulated cores: {error}.",
+            hint="Set OPTIMUM_NEURON_HOME to a folder that this user can write.",
+            folder=str(folder),
+            error=str(error),
         ) from error
 
 
@@ -174,7 +172,7 @@ def _is_free(folder: Path, core_id: int) -> bool:
 
 def _records(folder: Path) -> list[tuple[Path, Row]]:
     """Every readable record, oldest first."""
-    found = []
+    records = []
     for path in folder.glob("*.json"):
         # Its process may remove it at any time, and that of another user may have made it unreadable.
         # A pipe would block the reader, and no record is as large as the limit.
@@ -183,12 +181,12 @@ def _records(folder: Path) -> list[tuple[Path, Row]]:
                 continue
             record = _parsed(path.read_bytes())
             if record is not None:
-                found.append((path, record))
-    return sorted(found, key=lambda item: (item[1]["since"], len(item[0].name), item[0].name))
+                records.append((path, record))
+    return sorted(records, key=lambda item: (item[1]["since"], len(item[0].name), item[0].name))
 
 
 def _parsed(text: bytes) -> Row | None:
-    """A record, or None for a file that is none: the lock is what counts, and its row then says "unknown"."""
+    """Return a record, or None if unreadable: the lock is what counts, and its row then says "unknown"."""
     try:
         record = parse_json(text)
     except ValueError:

@@ -30,7 +30,7 @@ class Entry:
     model: str | None
     """None where the cores are kept for models to come."""
     record: Path
-    """File that tells other processes."""
+    """File that other processes read."""
 
 
 class Process:

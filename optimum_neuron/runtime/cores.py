@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ..core import Choice
-from ..errors import ConfigError, CoreBusyError, refusal
+from ..errors import ConfigError, CoreBusyError
 from ..hardware import TARGETS, InstanceSpec, require_core_count
 from . import core_files
 from .claims_folder import claims_folder
@@ -97,7 +97,7 @@ def claim_cores(
 
     Args:
         instance: the simulated instance.
-        model: name of the model, told to processes that find the cores taken.
+        model: name of the model; other processes see it as the holder.
         num_cores: logical cores that the model runs on together.
         start: the first of them, counted from 0 among the cores that the process may use; None chooses.
         environ: environment variables; NEURON_RT_VISIBLE_CORES and NEURON_RT_NUM_CORES limit the choice.
@@ -160,31 +160,29 @@ def held_cores(instance: InstanceSpec, *, environ: Mapping[str, str] = os.enviro
 
 def _reserve(instance: InstanceSpec, folder: Path, allowed: Allowed, count: int, num_cores: int) -> Allowed:
     """What NEURON_RT_NUM_CORES leaves: the cores that the process takes at its first claim and keeps until it ends."""
-    kept = PROCESS.reserved.get(folder)
-    if kept is None:
+    reserved = PROCESS.reserved.get(folder)
+    if reserved is None:
         runs = [run for run in placements(instance, allowed.core_ids, count) if placements(instance, run, num_cores)]
         if not runs:
             raise no_place(instance, allowed, num_cores)
-        kept = PROCESS.take(folder, ranked(runs, PROCESS.loads(folder), -1))
-        if kept is None:
+        reserved = PROCESS.take(folder, ranked(runs, PROCESS.loads(folder), -1))
+        if reserved is None:
             raise _busy(instance, folder, allowed, count, f"NEURON_RT_NUM_CORES={count}")
-        PROCESS.add(folder, kept, None)
-        PROCESS.reserved[folder] = kept
-    if len(kept) != count:
+        PROCESS.add(folder, reserved, None)
+        PROCESS.reserved[folder] = reserved
+    if len(reserved) != count:
         raise ConfigError(
-            refusal(
-                asked=f"NEURON_RT_NUM_CORES={count}",
-                found=f"this process already keeps cores {ranges(kept)}",
-                why="the variable takes effect at the first claim",
-                do="set it before the first model is loaded",
-            )
+            f"NEURON_RT_NUM_CORES is now {count}, but this process already reserved cores {ranges(reserved)}.",
+            hint="Set it before the first model is loaded.",
+            num_cores=count,
+            reserved=list(reserved),
         )
-    return dataclasses.replace(allowed, core_ids=kept, origin="that NEURON_RT_NUM_CORES keeps for this process")
+    return dataclasses.replace(allowed, core_ids=reserved, origin="that NEURON_RT_NUM_CORES keeps for this process")
 
 
 def _others(instance: InstanceSpec, folder: Path) -> list[core_files.Row]:
-    own = PROCESS.own(folder)
-    foreign = [core for core in range(instance.num_logical_cores()) if core not in own]
+    mine = PROCESS.own(folder)
+    foreign = [core for core in range(instance.num_logical_cores()) if core not in mine]
     return core_files.read_rows(folder, foreign, ())
 
 
@@ -200,7 +198,7 @@ def _busy(instance: InstanceSpec, folder: Path, allowed: Allowed, num_cores: int
     others = _others(instance, folder)
     held = {row["core_id"] for row in others}
     relevant = [row for row in others if row["core_id"] in allowed.core_ids]
-    remedies = ["end a process of the table, which frees its cores at once"]
+    remedies = ["End a process of the table, which frees its cores at once"]
     free = [core for core in range(instance.num_logical_cores()) if core not in held]
     elsewhere = [run for run in placements(instance, free, num_cores) if not set(run) <= set(allowed.core_ids)]
     if elsewhere:
@@ -211,15 +209,13 @@ def _busy(instance: InstanceSpec, folder: Path, allowed: Allowed, num_cores: int
             f"simulate {larger[0].name} with its {larger[0].num_logical_cores()} cores "
             f"(OPTIMUM_NEURON_INSTANCE={larger[0].name})"
         )
+    num_held = len({row["core_id"] for row in relevant})
     cores = "core" if num_cores == 1 else "neighbouring cores"
-    message = refusal(
-        asked=f"claim {num_cores} {cores} of {instance.name} for '{purpose}'",
-        found=f"other processes hold {len({row['core_id'] for row in relevant})} of the {len(allowed.core_ids)} cores "
-        f"{allowed.origin}",
-        why="a NeuronCore belongs to one process at a time",
-        do=", or ".join(remedies),
-    )
     return CoreBusyError(
-        f"{message}\n{core_files.table(relevant)}",
-        details={"instance": instance.name, "num_cores": num_cores, "holders": relevant},
+        f"'{purpose}' needs {num_cores} {cores} of {instance.name}, but other processes hold {num_held} of the "
+        f"{len(allowed.core_ids)} cores {allowed.origin}.\n{core_files.table(relevant)}",
+        hint=f"{', or '.join(remedies)}.",
+        instance=instance.name,
+        num_cores=num_cores,
+        holders=relevant,
     )

@@ -15,7 +15,7 @@ from ..compiler.ir import Graph, Program
 from ..compiler.lower.aten import HostFunction
 from ..compiler.lower.library import CompiledFunction
 from ..compiler.serial import tensor_spec
-from ..errors import ShapeError, refusal
+from ..errors import ShapeError
 from .segments import Segment, State, Step, Values
 
 if TYPE_CHECKING:
@@ -84,13 +84,13 @@ class Executor:
     ) -> list[tuple[str, list[torch.Tensor]]]:
         """Execute a graph and return the results of every call with its module path, for finding a difference."""
         plan, values = self._bound(graph, inputs, state)
-        found = []
+        trace = []
         for step, call in zip(plan.steps, self.program.graphs[graph].calls, strict=True):
             results = step.function([values[slot] for slot in step.arguments])
             for slot, result in zip(step.results, results, strict=True):
                 values[slot] = result
-            found.append((call.module_path, results))
-        return found
+            trace.append((call.module_path, results))
+        return trace
 
     def _bound(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor]):  # type: ignore[no-untyped-def]
         """A graph's plan and its value table with inputs and state filled in."""
@@ -111,23 +111,21 @@ def check_inputs(graph: Graph, inputs: Sequence[torch.Tensor]) -> None:
         ShapeError: at least one input differs.
     """
     if len(inputs) == len(graph.inputs):
-        found = [tensor_spec(tensor) for tensor in inputs]
-        if all(a == b for a, b in zip(found, graph.inputs.values(), strict=True)):
+        actual = [tensor_spec(tensor) for tensor in inputs]
+        if all(a == b for a, b in zip(actual, graph.inputs.values(), strict=True)):
             return
-        wrong = [
-            f"{name} is {spec}, compiled for {wanted}"
-            for (name, wanted), spec in zip(graph.inputs.items(), found, strict=True)
-            if spec != wanted
+        problems = [
+            f"{name} is {spec}, compiled for {expected}"
+            for (name, expected), spec in zip(graph.inputs.items(), actual, strict=True)
+            if spec != expected
         ]
     else:
-        wrong = [f"{len(inputs)} inputs, compiled for {len(graph.inputs)} ({', '.join(graph.inputs)})"]
+        problems = [f"{len(inputs)} inputs, compiled for {len(graph.inputs)} ({', '.join(graph.inputs)})"]
     raise ShapeError(
-        refusal(
-            asked=f"running graph '{graph.name}'",
-            found="; ".join(wrong),
-            why="a compiled graph has static shapes and dtypes",
-            do="pad or cast the inputs, or compile for these shapes",
-        )
+        f"The inputs do not fit graph '{graph.name}': {'; '.join(problems)}.",
+        hint="Pad or cast the inputs, or compile for these shapes.",
+        graph=graph.name,
+        problems=problems,
     )
 
 
@@ -149,12 +147,12 @@ def _plan(
     states = [slot(f"state:{name}") for name in program.states]
     calls = [(functions[c.subprogram], tuple(map(slot, c.inputs)), tuple(map(slot, c.outputs))) for c in graph.calls]
     outputs = {name: slot(value) for name, value in graph.outputs.items()}
-    kept = set(outputs.values())
-    kept.update(slot for slot, value in enumerate(template) if value is not None)
+    held = set(outputs.values())
+    held.update(slot for slot, value in enumerate(template) if value is not None)
     steps = []
     for function, arguments, results in reversed(calls):
-        unused = tuple({*arguments, *results} - kept)
-        kept.update(unused)
+        unused = tuple({*arguments, *results} - held)
+        held.update(unused)
         steps.append(Step(function, arguments, results, unused))
     steps.reverse()
     return _Plan(template, inputs, states, steps, _joined(steps, template, states), outputs)

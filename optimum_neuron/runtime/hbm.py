@@ -1,4 +1,4 @@
-"""The HBM ledger of a simulated core: who has charged how much for what, and a refusal with the whole table.
+"""The HBM ledger of a simulated core: who has charged how much for what, and an error with the whole table.
 
 A core belongs to one process, so the ledger of a process is the truth about its cores. It counts bytes and allocates
 nothing: the tensors are host memory. Sizes are printed as the real runtime prints them: 1 GB is 2**30 bytes.
@@ -24,11 +24,13 @@ import weakref
 from collections.abc import Callable, Mapping
 
 from ..compiler.memory import MICROCODE_BYTES
-from ..errors import ConfigError, DeviceMemoryError, nearest, refusal
+from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import TARGETS, InstanceSpec, Target
 
 MICROCODE_OWNER = "microcode"
 """Owner of what the runtime itself takes on a core."""
+TORCH_OWNER = "torch tensors"
+"""Owner of the tensors of torch's device, in claims and ledgers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,11 +88,11 @@ class Charge:
         self.category = entry.category
         """Name of the category."""
         self.size_bytes = entry.size_bytes
-        """Bytes."""
+        """Size of the charge."""
         self.owner = entry.owner
         """Name of the model."""
         self._finalizer = weakref.finalize(self, free)
-        # Nobody reads a ledger at exit.
+        # A ledger is not read at exit.
         self._finalizer.atexit = False
 
     def release(self) -> None:
@@ -133,7 +135,7 @@ class HbmLedger:
 
     @property
     def available_bytes(self) -> int:
-        """What is left."""
+        """Capacity less all charges."""
         return self.capacity_bytes - self.used_bytes
 
     def used_by_category(self) -> dict[str, int]:
@@ -152,14 +154,14 @@ class HbmLedger:
         Args:
             owner: name in the table.
             category: a name of `CATEGORIES`.
-            used_bytes: tells its bytes.
-            set_limit: is told how many bytes it may have, now and whenever others take more.
+            used_bytes: returns its bytes.
+            set_limit: called with the bytes that it may have, now and whenever others take more.
         """
         self._meters[owner] = _Meter(category=category, owner=owner, used_bytes=used_bytes, set_limit=set_limit)
         set_limit(self.limit_of(owner))
 
     def limit_of(self, owner: str) -> int:
-        """What an attached owner may have: everything that others leave."""
+        """Return the bytes that an attached owner may have: all that others leave."""
         return self.capacity_bytes - _total([entry for entry in self._all() if entry.owner != owner])
 
     def refused(self, owner: str, category: str, size_bytes: int) -> str:
@@ -170,35 +172,25 @@ class HbmLedger:
     def charge(
         self, category: str, size_bytes: int, owner: str, *, suggest: Callable[[int], str] | None = None
     ) -> Charge:
-        """Take HBM, or refuse with the table of what takes it now.
+        """Take HBM; the error has the table of what takes it now.
 
         Args:
             category: a name of `CATEGORIES`.
             size_bytes: how much.
             owner: name of the model.
-            suggest: given the missing bytes, says the smallest change that would fit.
+            suggest: returns the hint of the error: the smallest change that would fit, for the number of missing bytes.
 
         Raises:
             DeviceMemoryError: it does not fit.
             ConfigError: there is no such category, or the size is negative.
         """
         if category not in CATEGORIES:
-            raise ConfigError(
-                refusal(
-                    asked=f"category '{category}'",
-                    found=f"unknown{nearest(category, CATEGORIES)}",
-                    why="the table has a column for each category",
-                    do=f"use one of {', '.join(CATEGORIES)}",
-                )
-            )
+            raise invalid_choice("category", category, CATEGORIES)
         if size_bytes < 0:
             raise ConfigError(
-                refusal(
-                    asked=f"a charge of {size_bytes} bytes",
-                    found="less than nothing",
-                    why="a charge takes memory",
-                    do="call `release` of the charge to free it",
-                )
+                f"A charge of {size_bytes} bytes is negative.",
+                hint="Call `release` of a charge to free its memory.",
+                size_bytes=size_bytes,
             )
         entry = _Entry(category=category, size_bytes=size_bytes, owner=owner)
         with self._lock:
@@ -215,14 +207,10 @@ class HbmLedger:
     def table(self) -> str:
         """Text table: a row for the core, one for each owner, largest first, and what is available; simulated."""
         entries = self._all()
-        rows = [
-            (self.name, entries),
-            *sorted(
-                (("  " + owner, own) for owner, own in _by_owner(entries).items()), key=lambda row: -_total(row[1])
-            ),
-        ]
+        owners = sorted(_by_owner(entries).items(), key=lambda item: -_total(item[1]))
+        rows = [(self.name, entries), *((f"  {owner}", charged) for owner, charged in owners)]
         lines = [["", "total", *(category.runtime_name for category in CATEGORIES.values())]]
-        lines += [[name, size_text(_total(own)), *map(size_text, _by_category(own).values())] for name, own in rows]
+        lines += [[name, size_text(_total(part)), *map(size_text, _by_category(part).values())] for name, part in rows]
         lines.append(["available", size_text(self.capacity_bytes - _total(entries)), *("" for _ in CATEGORIES)])
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         body = [" | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
@@ -237,35 +225,29 @@ class HbmLedger:
         return [*list(self._entries.values()), *(meter.entry() for meter in list(self._meters.values()))]
 
     def _refused(self, entry: _Entry, missing: int, suggest: Callable[[int], str] | None) -> DeviceMemoryError:
-        message = refusal(
-            asked=f"Failed to allocate {size_text(entry.size_bytes)} "
-            f"(usage: {CATEGORIES[entry.category].runtime_name}) on {self.name}",
-            found=f"'{entry.owner}' needs {size_text(missing)} more than is available",
-            why="the models on a core share its HBM",
-            do=suggest(missing) if suggest else self._advice(missing, entry.owner),
-        )
+        usage = CATEGORIES[entry.category].runtime_name
         return DeviceMemoryError(
-            f"{message}\n{self.table()}",
-            details={
-                "core_id": self.core_id,
-                "owner": entry.owner,
-                "category": entry.category,
-                "requested_bytes": entry.size_bytes,
-                "missing_bytes": missing,
-                "capacity_bytes": self.capacity_bytes,
-                "used_by_category": self.used_by_category(),
-                "simulated": True,
-            },
+            f"Failed to allocate {size_text(entry.size_bytes)} (usage: {usage}) on {self.name}: "
+            f"'{entry.owner}' needs {size_text(missing)} more than is available.\n{self.table()}",
+            hint=suggest(missing) if suggest else self._advice(missing, entry.owner),
+            core_id=self.core_id,
+            owner=entry.owner,
+            category=entry.category,
+            requested_bytes=entry.size_bytes,
+            missing_bytes=missing,
+            capacity_bytes=self.capacity_bytes,
+            used_by_category=self.used_by_category(),
+            simulated=True,
         )
 
-    def _advice(self, missing: int, asker: str) -> str:
+    def _advice(self, missing: int, requester: str) -> str:
         sizes = {owner: _total(entries) for owner, entries in _by_owner(self._all()).items()}
-        keeping = (MICROCODE_OWNER, asker if asker in self._meters else None)
+        keeping = (MICROCODE_OWNER, requester if requester in self._meters else None)
         enough = [(size, owner) for owner, size in sizes.items() if size >= missing and owner not in keeping]
         if enough:
             size, owner = min(enough)
-            return f"release '{owner}', which has {size_text(size)} of this core, or ask for {size_text(missing)} less"
-        return f"ask for {size_text(missing)} less: a smaller batch, a shorter sequence or a narrower dtype"
+            return f"Release '{owner}', which uses {size_text(size)}, or allocate {size_text(missing)} less."
+        return f"Allocate {size_text(missing)} less: use a smaller batch, a shorter sequence or a narrower dtype."
 
 
 def _total(entries: list[_Entry]) -> int:
@@ -322,12 +304,10 @@ def ledger(instance: InstanceSpec, core_id: int) -> HbmLedger:
     total = instance.num_logical_cores()
     if not 0 <= core_id < total:
         raise ConfigError(
-            refusal(
-                asked=f"core {core_id} of {instance.name}",
-                found=f"it has {total} cores",
-                why="core ids count from 0",
-                do=f"use 0 to {total - 1}",
-            )
+            f"{instance.name} has no core {core_id}, it has {total} cores.",
+            hint=f"Use 0 to {total - 1}.",
+            core_id=core_id,
+            num_cores=total,
         )
     target = TARGETS[instance.family]
     with _LEDGERS_LOCK:

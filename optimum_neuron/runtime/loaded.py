@@ -19,11 +19,12 @@ from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode
 from ..compiler.memory import MICROCODE_BYTES, MemoryNeed, memory_need
 from ..core import AutoCast
-from ..errors import CoreBusyError, DeviceMemoryError, ShapeError, refusal
-from ..hardware import InstanceSpec, Target
+from ..errors import CoreBusyError, DeviceMemoryError, ShapeError
+from ..hardware import TARGETS, InstanceSpec, Target
 from .cores import CoreClaim, claim_cores
 from .executor import Executor
 from .hbm import Charge
+from .hooks import HOOKS
 from .host_memory import keep_freed_memory
 from .private_core import PrivateCore
 from .publisher import PUBLISHER
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     import torch
 
 logger = logging.getLogger(__name__)
+
+GIB = 1024**3
 
 
 @dataclasses.dataclass
@@ -52,7 +55,7 @@ class LoadedProgram:
 
     @property
     def program(self) -> Program:
-        """What was loaded."""
+        """The program that was loaded."""
         return self.executor.program
 
     def run(
@@ -64,8 +67,7 @@ class LoadedProgram:
             ShapeError: an input has another shape or dtype than the graph was compiled for.
             CoreBusyError: the program was closed, so its core may be another's by now.
         """
-        if self.closed:  # asked here, so that a call that runs makes no message
-            self.require_open(f"running graph '{graph}' of {self.claim.model}")
+        self.require_open()
         # A sequence ends with the host code that it began with, though other code is ready meanwhile.
         executor = getattr(state, "executor", None) or self.executor
         started_ns = self.track.start()
@@ -104,7 +106,7 @@ class LoadedProgram:
             DeviceMemoryError: another set does not fit in the core's HBM.
             CoreBusyError: the program was closed.
         """
-        self.require_open(f"state of {self.claim.model}")
+        self.require_open()
         try:
             state = self._idle_states.pop()  # not asked first: another thread may take the last one in between
         except IndexError:
@@ -133,26 +135,20 @@ class LoadedProgram:
         _release(self.charges, self.claim, self.track)
         PUBLISHER.wake()
 
-    def require_open(self, asked: str) -> None:
+    def require_open(self) -> None:
         """Check that the program can still run.
 
         Raises:
             CoreBusyError: the program was closed.
         """
         if self.closed:
-            raise closed_error(asked, self.claim.model)
+            raise closed_error(self.claim.model)
 
 
-def closed_error(asked: str, model: str) -> CoreBusyError:
+def closed_error(model: str) -> CoreBusyError:
     """Return what a closed model raises when it is used."""
     return CoreBusyError(
-        refusal(
-            asked=asked,
-            found="the model was closed",
-            why="its core and memory were given back",
-            do="load it again",
-        ),
-        details={"model": model, "closed": True},
+        f"{model} is closed: its core and memory were released.", hint="Load it again.", model=model, closed=True
     )
 
 
@@ -181,7 +177,7 @@ def load_program(
         core: counted from 0 among the cores that the process may use; None takes the least loaded.
         claim: the core, claimed before, in place of `core`; it is released with the program.
         auto_cast: what was rounded when it was compiled, for its simulated time.
-        task: what the model is for, for the interval of that time; None where nobody says.
+        task: task of the model, for the interval of that time; None if unknown.
 
     Raises:
         CoreBusyError: every allowed core is held by another process.
@@ -218,9 +214,7 @@ def announce(track: Track) -> None:
     logger.info("%s is loaded on %s, cores %s", track.model, track.instance, ", ".join(map(str, track.core_ids)))
     folder = env.inspect_folder()
     if folder is not None:
-        from ..profiling.inspection import inspect_process
-
-        inspect_process(folder)
+        HOOKS.inspect_process(folder)
 
 
 def require_room(need: MemoryNeed, claim: CoreClaim | PrivateCore) -> None:
@@ -250,7 +244,7 @@ def _release(charges: list[Charge], claim: CoreClaim | PrivateCore, track: Track
 
 
 def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, model_name: str) -> None:
-    """Refuse a program that is larger than the HBM of one core.
+    """Check that a program fits the HBM of one core.
 
     Raises:
         DeviceMemoryError: it does not fit; the message has the table and the changes that make it fit.
@@ -259,23 +253,18 @@ def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, mod
     if need.total <= available:
         return
     raise DeviceMemoryError(
-        refusal(
-            asked=f"{model_name} on one core of {instance.name}",
-            found=f"it needs {need.total / 1024**3:.2f} GiB, a core has {available / 1024**3:.2f} GiB",
-            why="weights, cache, scratch and microcode share the HBM of the core",
-            do=_changes_that_fit(need, target),
-        )
-        + "\n"
-        + need.table(available)
-        + "\n  (simulated)",
-        details={**dataclasses.asdict(need), "total": need.total, "available": available, "simulated": True},
+        f"{model_name} needs {need.total / GIB:.2f} GiB, but a core of {instance.name} has {available / GIB:.2f} GiB.\n"
+        f"{need.table(available)}\n  (simulated)",
+        hint=_changes_that_fit(need, target),
+        **dataclasses.asdict(need),
+        total=need.total,
+        available=available,
+        simulated=True,
     )
 
 
 def _changes_that_fit(need: MemoryNeed, target: Target) -> str:
-    """Every single change that makes it fit, the one of shapes first; how far it is from that where there is none."""
-    from ..hardware import TARGETS
-
+    """Return each single change that makes the program fit, shapes first; if there is none, how much is missing."""
     available = target.hbm_bytes_per_core()
     room = available - need.weights - need.code
     changes = []
@@ -284,27 +273,27 @@ def _changes_that_fit(need: MemoryNeed, target: Target) -> str:
         surely = math.ceil(need.kv_cache / (room - need.scratch))
         at_least = math.ceil((need.kv_cache + need.scratch) / room)
         either = f"{at_least}, or {surely} if scratch does not shrink with it" if at_least < surely else str(surely)
-        cache = need.kv_cache / at_least / 1024**3
+        cache = need.kv_cache / at_least / GIB
         changes.append(f"divide batch_size or sequence_length by {either}: the cache then takes {cache:.2f} GiB")
     if need.total - (need.weights + need.kv_cache) / 2 <= available:
         changes.append("pass torch_dtype=bfloat16 where the model is float32: weights and cache then take half")
     larger = [other for other in TARGETS.values() if other.compilable and _fits(need, other)]
     if larger:
         best = min(larger, key=lambda other: other.hbm_bytes_per_core())
-        changes.append(f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / 1024**3:.0f} GiB")
-    if changes:
-        return "; or ".join(changes)
-    if room > 0:
-        moving = (need.kv_cache + need.scratch) / 1024**3
-        return (
-            f"lower batch_size, sequence_length or prefill_buckets: cache and scratch take {moving:.2f} GiB, and "
-            f"{room / 1024**3:.2f} GiB are left for them"
+        changes.append(f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / GIB:.0f} GiB")
+    if not changes and room > 0:
+        changes.append(
+            "lower batch_size, sequence_length or prefill_buckets: cache and scratch take "
+            f"{(need.kv_cache + need.scratch) / GIB:.2f} GiB, and {room / GIB:.2f} GiB are left for them"
         )
-    cores = math.ceil((need.total - need.code) / (available - need.code))
-    return (
-        f"no single core holds it: it takes {cores} cores of {target.name} or more, and this version runs a "
-        "model on one core; compile a smaller model"
-    )
+    if not changes:
+        cores = math.ceil((need.total - need.code) / (available - need.code))
+        changes.append(
+            f"compile a smaller model: no single core holds this one, it takes {cores} cores of {target.name} or more, "
+            "and this version runs a model on one core"
+        )
+    text = "; or ".join(changes)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _fits(need: MemoryNeed, target: Target) -> bool:

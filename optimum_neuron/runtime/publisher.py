@@ -1,8 +1,8 @@
-"""Tells other processes, once a second, what this one does with its cores: HBM, loaded models, calls.
+"""Reports to other processes, once a second, how this one uses its cores: HBM, loaded models, calls.
 
 A thread does it, not the calls themselves: torch's tensors come and go without a call, the last calls of a burst would
-stay untold, and a call costs nothing more this way. It starts with the first claim, ends with the last, keeps no
-process alive and is not in forked children. What is told is in `status.py`.
+not be reported, and a call costs nothing more this way. It starts with the first claim, ends with the last, keeps no
+process alive and is not in forked children. `status.py` has the content.
 
     from optimum_neuron.runtime.publisher import PUBLISHER
 
@@ -20,18 +20,15 @@ import time
 import weakref
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import env
 from ..errors import ConfigError
 from ..hardware import InstanceSpec
 from .core_process import PROCESS
 from .hbm import ledger
+from .hooks import HOOKS, CallCost
 from .status import CoreStatus, GraphStatus, ModelStatus, Status, is_watched, status_path, write_status
 from .timeline import TIMELINE, Track
-
-if TYPE_CHECKING:
-    from ..simulator.clock import CallCost
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +49,7 @@ class Publisher:
         self._warned = False
 
     def start(self, folder: Path, instance: InstanceSpec) -> None:
-        """Tell about the claims of this process in a folder, for as long as there are any."""
+        """Report the claims of this process in a folder, for as long as there are any."""
         with self._lock:
             if folder not in self._instances:
                 _remove_dead(folder)
@@ -117,10 +114,8 @@ class Publisher:
             if self._closed:
                 return
             if track.instance.name in watched:
-                from ..simulator.clock import call_cost
-
-                known = self._costs.setdefault(track, {})
-                known.update({graph: call_cost(track, graph) for graph in track.num_calls if graph not in known})
+                costs = self._costs.setdefault(track, {})
+                costs.update({graph: HOOKS.call_cost(track, graph) for graph in track.num_calls if graph not in costs})
 
     def _status(self, folder: Path, instance: InstanceSpec) -> Status:
         held = [entry.core_ids for entry in list(PROCESS.claims.values()) if entry.folder == folder]
@@ -172,7 +167,7 @@ def _graphs(track: Track, costs: dict[str, CallCost]) -> tuple[GraphStatus, ...]
 
 def _remove_dead(folder: Path) -> None:
     """Remove what killed processes have left; readers ignore it anyway."""
-    # The second kind is of one that was killed while it wrote, see `compiler/atomic.py`.
+    # The second kind is of one that was killed while it wrote, see `atomic.py`.
     for path in (*folder.glob("*.status"), *folder.glob(".*.status.*.tmp")):
         pid = path.name.removeprefix(".").partition(".")[0]
         if pid.isdecimal() and not _lives(int(pid)):

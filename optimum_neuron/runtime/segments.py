@@ -110,13 +110,13 @@ class Segment:
         Raises:
             LoweringError: an operator of torch failed in one of them.
         """
-        array, own = self._array_type(), self._first_own
+        array, first = self._array_type(), self._first_own
         ctypes.memmove(array, self._bound.array, ctypes.sizeof(self._bound.array))
         if self._states:
             held = state if isinstance(state, State) else State(state)  # its handles are used until the end
             for number, (index, _) in enumerate(self._states, self._first_state):
                 array[number] = held.handles.array[index]
-        for number, handle in enumerate(handles_of([values[slot] for slot in self._entering]), own):
+        for number, handle in enumerate(handles_of([values[slot] for slot in self._entering]), first):
             array[number] = handle
         for slot in self._dropped:
             values[slot] = None
@@ -131,5 +131,5 @@ class Segment:
             for slot, tensor in zip(self._leaving, leaving, strict=True):
                 values[slot] = tensor
         finally:
-            first = ctypes.cast(ctypes.byref(array, own * ctypes.sizeof(Handle)), ctypes.POINTER(Handle))
-            library.release(first, len(array) - own)
+            handles = ctypes.cast(ctypes.byref(array, first * ctypes.sizeof(Handle)), ctypes.POINTER(Handle))
+            library.release(handles, len(array) - first)

@@ -1,4 +1,4 @@
-"""What a process tells others about its simulated cores: one small JSON file beside its claims.
+"""Status of a process's simulated cores for other processes: one small JSON file beside its claims.
 
     <OPTIMUM_NEURON_HOME>/cores/<instance>/<pid>.status
 
@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..compiler.atomic import write_bytes
+from ..atomic import write_bytes
 from ..errors import ConfigError
 
 VERSION = 1
@@ -136,34 +136,34 @@ def write_status(folder: Path, status: Status) -> None:
 
 
 def read_status(folder: Path, pid: int) -> Status | None:
-    """What a process told last; None where it told nothing that can be read."""
+    """Return the last status of a process, or None if there is no readable one."""
     path = status_path(folder, pid)
     # `_value` raises ValueError; a file may go, or be nested deeply or a pipe, as anybody may write into the folder.
     with contextlib.suppress(OSError, ValueError, RecursionError):
         if path.is_file() and path.stat().st_size <= _MAX_BYTES:
-            found = json.loads(path.read_bytes())
-            if isinstance(found, dict) and found.get("version") == VERSION:
-                status: Status = _value(Status, found)
+            data = json.loads(path.read_bytes())
+            if isinstance(data, dict) and data.get("version") == VERSION:
+                status: Status = _value(Status, data)
                 return status if status.pid == pid else None
     return None
 
 
-def _value(kind: Any, found: Any) -> Any:
+def _value(kind: Any, data: Any) -> Any:
     """A value of the file as the type that its place has, or a ValueError."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
-        return None if found is None else _value(arguments[0], found)
-    if dataclasses.is_dataclass(kind) and isinstance(found, dict):
+        return None if data is None else _value(arguments[0], data)
+    if dataclasses.is_dataclass(kind) and isinstance(data, dict):
         fields = typing.get_type_hints(kind)
-        return kind(**{name: _value(of, found.get(name)) for name, of in fields.items()})  # type: ignore[operator]
-    if origin is tuple and isinstance(found, list):
-        return tuple(_value(arguments[0], item) for item in found)
-    if origin is Mapping and isinstance(found, dict):
-        return {name: _value(arguments[1], item) for name, item in found.items()}
-    if kind is str and isinstance(found, str):
-        return found
-    if kind is int and type(found) is int and found >= 0:
-        return found
-    if kind is float and type(found) in (int, float) and 0 <= found < math.inf:
-        return float(found)
-    raise ValueError(f"{found!r} is no {kind}")
+        return kind(**{name: _value(of, data.get(name)) for name, of in fields.items()})  # type: ignore[operator]
+    if origin is tuple and isinstance(data, list):
+        return tuple(_value(arguments[0], item) for item in data)
+    if origin is Mapping and isinstance(data, dict):
+        return {name: _value(arguments[1], item) for name, item in data.items()}
+    if kind is str and isinstance(data, str):
+        return data
+    if kind is int and type(data) is int and data >= 0:
+        return data
+    if kind is float and type(data) in (int, float) and 0 <= data < math.inf:
+        return float(data)
+    raise ValueError(f"{data!r} is no {kind}")

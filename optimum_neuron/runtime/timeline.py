@@ -1,8 +1,8 @@
 """What the simulated cores of this process did: every call of a loaded program, by core, model and graph.
 
 A graph is static, so each call of it takes the core the same simulated time. Running a program therefore only counts
-its calls; what a call takes is asked of the simulator when somebody wants to know, once for each graph. This module
-knows no rates: `optimum_neuron.simulator.clock` does, and gives the times that `estimate` gives.
+its calls; the time of a call is computed when it is first needed, once for each graph. This module knows no rates:
+`optimum_neuron.simulator.clock` does, and gives the times that `estimate` gives.
 
     from optimum_neuron.simulator.clock import core_usage
 
@@ -20,17 +20,16 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import AutoCast
 from ..hardware import InstanceSpec
 
 if TYPE_CHECKING:
     from ..compiler.ir import Program
-    from ..simulator.work.record import GraphWork
 
 CLOSED = 16
-"""Closed programs whose calls wait for somebody to ask for their time; of older ones the calls alone are kept."""
+"""Closed programs whose calls can still be timed; of older ones only the number of calls remains."""
 
 
 class Execution(NamedTuple):
@@ -64,7 +63,7 @@ class Track:
     ) -> None:
         self.program = program
         """What runs; None for graphs without a program, whose work is in `works`."""
-        self.works: dict[str, GraphWork] = {}
+        self.works: dict[str, Any] = {}
         """Work of one call of a graph that has no program, by name: graphs of `torch.compile`."""
         self.model = model
         """Its name."""
@@ -79,7 +78,7 @@ class Track:
         self.number = next(_NUMBERS)
         """Number of the load within the process."""
         self.device_us: dict[str, float] = {}
-        """Simulated time of a call, of the graphs that somebody has asked for."""
+        """Simulated time of a call in microseconds, by graph; filled when it is first needed."""
         self._counts: dict[tuple[int, str], tuple[int, int]] = {}
         self._errors: Counter[tuple[int, str]] = Counter()
         self._running: dict[int, int] = {}
@@ -173,7 +172,7 @@ class CoreUsage:
     num_calls_by_model: Mapping[str, int] = dataclasses.field(hash=False)
     """Calls of each model that is loaded."""
     simulated: bool = True
-    """Always."""
+    """Marks every figure as simulated."""
 
 
 DeviceTimes = Callable[[Track, str], float]
@@ -288,4 +287,4 @@ def recording() -> Iterator[Recording]:
         yield executions
     finally:
         # By identity: two recordings of the same executions are equal.
-        _RECORDINGS[:] = [kept for kept in _RECORDINGS if kept is not executions]
+        _RECORDINGS[:] = [other for other in _RECORDINGS if other is not executions]

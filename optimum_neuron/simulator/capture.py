@@ -1,6 +1,6 @@
 """A model's configuration to its graphs, as an export would compile them, without weights and without host code.
 
-graphs = captured_graphs(source, batch_size=8, sequence_length=128)
+captured = capture_model(source, batch_size=8, sequence_length=128)
 """
 
 from __future__ import annotations

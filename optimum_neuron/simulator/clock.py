@@ -10,11 +10,11 @@ model that it is. `runtime/timeline.py` counts the calls; nothing is computed be
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
 from typing import TYPE_CHECKING
 
 from ..core import AutoCast
+from ..runtime.hooks import CallCost
 from ..runtime.timeline import TIMELINE, CoreUsage, Track
 from .compiled import SERVED_AS, generates
 from .device_time import DeviceTime, device_time
@@ -51,18 +51,6 @@ def core_usage() -> list[CoreUsage]:
 def device_us(track: Track, graph: str) -> float:
     """Simulated microseconds that one call of a loaded program occupies its core."""
     return call_cost(track, graph).device_us
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CallCost:
-    """What one call of a loaded program takes of its core, simulated."""
-
-    device_us: float
-    """Time that it occupies the core."""
-    launch_us: float
-    """The part of it that starts the call."""
-    flops: int
-    """Operations, a multiplication and an addition being two."""
 
 
 def call_cost(track: Track, graph: str) -> CallCost:

@@ -1,6 +1,6 @@
 """Where an estimate runs: instance, cores of a copy, copies, price; each checked, each with its reason.
 
-machine = choose_machine("inf2.48xlarge", num_cores=24)
+machine = choose_machine("inf2.48xlarge", price=0.76)
 """
 
 from __future__ import annotations

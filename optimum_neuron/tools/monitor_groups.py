@@ -1,7 +1,8 @@
 """The groups of `neuron-monitor` over time: each compares what it finds with what it found when it was reported last.
 
 from optimum_neuron.tools.monitor_config import Metric
-from optimum_neuron.tools.monitor_groups import SystemGroup, take_sample
+from optimum_neuron.tools.monitor_groups import SystemGroup
+from optimum_neuron.tools.sample import take_sample
 
 group = SystemGroup(Metric(type="memory_info", period_s=5.0), now_s=0.0)
 print(group.collect(take_sample(None, now_s=5.0))["memory_used_bytes"])

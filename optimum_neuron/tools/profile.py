@@ -137,7 +137,7 @@ def _read(file: Path) -> Profile:
 
 
 def _write(file: Path, text: str) -> None:
-    from ..compiler.atomic import write_bytes
+    from ..atomic import write_bytes
 
     write_bytes(file, text.encode(), error=ConfigError)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..compiler.ir import Graph, Program
 from ..compiler.serial import tensor_spec
 from ..core import TensorSpec
+from ..engine.rows import run_rows
 from ..errors import ConfigError, ShapeError, refusal
 
 if TYPE_CHECKING:
@@ -63,17 +64,11 @@ def run_in_batches(program: Program, graph: Graph, inputs: Sequence[torch.Tensor
     Raises:
         ShapeError: the inputs have different numbers of rows, none at all, or differ in another dimension.
     """
-    import torch
-
     size = _compiled_rows(program, graph)
-    rows = _rows(graph, inputs)
-    if rows == size:
+    if _rows(graph, inputs) == size:
         return run(inputs)
-    padding = num_batches(rows=rows, compiled_rows=size) * size - rows
-    # The last row again, not zeros: padding then meets no value that the model would not.
-    padded = [torch.cat([t, t[-1:].expand(padding, *t.shape[1:])]) if padding else t for t in inputs]
-    chunks = [run(chunk) for chunk in zip(*(tensor.split(size) for tensor in padded), strict=True)]
-    return [torch.cat(parts)[:rows] for parts in zip(*chunks, strict=True)]
+    results = run_rows(lambda part: dict(enumerate(run(part))), inputs, compiled_rows=size)
+    return list(results.values())
 
 
 def _compiled_rows(program: Program, graph: Graph) -> int:

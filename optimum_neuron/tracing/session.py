@@ -143,7 +143,7 @@ class Session:
         """
         with self._lock:
             if self._closed:
-                raise closed_error(f"running {self.name}", self.name)
+                raise closed_error(self.name)
             # A forked child has no part in the claims of its parent.
             if not self._replicas or not all(replica.loaded.claim.held for replica in self._replicas):
                 self._replicas = self._loaded(on_progress)

@@ -1,7 +1,7 @@
-"""accelerate's `Accelerator` for loops of one's own on the torch device "neuron", with the arguments of Optimum Neuron.
+"""accelerate's `Accelerator` for custom training loops on the torch device "neuron", with Optimum Neuron's arguments.
 
-Everything that `Accelerator` does is upstream's. Added are bfloat16 weights under a float32 optimizer, ZeRO-1 over
-data-parallel processes, and `trn_config`. Layouts that take a model apart need the steps of `NeuronTrainer`.
+It adds bfloat16 weights under a float32 optimizer, ZeRO-1 over data-parallel processes, and `trn_config`; everything
+else is upstream's. Layouts that split a model need the steps of `NeuronTrainer`.
 
     accelerator = NeuronAccelerator(mixed_precision="FULL_BF16")
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
@@ -18,18 +18,18 @@ from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState
 from accelerate.utils import FullyShardedDataParallelPlugin
 
-from ..errors import ConfigError, refusal
+from ..distributed.layout import TrainingNeuronConfig
+from ..distributed.problems import raise_together
+from ..errors import ConfigError, NeuronError, invalid_choice
 from .arguments import no_device
-from .layout import TrainingNeuronConfig
 from .optimizer import accumulate_in_float32, keep_master_weights
 
 logger = logging.getLogger(__name__)
 
 PRECISIONS = {"no": "no", "bf16": "bf16", "autocast_bf16": "bf16", "full_bf16": "no"}
-"""What accelerate calls a precision, by its names here and in Optimum Neuron, in lower case."""
+"""accelerate's name of a precision, by its names here and in Optimum Neuron, in lower case."""
 _FULL = "full_bf16"
 _BACKENDS = ("xla", "amp")
-_SPREADING = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
 
 
 class NeuronAcceleratorState(AcceleratorState):
@@ -42,7 +42,7 @@ class NeuronAcceleratorState(AcceleratorState):
 
 
 class NeuronAccelerator(Accelerator):
-    """accelerate's `Accelerator`, and what Optimum Neuron adds.
+    """accelerate's `Accelerator`, with the arguments of Optimum Neuron.
 
     Args:
         *positional: arguments of `Accelerator`.
@@ -79,9 +79,7 @@ class NeuronAccelerator(Accelerator):
     ) -> None:
         layout = trn_config or TrainingNeuronConfig()
         precision = None if mixed_precision is None else str(getattr(mixed_precision, "value", mixed_precision)).lower()
-        problems = [*_layout_problems(layout), *_value_problems(precision, autocast_backend)]
-        if problems:
-            raise ConfigError("\n".join(problems))
+        raise_together([*_layout_problems(layout), *_value_problems(precision, autocast_backend)])
         if autocast_backend is not None:
             logger.info("autocast_backend=%r changes nothing: torch.autocast is the only one.", autocast_backend)
         self._full_bf16 = precision == _FULL
@@ -90,17 +88,14 @@ class NeuronAccelerator(Accelerator):
             keywords["fsdp_plugin"] = _zero_1_plugin()
         if self._full_bf16 and keywords.get("fsdp_plugin") is not None:
             raise ConfigError(
-                refusal(
-                    asked="mixed_precision='FULL_BF16' with split optimizer states",
-                    found="master weights in your own training loop",
-                    why="only the trainer splits master weights over processes",
-                    do="pass mixed_precision='bf16', or use NeuronTrainer with zero_1=True",
-                )
+                "mixed_precision='FULL_BF16' cannot split optimizer states: only NeuronTrainer splits master weights.",
+                hint="Pass mixed_precision='bf16', or use NeuronTrainer with zero_1=True.",
+                option="mixed_precision",
             )
         named = {} if precision is None else {"mixed_precision": PRECISIONS[precision]}
         super().__init__(*positional, **named, **keywords)
-        if self.device.type not in ("neuron", "cpu") or (self.device.type == "cpu" and not _asked_for_cpu(keywords)):
-            raise ConfigError(no_device(self.device))
+        if self.device.type not in ("neuron", "cpu") or (self.device.type == "cpu" and not _uses_cpu(keywords)):
+            raise no_device(self.device)
         self.state = NeuronAcceleratorState(trn_config=layout)
 
     @property
@@ -129,30 +124,28 @@ class NeuronAccelerator(Accelerator):
             enable = getattr(model, "gradient_checkpointing_enable", None)
             if enable is None:
                 raise ConfigError(
-                    refusal(
-                        asked="trn_config with gradient_checkpointing=True",
-                        found=f"a {type(model).__name__} without gradient_checkpointing_enable",
-                        why="models of transformers know where their layers begin",
-                        do="leave it out, or use torch.utils.checkpoint in the model",
-                    )
+                    f"trn_config has gradient_checkpointing=True, but {type(model).__name__} has no "
+                    "gradient_checkpointing_enable.",
+                    hint="Remove the option, or use torch.utils.checkpoint in the model.",
+                    option="gradient_checkpointing",
                 )
             enable()
 
 
 def _widen(optimizer: Any) -> None:
     """Let an optimizer step on master weights, and its `zero_grad` clear the gradients of the model."""
-    masters, zero_own = keep_master_weights(optimizer), optimizer.zero_grad
+    masters, zero_masters = keep_master_weights(optimizer), optimizer.zero_grad
     if masters is None:
         return
 
     def zero_grad(set_to_none: bool = True) -> None:
-        zero_own(set_to_none=set_to_none)
+        zero_masters(set_to_none=set_to_none)
         masters.clear_gradients()
 
     optimizer.zero_grad = zero_grad
 
 
-def _asked_for_cpu(keywords: dict[str, Any]) -> bool:
+def _uses_cpu(keywords: dict[str, Any]) -> bool:
     from accelerate.utils import parse_flag_from_env
 
     return bool(keywords.get("cpu")) or parse_flag_from_env("ACCELERATE_USE_CPU")
@@ -170,44 +163,32 @@ def _zero_1_plugin() -> FullyShardedDataParallelPlugin | None:
     )
 
 
-def _layout_problems(layout: TrainingNeuronConfig) -> list[str]:
-    spread = {name: getattr(layout, name) for name in _SPREADING if getattr(layout, name) > 1}
-    problems = layout.problems()
-    if spread:
+def _layout_problems(layout: TrainingNeuronConfig) -> list[NeuronError]:
+    problems: list[NeuronError] = [*layout.problems()]
+    sizes = {name: size for name, size in layout.sizes().items() if size > 1}
+    if sizes:
         problems.append(
-            refusal(
-                asked=", ".join(f"{name}={value}" for name, value in spread.items()),
-                found="your own training loop",
-                why="batches, losses and checkpoints of a model in parts need steps that only the trainer has",
-                do="use NeuronTrainer with these arguments, or data parallelism",
+            ConfigError(
+                f"{', '.join(f'{name}={size}' for name, size in sizes.items())} needs the steps of NeuronTrainer.",
+                hint="Use NeuronTrainer with these arguments, or data parallelism.",
+                options=list(sizes),
             )
         )
     if layout.fsdp:
         problems.append(
-            refusal(
-                asked="trn_config with fsdp=True",
-                found="accelerate's own FSDP",
-                why="it has settings that trn_config has not",
-                do="pass fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2)",
+            ConfigError(
+                "trn_config with fsdp=True is not supported: accelerate has settings of its own.",
+                hint="Pass fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2).",
+                option="fsdp",
             )
         )
     return problems
 
 
-def _value_problems(precision: str | None, backend: str | None) -> list[str]:
-    given = (
-        ("mixed_precision", precision, tuple(PRECISIONS)),
-        ("autocast_backend", backend, _BACKENDS),
-    )
+def _value_problems(precision: str | None, backend: str | None) -> list[NeuronError]:
+    options = (("mixed_precision", precision, PRECISIONS), ("autocast_backend", backend, _BACKENDS))
     return [
-        refusal(
-            asked=f"{name}={value!r}",
-            found="no such value",
-            why="the device trains in float32 and bfloat16"
-            if name == "mixed_precision"
-            else "it names a backend of Optimum Neuron",
-            do=f"pass one of {', '.join(choices)}",
-        )
-        for name, value, choices in given
+        invalid_choice(name, value, choices)
+        for name, value, choices in options
         if value is not None and value not in choices
     ]

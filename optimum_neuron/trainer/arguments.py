@@ -1,4 +1,4 @@
-"""`NeuronTrainingArguments`: transformers' `TrainingArguments`, and what Neuron adds.
+"""`NeuronTrainingArguments`: transformers' `TrainingArguments` with the fields of Neuron.
 
 The fields are a mix-in, so that configurations derived from `TrainingArguments` elsewhere (TRL's) take them too. All
 problems of a set of arguments are collected and shown together.
@@ -17,18 +17,15 @@ from typing import TYPE_CHECKING, Any
 from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
 
+from ..distributed.layout import TrainingNeuronConfig, combination_problems, conflict
 from ..distributed.mesh import require_processes
-from ..errors import ConfigError, NeuronError, refusal
+from ..distributed.problems import raise_together
+from ..errors import ConfigError, NeuronError
 from ..vendor import INSTALL_SDK
-from .layout import TrainingNeuronConfig, combination_problems
 from .peer_arguments import PeerArgumentsMixin
 
 if TYPE_CHECKING:
     from ..hardware import Target
-
-
-_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
-"""Fields that are numbers of cores."""
 
 
 def _field(default: Any, text: str) -> Any:
@@ -37,10 +34,10 @@ def _field(default: Any, text: str) -> Any:
 
 @dataclasses.dataclass(kw_only=True)
 class NeuronArgumentsMixin(PeerArgumentsMixin):
-    """What Neuron adds to `TrainingArguments`; put it before a class that is derived from it.
+    """The fields that Neuron adds to `TrainingArguments`; put it before a class that is derived from it.
 
     Raises:
-        ConfigError: values that cannot be, or cannot be together; all of them are named.
+        ConfigError: values out of range, or options that exclude each other; all of them are named.
 
     Example:
         ```python no-run
@@ -52,12 +49,12 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
 
     tensor_parallel_size: int = _field(1, "Cores that share each layer.")
     pipeline_parallel_size: int = _field(1, "Cores that have different layers.")
-    pipeline_parallel_num_microbatches: int = _field(-1, "Parts of a batch in the pipeline; -1: chosen.")
+    pipeline_parallel_num_microbatches: int = _field(-1, "Microbatches of the pipeline; -1: chosen.")
     sequence_parallel: bool = _field(False, "Split activations between tensor-parallel regions along the sequence.")
     context_parallel_size: int = _field(1, "Cores that share each sequence.")
     zero_1: bool = _field(False, "Split optimizer states over data-parallel processes.")
     stochastic_rounding_enabled: bool = _field(
-        False, "Round what is written to 16-bit floats up or down at random, as the chip can."
+        False, "Round writes to 16-bit floats up or down at random, as the chip can."
     )
     optimizer_use_master_weights: bool = _field(
         True, "Keep a float32 copy of 16-bit parameters for the optimizer. Nothing changes for float32 parameters."
@@ -66,7 +63,7 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
         True, "Accumulate gradients of 16-bit parameters in float32. Nothing changes for float32 parameters."
     )
     neuron_target: str | None = _field(
-        None, "Family or instance to simulate, such as trn1 or trn1.32xlarge; default: what the environment names."
+        None, "Family or instance to simulate, such as trn1 or trn1.32xlarge; default: that of the environment."
     )
     max_recompiles: int = _field(8, "Training steps that may compile again with torch_compile before training stops.")
     enable_throughput_metrics: bool = _field(True, "Log tokens per second of this host.")
@@ -74,20 +71,18 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
 
     def __post_init__(self) -> None:
         self.translate_peer_arguments()
-        problems = self._problems()
-        if problems:
-            raise ConfigError("\n".join(problems))
+        raise_together(self._problems())
         if self.neuron_target is not None:
             _simulate(self.neuron_target)
         super().__post_init__()  # type: ignore[misc]  # upstream's dataclass stands behind this one
         if not self.use_cpu and self.device.type != "neuron":  # type: ignore[attr-defined]
-            raise ConfigError(no_device(self.device))  # type: ignore[attr-defined]
+            raise no_device(self.device)  # type: ignore[attr-defined]
         require_processes(self.trn_config, self.world_size)  # type: ignore[attr-defined]
 
     @property
     def trn_config(self) -> TrainingNeuronConfig:
         """The layout over cores."""
-        given: Any = self
+        upstream: Any = self
         return TrainingNeuronConfig(
             tensor_parallel_size=self.tensor_parallel_size,
             sequence_parallel_enabled=self.sequence_parallel,
@@ -95,61 +90,35 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
             pipeline_parallel_num_microbatches=self.pipeline_parallel_num_microbatches,
             pipeline_parallel_use_zero1_optimizer=self.zero_1,
             context_parallel_size=self.context_parallel_size,
-            fsdp=bool(given.fsdp),
-            gradient_checkpointing=bool(given.activation_checkpointing or given.gradient_checkpointing),
+            fsdp=bool(upstream.fsdp),
+            gradient_checkpointing=bool(upstream.activation_checkpointing or upstream.gradient_checkpointing),
         )
 
-    def _problems(self) -> list[str]:
-        given: Any = self
+    def _problems(self) -> list[NeuronError]:
+        upstream: Any = self
         layout = self.trn_config
-        problems = [*layout.problems(), *_range_problems(self)]
-        if all(isinstance(getattr(self, name), int) for name in _SIZES):
-            problems += combination_problems(layout, given)
-        if getattr(given.parallelism_config, "cp_size", 1) > 1:
+        problems: list[NeuronError] = [*layout.problems(), *_range_problems(self)]
+        if all(isinstance(size, int) for size in layout.sizes().values()):
+            problems += combination_problems(layout, upstream)
+        if (size := getattr(upstream.parallelism_config, "cp_size", 1)) > 1:
             problems.append(
-                refusal(
-                    asked=f"ParallelismConfig(cp_size={given.parallelism_config.cp_size})",
-                    found="accelerate's context parallelism",
-                    why="it passes keys and values around a ring in CUDA's kernels of attention",
-                    do=f"pass context_parallel_size={given.parallelism_config.cp_size} to these arguments instead",
+                _unsupported(
+                    "parallelism_config",
+                    f"ParallelismConfig(cp_size={size})",
+                    reason="accelerate's context parallelism needs CUDA's attention kernels",
+                    hint=f"Pass context_parallel_size={size} to these arguments instead.",
                 )
             )
+        if self.stochastic_rounding_enabled and (upstream.torch_compile or upstream.use_cpu):
+            other = "torch_compile" if upstream.torch_compile else "use_cpu"
+            reason = "only operators that run one by one on the device are rounded stochastically"
+            problems.append(conflict("stochastic_rounding_enabled", other, reason=reason))
         target = None
         try:
             target = _target(self.neuron_target)
         except NeuronError as problem:
-            problems.append(str(problem))
-        if not given.use_cpu and parse_flag_from_env("ACCELERATE_USE_CPU"):
-            problems.append(
-                refusal(
-                    asked="training on the device neuron",
-                    found="ACCELERATE_USE_CPU, which accelerate launch --cpu sets",
-                    why="accelerate would have batches on the host, and the model would be on a core",
-                    do="leave --cpu out, or pass use_cpu=True",
-                )
-            )
-        if not given.use_cpu and target is not None:
-            problems += _precision_problems(given, target)
-        if self.stochastic_rounding_enabled and (given.torch_compile or given.use_cpu):
-            what = "torch_compile" if given.torch_compile else "use_cpu"
-            problems.append(
-                refusal(
-                    asked=f"stochastic_rounding_enabled with {what}",
-                    found="two arithmetics",
-                    why="only operators that run one by one on the device are rounded stochastically",
-                    do="leave one of them out",
-                )
-            )
-        if given.torch_compile_backend == "inductor" and not given.use_cpu:
-            problems.append(
-                refusal(
-                    asked="torch_compile_backend='inductor'",
-                    found="a device that Inductor has no code for",
-                    why="the device's own backend checks graphs for the chip and has Inductor make host code",
-                    do="leave torch_compile_backend out, which takes 'neuron'",
-                )
-            )
-        return problems
+            problems.append(problem)
+        return problems if upstream.use_cpu else [*problems, *_device_problems(upstream, target)]
 
 
 @dataclasses.dataclass
@@ -166,48 +135,58 @@ class NeuronTrainingArguments(NeuronArgumentsMixin, TrainingArguments):
     """
 
 
-def _range_problems(arguments: NeuronArgumentsMixin) -> list[str]:
-    problems = []
-    for name, least in (("max_recompiles", 0), *((name, 1) for name in _SIZES)):
+def _range_problems(arguments: NeuronArgumentsMixin) -> list[NeuronError]:
+    problems: list[NeuronError] = []
+    for name, least in (("max_recompiles", 0), *((name, 1) for name in arguments.trn_config.sizes())):
         value = getattr(arguments, name)
-        if not isinstance(value, int):
-            found = f"a {type(value).__name__}"
-        elif value < least:
-            found = "too small"
-        else:
-            continue
-        problems.append(refusal(asked=f"{name}={value!r}", found=found, why="it counts", do=f"pass {least} or more"))
+        if not isinstance(value, int) or value < least:
+            message = f"{name} is {value!r}, but must be an integer of at least {least}."
+            problems.append(ConfigError(message, hint=f"Pass {least} or more.", option=name, value=value))
     return problems
 
 
-def _precision_problems(arguments: Any, target: Target) -> list[str]:
+def _unsupported(option: str, value: str, *, reason: str, hint: str) -> ConfigError:
+    return ConfigError(f"{value} is not supported: {reason}.", hint=hint, option=option)
+
+
+def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]:
+    """Return the problems of training on the device, and not on the host.
+
+    Args:
+        arguments: upstream's.
+        target: None if the name is not one.
+    """
     from ..hardware import require_compilable, require_dtype
 
-    problems = []
-    try:
-        require_compilable(target)
-        if arguments.bf16 or arguments.bf16_full_eval:
-            require_dtype(target, "bfloat16")
-    except ConfigError as problem:
-        problems.append(str(problem))
-    if arguments.fp16:
+    problems: list[NeuronError] = []
+    if parse_flag_from_env("ACCELERATE_USE_CPU"):
         problems.append(
-            refusal(
-                asked=f"fp16=True on {target.name}",
-                found="mixed precision with float16",
-                why="accelerate scales gradients on devices that it lists, and neuron is not among them",
-                do="pass bf16=True, which needs no scaling",
+            _unsupported(
+                "ACCELERATE_USE_CPU",
+                "ACCELERATE_USE_CPU (accelerate launch --cpu)",
+                reason="batches would be on the host and the model on a core",
+                hint="Remove --cpu, or pass use_cpu=True.",
             )
+        )
+    try:
+        if target is not None:
+            require_compilable(target)
+            if arguments.bf16 or arguments.bf16_full_eval:
+                require_dtype(target, "bfloat16")
+    except ConfigError as problem:
+        problems.append(problem)
+    if arguments.fp16:
+        reason = "accelerate does not scale gradients on this device"
+        problems.append(
+            _unsupported("fp16", "fp16=True", reason=reason, hint="Pass bf16=True, which needs no scaling.")
         )
     if arguments.tf32:
-        problems.append(
-            refusal(
-                asked=f"tf32=True on {target.name}",
-                found="a switch of CUDA devices",
-                why="TensorE rounds float32 operands by auto-cast, which compiled graphs do when asked",
-                do="leave it out, or set OPTIMUM_NEURON_NUMERICS=emulated and OPTIMUM_NEURON_AUTO_CAST_TYPE=tf32",
-            )
-        )
+        hint = "Remove it, or set OPTIMUM_NEURON_NUMERICS=emulated and OPTIMUM_NEURON_AUTO_CAST_TYPE=tf32."
+        problems.append(_unsupported("tf32", "tf32=True", reason="it is a switch of CUDA devices", hint=hint))
+    if arguments.torch_compile_backend == "inductor":
+        value, reason = "torch_compile_backend='inductor'", "Inductor has no code for the device"
+        hint = "Remove it; the default is 'neuron'."
+        problems.append(_unsupported("torch_compile_backend", value, reason=reason, hint=hint))
     return problems
 
 
@@ -218,7 +197,7 @@ def _target(name: str | None) -> Target:
 
 
 def _simulate(name: str) -> None:
-    """Let this process's cores be those of the named family or instance.
+    """Give this process the cores of a family or instance.
 
     Raises:
         ConfigError: the process has cores of another one.
@@ -227,35 +206,34 @@ def _simulate(name: str) -> None:
     from ..device import placement
     from ..hardware import resolve_instance
 
-    wanted, present = resolve_instance(name).value, placement.instance()
-    if wanted == present or (name.strip().lower() == present.family):
+    target, present = resolve_instance(name).value, placement.instance()
+    if target == present or (name.strip().lower() == present.family):
         return
     if placement.claimed():
         raise ConfigError(
-            refusal(
-                asked=f"neuron_target='{name}'",
-                found=f"this process has a core of {present.name}",
-                why="a process simulates one instance, chosen before the device is first used",
-                do=f"make the arguments before the model is moved to the device, or set "
-                f"OPTIMUM_NEURON_INSTANCE={wanted.name}",
-            )
+            f"neuron_target is '{name}', but this process already uses a core of {present.name}.",
+            hint=f"Create the arguments before the device is used, or set OPTIMUM_NEURON_INSTANCE={target.name}.",
+            option="neuron_target",
+            value=name,
+            present=present.name,
         )
-    env.simulate_instance(wanted.name)
+    env.simulate_instance(target.name)
 
 
-def no_device(found: Any) -> str:
-    """Return why training would not run on the device "neuron".
+def no_device(device: Any) -> ConfigError:
+    """Return the error for training that would not run on the device "neuron".
 
     Args:
-        found: the device that would be used.
+        device: the one that would be used.
     """
     from ..device import status
 
     if importlib.util.find_spec("torch_neuronx") is None:
-        why = "transformers looks for the module torch_neuronx before it chooses the device neuron"
-        do = f"install the distribution that has it ({INSTALL_SDK}), or pass use_cpu=True"
+        reason = "transformers looks for the module torch_neuronx before it chooses neuron"
+        hint = f"Install it ({INSTALL_SDK}), or pass use_cpu=True."
     else:
         state = status()
-        why = f"torch.neuron is not available: {state.reason}" if not state.value else "another device comes first"
-        do = "see docs/device.md, or pass use_cpu=True"
-    return refusal(asked="training on the device neuron", found=f"device {found}", why=why, do=do)
+        reason = "another device comes first" if state.value else f"torch.neuron is not available: {state.reason}"
+        hint = "See docs/device.md, or pass use_cpu=True."
+    message = f"Training would run on the device {device}, not on neuron: {reason}."
+    return ConfigError(message, hint=hint, option="use_cpu", device=str(device))

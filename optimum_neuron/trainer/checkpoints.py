@@ -2,8 +2,8 @@
 
 A checkpoint is written into `_unfinished/` beside its place, listed with the sizes of its files in a marker, flushed,
 and renamed. Whatever kills the process, `checkpoint-<step>` is complete or not there. It stays a plain Hugging Face
-folder: the marker is one more file. Folders that upstream's `Trainer` wrote have no marker; its last file tells whether
-they are whole. It knows nothing of how weights are trained.
+folder: the marker is one more file. Folders of upstream's `Trainer` have no marker; its last file shows whether they
+are whole. It knows nothing of how weights are trained.
 
     >>> from optimum_neuron.trainer.checkpoints import last_complete
     >>> last_complete("/nowhere").reason
@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..compiler.atomic import sync_folder, write_bytes
+from ..atomic import sync_folder, write_bytes
 from ..core import Choice, Rejected
 from ..distributed.checkpoint import has_sharded_optimizer
-from ..errors import ArtifactError, refusal
+from ..errors import ArtifactError
 
 MARKER = "neuron_checkpoint.json"
 """Written last; lists every other file with its size, and the layout."""
@@ -43,11 +43,11 @@ def finish(staged: Path, final: Path, *, step: int, layout: Mapping[str, Any], o
         staged: where it was written.
         final: its place.
         step: number of the training step.
-        layout: what decides how states are split.
-        optimizer: class whose states it has.
+        layout: the settings that decide how states are split.
+        optimizer: class of the optimizer.
 
     Raises:
-        ArtifactError: the disk is full, or the folder may not be written.
+        ArtifactError: the disk is full, or the folder is not writable.
     """
     files = {str(path.relative_to(staged)): path.stat().st_size for path in _files(staged)}
     marker = {"step": step, "layout": dict(layout), "optimizer": optimizer, "files": files}
@@ -69,7 +69,7 @@ def finish(staged: Path, final: Path, *, step: int, layout: Mapping[str, Any], o
 
 
 def tidy(output_dir: str | Path) -> None:
-    """Remove what a killed run left unfinished; what was complete and only not moved yet goes to its place."""
+    """Remove unfinished checkpoints of a killed run; move complete ones, not moved yet, to their place."""
     staging = Path(output_dir, STAGING)
     for path in staging.iterdir() if staging.is_dir() else ():
         final = staging.parent / path.name
@@ -100,7 +100,7 @@ def _rng_file(folder: str | Path, process: int) -> Path:
 
 
 def defect(folder: str | Path) -> str | None:
-    """Say why a checkpoint is not whole; None where it is."""
+    """Return why a checkpoint is not whole, or None if it is."""
     folder = Path(folder)
     if not folder.is_dir():
         return "there is no such folder"
@@ -126,44 +126,43 @@ def defect(folder: str | Path) -> str | None:
 
 
 def last_complete(output_dir: str | Path) -> Choice[Path | None]:
-    """The newest checkpoint that is whole, why, and what was passed over."""
+    """Return the newest checkpoint that is whole, and why newer ones are not."""
     folder = Path(output_dir)
-    found = {
+    checkpoints = {
         int(match[1]): path
         for path in (folder.iterdir() if folder.is_dir() else ())
         if (match := _NAME.match(path.name)) and path.is_dir()
     }
     rejected: list[Rejected] = []
-    for step in sorted(found, reverse=True):
-        problem = defect(found[step])
+    for step in sorted(checkpoints, reverse=True):
+        problem = defect(checkpoints[step])
         if problem is None:
-            return Choice(value=found[step], reason="newest that is whole", rejected=tuple(rejected))
-        rejected.append(Rejected(candidate=found[step].name, reason=problem))
-    reason = "no checkpoint is whole" if found else f"{folder} has no folder checkpoint-<step>"
+            return Choice(value=checkpoints[step], reason="newest that is whole", rejected=tuple(rejected))
+        rejected.append(Rejected(candidate=checkpoints[step].name, reason=problem))
+    reason = "no checkpoint is whole" if checkpoints else f"{folder} has no folder checkpoint-<step>"
     return Choice(value=None, reason=reason, rejected=tuple(rejected))
 
 
 def require_resumable(folder: str | Path, layout: Mapping[str, Any], *, optimizer: str) -> None:
-    """Refuse a checkpoint that is not whole, or whose optimizer states this layout or optimizer cannot read.
+    """Reject a checkpoint that is not whole, or whose optimizer states this layout or optimizer cannot read.
 
     States in shards (`distributed/checkpoint.py`) can be read by every layout but upstream's FSDP.
 
     Raises:
-        ArtifactError: with what is wrong and the newest checkpoint beside it that is whole.
+        ArtifactError: with the problem, and the newest checkpoint beside it that is whole.
     """
     folder = Path(folder)
     problem = defect(folder)
     if problem is not None:
-        # A folder of runs is often given in place of one of its checkpoints.
+        # Users often pass the folder of a run instead of one of its checkpoints.
         inside = last_complete(folder)
         other = inside if inside.value else last_complete(folder.parent)
         raise ArtifactError(
-            refusal(
-                asked=f"resume from {folder}",
-                found=problem,
-                why="a run would go on from half a state",
-                do=f"resume from {other.value}" if other.value else "begin anew: " + other.reason,
-            )
+            f"{folder} cannot be resumed: {problem}.",
+            hint=f"Resume from {other.value}." if other.value else f"Start without a checkpoint: {other.reason}.",
+            folder=str(folder),
+            problem=problem,
+            newest=other.value and str(other.value),
         )
     if not (folder / MARKER).is_file():
         return
@@ -174,13 +173,11 @@ def require_resumable(folder: str | Path, layout: Mapping[str, Any], *, optimize
     saved = marker["layout"]
     differing = [name for name in layout if saved.get(name, layout[name]) != layout[name]]
     if differing:
-        raise ArtifactError(
-            refusal(
-                asked=f"resume from {folder} with " + ", ".join(f"{name}={layout[name]}" for name in differing),
-                found="a checkpoint of " + ", ".join(f"{name}={saved[name]}" for name in differing),
-                why="optimizer states are split by the layout they were saved with",
-                do="start with the checkpoint's layout, or pass its weights as the model (from_pretrained)",
-            )
+        raise _other_run(
+            folder,
+            ", ".join(f"{name}={saved[name]}" for name in differing),
+            ", ".join(f"{name}={layout[name]}" for name in differing),
+            hint="Start with the checkpoint's layout, or pass its weights as the model (from_pretrained).",
         )
 
 
@@ -188,14 +185,13 @@ def _require_same_optimizer(folder: Path, saved: str, optimizer: str) -> None:
     has_states = has_sharded_optimizer(folder) or any(folder.glob("optimizer.*"))
     if saved == optimizer or not has_states:
         return
-    raise ArtifactError(
-        refusal(
-            asked=f"resume from {folder} with {optimizer}",
-            found=f"a checkpoint of {saved}",
-            why="each optimizer keeps other states",
-            do="pass the optim of the run that saved it, or pass its weights as the model (from_pretrained)",
-        )
-    )
+    hint = "Pass the optim of the run that saved it, or its weights as the model (from_pretrained)."
+    raise _other_run(folder, saved, optimizer, hint=hint)
+
+
+def _other_run(folder: Path, saved: str, present: str, *, hint: str) -> ArtifactError:
+    message = f"{folder} has the optimizer states of {saved}, but this run has {present}."
+    return ArtifactError(message, hint=hint, folder=str(folder), saved=saved, present=present)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -1,6 +1,6 @@
 """Batches padded to a few lengths, so that compiled graphs are few.
 
-Upstream's collators have `pad_to_multiple_of`; `BucketCollator` is for all others, and for lengths of one's own choice
+Upstream's collators have `pad_to_multiple_of`; `BucketCollator` is for all others, and for custom lengths
 (`optimum-cli neuron buckets suggest` finds good ones). It knows nothing of models.
 
     >>> from optimum_neuron.trainer import BucketCollator
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..errors import ConfigError, ShapeError, refusal
+from ..errors import ConfigError, ShapeError, invalid_choice
 from ..labels import IGNORED
 
 
@@ -38,7 +38,7 @@ class BucketCollator:
     buckets: tuple[int, ...]
     """Lengths in tokens, ascending."""
     pad_token_id: int = 0
-    """What `input_ids` are padded with; masks get 0, labels get -100."""
+    """Padding of `input_ids`; masks are padded with 0, labels with -100."""
     padding_side: str = "right"
     """"right" or "left"."""
 
@@ -46,28 +46,19 @@ class BucketCollator:
         object.__setattr__(self, "buckets", tuple(self.buckets))
         if not self.buckets or list(self.buckets) != sorted(set(self.buckets)) or self.buckets[0] < 1:
             raise ConfigError(
-                refusal(
-                    asked=f"buckets={self.buckets}",
-                    found="no ascending lengths",
-                    why="a batch goes to the smallest bucket that holds it",
-                    do="pass lengths such as (128, 256)",
-                )
+                f"buckets={self.buckets} are not ascending lengths.",
+                hint="Pass lengths such as (128, 256).",
+                option="buckets",
+                value=self.buckets,
             )
         if self.padding_side not in ("right", "left"):
-            raise ConfigError(
-                refusal(
-                    asked=f"padding_side={self.padding_side!r}",
-                    found="no side",
-                    why="padding stands before or after the tokens",
-                    do="pass 'right' or 'left'",
-                )
-            )
+            raise invalid_choice("padding_side", self.padding_side, ["right", "left"])
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Make one batch.
 
         Args:
-            rows: examples; what has as many entries as `input_ids` is padded with it, everything else is stacked.
+            rows: examples; columns as long as `input_ids` are padded with it, the others are stacked.
 
         Raises:
             ShapeError: a sequence is longer than the largest bucket.
@@ -84,17 +75,15 @@ class BucketCollator:
         return batch
 
     def _bucket(self, longest: int) -> int:
-        found = next((bucket for bucket in self.buckets if bucket >= longest), None)
-        if found is not None:
-            return found
-        raise ShapeError(
-            refusal(
-                asked=f"a batch with {longest} tokens in a row",
-                found=f"buckets {', '.join(map(str, self.buckets))}",
-                why="nothing is cut off silently",
-                do=f"truncate to {self.buckets[-1]} tokens, or add a bucket",
+        bucket = next((bucket for bucket in self.buckets if bucket >= longest), None)
+        if bucket is None:
+            raise ShapeError(
+                f"A sequence has {longest} tokens, but the largest bucket holds {self.buckets[-1]}.",
+                hint=f"Truncate to {self.buckets[-1]} tokens, or add a bucket.",
+                num_tokens=longest,
+                buckets=self.buckets,
             )
-        )
+        return bucket
 
     def _padded(self, name: str, value: Any, num_tokens: int, length: int) -> torch.Tensor:
         tensor = torch.as_tensor(value)

@@ -1,4 +1,4 @@
-"""What a training step would take on the simulated instance, for the log. Every number is simulated.
+"""Estimates of a training step on the simulated instance, for the log. Every number is simulated.
 
 The numbers are `optimum_neuron.simulator.estimate_training`'s, for the whole instance in bfloat16; nothing is estimated
 here.
@@ -16,7 +16,7 @@ import dataclasses
 import logging
 from typing import Any
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -25,10 +25,10 @@ _NAMES = ("step_ms", "mfu", "tokens_per_s", "usd_per_1m_tokens")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepRequest:
-    """What is estimated."""
+    """The step to estimate."""
 
     instance: str
-    """Instance."""
+    """Name, such as "trn1.32xlarge"."""
     batch_size: int
     """Sequences of a step, of all processes."""
     num_tokens: int
@@ -40,49 +40,63 @@ class StepRequest:
     pipeline_parallel_size: int = 1
     """Stages."""
     zero_1: bool = False
-    """Optimizer states are split over the copies."""
+    """Whether optimizer states are split over the replicas."""
     gradient_checkpointing: bool = False
-    """Activations are computed again in the backward."""
+    """Whether the backward pass recomputes activations."""
     optimizer_use_master_weights: bool = True
-    """Float32 weights beside the 16-bit ones."""
+    """Whether 16-bit weights have float32 copies."""
+
+    @classmethod
+    def of(cls, trainer: Any, *, num_tokens: int) -> StepRequest:
+        """Return the request for the steps of a trainer."""
+        from ..device import placement
+
+        layout = trainer.args.trn_config
+        return cls(
+            instance=placement.instance().name,
+            batch_size=trainer.get_total_train_batch_size(trainer.args),
+            num_tokens=num_tokens,
+            micro_batch_size=trainer.args.per_device_train_batch_size,
+            tensor_parallel_size=layout.tensor_parallel_size,
+            pipeline_parallel_size=layout.pipeline_parallel_size,
+            zero_1=layout.pipeline_parallel_use_zero1_optimizer,
+            gradient_checkpointing=layout.gradient_checkpointing,
+            optimizer_use_master_weights=trainer.args.optimizer_use_master_weights,
+        )
 
 
 def log_entries(config: Any, request: StepRequest) -> dict[str, float]:
-    """Entries of the log, each named an estimate. The assumptions are logged too, so ask once.
+    """Return the entries of the log, each named an estimate, and log their assumptions.
 
     Args:
         config: transformers configuration of a decoder.
         request: the step.
 
     Raises:
-        NeuronError: the simulator cannot tell, and why.
+        NeuronError: the simulator has no estimate for the step.
     """
     from ..simulator import estimate_training
 
     options = dataclasses.asdict(request)
-    told = estimate_training(config, sequence_length=options.pop("num_tokens"), **options)
+    estimate = estimate_training(config, sequence_length=options.pop("num_tokens"), **options)
     logger.warning(
         "neuron/est_* are simulated, for all of %s (%s): %s",
-        told.instance.value,
-        told.layout.value,
-        "; ".join((*told.assumptions, *told.notes)),
+        estimate.instance.value,
+        estimate.layout.value,
+        "; ".join((*estimate.assumptions, *estimate.notes)),
     )
-    return {f"neuron/est_{name}": told.quantities[name].value for name in _NAMES if name in told.quantities}
+    return {f"neuron/est_{name}": estimate.quantities[name].value for name in _NAMES if name in estimate.quantities}
 
 
 def require_whole_model(model: Any) -> None:
-    """Refuse estimates for an adapter.
+    """Reject estimates for an adapter.
 
     Raises:
         ConfigError: only some weights are trained.
     """
-    if not hasattr(model, "peft_config"):
-        return
-    raise ConfigError(
-        refusal(
-            asked="enable_mfu_metrics with an adapter",
-            found=f"{type(model).__name__}",
-            why="the simulator knows the time of steps that train every weight",
-            do="leave it out",
+    if hasattr(model, "peft_config"):
+        raise ConfigError(
+            "enable_mfu_metrics does not support adapters: the simulator estimates full fine-tuning.",
+            hint="Remove the option.",
+            option="enable_mfu_metrics",
         )
-    )

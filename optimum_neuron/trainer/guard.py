@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..errors import NumericsError, refusal
+from ..errors import NumericsError
 from ..labels import IGNORED
 
 
@@ -23,15 +23,15 @@ class Culprit:
     name: str
     """Path in the model; empty for the model itself."""
     kind: str
-    """Class."""
+    """Name of the module's class."""
     dtype: str
-    """Of the result."""
+    """Dtype of the result."""
     inputs_finite: bool
-    """Whether what it was given still was finite."""
+    """Whether its inputs are finite."""
 
     def __str__(self) -> str:
-        given = "finite" if self.inputs_finite else "not finite either"
-        return f"{self.name or 'the model'} ({self.kind}, {self.dtype}; its inputs are {given})"
+        inputs = "finite" if self.inputs_finite else "not finite either"
+        return f"{self.name or 'the model'} ({self.kind}, {self.dtype}; its inputs are {inputs})"
 
 
 def is_finite(value: Any) -> bool:
@@ -47,17 +47,17 @@ def find_culprit(model: torch.nn.Module, forward: Callable[[], object]) -> Culpr
     """Run a forward pass and return the first module with a result that is not finite.
 
     Args:
-        model: whose modules are watched.
+        model: its modules are watched.
         forward: runs it; an error ends the search.
     """
-    found: list[Culprit] = []
+    culprits: list[Culprit] = []
 
     def watch(name: str) -> Callable[..., None]:
         def look(module: torch.nn.Module, args: Any, keywords: Any, result: Any) -> None:
-            if found or is_finite(result):
+            if culprits or is_finite(result):
                 return
             floats = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-            found.append(
+            culprits.append(
                 Culprit(
                     name=name,
                     kind=type(module).__name__,
@@ -75,11 +75,11 @@ def find_culprit(model: torch.nn.Module, forward: Callable[[], object]) -> Culpr
     finally:
         for handle in handles:
             handle.remove()
-    return found[0] if found else None
+    return culprits[0] if culprits else None
 
 
-def _own(found: Any) -> Any:
-    return found
+def _local(result: Any) -> Any:
+    return result
 
 
 def loss_error(
@@ -88,41 +88,33 @@ def loss_error(
     *,
     step: int,
     labels: Any,
-    first: Callable[[Any], Any] = _own,
+    first: Callable[[Any], Any] = _local,
 ) -> NumericsError:
-    """The error for a loss that is not finite.
+    """Return the error for a loss that is not finite.
 
     Args:
         model: the model, not compiled.
         forward: computes the loss once more.
         step: number of the training step.
-        labels: of the batch, if it has some.
-        first: of what the processes of a batch found, the first that is something; as it is where there is one.
+        labels: of the batch, or None.
+        first: returns the first result of the processes of a batch that is not empty; default: this process's.
     """
     if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not bool((labels != IGNORED).any()):
-        found, do = f"every label of the batch is {IGNORED}", "leave such examples out: a loss has nothing to average"
+        problem, hint = f"every label of the batch is {IGNORED}", "Remove such examples: they have no loss."
     else:
         weights = first([name for name, parameter in model.named_parameters() if not is_finite(parameter)])
         culprit = first(find_culprit(model, forward))
-        found = f"first in {culprit}" if culprit is not None else "only the loss is not, every module's result is"
-        do = "lower the learning rate, pass max_grad_norm, or compute in a wider dtype"
+        problem = f"first in {culprit}" if culprit is not None else "although every module's result is"
+        hint = "Lower the learning rate, pass max_grad_norm, or use a wider dtype."
         if weights:
-            found = f"the weights are not finite before the step, first {weights[0]}; {found}"
-    return NumericsError(
-        refusal(
-            asked=f"the loss of training step {step}",
-            found=f"not a finite number: {found}",
-            why="training on would write NaN into every weight",
-            do=do,
-        ),
-        details={"step": step},
-    )
+            problem = f"the weights are not finite before the step, first {weights[0]}; {problem}"
+    return NumericsError(f"The loss of training step {step} is not finite: {problem}.", hint=hint, step=step)
 
 
 def gradient_error(
-    model: torch.nn.Module, backward: Callable[[], object], *, step: int, first: Callable[[Any], Any] = _own
+    model: torch.nn.Module, backward: Callable[[], object], *, step: int, first: Callable[[Any], Any] = _local
 ) -> NumericsError:
-    """The error for gradients that are not finite although the loss was.
+    """Return the error for gradients that are not finite although the loss is.
 
     Args:
         model: the model, not compiled.
@@ -131,26 +123,23 @@ def gradient_error(
         first: as in `loss_error`.
     """
     names = first(_first_gradients(model, backward))
-    found = f"first in {names[0]}, then in {len(names) - 1} others" if names else "their norm overflows"
+    problem = f"first in {names[0]}, then in {len(names) - 1} others" if names else "their norm overflows"
     return NumericsError(
-        refusal(
-            asked=f"the gradients of training step {step}",
-            found=f"not finite: {found}",
-            why="the optimizer would write NaN into the weights",
-            do="lower the learning rate, or compute that module in a wider dtype",
-        ),
-        details={"step": step, "parameters": names},
+        f"The gradients of training step {step} are not finite: {problem}.",
+        hint="Lower the learning rate, or compute that module in a wider dtype.",
+        step=step,
+        parameters=names,
     )
 
 
 def _first_gradients(model: torch.nn.Module, backward: Callable[[], object]) -> list[str]:
-    """Parameters with gradients that are not finite, in the order of the backward pass."""
-    found: dict[str, None] = {}
+    """Return the parameters with gradients that are not finite, in the order of the backward pass."""
+    names: list[str] = []
 
     def watch(name: str) -> Callable[[torch.Tensor], None]:
         def look(parameter: torch.Tensor) -> None:
-            if not is_finite(parameter.grad):
-                found[name] = None
+            if name not in names and not is_finite(parameter.grad):
+                names.append(name)
 
         return look
 
@@ -165,4 +154,4 @@ def _first_gradients(model: torch.nn.Module, backward: Callable[[], object]) -> 
     finally:
         for handle in handles:
             handle.remove()
-    return list(found)
+    return names

@@ -1,4 +1,4 @@
-"""Batches that a model cannot use, told with their step, column and value before an index error deep in a kernel.
+"""Batches that a model cannot use: errors with step, column, and value instead of an index error deep in a kernel.
 
 Only facts that the model states are checked: its embeddings, its configuration, its task. It knows nothing of trainers.
 """
@@ -6,23 +6,24 @@ Only facts that the model states are checked: its embeddings, its configuration,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import torch
 
-from ..errors import ConfigError, ModelError, refusal
+from ..distributed.problems import raise_together
+from ..errors import ConfigError, ModelError
 from ..labels import IGNORED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one model can be given; None: it does not say."""
+    """The range of a model's inputs; None: unknown."""
 
     num_tokens: int | None = None
     """Rows of the input embedding."""
     num_positions: int | None = None
-    """Longest sequence."""
+    """Tokens of the longest sequence."""
     num_labels: int | None = None
     """Classes of its task."""
 
@@ -83,15 +84,15 @@ def _num_labels(model: Any, config: Any, text: Any) -> int | None:
 
 
 def require_usable(batch: Mapping[str, Any], limits: Limits, *, where: str) -> None:
-    """Refuse a batch that the model cannot use; all its problems are told.
+    """Reject a batch that the model cannot use; all its problems are listed.
 
     Args:
-        batch: what the model is given.
+        batch: inputs of the model.
         limits: of the model.
         where: such as "training step 3".
 
     Raises:
-        ModelError: token ids or labels that the model has not, or rows that are too long for it.
+        ModelError: token IDs or labels out of range, or sequences that are too long.
     """
     tokens = batch.get("input_ids")
     problems = [
@@ -99,22 +100,22 @@ def require_usable(batch: Mapping[str, Any], limits: Limits, *, where: str) -> N
         _range_problem("labels", batch.get("labels"), limits.num_labels, "labels", where),
     ]
     if isinstance(tokens, torch.Tensor) and tokens.ndim > 1 and "position_ids" not in batch:
-        most = limits.num_positions
-        if most is not None and tokens.shape[-1] > most:
+        length, most = tokens.shape[-1], limits.num_positions
+        if most is not None and length > most:
             problems.append(
-                refusal(
-                    asked=f"rows of {tokens.shape[-1]} tokens in {where}",
-                    found=f"a model with {most} positions",
-                    why="it has learned no others",
-                    do=f"truncate to max_length={most}, or raise max_position_embeddings of its configuration",
+                ModelError(
+                    f"Sequences in {where} have {length} tokens, but the model has {most} positions.",
+                    hint=f"Truncate to max_length={most}, or raise max_position_embeddings of its configuration.",
+                    column="input_ids",
+                    where=where,
+                    num_tokens=length,
+                    num_positions=most,
                 )
             )
-    told = [problem for problem in problems if problem is not None]
-    if told:
-        raise ModelError("\n".join(told), details={"where": where})
+    raise_together([problem for problem in problems if problem is not None])
 
 
-def _range_problem(name: str, values: Any, count: int | None, what: str, where: str) -> str | None:
+def _range_problem(name: str, values: Any, count: int | None, kind: str, where: str) -> ModelError | None:
     if count is None or not isinstance(values, torch.Tensor) or values.is_floating_point() or values.numel() == 0:
         return None
     least, most = (int(value) for value in values.aminmax())
@@ -126,24 +127,33 @@ def _range_problem(name: str, values: Any, count: int | None, what: str, where: 
     wrong = (~allowed).nonzero()
     if len(wrong) == 0:
         return None
-    row = wrong[0].tolist()
-    extra = f", or {IGNORED} where there is none" if name == "labels" else ""
-    return refusal(
-        asked=f"{name} of {where}",
-        found=f"{len(wrong)} values that are no {what}, first {int(values[tuple(row)])} at {row}",
-        why=f"the model has {count} {what}",
-        do=f"use 0 to {count - 1}{extra}; check that tokenizer and configuration belong to the model",
+    place = wrong[0].tolist()
+    value, extra = int(values[tuple(place)]), f", or {IGNORED} to ignore a token" if name == "labels" else ""
+    return ModelError(
+        f"{name} of {where} has {len(wrong)} values out of range, first {value} at {place}: the model has "
+        f"{count} {kind}.",
+        hint=f"Use 0 to {count - 1}{extra}; check that the tokenizer belongs to the model.",
+        column=name,
+        where=where,
+        value=value,
+        place=place,
+        count=count,
     )
 
 
-def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input: str, *, what: str) -> None:
-    """Refuse a data set without the model's main input.
+def main_input(model: Any) -> str:
+    """Return the name of a model's required input."""
+    return getattr(model, "main_input_name", "input_ids")
+
+
+def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input: str, *, purpose: str) -> None:
+    """Reject a data set without the model's main input.
 
     Args:
         columns: of the data set.
         accepted: arguments of the model.
-        main_input: the one that it cannot do without.
-        what: such as "training".
+        main_input: the one that is required.
+        purpose: such as "training".
 
     Raises:
         ConfigError: the column is missing.
@@ -152,34 +162,46 @@ def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input:
     if main_input in columns or "inputs_embeds" in columns:
         return
     unused = [name for name in columns if name not in set(accepted)]
+    extra = f"; the model does not use {', '.join(unused)}" if unused else ""
     raise ConfigError(
-        refusal(
-            asked=f"the {what} data set, with columns {', '.join(columns) or 'none'}",
-            found=f"no column '{main_input}'"
-            + (f"; {', '.join(unused)} would be left out, because the model does not take them" if unused else ""),
-            why=f"the model's main input is '{main_input}'",
-            do="tokenize first (dataset.map), or pass a data_collator that makes it and remove_unused_columns=False",
-        )
+        f"The {purpose} data set has no column '{main_input}', the model's main input{extra}.",
+        hint="Tokenize first (dataset.map), or pass a data_collator that makes it and remove_unused_columns=False.",
+        column=main_input,
+        columns=columns,
+        unused=unused,
     )
 
 
-def require_rows(dataset: Any, *, what: str) -> None:
-    """Refuse a data set without rows, where it tells its length.
+def require_rows(dataset: Any, *, purpose: str) -> None:
+    """Reject a data set without rows, if its length is known.
 
     Args:
         dataset: of the user.
-        what: such as "training".
+        purpose: such as "training".
 
     Raises:
         ConfigError: it is empty.
     """
-    if not isinstance(dataset, Sized) or len(dataset) > 0:
-        return
-    raise ConfigError(
-        refusal(
-            asked=f"the {what} data set",
-            found="no rows",
-            why="a step takes a batch of them",
-            do="look at what reads and filters it: a path, a split, a length",
+    if isinstance(dataset, Sized) and len(dataset) == 0:
+        hint = "Check how it is read and filtered: a path, a split, a length."
+        raise ConfigError(f"The {purpose} data set is empty.", hint=hint, dataset=purpose)
+
+
+def require_loss(batch: Mapping[str, Any], label_names: Sequence[str], *, where: str) -> None:
+    """Reject a batch without labels, for a model that computes its loss from them.
+
+    Args:
+        batch: inputs of the model.
+        label_names: columns with labels; one is enough.
+        where: such as "training step 3".
+
+    Raises:
+        ConfigError: all of them are missing.
+    """
+    if label_names and not any(name in batch for name in label_names):
+        raise ConfigError(
+            f"The batch of {where} has no column {' or '.join(label_names)} to compute the loss from.",
+            hint="Add the column to the data set, or pass a data_collator that makes it, or compute_loss_func.",
+            columns=list(batch),
+            label_names=list(label_names),
         )
-    )

@@ -1,4 +1,4 @@
-"""Whether gradients and the optimizer's states fit beside the weights, asked before the first step.
+"""Whether gradients and the optimizer's states fit beside the weights, checked before the first step.
 
 Activations come on top and depend on the batch; the device counts them as they are made. Bytes are simulated.
 """
@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from ..errors import DeviceMemoryError, refusal
-from .optimizer import narrow
+from ..distributed.dtypes import narrow
+from ..errors import DeviceMemoryError
 
 STATES_PER_PARAMETER: Mapping[str, int] = {
     "Adagrad": 1,
@@ -28,22 +28,22 @@ STATES_PER_PARAMETER: Mapping[str, int] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingMemory:
-    """Bytes that training needs on a core beside what is there already."""
+    """Bytes that training adds to the weights on a core."""
 
     gradients: int
-    """One for each trainable parameter."""
+    """Bytes of one gradient for each trainable parameter."""
     optimizer_states: int
-    """Of the optimizer; 0 where it is not known."""
+    """Bytes of the optimizer's states; 0 if they are unknown."""
     master_weights: int
-    """Float32 copies of 16-bit parameters."""
+    """Bytes of float32 copies of 16-bit parameters."""
 
     @property
     def total(self) -> int:
-        """Sum."""
+        """Bytes of all together."""
         return self.gradients + self.optimizer_states + self.master_weights
 
     def table(self, available_bytes: int) -> str:
-        """Rows of what is needed, and what there is."""
+        """Return a table of the bytes needed, and of those available."""
         rows = {**dataclasses.asdict(self), "total": self.total, "available": available_bytes}
         return "\n".join(f"{name.replace('_', ' '):<17} {size / 2**30:>9.3f}GB" for name, size in rows.items())
 
@@ -56,7 +56,7 @@ def training_memory(
     master_weights: bool,
     float32_gradients: bool,
 ) -> TrainingMemory:
-    """What training these parameters needs.
+    """Return the bytes that training these parameters needs.
 
     Args:
         parameters: of the model; frozen ones need nothing.
@@ -90,7 +90,7 @@ def training_memory(
 
 
 def require_fit(model: torch.nn.Module, arguments: Any, *, optimizer: type, momentum: float) -> None:
-    """Refuse to begin a training whose gradients and optimizer do not fit the core.
+    """Reject a training whose gradients and optimizer do not fit the core.
 
     Args:
         model: on its device.
@@ -99,10 +99,10 @@ def require_fit(model: torch.nn.Module, arguments: Any, *, optimizer: type, mome
         momentum: of SGD.
 
     Raises:
-        DeviceMemoryError: with the table of what is needed, the table of the core, and the changes that would fit.
+        DeviceMemoryError: with the tables of the memory needed and of the core, and the changes that would fit.
     """
     device = arguments.device
-    # Of DTensors, the part that this core has.
+    # A core has only its part of a DTensor.
     parameters = [getattr(parameter, "_local_tensor", parameter) for parameter in model.parameters()]
 
     def need(**changes: Any) -> TrainingMemory:
@@ -123,15 +123,17 @@ def require_fit(model: torch.nn.Module, arguments: Any, *, optimizer: type, mome
         "optim='sgd'": need(optimizer="SGD", momentum=0.0),
     }
     fitting = [name for name, memory in changes.items() if memory.total <= available and memory != needed]
-    adapters = "train an adapter (peft_config=LoraConfig(...)), whose few parameters are all that needs an optimizer"
+    num_parameters = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+    missing_bytes = needed.total - available
     raise DeviceMemoryError(
-        refusal(
-            asked=f"training {sum(p.numel() for p in parameters if p.requires_grad):,} parameters with "
-            f"{optimizer.__name__} on {device}",
-            found=f"{(needed.total - available) / 2**30:.3f}GB more than is available, before any activation",
-            why="gradients and optimizer states stay on the core beside the weights",
-            do=" or ".join([*(f"pass {name}" for name in fitting), adapters]),
-        )
-        + f"\nneeded on {device}, simulated:\n{needed.table(available)}\n{torch.neuron.memory_summary(device)}",
-        details={"needed_bytes": dataclasses.asdict(needed), "available_bytes": available, "simulated": True},
+        f"Training {num_parameters:,} parameters with {optimizer.__name__} needs {missing_bytes / 2**30:.3f}GB more "
+        f"than is available on {device}, before any activation. Memory needed, simulated:\n{needed.table(available)}\n"
+        f"{torch.neuron.memory_summary(device)}",
+        hint=f"Pass {' or '.join([*fitting, 'peft_config=LoraConfig(...), which trains few parameters'])}.",
+        num_parameters=num_parameters,
+        optimizer=optimizer.__name__,
+        choices=[*fitting, "peft_config"],
+        needed_bytes=dataclasses.asdict(needed),
+        available_bytes=available,
+        simulated=True,
     )

@@ -13,8 +13,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..distributed.layout import TrainingNeuronConfig
 from ..errors import ConfigError
-from .layout import TrainingNeuronConfig
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -43,7 +43,7 @@ class NeuronModelForCausalLM:
                 becomes "sdpa", which the device computes without a score matrix too.
 
         Raises:
-            ConfigError: `trn_config` is no layout.
+            ConfigError: `trn_config` is not a layout.
         """
         from ..exporters.source import find_folder
 
@@ -58,7 +58,7 @@ class NeuronModelForCausalLM:
         """Build a model with random weights; arguments as `from_pretrained`.
 
         Raises:
-            ConfigError: `trn_config` is no layout.
+            ConfigError: `trn_config` is not a layout.
         """
         from transformers import AutoModelForCausalLM
 
@@ -93,14 +93,14 @@ class Qwen3ForCausalLM(NeuronModelForCausalLM):
 def _require_layout(trn_config: Any) -> None:
     if trn_config is not None and not isinstance(trn_config, TrainingNeuronConfig):
         raise ConfigError(
-            f"trn_config is a {type(trn_config).__name__}. Pass a TrainingNeuronConfig, for example "
-            "`training_args.trn_config`, or leave it out.",
-            details={"type": type(trn_config).__name__},
+            f"trn_config is a {type(trn_config).__name__}, not a TrainingNeuronConfig.",
+            hint="Pass `training_args.trn_config`, or remove the argument.",
+            type=type(trn_config).__name__,
         )
 
 
 def _supported(options: dict[str, Any]) -> dict[str, Any]:
-    if options.pop("use_flash_attention_2", False):  # transformers' word before attn_implementation
+    if options.pop("use_flash_attention_2", False):  # transformers' name before attn_implementation
         options = {"attn_implementation": "flash_attention_2", **options}
     if options.get("attn_implementation") not in _FLASH:
         return options

@@ -16,16 +16,11 @@ from typing import Any
 
 import torch
 
+from ..distributed.dtypes import NARROW, narrow
+from ..errors import ConfigError
+
 STATE_KEY = "master_weights"
 """Entry of `optimizer.state_dict()` with the float32 weights, by torch's number of the parameter."""
-
-NARROW = (torch.bfloat16, torch.float16)
-"""Dtypes whose steps are lost."""
-
-
-def narrow(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
-    """The trainable parameters of 16 bits."""
-    return [parameter for parameter in parameters if parameter.requires_grad and parameter.dtype in NARROW]
 
 
 def accumulate_in_float32(parameters: Iterable[torch.nn.Parameter]) -> None:
@@ -34,8 +29,23 @@ def accumulate_in_float32(parameters: Iterable[torch.nn.Parameter]) -> None:
         parameter.grad_dtype = torch.float32
 
 
+def require_one_process(model: torch.nn.Module, world_size: int) -> None:
+    """Reject float32 gradients that DistributedDataParallel would reduce in 16 bits.
+
+    Raises:
+        ConfigError: 16-bit parameters on several processes.
+    """
+    if world_size > 1 and narrow(model.parameters()):
+        raise ConfigError(
+            "optimizer_use_fp32_grad_acc does not support DistributedDataParallel with 16-bit parameters.",
+            hint="Pass the loaded model, not its name or model_init, or optimizer_use_fp32_grad_acc=False.",
+            option="optimizer_use_fp32_grad_acc",
+            world_size=world_size,
+        )
+
+
 def round_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Hand float32 gradients of 16-bit parameters to an optimizer in the parameters' dtype, for want of masters."""
+    """Give float32 gradients to an optimizer in the dtype of their parameters, if there are no master weights."""
 
     def round_all(*_: Any) -> None:
         for parameter in narrow(parameter for group in optimizer.param_groups for parameter in group["params"]):
@@ -54,7 +64,7 @@ def round_gradients(optimizer: torch.optim.Optimizer) -> None:
 
 
 def keep_master_weights(optimizer: torch.optim.Optimizer) -> MasterWeights | None:
-    """Let an optimizer step in float32 where parameters have 16 bits; None where none has.
+    """Let an optimizer step in float32 where parameters have 16 bits; return None if there are none.
 
     Example:
         ```python
@@ -77,7 +87,7 @@ def keep_master_weights(optimizer: torch.optim.Optimizer) -> MasterWeights | Non
 
 
 class MasterWeights:
-    """Float32 copies of 16-bit parameters, which the optimizer has in their place.
+    """Float32 copies of 16-bit parameters; the optimizer steps on them.
 
     The model's parameters stay what they are: DistributedDataParallel and compiled code hold on to them.
     """
@@ -101,17 +111,17 @@ class MasterWeights:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the copies."""
+        """Bytes of the float32 weights."""
         return sum(master.nbytes for master in self._masters.values())
 
     def named(self, model: torch.nn.Module) -> dict[str, torch.Tensor]:
-        """The copies, by the names that their parameters have in a model."""
+        """Return the float32 weights by the names of their parameters."""
         return {
             name: self._masters[parameter] for name, parameter in model.named_parameters() if parameter in self._masters
         }
 
     def clear_gradients(self) -> None:
-        """Forget the gradients of the 16-bit parameters, which the optimizer's own `zero_grad` does not know."""
+        """Clear the gradients of the 16-bit parameters, which the optimizer's `zero_grad` does not know."""
         for parameter in self._masters:
             parameter.grad = None
 
@@ -119,7 +129,7 @@ class MasterWeights:
     def _take_gradients(self) -> None:
         for parameter, master in self._masters.items():
             if parameter._version != self._versions[parameter]:
-                # Somebody else wrote the weights: a checkpoint was loaded.
+                # A loaded checkpoint changed the weights.
                 master.copy_(parameter)
             if parameter.grad is not None:
                 master.grad = parameter.grad.float()
@@ -144,7 +154,7 @@ class MasterWeights:
 
 
 def _move_state(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter, master: torch.nn.Parameter) -> None:
-    """Let an optimizer that has stepped go on with the same averages, in float32."""
+    """Move the averages of an optimizer that has stepped to the master weights, in float32."""
     if parameter in optimizer.state:
         state = optimizer.state.pop(parameter)
         optimizer.state[master] = {

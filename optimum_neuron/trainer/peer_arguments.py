@@ -1,7 +1,7 @@
 """Arguments of Optimum Neuron's `NeuronTrainingArguments` and of older transformers, for scripts that pass them.
 
 Each one is translated to a field that exists here (`TRANSLATED`), or changes nothing on a simulated device and is
-reported by one INFO line (`WITHOUT_EFFECT`). `arguments.py` has the fields that do something.
+reported by one INFO line (`WITHOUT_EFFECT`). `arguments.py` has the fields with an effect.
 """
 
 from __future__ import annotations
@@ -11,24 +11,21 @@ import logging
 import os
 from typing import Any
 
+from ..distributed.layout import WITHOUT_EFFECT as LAYOUT
 from ..errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
 WITHOUT_EFFECT = {
-    "async_save": "a checkpoint is complete before training goes on",
+    **{name: LAYOUT[name] for name in ("async_save", "fuse_qkv", "kv_size_multiplier", "num_local_ranks_per_step")},
+    **{name: LAYOUT[name] for name in ("recompute_causal_mask", "use_xser")},
     "dataloader_prefetch_size": "the host and the simulated device share memory; use dataloader_prefetch_factor",
     "enable_efficiency_metrics": "enable_throughput_metrics logs tokens per second, enable_mfu_metrics estimates",
-    "fuse_qkv": "weights keep their layout, and results are the same",
-    "kv_size_multiplier": "key heads are shared by the cores that need them, and results are the same",
     "metrics_window_size": "throughput is the mean between two log entries; use logging_steps",
-    "num_local_ranks_per_step": "checkpoints are memory-mapped, so all processes load at once",
     "optimizer_save_master_weights_in_ckpt": "the optimizer's state always has the master weights",
     "overwrite_output_dir": "transformers 5 overwrites files of the output folder anyway",
-    "recompute_causal_mask": "masks are those of transformers",
     "skip_cache_push": "training pushes nothing to a cache",
     "use_autocast": "bf16=True is autocast; load the model with dtype='bfloat16' for pure bfloat16",
-    "use_xser": "checkpoints are safetensors or torch.distributed.checkpoint files",
 }
 """Why an argument changes nothing."""
 
@@ -85,31 +82,30 @@ class PeerArgumentsMixin:
         """Set the fields that these arguments stand for, and report the others.
 
         Raises:
-            ConfigError: an argument and the field that it sets are both given.
+            ConfigError: an argument and the field that it sets are both passed.
         """
-        given: Any = self
+        upstream: Any = self
         names = [name for name in WITHOUT_EFFECT if getattr(self, name) is not None]
         for name in names:
             logger.info("%s=%r changes nothing: %s.", name, getattr(self, name), WITHOUT_EFFECT[name])
         if self.warmup_ratio is not None:
-            if given.warmup_steps not in (0, self.warmup_ratio):
-                raise _both("warmup_ratio", self.warmup_ratio, "warmup_steps", given.warmup_steps)
+            if upstream.warmup_steps not in (0, self.warmup_ratio):
+                raise _both("warmup_ratio", self.warmup_ratio, "warmup_steps", upstream.warmup_steps)
             if not 0 <= self.warmup_ratio < 1:
                 raise ConfigError(
-                    f"warmup_ratio={self.warmup_ratio} is not a share of the steps. Pass a number from 0 to below 1.",
-                    details={"warmup_ratio": self.warmup_ratio},
+                    f"warmup_ratio={self.warmup_ratio} is not a share of the steps.",
+                    hint="Pass a number from 0 to below 1.",
+                    warmup_ratio=self.warmup_ratio,
                 )
-            given.warmup_steps = self.warmup_ratio
+            upstream.warmup_steps = self.warmup_ratio
         if self.disable_sequence_parallel is not None:
-            if self.disable_sequence_parallel and given.sequence_parallel:
+            if self.disable_sequence_parallel and upstream.sequence_parallel:
                 raise _both("disable_sequence_parallel", True, "sequence_parallel", True)
-            given.sequence_parallel = not self.disable_sequence_parallel and given.tensor_parallel_size > 1
+            upstream.sequence_parallel = not self.disable_sequence_parallel and upstream.tensor_parallel_size > 1
         if self.logging_dir is not None:
             os.environ["TENSORBOARD_LOGGING_DIR"] = str(self.logging_dir)
 
 
 def _both(name: str, value: Any, field: str, field_value: Any) -> ConfigError:
-    return ConfigError(
-        f"{name}={value!r} sets {field}, and {field}={field_value!r} is given too. Pass one of them.",
-        details={name: value, field: field_value},
-    )
+    message = f"{name}={value!r} sets {field}, but {field} is {field_value!r} already."
+    return ConfigError(message, hint="Pass one of them.", **{name: value, field: field_value})

@@ -1,7 +1,7 @@
-"""Training steps that compile again: counted, told with their step and cause, and stopped at a limit.
+"""Training steps that compile again: counted, logged with their cause, and limited.
 
 A NeuronCore's graphs are static, so a batch of another size is another compile. torch gives up silently after a number
-of them and runs operator by operator; here training stops with the sizes instead.
+of them and runs operator by operator; here training stops with an error that has the sizes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ..errors import ShapeError, refusal
+from ..errors import ShapeError
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class RecompileWatch:
     """Counts the steps of one `train()` that compiled again.
 
     Args:
-        most: how many there may be.
+        most: number of steps that may.
     """
 
     def __init__(self, most: int) -> None:
@@ -37,7 +37,7 @@ class RecompileWatch:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """For the length of a run, torch may compile as often as is allowed here."""
+        """Raise torch's own limit above this one during a run."""
         self._causes, self._is_first = [], True
         limit = max(torch._dynamo.config.recompile_limit, self._most + 2)
         with torch._dynamo.config.patch(recompile_limit=limit):
@@ -48,7 +48,7 @@ class RecompileWatch:
         """Watch one training step.
 
         Raises:
-            ShapeError: it was one too many that compiled again.
+            ShapeError: more steps than the limit compiled again.
         """
         from ..device.dynamo.report import compile_report
 
@@ -64,15 +64,15 @@ class RecompileWatch:
         if is_first or not again:
             return
         self._causes.append(f"step {number}: {again[0].why}")
-        # What the size was and is, the backend has just told.
+        # The backend has just logged the old and the new size.
         logger.warning("training step %d compiled again, %d of at most %d", number, len(self._causes), self._most)
         if len(self._causes) > self._most:
+            causes = "\n  ".join(self._causes)
             raise ShapeError(
-                refusal(
-                    asked=f"training with max_recompiles={self._most}",
-                    found=f"{len(self._causes)} steps compiled again:\n  " + "\n  ".join(self._causes),
-                    why="a NeuronCore's graphs are static, so each size of a batch is another compile",
-                    do="pad batches to few lengths (pad_to_multiple_of of the collator, or BucketCollator), pass "
-                    "dataloader_drop_last=True, or raise max_recompiles",
-                )
+                f"{len(self._causes)} steps compiled again, but max_recompiles is {self._most}:\n  {causes}",
+                hint="Pad batches to few lengths (pad_to_multiple_of of the collator, or BucketCollator), pass "
+                "dataloader_drop_last=True, or raise max_recompiles.",
+                option="max_recompiles",
+                value=self._most,
+                causes=list(self._causes),
             )

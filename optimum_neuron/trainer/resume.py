@@ -1,6 +1,6 @@
 """Weights of a checkpoint for the model that is trained: names and shapes are compared, from the headers of its files.
 
-Upstream loads what fits and warns of the rest; a run that goes on from other weights than it thinks is refused here.
+Upstream loads the tensors that fit and warns of the others; here a checkpoint of another model is an error.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ModelError, refusal
-
-_SHOWN = 4
+from ..distributed.whole import PROBLEMS, describe_differences, other_model, shapes_of
+from ..errors import ModelError
 
 
 def restore(model: Any, folder: str | Path) -> bool:
@@ -22,7 +21,7 @@ def restore(model: Any, folder: str | Path) -> bool:
         folder: the checkpoint; one without safetensors is left to upstream's loader.
 
     Returns:
-        Whether they are loaded. Most are not: upstream's loader comes after. It knows names of the model only, and some
+        Whether they are loaded. Most are not: upstream's loader comes after. It only knows names of the model, and some
         architectures (experts in one tensor, for example) save under others.
 
     Raises:
@@ -37,17 +36,10 @@ def restore(model: Any, folder: str | Path) -> bool:
         loaded, report = type(model).from_pretrained(
             folder, config=model.config, dtype=model.dtype, ignore_mismatched_sizes=True, output_loading_info=True
         )
-        if not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")):
+        if not any(report[kind] for kind in PROBLEMS):
             model.load_state_dict(loaded.state_dict())
             return True
-    raise ModelError(
-        refusal(
-            asked=f"weights of {folder}",
-            found=f"those of another model: {differing}",
-            why=f"a {type(model).__name__} of this configuration is trained",
-            do="pass the model that the checkpoint was made of, or a fresh output_dir",
-        )
-    )
+    raise other_model(folder, model, differing)
 
 
 def _is_adapter(folder: Path) -> bool:
@@ -62,19 +54,17 @@ def _require_same_kind(model: Any, folder: Path) -> None:
     adapts, adapter = hasattr(model, "peft_config"), _is_adapter(folder)
     if adapter == adapts or not (adapter or _is_whole(folder)):
         return
-    have, want = ("an adapter", "a whole model") if adapter else ("a whole model", "an adapter")
+    saved, trained = ("an adapter", "a whole model") if adapter else ("a whole model", "an adapter")
     raise ModelError(
-        refusal(
-            asked=f"weights of {folder}",
-            found=f"{have}, where {want} is trained",
-            why="weights are restored under their names",
-            do="pass peft_config as in the run that saved it" if adapter else "leave peft_config out",
-        )
+        f"{folder} has the weights of {saved}, but {trained} is trained.",
+        hint="Pass peft_config as in the run that saved it." if adapter else "Remove peft_config.",
+        option="peft_config",
+        folder=str(folder),
     )
 
 
 def _differences(model: Any, folder: Path) -> str:
-    """What differs between the tensors of a checkpoint and those of a model; empty where nothing does."""
+    """Describe how the tensors of a checkpoint and a model differ; empty if they do not."""
     if _is_adapter(folder):
         from peft import get_peft_model_state_dict
 
@@ -84,36 +74,21 @@ def _differences(model: Any, folder: Path) -> str:
     else:
         return ""
     saved = _shapes(files)
-    wanted = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    optional = _shared_or_ignored(model, state, saved)
-    problems = {
-        "missing": [name for name in wanted if name not in saved and name not in optional],
-        "not in the model": [name for name in saved if name not in wanted],
-        "of another shape": [
-            f"{name} {saved[name]}, not {wanted[name]}"
-            for name in wanted
-            if name in saved and saved[name] != wanted[name]
-        ],
-    }
-    return "; ".join(f"{len(names)} {what}: {_first(names)}" for what, names in problems.items() if names)
-
-
-def _first(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return describe_differences(shapes_of(state), saved, optional=_shared_or_ignored(model, state, saved))
 
 
 def _shapes(files: list[Path]) -> dict[str, tuple[int, ...]]:
     from safetensors import safe_open
 
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for path in files:
         with safe_open(path, framework="pt") as file:
-            found.update({name: tuple(file.get_slice(name).get_shape()) for name in file.keys()})  # noqa: SIM118
-    return found
+            shapes.update({name: tuple(file.get_slice(name).get_shape()) for name in file.keys()})  # noqa: SIM118
+    return shapes
 
 
 def _shared_or_ignored(model: Any, state: Mapping[str, Any], saved: Mapping[str, Any]) -> set[str]:
-    """Names that a checkpoint need not have: other names of a tensor that it has, and what the model never saves."""
-    kept = {state[name].data_ptr() for name in saved if name in state}
-    shared = {name for name, tensor in state.items() if tensor.data_ptr() in kept}
+    """Return names that a checkpoint may lack: other names of a saved tensor, and those that the model never saves."""
+    pointers = {state[name].data_ptr() for name in saved if name in state}
+    shared = {name for name, tensor in state.items() if tensor.data_ptr() in pointers}
     return shared | set(getattr(model, "_keys_to_ignore_on_save", None) or ())

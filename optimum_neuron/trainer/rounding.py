@@ -8,20 +8,24 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import torch
 from transformers import TrainerCallback
+
+from ..distributed.dtypes import narrow
+from ..errors import ConfigError
 
 
 class StochasticRounding(TrainerCallback):
-    """From the beginning of each step to its end, what is written to 16-bit floats is rounded up or down at random.
+    """Rounds writes to 16-bit floats up or down at random, from the beginning of each step to its end.
 
-    Operands of matrix products stay as the environment has them.
+    Operands of matrix multiplications stay as the environment has them.
     """
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
 
     def close(self) -> None:
-        """Round to the nearest again; a step that failed has not said that it ended."""
+        """Round to the nearest again; a step that fails has no end."""
         self._stack.close()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
@@ -35,3 +39,17 @@ class StochasticRounding(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         self.close()
+
+
+def require_narrow(model: torch.nn.Module, arguments: Any) -> None:
+    """Reject stochastic rounding of a model without 16-bit floats.
+
+    Raises:
+        ConfigError: the model is in float32, and trains in it.
+    """
+    if not arguments.bf16 and not narrow(model.parameters()):
+        raise ConfigError(
+            "stochastic_rounding_enabled rounds 16-bit floats only, but the model is in float32.",
+            hint="Pass bf16=True, or load the model with dtype=torch.bfloat16.",
+            option="stochastic_rounding_enabled",
+        )

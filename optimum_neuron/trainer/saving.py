@@ -1,6 +1,7 @@
-"""Checkpoints of a trainer: written beside their place and moved there whole; resumed only when they are the model's.
+"""Checkpoints of a trainer: written beside their place and moved there whole; resumed only if they fit the model.
 
-A mix-in before a class that is derived from `Trainer`. What is written, and when, is upstream's.
+A mix-in before a class that is derived from `Trainer`. Upstream decides when to save, and writes the files of a model
+that is whole; of a distributed model (`_distributed`), weights are gathered and optimizer states saved in shards.
 """
 
 from __future__ import annotations
@@ -10,10 +11,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
-from ..errors import ArtifactError, refusal
+from ..distributed import checkpoint as shards
+from ..distributed.distribute import DistributedModel
+from ..distributed.dtypes import NARROW
+from ..distributed.whole import load_weights
+from ..errors import ArtifactError
 from . import checkpoints
+from .optimizer import MasterWeights
 from .resume import restore
 
 logger = logging.getLogger(__name__)
@@ -25,15 +33,19 @@ else:
 
 
 class WholeCheckpoints(_Base):
-    """Whatever kills the process, a checkpoint is complete or not there."""
+    """Saves checkpoints that are complete or not there, whatever kills the process, and resumes from them."""
 
-    _whole: Any
-    """Of `DistributedTraining`: not None where parameters are in parts."""
+    model: Any
+    _distributed: DistributedModel
+    _masters: MasterWeights | None = None
+    """Float32 weights of a model that is not distributed."""
     _is_staging = False
     """Whether upstream is writing a checkpoint, beside its place."""
 
+    # Save
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Upstream writes into a folder beside the place; what it does with finished checkpoints comes after."""
+        """Let upstream write into a folder beside the place; then move it, push it, and delete old ones."""
         saves = self.args.should_save
         run_dir = Path(self._get_output_dir(trial))
         name = f"checkpoint-{self.state.global_step}"
@@ -51,13 +63,8 @@ class WholeCheckpoints(_Base):
             self.state.best_model_checkpoint = str(final)
         if saves:
             self.state.save_to_json(str(staged / checkpoints.STATE))
-            checkpoints.finish(
-                staged,
-                final,
-                step=self.state.global_step,
-                layout=self._layout(),
-                optimizer=self._optimizer_name(),
-            )
+            step, layout, optimizer = self.state.global_step, self._layout(), self._optimizer_name()
+            checkpoints.finish(staged, final, step=step, layout=layout, optimizer=optimizer)
         self.accelerator.wait_for_everyone()
         if self.args.push_to_hub:
             self._push_from_checkpoint(str(final))
@@ -77,15 +84,34 @@ class WholeCheckpoints(_Base):
         if not self._is_staging:
             super()._push_from_checkpoint(checkpoint_folder)
 
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        if self._distributed.whole is None:
+            super()._save(output_dir, state_dict)
+            return
+        if state_dict is None:
+            pipeline = self._distributed.pipeline
+            state_dict = self._distributed.whole.gather(self.model, None if pipeline is None else pipeline.group)
+        # The distributed model has other names, dtypes, and modules.
+        model, self.model = self.model, self._distributed.whole.empty
+        try:
+            super()._save(output_dir, state_dict)
+        finally:
+            self.model = model
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if self._distributed.whole is None:
+            super()._save_optimizer_and_scheduler(output_dir)
+            return
+        shards.save_optimizer(self.model, self.optimizer, output_dir, self._named_masters())
+        if self.args.should_save:
+            torch.save(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
+
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
         if self.args.device.type == "neuron":
             checkpoints.save_device_rng(output_dir, self.args.device, self.args.process_index)
 
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        super()._load_rng_state(checkpoint)
-        if checkpoint is not None and self.args.device.type == "neuron":
-            checkpoints.load_device_rng(checkpoint, self.args.device, self.args.process_index)
+    # Load
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if not self._restored(resume_from_checkpoint, self.model if model is None else model):
@@ -95,51 +121,74 @@ class WholeCheckpoints(_Base):
         if not self._restored(self.state.best_model_checkpoint, self.model):
             super()._load_best_model()
 
-    def _restored(self, folder: str, model: Any) -> bool:
-        return not self.is_fsdp_enabled and restore(
-            self.accelerator.unwrap_model(model, keep_torch_compile=False), folder
-        )
+    def _restored(self, folder: Any, model: Any) -> bool:
+        """Load a checkpoint's weights if upstream cannot, and return whether they are loaded."""
+        if self._distributed.whole is not None:
+            load_weights(self.model, self._distributed.whole, folder)
+            return True
+        if self.is_fsdp_enabled:
+            return False
+        return restore(self.accelerator.unwrap_model(model, keep_torch_compile=False), folder)
 
-    def _checkpoint_to_resume(self, asked: str | bool | None) -> str | None:
-        if asked is None or asked is False:
+    def _load_optimizer_and_scheduler(self, checkpoint_folder: str | None) -> None:
+        if checkpoint_folder is None or not shards.has_sharded_optimizer(checkpoint_folder):
+            super()._load_optimizer_and_scheduler(checkpoint_folder)
+            return
+        shards.load_optimizer(self.model, self.optimizer, checkpoint_folder, self._named_masters())
+        shards.load_scheduler(self.lr_scheduler, Path(checkpoint_folder, SCHEDULER_NAME))
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        super()._load_rng_state(checkpoint)
+        if checkpoint is not None and self.args.device.type == "neuron":
+            checkpoints.load_device_rng(checkpoint, self.args.device, self.args.process_index)
+
+    def _checkpoint_to_resume(self, resume: str | bool | None) -> str | None:
+        if resume is None or resume is False:
             return None
-        folder: Path | None = Path(str(asked))
-        if asked is True:
+        folder: Path | None = Path(str(resume))
+        if resume is True:
             checkpoints.tidy(self.args.output_dir)
-            found = checkpoints.last_complete(self.args.output_dir)
-            for passed in found.rejected:
-                logger.warning("not resumed from %s: %s", passed.candidate, passed.reason)
-            folder = found.value
+            newest = checkpoints.last_complete(self.args.output_dir)
+            for rejected in newest.rejected:
+                logger.warning("not resumed from %s: %s", rejected.candidate, rejected.reason)
+            folder = newest.value
             if folder is None:
                 raise ArtifactError(
-                    refusal(
-                        asked="resume_from_checkpoint=True",
-                        found=str(found),
-                        why="there is no state to go on from",
-                        do="begin without it; checkpoints are saved every save_steps",
-                    )
+                    f"resume_from_checkpoint=True, but {newest.reason}.",
+                    hint="Start without it; checkpoints are saved every save_steps.",
+                    output_dir=self.args.output_dir,
                 )
         assert folder is not None
         checkpoints.require_resumable(folder, self._layout(), optimizer=self._optimizer_name())
         return str(folder)
 
+    # Facts of a checkpoint
+
+    def _named_masters(self) -> dict[str, torch.Tensor]:
+        """Return the float32 weights of 16-bit parameters: copies, or the parameters of a distributed model."""
+        if self._distributed.whole is None:
+            return {} if self._masters is None else self._masters.named(self.model)
+        return {
+            name: parameter
+            for name, parameter in self.model.named_parameters()
+            if name in self._distributed.narrow and parameter.dtype not in NARROW
+        }
+
     def _optimizer_name(self) -> str:
-        """Class of the optimizer, also before there is one."""
+        """Return the class of the optimizer, also before it is created."""
         # It may be in accelerate's wrapper.
-        made = getattr(self.optimizer, "optimizer", self.optimizer)
-        if made is not None:
-            return type(made).__name__
+        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+        if optimizer is not None:
+            return type(optimizer).__name__
         kind, _ = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(self.args, self.model)
         return str(kind.__name__)
 
     def _layout(self) -> dict[str, Any]:
-        """What decides how states are split; the number of data-parallel processes does not."""
+        """Return the settings that decide how states are split; the number of replicas does not."""
         layout = self.args.trn_config
         return {
-            "tensor_parallel_size": layout.tensor_parallel_size,
-            "pipeline_parallel_size": layout.pipeline_parallel_size,
-            "context_parallel_size": layout.context_parallel_size,
+            **layout.sizes(),
             "zero_1": layout.pipeline_parallel_use_zero1_optimizer,
             "fsdp": self.is_fsdp_enabled,
-            "states_in_shards": self._whole is not None,
+            "states_in_shards": self._distributed.whole is not None,
         }

@@ -14,25 +14,25 @@ from typing import Any
 from transformers import DataCollatorWithPadding, Trainer, set_seed
 from transformers.trainer_utils import number_of_arguments
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .arguments import NeuronTrainingArguments
-from .inputs import require_columns, require_rows
-from .mixin import PADDING_MULTIPLE, NeuronTrainerMixin, main_input, require_neuron_arguments
+from .inputs import main_input, require_columns, require_rows
+from .mixin import PADDING_MULTIPLE, NeuronTrainerMixin
 
 
 class NeuronTrainer(NeuronTrainerMixin, Trainer):
     """transformers' `Trainer`, nothing removed, on simulated cores.
 
     Args:
-        model: as upstream; an id or folder is not taken.
+        model: as upstream; a loaded model.
         args: `NeuronTrainingArguments`.
         positional: further arguments of `Trainer`, in its order.
         peft_config: adapter of PEFT that is put on the model and trained in its place.
         keywords: further arguments of `Trainer`, by name.
 
     Raises:
-        ConfigError: arguments of another class, a name in place of a model, a data set without the model's input,
-            PEFT missing.
+        ConfigError: arguments of another class, a name instead of a model, a data set without the model's input, or a
+            missing PEFT.
 
     Example:
         ```python
@@ -54,39 +54,34 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
     ) -> None:
         if args is None:
             args = NeuronTrainingArguments(output_dir="tmp_trainer")
-        require_neuron_arguments(args, type(self).__name__)
         if isinstance(model, (str, os.PathLike)):
-            raise ConfigError(_no_model(type(self).__name__, model))
+            raise ConfigError(
+                f"{type(self).__name__} needs a loaded model, not the name {str(model)!r}.",
+                hint="Load it with the class of the task (AutoModelForCausalLM.from_pretrained), or use "
+                "NeuronSFTTrainer, which takes names.",
+                option="model",
+                value=str(model),
+            )
         if peft_config is not None:
             # As upstream does before `model_init`: the seed of the run decides how the adapter begins.
             set_seed(args.seed)
             model, keywords = _with_adapter(model, keywords, peft_config)
         super().__init__(model, args, *positional, **keywords)
-        collator_given = bool(positional) or keywords.get("data_collator") is not None
-        if args.torch_compile and not collator_given and isinstance(self.data_collator, DataCollatorWithPadding):
+        has_collator = bool(positional) or keywords.get("data_collator") is not None
+        if args.torch_compile and not has_collator and isinstance(self.data_collator, DataCollatorWithPadding):
             self.data_collator.pad_to_multiple_of = PADDING_MULTIPLE
 
     def _get_dataloader(self, dataset: Any, description: str, *positional: Any, **keywords: Any) -> Any:
-        require_rows(dataset, what=description.lower())
+        require_rows(dataset, purpose=description.lower())
         columns = getattr(dataset, "column_names", None)
         if columns is None and isinstance(dataset, (list, tuple)) and dataset and isinstance(dataset[0], Mapping):
             columns = list(dataset[0])
         if columns is not None and self.args.remove_unused_columns:
             self._set_signature_columns_if_needed()
-            needed = main_input(self.model)
-            if needed in self._signature_columns:
-                require_columns(columns, self._signature_columns, needed, what=description.lower())
+            name = main_input(self.model)
+            if name in self._signature_columns:
+                require_columns(columns, self._signature_columns, name, purpose=description.lower())
         return super()._get_dataloader(dataset, description, *positional, **keywords)
-
-
-def _no_model(trainer: str, given: object) -> str:
-    return refusal(
-        asked=f"{trainer}(model={str(given)!r})",
-        found="a name in place of a model",
-        why="transformers' Trainer takes a loaded model: the name does not say for which task",
-        do="load it with the class of the task (AutoModelForCausalLM.from_pretrained), or use NeuronSFTTrainer, "
-        "which takes names",
-    )
 
 
 def _with_adapter(model: Any, keywords: dict[str, Any], config: Any) -> tuple[Any, dict[str, Any]]:
@@ -94,12 +89,7 @@ def _with_adapter(model: Any, keywords: dict[str, Any], config: Any) -> tuple[An
         from peft import get_peft_model
     except ImportError as problem:
         raise ConfigError(
-            refusal(
-                asked="peft_config",
-                found="PEFT is not installed",
-                why="adapters are PEFT's",
-                do="pip install peft",
-            )
+            "peft_config needs PEFT, which is not installed.", hint="Run `pip install peft`.", option="peft_config"
         ) from problem
     if model is not None:
         return get_peft_model(model, config), keywords

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..core import TensorSpec
-from ..errors import WeightsError, nearest, refusal
+from ..errors import WeightsError, nearest
 from .checkpoint import TensorSource
 
 if TYPE_CHECKING:
     import torch
+
+_NUM_SHOWN = 12
+"""Problems listed in the message of an error; `details` has all."""
 
 Sources = Mapping[str, tuple[str, ...]]
 """Weight name of a program to the checkpoint tensors that are joined along dimension 0."""
@@ -19,7 +22,7 @@ Sources = Mapping[str, tuple[str, ...]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundWeights:
-    """Tensors for a program, and how they came about."""
+    """Tensors for a program, and how many bytes were mapped or copied."""
 
     tensors: dict[str, torch.Tensor]
     """By the program's weight names."""
@@ -44,15 +47,11 @@ def bind_weights(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: 
 
     problems = _problems(specs, sources, checkpoint)
     if problems:
-        shown = problems[:12] + ([f"and {len(problems) - 12} more"] if len(problems) > 12 else [])
+        rest = [f"and {len(problems) - _NUM_SHOWN} more"] if len(problems) > _NUM_SHOWN else []
         raise WeightsError(
-            refusal(
-                asked=f"binding {len(specs)} weights from {checkpoint.origin}",
-                found="; ".join(shown),
-                why="the compiled program was made for another architecture or the checkpoint is incomplete",
-                do="pass the checkpoint that was exported, or a fine-tuned one of the same architecture",
-            ),
-            details={"problems": problems},
+            f"{checkpoint.origin} does not fit the compiled model ({'; '.join(problems[:_NUM_SHOWN] + rest)}).",
+            hint="Pass the checkpoint that was exported, or a fine-tuned one of the same architecture.",
+            problems=problems,
         )
     tensors: dict[str, torch.Tensor] = {}
     mapped_bytes = copied_bytes = 0
@@ -80,8 +79,8 @@ def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Ten
         joinable = all(shape and shape[1:] == shapes[0][1:] for shape in shapes)
         joined = (sum(shape[0] for shape in shapes), *shapes[0][1:]) if len(shapes) > 1 and joinable else shapes[0]
         if joined != spec.shape or (len(shapes) > 1 and not joinable):
-            found = list(joined) if joinable or len(shapes) == 1 else " + ".join(str(list(shape)) for shape in shapes)
-            problems.append(f"{' + '.join(sources[name])} has shape {found}, compiled for {list(spec.shape)}")
+            shape = list(joined) if joinable or len(shapes) == 1 else " + ".join(str(list(shape)) for shape in shapes)
+            problems.append(f"{' + '.join(sources[name])} has shape {shape}, compiled for {list(spec.shape)}")
         problems += [
             f"{source} has {available[source].dtype}, compiled for {spec.dtype}"
             for source in sources[name]

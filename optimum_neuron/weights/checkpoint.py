@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..core import TensorSpec
-from ..errors import WeightsError, refusal
+from ..errors import WeightsError
 from ..plain_json import parse_json
 from .mapped import MappedFile
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+_DOWNLOAD_AGAIN = "Download the checkpoint again."
 
 
 class TensorSource(Protocol):
@@ -69,7 +70,7 @@ class Checkpoint:
         """Open the safetensors files of a folder.
 
         Raises:
-            WeightsError: there are none, or an indexed file is missing.
+            WeightsError: the folder has no safetensors files, or an indexed file is missing.
         """
         return cls([MappedFile.open(path) for path in weight_files(folder)], str(folder))
 
@@ -84,9 +85,9 @@ class Checkpoint:
 
         files = {id(self._file_of[name]) for name in names}
         if len(files) == 1:
-            found = self._file_of[names[0]].get(names)
-            if found is not None:
-                return found
+            neighbors = self._file_of[names[0]].get(names)
+            if neighbors is not None:
+                return neighbors
         return torch.cat([self.join([name])[0] for name in names]), True
 
 
@@ -94,41 +95,27 @@ def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a checkpoint folder, in the order of their names.
 
     Raises:
-        WeightsError: there are none, or the index names a file that is missing or outside the folder.
+        WeightsError: the folder has no safetensors files, or the index names a missing file or one outside the folder.
     """
     if (folder / SINGLE_FILE).is_file():
         return [folder / SINGLE_FILE]
     index = folder / INDEX_FILE
     if not index.is_file():
-        other = [p.name for p in folder.glob("*.bin")] if folder.is_dir() else []
-        found = f"only {', '.join(other)}, which is pickle" if other else "none"
+        pickles = [path.name for path in folder.glob("*.bin")] if folder.is_dir() else []
+        only = f", only {', '.join(pickles)}, a pickle that could run code" if pickles else ""
         raise WeightsError(
-            refusal(
-                asked=f"safetensors weights in {folder}",
-                found=found,
-                why="weights are read from safetensors only, which cannot carry code",
-                do="save the model with save_pretrained() of a current transformers",
-            )
+            f"{folder} has no safetensors weights{only}.",
+            hint="Save the model with save_pretrained() of a current transformers.",
+            path=str(folder),
+            pickles=pickles,
         )
     try:
         names = sorted(set(parse_json(index.read_text())["weight_map"].values()))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise WeightsError(
-            refusal(
-                asked=f"the list of weight files {index}",
-                found=f"it cannot be read ({type(error).__name__}: {error})",
-                why="it names the file of each tensor",
-                do="download the checkpoint again",
-            )
-        ) from error
+        message = f"The index {index} cannot be read ({type(error).__name__}: {error})."
+        raise WeightsError(message, hint=_DOWNLOAD_AGAIN, path=str(index)) from error
     missing = [name for name in names if Path(name).name != name or not (folder / name).is_file()]
     if missing:
-        raise WeightsError(
-            refusal(
-                asked=f"the {len(names)} weight files of {index}",
-                found=f"missing {', '.join(missing)}",
-                why="the checkpoint is incomplete",
-                do="download it again",
-            )
-        )
+        message = f"Weight files of {index} are missing: {', '.join(missing)}."
+        raise WeightsError(message, hint=_DOWNLOAD_AGAIN, path=str(index), missing=missing)
     return [folder / name for name in names]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core import TensorSpec
-from ..errors import WeightsError, refusal
+from ..errors import WeightsError
 
 if TYPE_CHECKING:
     import torch
@@ -75,14 +75,8 @@ class MappedFile:
             with open(path, "rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:
-            raise WeightsError(
-                refusal(
-                    asked=f"weights in {path}",
-                    found=str(error),
-                    why="they cannot be mapped",
-                    do="check the path, or download the checkpoint again",
-                )
-            ) from error
+            hint = "Check the path, or download the checkpoint again."
+            raise WeightsError(f"{path} cannot be mapped: {error}.", hint=hint, path=str(path)) from error
         return cls(memoryview(mapped), str(path))
 
     def get(self, names: Sequence[str]) -> tuple[torch.Tensor, bool] | None:
@@ -100,7 +94,7 @@ class MappedFile:
         if begin == end:
             return torch.empty(shape, dtype=getattr(torch, first.dtype)), False
         with warnings.catch_warnings():
-            # A NEFF is mapped for reading only, and torch warns of that; nobody writes into weights.
+            # A NEFF is mapped for reading only, and torch warns of that; weights are never written.
             warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
             data = torch.frombuffer(self._buffer, dtype=torch.uint8, count=end - begin, offset=begin)
         size_bytes = first.size_bytes // max(first.num_elements, 1)
@@ -111,21 +105,15 @@ class MappedFile:
 
 
 def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]:
-    def broken(found: str) -> WeightsError:
-        return WeightsError(
-            refusal(
-                asked=f"weights in {name}",
-                found=found,
-                why="the file is not a whole safetensors file",
-                do="download or export the checkpoint again",
-            )
-        )
+    def broken(problem: str) -> WeightsError:
+        message = f"{name} is not a complete safetensors file: {problem}."
+        return WeightsError(message, hint="Download or export the checkpoint again.", path=name, problem=problem)
 
     if len(buffer) < 8:
-        raise broken(f"{len(buffer)} bytes")
+        raise broken(f"it has {len(buffer)} bytes")
     size = int.from_bytes(buffer[:8], "little")
     if size > MAX_HEADER_BYTES or 8 + size > len(buffer):
-        raise broken(f"a header of {size} bytes in a file of {len(buffer)}")
+        raise broken(f"it has a header of {size} bytes in a file of {len(buffer)}")
     try:
         header = json.loads(bytes(buffer[8 : 8 + size]))
         header.pop("__metadata__", None)
@@ -142,5 +130,5 @@ def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]
     except WeightsError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise broken(f"a header that cannot be read ({type(error).__name__}: {error})") from error
+        raise broken(f"its header cannot be read ({type(error).__name__}: {error})") from error
     return entries, 8 + size

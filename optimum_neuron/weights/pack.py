@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..core import TensorSpec
-from ..errors import CacheError, refusal
+from ..errors import CacheError
 from .bind import Sources
 from .checkpoint import TensorSource
 from .mapped import DTYPES
@@ -55,14 +55,12 @@ def pack_checkpoint(
             os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as error:
-        needed = sum(spec.size_bytes for spec in stored.values())
+        needed_bytes = sum(spec.size_bytes for spec in stored.values())
         raise CacheError(
-            refusal(
-                asked=f"writing {needed / 1e6:.0f} MB of weights to {path}",
-                found=str(error),
-                why="the file could not be written whole",
-                do="free space or choose another output folder",
-            )
+            f"{needed_bytes / 1e6:.0f} MB of weights cannot be written to {path}: {error}.",
+            hint="Free some space or choose another output folder.",
+            needed_bytes=needed_bytes,
+            path=str(path),
         ) from error
     finally:
         partial.unlink(missing_ok=True)

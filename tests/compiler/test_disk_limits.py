@@ -40,14 +40,14 @@ def test_a_neff_that_does_not_fit_tells_bytes_and_leaves_nothing(disk):
     with pytest.raises(ArtifactError) as refused:
         produce(disk / "m.neff", bytes(DISK_BYTES))
     assert refused.value.details["needed_bytes"] > DISK_BYTES == refused.value.details["free_bytes"]
-    assert f"{DISK_BYTES:,} bytes free" in str(refused.value)
     assert list(disk.iterdir()) == []
 
 
 def test_unpacking_onto_a_full_disk_leaves_nothing(disk, tmp_path):
     produce(tmp_path / "m.neff", bytes(DISK_BYTES))
-    with pytest.raises(ArtifactError, match="bytes free"):
+    with pytest.raises(ArtifactError) as refused:
         unpack(tmp_path / "m.neff", disk / "out")
+    assert refused.value.details["needed_bytes"] > DISK_BYTES
     assert list(disk.iterdir()) == []
 
 
@@ -57,7 +57,7 @@ def test_a_cache_on_a_full_disk_tells_bytes_and_leaves_no_entry(disk, tmp_path):
         cache.get_or_compile(FIELDS, lambda path: produce(path, bytes(DISK_BYTES)))
     assert refused.value.details["needed_bytes"] > DISK_BYTES
     assert 0 < refused.value.details["free_bytes"] <= DISK_BYTES
-    assert "bytes needed" in str(refused.value) and "cache prune" in str(refused.value)
+    assert "cache prune" in refused.value.hint
     assert cache.status()["entries"] == [] and list((disk / "neuronxcc-2.21").iterdir()) == []
     assert not cache.get_or_compile(FIELDS, produce).hit, "what fits is stored afterwards"
 
@@ -108,8 +108,9 @@ def test_nothing_writable_still_serves_hits_and_tells_what_to_do_on_a_miss(disk,
     cache = CompileCache(disk, spool=disk / "spool")
     hit = cache.get_or_compile(FIELDS, produce, request={"model": "new"})
     assert hit.hit and "the request could not be recorded" in hit.choice.reason
-    with pytest.raises(CacheError, match="set OPTIMUM_NEURON_HOME"):
+    with pytest.raises(CacheError) as refused:
         cache.get_or_compile({**FIELDS, "batch_size": 2}, produce)
+    assert "OPTIMUM_NEURON_HOME" in refused.value.hint
 
 
 def test_an_incomplete_entry_of_a_read_only_cache_is_compiled_into_the_spool(disk, tmp_path):

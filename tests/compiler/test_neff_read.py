@@ -34,7 +34,11 @@ def forged(path, infos, *, document=None, tail=b""):
         archive.addfile(info, io.BytesIO(content))
         for info in infos:
             archive.addfile(info, io.BytesIO(bytes(info.size)) if info.isreg() else None)
-    data = buffer.getvalue() + tail
+    return write_with_header(path, buffer.getvalue() + tail, document)
+
+
+def write_with_header(path, data, document=None):
+    document = document or NeffDocument(**FACTS)
     header = document.header(data_size=len(data), digest=hashlib.sha256(data).digest())
     path.write_bytes(header.pack() + data)
     return path
@@ -61,14 +65,14 @@ def test_bytes_in_memory_are_opened_like_a_file(path):
     content = path.read_bytes()
     with open_neff(path) as neff:
         assert bytes(neff.content) == content and neff.content.readonly
-    with pytest.raises(ArtifactError, match="the whole file .*closed"):
+    with pytest.raises(ArtifactError, match="closed"):
         neff.content  # noqa: B018
     again = neff_from_bytes(memoryview(content), "model.pt")
     assert again.names == neff.names and bytes(again.read("tensors/w")) == bytes(range(256)) * 16
     for position in (5, 40, 1500, len(content) - 1):
         damaged = bytearray(content)
         damaged[position] ^= 1
-        with pytest.raises(ArtifactError, match="open model.pt"):
+        with pytest.raises(ArtifactError, match="model.pt"):
             neff_from_bytes(memoryview(damaged), "model.pt")
     with pytest.raises(ArtifactError, match="too short"):
         neff_from_bytes(memoryview(b""), "model.pt")
@@ -94,69 +98,49 @@ def test_to_dict_describes_the_file(path):
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
-    with pytest.raises(ArtifactError, match="no such file"):
-        open_neff(tmp_path / "none")
-    with pytest.raises(ArtifactError, match="not a regular file"):
-        open_neff(tmp_path)
+    os.mkfifo(tmp_path / "pipe")  # is refused without waiting for a writer
+    for name, problem in (("none", "does not exist"), (".", "not a regular file"), ("pipe", "not a regular file")):
+        with pytest.raises(ArtifactError, match=problem):
+            open_neff(tmp_path / name)
 
 
-def test_a_pipe_is_refused_without_waiting(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ArtifactError, match="not a regular file"):
-        open_neff(tmp_path / "pipe")
+NO_NEFF = {
+    "empty": (lambda raw: b"", "too short"),
+    "short": (lambda raw: b"x" * 1023, "too short"),
+    "zip": (lambda raw: b"PK\x03\x04" + bytes(5000), "not a NEFF"),
+    "zeros": (lambda raw: bytes(5000), "not a NEFF"),
+    "text": (lambda raw: b"{}" * 3000, "not a NEFF"),
+    "the vendor's": (lambda raw: b"\2" + raw[1:], "for real hardware"),
+    "cut by 1": (lambda raw: raw[:-1], "truncated"),
+    "cut by 512": (lambda raw: raw[:-512], "truncated"),
+    "cut by 5000": (lambda raw: raw[:-5000], "truncated"),
+    "too long": (lambda raw: raw + b"\0", "longer than it should be"),
+    "other name in the header": (lambda raw: raw[:220] + b"gpt2" + raw[224:], "header does not match"),
+}
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 1023])
-def test_a_file_shorter_than_the_header_is_refused(tmp_path, content):
-    (tmp_path / "short").write_bytes(content)
-    with pytest.raises(ArtifactError, match="too short"):
-        open_neff(tmp_path / "short")
-
-
-@pytest.mark.parametrize("content", [b"PK\x03\x04" + bytes(5000), bytes(5000), b"{}" * 3000])
-def test_another_kind_of_file_is_refused(tmp_path, content):
-    (tmp_path / "other").write_bytes(content)
-    with pytest.raises(ArtifactError, match="not a NEFF"):
-        open_neff(tmp_path / "other")
-
-
-def test_a_neff_of_the_vendors_compiler_is_refused_as_such(path):
-    raw = bytearray(path.read_bytes())
-    raw[0] = 2
-    path.write_bytes(raw)
-    with pytest.raises(ArtifactError, match="for real hardware"):
-        open_neff(path)
-
-
-@pytest.mark.parametrize("cut", [1, 512, 5000])
-def test_a_truncated_file_is_refused(path, cut):
-    raw = path.read_bytes()
-    path.write_bytes(raw[:-cut])
-    with pytest.raises(ArtifactError, match="truncated"):
+@pytest.mark.parametrize(("change", "problem"), NO_NEFF.values(), ids=NO_NEFF)
+def test_a_file_that_is_no_whole_neff_is_refused_without_hashing(path, change, problem):
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ArtifactError, match=problem):
         open_neff(path, verify=False)
-
-
-def test_trailing_bytes_are_refused(path):
-    path.write_bytes(path.read_bytes() + b"\0")
-    with pytest.raises(ArtifactError, match="longer than it should be"):
-        open_neff(path)
 
 
 def test_a_newer_format_is_refused_by_header_and_by_document(path, tmp_path):
     raw = bytearray(path.read_bytes())
     raw[24] = 2
     path.write_bytes(raw)
-    with pytest.raises(FormatVersionError, match="format version 2.0"):
+    with pytest.raises(FormatVersionError) as error:
         open_neff(path)
-    document = NeffDocument(**FACTS, format_version=9)
-    newer = forged(tmp_path / "newer", [], document=document)
-    with pytest.raises(FormatVersionError, match="version 9"):
-        open_neff(newer)
-    raw = bytearray(newer.read_bytes())
-    raw[24] = 1
-    newer.write_bytes(raw)
-    with pytest.raises(FormatVersionError, match="version 9"):
-        open_neff(newer)
+    assert error.value.details["format_version"] == "2.0"
+    newer = forged(tmp_path / "newer", [], document=NeffDocument(**FACTS, format_version=9))
+    for major, version in ((9, "9.0"), (1, "9")):
+        raw = bytearray(newer.read_bytes())
+        raw[24] = major
+        newer.write_bytes(raw)
+        with pytest.raises(FormatVersionError) as error:
+            open_neff(newer)
+        assert error.value.details["format_version"] == version
 
 
 def test_a_flipped_byte_anywhere_never_loads(path):
@@ -167,24 +151,8 @@ def test_a_flipped_byte_anywhere_never_loads(path):
         damaged = bytearray(raw)
         damaged[offset] ^= 1 << offset % 8
         path.write_bytes(damaged)
-        with pytest.raises(ArtifactError):
+        with pytest.raises(ArtifactError, match="does not match the hash" if offset >= 1024 else "model.neuron"):
             open_neff(path)
-
-
-def test_damage_is_told_as_a_hash_that_does_not_match(path):
-    raw = bytearray(path.read_bytes())
-    raw[-3000] ^= 1
-    path.write_bytes(raw)
-    with pytest.raises(ArtifactError, match="does not have the hash"):
-        open_neff(path)
-
-
-def test_a_changed_header_is_found_without_hashing(path):
-    raw = bytearray(path.read_bytes())
-    raw[220:224] = b"gpt2"
-    path.write_bytes(raw)
-    with pytest.raises(ArtifactError, match="header does not agree"):
-        open_neff(path, verify=False)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +179,7 @@ def test_a_changed_header_is_found_without_hashing(path):
 def test_unsafe_members_are_refused(tmp_path, info, part):
     with pytest.raises(ArtifactError) as refused:
         open_neff(forged(tmp_path / "bad", [info]))
-    assert part in str(refused.value)
+    assert part in refused.value.details["problem"]
 
 
 def test_all_unsafe_members_are_listed_at_once(tmp_path):
@@ -223,8 +191,7 @@ def test_members_behind_a_damaged_tar_header_are_not_lost_silently(tmp_path):
     path = forged(tmp_path / "bad", [tar_info("a", size=700), tar_info("b", size=700)])
     raw = bytearray(path.read_bytes())
     raw[raw.index(b"b\0", 2048)] = ord("c")  # the checksum of that member's header is wrong now
-    header = NeffDocument(**FACTS).header(data_size=len(raw) - 1024, digest=hashlib.sha256(raw[1024:]).digest())
-    path.write_bytes(header.pack() + raw[1024:])
+    write_with_header(path, raw[1024:])
     with pytest.raises(ArtifactError, match="does not end behind its last member"):
         open_neff(path)
 
@@ -233,9 +200,7 @@ def test_a_chain_of_name_headers_is_refused_without_a_crash(tmp_path):
     link = tar_info("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=2).tobuf(tarfile.GNU_FORMAT) + b"a".ljust(
         512, b"\0"
     )
-    data = link * 3000 + bytes(1024)
-    header = NeffDocument(**FACTS).header(data_size=len(data), digest=hashlib.sha256(data).digest())
-    (tmp_path / "bad").write_bytes(header.pack() + data)
+    write_with_header(tmp_path / "bad", link * 3000 + bytes(1024))
     with pytest.raises(ArtifactError, match="the tar cannot be read"):
         open_neff(tmp_path / "bad")
 
@@ -253,8 +218,7 @@ def test_absurd_member_sizes_are_refused(tmp_path, size_field):
     raw[start + 124 : start + 136] = size_field
     raw[start + 148 : start + 156] = b" " * 8
     raw[start + 148 : start + 156] = b"%06o\0 " % sum(raw[start : start + 512])
-    header = NeffDocument(**FACTS).header(data_size=len(raw) - 1024, digest=hashlib.sha256(raw[1024:]).digest())
-    path.write_bytes(header.pack() + raw[1024:])
+    write_with_header(path, raw[1024:])
     with pytest.raises(ArtifactError):
         open_neff(path)
 
@@ -262,7 +226,7 @@ def test_absurd_member_sizes_are_refused(tmp_path, size_field):
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"format_version": 1}'])
 def test_an_unusable_document_is_refused(tmp_path, content, monkeypatch):
     monkeypatch.setattr(NeffDocument, "to_json", lambda self: content)
-    with pytest.raises(ArtifactError, match="neff.json cannot be used"):
+    with pytest.raises(ArtifactError, match="neff.json"):
         open_neff(forged(tmp_path / "bad", []))
 
 

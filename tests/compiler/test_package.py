@@ -113,8 +113,9 @@ def test_weights_are_inlined_when_asked_for(model, program, tmp_path):
 
 def test_a_newer_ir_is_refused_before_anything_else_is_read(written):
     data = json.dumps({"ir_version": IR_VERSION + 1, "graphs": "of another kind"}).encode()
-    with pytest.raises(FormatVersionError, match=f"IR version {IR_VERSION + 1}, this version reads {IR_VERSION}"):
+    with pytest.raises(FormatVersionError) as error:
         read(forged(written, {"program.json": data}))
+    assert error.value.details["ir_version"] == IR_VERSION + 1
 
 
 def test_a_body_under_the_name_of_another_is_refused(program, written):
@@ -122,8 +123,9 @@ def test_a_body_under_the_name_of_another_is_refused(program, written):
     body = json.loads(members(written)[f"bodies/{name}.json"])
     body["nodes"][-1]["op"] = "aten.relu.default"
     path = forged(written, {f"bodies/{name}.json": json.dumps(body).encode()})
-    with pytest.raises(ArtifactError, match=f"body {name} .*its content is sub_"):
+    with pytest.raises(ArtifactError) as error:
         read(path)
+    assert error.value.details == {"subprogram": name}
 
 
 @pytest.mark.parametrize("op", ["aten.from_file.default", "aten.resize_.default", "aten._unsafe_index.Tensor"])

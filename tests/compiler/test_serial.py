@@ -118,8 +118,9 @@ def test_numbers_that_json_lacks_and_torch_values_come_back():
     ],
 )
 def test_only_overloads_of_aten_operators_are_called(name):
-    with pytest.raises(ArtifactError, match="registered ATen operators only"):
+    with pytest.raises(ArtifactError) as error:
         body_from_dict(one_call(name, [{"ref": 0}]))
+    assert error.value.details == {"operator": name}
 
 
 def test_an_operator_that_reads_files_is_refused(tmp_path):
@@ -151,7 +152,7 @@ def test_an_operator_that_reads_files_is_refused(tmp_path):
     ],
 )
 def test_arguments_of_another_encoding_are_refused(argument):
-    with pytest.raises(ArtifactError, match="of a stored graph|cannot be rebuilt"):
+    with pytest.raises(ArtifactError):
         body_from_dict(one_call("aten.mul.Tensor", [{"ref": 0}, argument]))
 
 

@@ -24,10 +24,10 @@ def main() -> int:
     failed = False
     for num_processes, cases in LAYOUTS.items():
         wide = tuple(case for case in cases if not case.startswith("bfloat16"))
-        found = run_cases(folder, num_processes, NUM_STEPS, wide)
+        results = run_cases(folder, num_processes, NUM_STEPS, wide)
         for case in wide:
             kind = case.rpartition("-")[0]
-            ours, theirs = (losses[:NUM_STEPS] for losses in (found[case], reference[f"{kind}-tp" if kind else "tp"]))
+            ours, theirs = (losses[:NUM_STEPS] for losses in (results[case], reference[f"{kind}-tp" if kind else "tp"]))
             assert len(ours) == len(theirs) == NUM_STEPS
             worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
             failed |= not worst <= TOLERANCE

@@ -1,7 +1,7 @@
-"""What each process of a distributed test runs: `torchrun -m tests.distributed.layouts FOLDER STEPS CASE ...`.
+"""The processes of a distributed test: `torchrun -m tests.distributed.layouts FOLDER STEPS CASE ...`.
 
-A case is a layout. Its losses are written by rank 0 to FOLDER/losses.json; with WORLD_SIZE unset it is transformers'
-Trainer on the CPU, or NeuronTrainer on one core where weights have 16 bits.
+A case is a layout. Rank 0 writes its losses to FOLDER/losses-<processes>.json; with WORLD_SIZE unset, transformers'
+Trainer runs on the CPU, or NeuronTrainer on one core if weights have 16 bits.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import json
 import math
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 
-from tests.trainer.conftest import SIZES, losses
+from optimum_neuron.errors import ConfigError, NumericsError
+from tests.trainer.conftest import SIZES, losses, make_trainer
 
 BATCH = 8
 CASES: dict[str, dict[str, Any]] = {
@@ -58,7 +60,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
-    """A model without dropout, and examples of different lengths."""
+    """A model without dropout, and examples of different lengths; "small" has one layer, for compiled graphs."""
     from transformers import (
         AutoConfig,
         AutoModelForCausalLM,
@@ -77,6 +79,7 @@ def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
         ]
     family = name.partition("-")[0]
     common = dict(**SIZES, num_key_value_heads=2, tie_word_embeddings=family.startswith("tied"))
+    common["num_hidden_layers"] = 1 if family == "small" else 2
     if family in OTHERS:
         config = AutoConfig.for_model(family, **common, **OTHERS[family])
         model = AutoModelForCausalLM.from_config(config)
@@ -104,7 +107,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {
 
 
 def model_of(case: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
-    """What a case trains, and its examples: an adapter begins with differences from its model."""
+    """The model of a case, and its examples: an adapter begins with differences from its model."""
     model, rows = model_and_rows(case)
     kind = case.partition("-")[0]
     if kind == "bfloat16":
@@ -121,35 +124,20 @@ def model_of(case: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
 
 
 def trainer_of(case: str, folder: Path, num_steps: int, *, made: Any = None, **changes: Any) -> Any:
-    """A trainer of one case: a layout, after what is trained and a dash where that is not a Llama in float32."""
+    """A trainer of one case: a layout, after the kind of model and a dash if it is not a Llama in float32."""
     from accelerate.state import AcceleratorState
-    from transformers import Trainer, TrainingArguments
 
-    from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
-
-    # A process has one layout as a rule; upstream keeps what the last one was.
+    # A process usually has one layout; upstream keeps the last one.
     AcceleratorState._reset_state()
     os.environ.pop("ACCELERATE_USE_FSDP", None)
     world_size = int(os.environ.get("WORLD_SIZE", "0"))
     layout = dict(CASES[case.rpartition("-")[2]]) if world_size else {}
     together = math.prod(size for name, size in layout.items() if name.endswith("_parallel_size"))
     model, rows = (made or model_of)(case)
-    options: dict[str, Any] = dict(
-        output_dir=str(folder / case),
-        max_steps=num_steps,
-        logging_steps=1,
-        learning_rate=1e-3,
-        per_device_train_batch_size=BATCH * together // max(world_size, 1),
-        save_strategy="no",
-        disable_tqdm=True,
-        report_to=[],
-        seed=7,
-    )
-    if not world_size and case.startswith("bfloat16"):
-        return NeuronTrainer(model, NeuronTrainingArguments(**{**options, **changes}), train_dataset=rows)
-    if not world_size:
-        return Trainer(model, TrainingArguments(**options, use_cpu=True, **changes), train_dataset=rows)
-    return NeuronTrainer(model, NeuronTrainingArguments(**{**options, **layout, **changes}), train_dataset=rows)
+    options: dict[str, Any] = dict(max_steps=num_steps, learning_rate=1e-3, seed=7, **layout)
+    options["per_device_train_batch_size"] = BATCH * together // max(world_size, 1)
+    options["upstream"] = not world_size and not case.startswith("bfloat16")
+    return make_trainer(folder / case, model, rows, **{**options, **changes})
 
 
 def trained(case: str, folder: Path, num_steps: int, **changes: Any) -> list[float]:
@@ -172,7 +160,7 @@ def resumed(case: str, folder: Path, num_steps: int, **changes: Any) -> dict[str
 
 
 def measured(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
-    """What evaluate and predict tell of rows that are no multiple of a batch, by metrics of one's own."""
+    """Results of evaluate and predict on rows that are not a multiple of a batch, with custom metrics."""
 
     def metrics(prediction: Any) -> dict[str, float]:
         right = prediction.predictions.argmax(-1) == prediction.label_ids
@@ -208,43 +196,41 @@ def moved(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
     return {"whole": losses(first), "moved": losses(second)}
 
 
-def disagreeing(case: str, folder: Path, num_steps: int) -> str:
-    """What each process is told where they were given different arguments."""
-    from optimum_neuron.errors import ConfigError
-
+def details_of(kind: type[Exception], run: Callable[[], object]) -> dict[str, Any]:
+    """Return the details of the error that each process raises."""
     try:
-        trainer_of(case, folder, num_steps, per_device_train_batch_size=2 + int(os.environ["RANK"]))
-    except ConfigError as problem:
-        return str(problem)
-    return "nothing"
+        run()
+    except kind as error:
+        return {"message": str(error), **error.details}
+    raise AssertionError(f"no {kind.__name__}")
 
 
-def uneven(case: str, folder: Path, num_steps: int) -> str:
-    """What each process is told where they have data sets of different lengths."""
-    from optimum_neuron.errors import ConfigError
+def disagreeing(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
+    """The error of processes with different arguments."""
+    size = 2 + int(os.environ["RANK"])
+    return details_of(ConfigError, lambda: trainer_of(case, folder, num_steps, per_device_train_batch_size=size))
 
+
+def uneven(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
+    """The error of processes with data sets of different lengths."""
     trainer = trainer_of(case, folder, num_steps)
     trainer.train_dataset = trainer.train_dataset[: 8 + int(os.environ["RANK"])]
-    try:
-        trainer.train()
-    except ConfigError as problem:
-        return str(problem)
-    return "nothing"
+    return details_of(ConfigError, trainer.train)
 
 
 def narrow(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
-    """Return what `resumed` does, with gradients of 16 bits as the weights have; one process has the rows of two."""
+    """Return the results of `resumed` with 16-bit gradients; one process has the rows of two."""
     changes = {"per_device_train_batch_size": BATCH // int(os.environ.get("WORLD_SIZE", "1"))}
     return resumed(case, folder / "narrow", num_steps, optimizer_use_fp32_grad_acc=False, **changes)
 
 
 def rounded(case: str, folder: Path, num_steps: int) -> list[float]:
-    """What `trained` tells of a run that rounds at random."""
+    """The losses and norms of a run that rounds at random."""
     return trained(case, folder, num_steps, stochastic_rounding_enabled=True)
 
 
 def compiled(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
-    """What `trained` tells of a run with compiled graphs, and which there were."""
+    """The losses and norms of a run with compiled graphs, and the kinds of graphs."""
     report = torch.neuron.compile_report
     torch._dynamo.reset()
     return {
@@ -255,26 +241,20 @@ def compiled(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
 
 
 def graphs(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
-    """What `compiled` tells, without a C++ compiler: operators of a graph run one by one."""
+    """The results of `compiled` without a C++ compiler: operators of a graph run one by one."""
     with mock.patch("optimum_neuron.device.dynamo.backend.probe_compiler", lambda: None):
         return compiled(case, folder, num_steps)
 
 
-def poisoned(case: str, folder: Path, num_steps: int) -> str:
-    """What each process is told where a weight of the last layer is no number."""
-    from optimum_neuron.errors import NumericsError
+def poisoned(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
+    """The error of each process if a weight of the last layer is infinite."""
 
     def poison(name: str) -> tuple[Any, Any]:
         model, rows = model_and_rows(name)
         model.model.layers[-1].mlp.down_proj.weight.data[0, 0] = float("inf")
         return model, rows
 
-    trainer = trainer_of(case, folder, num_steps, made=poison)
-    try:
-        trainer.train()
-    except NumericsError as problem:
-        return str(problem)
-    return "nothing"
+    return details_of(NumericsError, trainer_of(case, folder, num_steps, made=poison).train)
 
 
 def dying(case: str, folder: Path, num_steps: int) -> None:
@@ -292,29 +272,20 @@ def dying(case: str, folder: Path, num_steps: int) -> None:
 
 
 KINDS: dict[str, Any] = {
-    "resumed": resumed,
-    "moved": moved,
-    "measured": measured,
-    "narrow": narrow,
-    "rounded": rounded,
-    "compiled": compiled,
-    "graphs": graphs,
-    "poisoned": poisoned,
-    "disagreeing": disagreeing,
-    "uneven": uneven,
-    "dying": dying,
+    kind.__name__: kind
+    for kind in (resumed, moved, measured, narrow, rounded, compiled, graphs, poisoned, disagreeing, uneven, dying)
 }
-"""What is done with a layout other than training it, by the first part of a case's name."""
+"""Functions for layouts that are not only trained, by the first part of a case's name."""
 
 
 def main() -> None:
     folder, num_steps, cases = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    found = {}
+    results = {}
     for case in cases:
         kind, _, name = case.partition("-")
-        found[case] = KINDS[kind](name, folder, num_steps) if kind in KINDS else trained(case, folder, num_steps)
-        if int(os.environ.get("RANK", "0")) == 0:
-            (folder / f"losses-{os.environ.get('WORLD_SIZE', '0')}.json").write_text(json.dumps(found))
+        results[case] = KINDS[kind](name, folder, num_steps) if kind in KINDS else trained(case, folder, num_steps)
+    if int(os.environ.get("RANK", "0")) == 0:
+        (folder / f"losses-{os.environ.get('WORLD_SIZE', '0')}.json").write_text(json.dumps(results))
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

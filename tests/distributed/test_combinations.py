@@ -1,4 +1,4 @@
-"""The table of combinations in docs/training.md: what is refused is refused, what works is a case that is tested."""
+"""The table of combinations in docs/training.md: "no" is an error, "yes" is a case that is tested."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from optimum_neuron.trainer.layout import TrainingNeuronConfig, combination_problems
+from optimum_neuron.distributed.layout import TrainingNeuronConfig, combination_problems
 from tests.distributed.layouts import CASES
 from tests.distributed.test_layouts import COMPILED, FOUR, TWO
 
@@ -21,9 +21,9 @@ FIELDS = {
     "context_parallel_size": dict(context_parallel_size=2),
     "pipeline_parallel_size": dict(pipeline_parallel_size=2),
 }
-"""What an argument is in `TrainingNeuronConfig`."""
+"""Arguments by their names in `TrainingNeuronConfig`."""
 KINDS = {"LoRA": "lora", "other adapters": "dora", "16 bits": "bfloat16"}
-"""First part of the names of the cases that have what a column says."""
+"""First part of the names of a column's cases."""
 
 
 def table():

@@ -1,16 +1,33 @@
-"""Every example in a docstring runs: ```python blocks, and lines with `>>>`."""
+"""Every example in a docstring runs: ```python blocks, lines with `>>>`, and usage lines without a fence.
+
+Usage lines are short and may use objects that they do not make (`model`); those are checked: what they import, call and
+pass by keyword has to exist.
+"""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import doctest
 import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import transformers
 
+import optimum_neuron
 from tests.docs import fences
 from tests.docs.fences import PYTHON, Fence
 from tests.tree import ROOT
+
+OBJECTS = {"Path", "compile_fx", "load", "model", "wrap"}
+"""Names that usage lines call without importing or making them."""
+DOWNLOADS = re.compile(r"smollm2|Llama|path/or|fetch|from_pretrained|pipeline\(")
+"""Self-contained usage lines that are not run, because they need a model."""
 
 
 def docstrings(path) -> list[tuple[int, str]]:
@@ -23,6 +40,13 @@ def docstrings(path) -> list[tuple[int, str]]:
 
 
 FILES = sorted((ROOT / "optimum_neuron").rglob("*.py"))
+DEFINED = {
+    node.name
+    for path in FILES
+    for node in ast.parse(path.read_text(encoding="utf-8")).body
+    if isinstance(node, ast.FunctionDef | ast.ClassDef)
+}
+"""Functions and classes of all modules; usage lines may leave out the import of a neighbor."""
 BLOCKS: list[Fence] = [
     fence
     for path in FILES
@@ -61,3 +85,63 @@ def test_doctests_run(path, line, text):
     said: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
     assert not said, "".join(said)
+
+
+def usages(path) -> Iterator[str]:
+    """Usage lines of a file: indented lines, or a paragraph of the docstring, that are Python with a call or import."""
+    for _, text in docstrings(path):
+        text = re.sub(r"^( *)```.*?^\1```", "", inspect.cleandoc(text), flags=re.MULTILINE | re.DOTALL)
+        for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+|(?:^\S.*\n(?:.+\n)*)", text + "\n", flags=re.MULTILINE):
+            code = textwrap.dedent(block).strip("\n")
+            try:
+                nodes = list(ast.walk(ast.parse(code)))
+            except SyntaxError:
+                continue
+            if any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in nodes):
+                yield code
+
+
+USAGES = [(path, code) for path in FILES for code in usages(path)]
+
+
+def problems(code: str, module: Any) -> Iterator[str]:
+    """Names that usage lines import, call or pass by keyword, and that do not exist."""
+    known: dict[str, Any] = {**vars(builtins), **vars(module)}
+    made = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom):
+            source = importlib.import_module(node.module or "")
+            names = {alias.asname or alias.name: getattr(source, alias.name, None) for alias in node.names}
+            known |= names
+            yield from (f"{node.module} has no {name}" for name, value in names.items() if value is None)
+        elif isinstance(node, ast.Import):
+            known |= {alias.name: importlib.import_module(alias.name) for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            made.add(node.id)
+    for node in ast.walk(ast.parse(code)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
+            continue
+        name, *attributes = ast.unparse(node.func).split(".")
+        if name in made or name in OBJECTS or not name.isidentifier():
+            continue
+        function = known.get(name, getattr(optimum_neuron, name, getattr(transformers, name, None)))
+        if function is None and not attributes and name not in DEFINED:
+            yield f"{name} is not defined"
+        for attribute in attributes if function is not None else ():
+            function = getattr(function, attribute, None)
+        if callable(function) and not inspect.isbuiltin(function):
+            parameters = inspect.signature(function).parameters
+            if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
+                yield from (f"{name} takes no {word.arg}" for word in node.keywords if word.arg not in parameters)
+
+
+@pytest.mark.parametrize(("path", "code"), USAGES, ids=[f"{path.relative_to(ROOT)}" for path, _ in USAGES])
+def test_usage_lines_name_what_exists(path, code):
+    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+    assert list(problems(code, module)) == []
+    nodes = list(ast.walk(ast.parse(code)))
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}
+    names = {(node.id, type(node.ctx)) for node in nodes if isinstance(node, ast.Name)}
+    free = {name for name, _ in names} - imported - {name for name, context in names if context is ast.Store}
+    if imported and free <= set(dir(builtins)) and not DOWNLOADS.search(code):
+        fences.run_here([Fence(path=path, line=0, language="python", tags=frozenset(), text=code)])

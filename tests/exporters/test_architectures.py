@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.compiler.lower.choose import probe_compiler
-from optimum_neuron.exporters.validate import compare
+from optimum_neuron.exporters.validation import compare
 from tests.tiny import CONFIGS, VOCABULARY, save_tiny
 
 LENGTH, NUM_NEW = 160, 128

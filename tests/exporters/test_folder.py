@@ -60,7 +60,10 @@ def test_what_is_in_it(exported, checkpoint, model):
         "size_bytes": (exported / "model.safetensors").stat().st_size,
         "sha256": file_hash(exported / "model.safetensors"),
     }
-    assert [error.output for error in info.validation][:2] == ["score_16.logits", "prefill_16.logits"]
+    assert [error.output for error in info.validation][:2] == [
+        "prompts of 16 tokens: prompt",
+        "prompts of 16 tokens: last prompt token",
+    ]
 
 
 def test_the_marker_is_json_that_every_reader_takes(exported):

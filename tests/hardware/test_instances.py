@@ -79,4 +79,4 @@ def test_network_that_is_a_burst_says_so() -> None:
 def test_two_cores_of_trainium1_are_not_one() -> None:
     with pytest.raises(ConfigError, match="NCC_EARG001") as error:
         INSTANCES["trn1.32xlarge"].num_logical_cores(2)
-    assert error.value.details == {"code": "NCC_EARG001", "legal": [1]}
+    assert error.value.details == {"code": "NCC_EARG001", "lnc": 2, "legal": [1]}

@@ -76,13 +76,12 @@ def test_require_dtype_returns_the_canonical_name() -> None:
 def test_refused_cast_says_what_is_supported_and_where() -> None:
     with pytest.raises(UnsupportedDtypeError) as error:
         require_dtype(TARGETS["inf2"], "fp8_e4m3")
-    assert "bf16, fp16, tf32" in str(error.value)
-    assert "trn2, trn3" in str(error.value)
+    assert error.value.details["supported"] == ["bf16", "fp16", "tf32"]
     assert error.value.details["targets"] == ["trn2", "trn3"]
 
 
 def test_refused_wide_dtype_names_the_narrow_one() -> None:
-    with pytest.raises(UnsupportedDtypeError, match="convert to int32") as error:
+    with pytest.raises(UnsupportedDtypeError, match="Convert to int32") as error:
         require_dtype(TARGETS["trn2"], "int64")
     assert error.value.details["targets"] == []
 
@@ -96,8 +95,9 @@ def test_a_misspelt_dtype_is_no_dtype() -> None:
 def test_only_inf1_cannot_be_compiled_for() -> None:
     assert [t.name for t in TARGETS.values() if not t.compilable] == ["inf1"]
     assert require_compilable(TARGETS["trn3"]) is TARGETS["trn3"]
-    with pytest.raises(ConfigError, match="archived.*inf2, trn1, trn1n, trn2, trn3"):
+    with pytest.raises(ConfigError) as error:
         require_compilable(TARGETS["inf1"])
+    assert error.value.details == {"target": "inf1", "targets": ["inf2", "trn1", "trn1n", "trn2", "trn3"]}
 
 
 def test_timings_exist_from_the_second_generation_on() -> None:

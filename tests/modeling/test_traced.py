@@ -382,7 +382,11 @@ def test_the_task_of_a_local_folder_is_inferred(checkpoint, tmp_path):
         "rejected": [],
     }
     assert report["family"]["value"] == "bert" and report["patches"] == []
-    assert {row["output"] for row in report["validation"]} == {"forward_8.logits", "forward_16.logits", "padded.logits"}
+    assert {row["output"] for row in report["validation"]} == {
+        "forward_8: logits",
+        "forward_16: logits",
+        "padded: logits",
+    }
 
 
 # Architectures that are not in the table.

@@ -92,9 +92,9 @@ def test_a_recording_of_another_rate_is_refused(folder, model, key):
         pytest.skip("torchaudio is installed")
     ours = pipeline(TASK, model, **parts(folder))
     sound = {key: recording(0.3)["raw"], "sampling_rate": 8000}
-    with pytest.raises(ConfigError, match="a recording of 8000 samples per second: the model hears 16000"):
+    with pytest.raises(ConfigError, match="has 8000 samples per second, the model needs 16000"):
         ours(sound, **OPTIONS)
-    with pytest.raises(ConfigError, match="resample recordings to 16000"):
+    with pytest.raises(ConfigError, match="Resample recordings to 16000"):
         ours([recording(0.3), dict(sound)], **OPTIONS)
 
 

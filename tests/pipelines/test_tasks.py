@@ -193,10 +193,12 @@ def test_several_questions_and_no_answer(answering):
 @pytest.mark.parametrize("example", [{"question": "who?"}, {"question": " ", "context": "x"}, {"context": "x"}])
 def test_a_question_or_context_that_is_missing_is_named(answering, example):
     missing = "context" if "context" not in example else "question"
-    with pytest.raises(ConfigError, match=f"{missing} missing or empty"):
+    with pytest.raises(ConfigError) as error:
         answering(example)
-    with pytest.raises(ConfigError, match="no such option"):
+    assert error.value.details == {"missing": [missing]}
+    with pytest.raises(ConfigError) as error:
         answering(question="who?", context="x", topk=2)
+    assert error.value.details == {"options": ["topk"]}
 
 
 # What cannot be.
@@ -210,7 +212,7 @@ def test_a_text_longer_than_the_buckets_is_refused_or_truncated_by_the_tokenizer
 
 
 def test_a_pipeline_without_default_or_processor_says_so(checkpoint, tmp_path):
-    with pytest.raises(ModelError, match="no default for this task"):
+    with pytest.raises(ModelError, match="no default model"):
         pipeline("fill-mask")
     with pytest.raises(ModelError, match="torch_neuronx.trace"):
         pipeline("mask-generation", tmp_path)
@@ -237,12 +239,12 @@ def test_a_recording_at_another_sampling_rate_is_refused(checkpoint):
     folder = checkpoint("audio-classification")
     shapes_of = shapes("audio-classification")
     slow = transformers.Wav2Vec2FeatureExtractor(sampling_rate=8000)
-    with pytest.raises(ConfigError, match="for 8000 samples per second: the model's own is for 16000"):
+    with pytest.raises(ConfigError, match="for 8000 samples per second, but the model's own is for 16000"):
         pipeline("audio-classification", folder, feature_extractor=slow, export=True, **shapes_of)
     run = pipeline("audio-classification", folder, export=True, **shapes_of)
     assert len(run({"raw": RECORDING, "sampling_rate": 16_000})) == 3
     if not is_torchaudio_available():
-        with pytest.raises(ConfigError, match="a recording of 44100 samples per second: the model hears 16000"):
+        with pytest.raises(ConfigError, match="has 44100 samples per second, the model needs 16000"):
             run({"array": RECORDING, "sampling_rate": 44_100})
 
 
@@ -261,9 +263,9 @@ def test_an_image_processor_may_be_called_a_feature_extractor(checkpoint):
 
 def test_a_loaded_model_takes_no_late_options_and_no_other_task(checkpoint):
     model = modeling.NeuronModelForMaskedLM.from_pretrained(checkpoint("fill-mask"), export=True, **TEXT)
-    with pytest.raises(ConfigError, match="a pipeline over a loaded model with sequence_length"):
+    with pytest.raises(ConfigError, match="sequence_length cannot change a model"):
         pipeline("fill-mask", model, sequence_length=8)
-    with pytest.raises(ModelError, match="over a NeuronModelForMaskedLM: a model for fill-mask"):
+    with pytest.raises(ModelError, match="this NeuronModelForMaskedLM is for fill-mask"):
         pipeline("text-classification", model)
     assert len(pipeline("fill-mask", model, batch_size=2)(["a<mask>"] * 3)) == 3
 

@@ -115,11 +115,12 @@ def test_single_calls_go_to_the_cores_in_turn(load, monkeypatch):
 def test_cores_that_others_hold_are_told_with_their_holders_and_nothing_stays_loaded(load, start):
     other = start("trn1.2xlarge")
     (taken,) = other.ask("claim", "bert")
-    with pytest.raises(CoreBusyError, match="2 copies of 'linear'") as refused:
+    with pytest.raises(CoreBusyError) as refused:
         load_copies([0, 1], load, model="linear")
-    message = str(refused.value)
-    assert f"other processes hold the cores {taken}" in message and str(other.pid) in message and "bert" in message
-    assert f"set NEURON_RT_VISIBLE_CORES={1 - taken} for 1 of them" in message
+    (row,) = refused.value.details["holders"]
+    assert (row["core_id"], row["pid"], row["model"]) == (taken, other.pid, "bert")
+    assert str(other.pid) in refused.value.message and refused.value.details["num_copies"] == 2
+    assert f"set NEURON_RT_VISIBLE_CORES={1 - taken} for 1 of them" in refused.value.hint
     assert [row["pid"] for row in held_cores(INSTANCE)] == [other.pid]
 
 

@@ -116,6 +116,6 @@ def test_a_suspended_process_in_the_middle_of_a_claim_is_told(environ, tmp_path,
     monkeypatch.setattr(core_files, "_PATIENCE_S", 0.0)
     with (
         core_files.exclusive(tmp_path / "cores" / SMALL.name),
-        pytest.raises(CoreBusyError, match="find a suspended process"),
+        pytest.raises(CoreBusyError, match="have been locked"),
     ):
         claim_cores(SMALL, model="bert", environ=environ)

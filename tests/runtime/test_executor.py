@@ -108,14 +108,16 @@ def test_a_trace_has_the_results_of_every_call_with_its_place(executor):
 def test_all_inputs_that_differ_are_named_at_once(executor):
     with pytest.raises(ShapeError) as refused:
         executor.run("graph", [torch.zeros(3, 4), torch.zeros(1, 4, dtype=torch.int64)], executor.new_state())
-    assert "x is float32[3, 4], compiled for float32[2, 4]" in str(refused.value)
-    assert "y is int64[1, 4], compiled for float32[1, 4]" in str(refused.value)
-    assert "pad or cast the inputs" in str(refused.value)
+    assert refused.value.details["problems"] == [
+        "x is float32[3, 4], compiled for float32[2, 4]",
+        "y is int64[1, 4], compiled for float32[1, 4]",
+    ]
 
 
 def test_the_number_of_inputs_is_checked(executor):
-    with pytest.raises(ShapeError, match=r"1 inputs, compiled for 2 \(x, y\)"):
+    with pytest.raises(ShapeError) as refused:
         executor.run("graph", inputs(0)[:1], executor.new_state())
+    assert refused.value.details["problems"] == ["1 inputs, compiled for 2 (x, y)"]
     check_inputs(executor.program.graphs["graph"], inputs(0))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import os
 
@@ -122,8 +121,3 @@ def test_a_watcher_is_noticed_for_half_a_minute(tmp_path):
     watch(tmp_path)
     assert is_watched(tmp_path)
     watch(tmp_path / "missing")
-
-
-def test_examples_in_the_docstrings_run():
-    outcome = doctest.testmod(status)
-    assert outcome.attempted and not outcome.failed

@@ -61,7 +61,7 @@ def test_close_gives_the_core_back_for_good(how, traced, tmp_path):
     gc.collect()  # of the test's other models
     assert cores(model) == () and held_cores(instance) == []
     model.close()
-    with pytest.raises(RuntimeError, match="the model was closed"):
+    with pytest.raises(RuntimeError, match="is closed"):
         model(X)
 
 

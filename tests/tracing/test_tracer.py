@@ -282,7 +282,7 @@ class Sorting(nn.Module):
 
 
 def test_control_flow_on_values_names_the_line():
-    with pytest.raises(CaptureError, match=r"capturing Branches .*test_tracer.py:\d+: return x if x.sum\(\) > 0"):
+    with pytest.raises(CaptureError, match=r"Branches .*test_tracer.py:\d+: return x if x.sum\(\) > 0"):
         trace(Branches(), torch.rand(3), compiler_args=FAST)
 
 

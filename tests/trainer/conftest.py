@@ -1,16 +1,24 @@
-"""Trainers of the tests: tiny models, a device that is built already, processes that can be killed."""
+"""Trainers of the tests: tiny models, a device that is built already, processes with a core each, errors by details."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from optimum_neuron.errors import NeuronError
 from tests.device.conftest import built, default_state, python  # noqa: F401  (fixtures)
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SIZES: dict[str, Any] = dict(
     vocab_size=96,
@@ -22,12 +30,42 @@ SIZES: dict[str, Any] = dict(
 )
 
 
+@contextlib.contextmanager
+def raises(kind: type[NeuronError], message: str = "", **details: Any) -> Iterator[pytest.ExceptionInfo[NeuronError]]:
+    """Expect an error with this text and these details; if it has several problems, one of them has the details."""
+    with pytest.raises(kind) as error:
+        yield error
+    assert message in str(error.value)
+    problems = error.value.details.get("problems", [error.value.to_dict()])
+    assert any(details.items() <= problem["details"].items() for problem in problems), error.value.details
+
+
+def spawn(*words: str, num_processes: int = 0, accelerate: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run Python with these words; with `num_processes`, a module in processes with a core each."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(num_processes)]
+    if accelerate:
+        plain = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+        launcher = ["-m", "accelerate.commands.launch", "--num_processes", str(num_processes), *plain]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "trn1.32xlarge"}
+    command = [sys.executable, *(launcher if num_processes else []), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=900, env=environment)
+
+
 @pytest.fixture(scope="session")
 def llama() -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     return LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2))
+
+
+@pytest.fixture(scope="session")
+def one_layer() -> Any:
+    """The smallest Llama, for graphs that are compiled."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_hidden_layers": 1}, num_key_value_heads=2))
 
 
 @pytest.fixture(scope="session")
@@ -50,34 +88,28 @@ def classes() -> list[dict[str, torch.Tensor]]:
     return [{"input_ids": torch.arange(12) + i, "labels": torch.tensor(i % 3)} for i in range(24)]
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Any]:
-    """Return a function that makes a trainer around a copy of a model; what is not an argument goes to the trainer."""
+def make_trainer(
+    folder: Path | str, model: Any, rows: Any, *, upstream: bool = False, kind: Any = None, **options: Any
+) -> Any:
+    """A trainer around a copy of a model, ours or upstream's on the CPU; options are its arguments, or its own."""
     from transformers import Trainer, TrainingArguments
 
     from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
 
     names = {"compute_metrics", "callbacks", "data_collator", "eval_dataset", "model_init", "peft_config"}
     names |= {"processing_class", "optimizers", "compute_loss_func"}
+    keywords = {name: options.pop(name) for name in names & set(options)}
+    defaults = dict(output_dir=str(folder), max_steps=4, logging_steps=1, learning_rate=1e-2, save_strategy="no")
+    defaults |= dict(per_device_train_batch_size=4, disable_tqdm=True, report_to=[], use_cpu=upstream)
+    arguments = (TrainingArguments if upstream else NeuronTrainingArguments)(**{**defaults, **options})
+    kind = kind or (Trainer if upstream else NeuronTrainer)
+    return kind(copy.deepcopy(model), arguments, train_dataset=rows, **keywords)
 
-    def trainer(model: Any, rows: Any, *, upstream: bool = False, **options: Any) -> Any:
-        keywords = {name: options.pop(name) for name in names & set(options)}
-        defaults = dict(
-            output_dir=str(tmp_path / "out"),
-            max_steps=4,
-            logging_steps=1,
-            learning_rate=1e-2,
-            per_device_train_batch_size=4,
-            disable_tqdm=True,
-            report_to=[],
-            save_strategy="no",
-            use_cpu=upstream,
-        )
-        arguments = (TrainingArguments if upstream else NeuronTrainingArguments)(**{**defaults, **options})
-        made = Trainer if upstream else NeuronTrainer
-        return made(copy.deepcopy(model), arguments, train_dataset=rows, **keywords)
 
-    return trainer
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Any]:
+    """Return `make_trainer` for a temporary folder."""
+    return functools.partial(make_trainer, tmp_path / "out")
 
 
 @pytest.fixture

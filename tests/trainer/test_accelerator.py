@@ -5,11 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,8 +17,8 @@ from optimum_neuron import NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.trainer import TrainingNeuronConfig
 from optimum_neuron.trainer.accelerator import NeuronAccelerator, NeuronAcceleratorState
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.trainer.accelerated import loop
+from tests.trainer.conftest import raises, spawn
 
 
 @pytest.fixture(autouse=True)
@@ -32,32 +28,11 @@ def fresh_state() -> Iterator[None]:
     AcceleratorState._reset_state(True)
 
 
-def loop(accelerator, whole, steps=4):
-    """A loop as accelerate's documentation has it; losses, norms, the model and the optimizer."""
-    model = copy.deepcopy(whole)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1))
-    rows = torch.stack([torch.arange(16) + row for row in range(2 * steps)])
-    loader = torch.utils.data.DataLoader(rows, batch_size=2)
-    model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
-    losses, norms = [], []
-    for ids in loader:
-        assert ids.device.type == accelerator.device.type
-        loss = model(input_ids=ids, labels=ids).loss
-        accelerator.backward(loss)
-        norms.append(float(accelerator.clip_grad_norm_(model.parameters(), 1.0)))
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-        losses.append(float(accelerator.gather(loss.detach().reshape(1)).mean()))
-    return losses, norms, model, optimizer
-
-
 @pytest.fixture
 def on_cpu(llama):
-    found = loop(Accelerator(cpu=True), llama)[:2]
+    losses, norms, *_ = loop(Accelerator(cpu=True), llama)
     AcceleratorState._reset_state(True)
-    return found
+    return losses, norms
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [(None, 1e-4), ("AUTOCAST_BF16", 0.05), ("FULL_BF16", 0.05)])
@@ -101,7 +76,7 @@ def test_the_state_has_the_layout():
 def test_gradient_checkpointing_is_enabled(llama):
     accelerator = NeuronAccelerator(trn_config=TrainingNeuronConfig(gradient_checkpointing=True))
     assert accelerator.prepare(copy.deepcopy(llama)).is_gradient_checkpointing
-    with pytest.raises(ConfigError):
+    with raises(ConfigError, option="gradient_checkpointing"):
         accelerator.prepare(torch.nn.Linear(2, 2))
 
 
@@ -112,17 +87,18 @@ def test_arguments_without_effect_are_reported(caplog):
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "details"),
     [
-        {"mixed_precision": "fp16"},
-        {"autocast_backend": "cuda"},
-        {"trn_config": TrainingNeuronConfig(tensor_parallel_size=2)},
-        {"trn_config": TrainingNeuronConfig(fsdp=True)},
-        {"trn_config": TrainingNeuronConfig(sequence_parallel_enabled=True)},
+        ({"mixed_precision": "fp16"}, {"option": "mixed_precision", "value": "fp16"}),
+        ({"autocast_backend": "cuda"}, {"option": "autocast_backend", "value": "cuda"}),
+        ({"trn_config": TrainingNeuronConfig(tensor_parallel_size=2)}, {"options": ["tensor_parallel_size"]}),
+        ({"trn_config": TrainingNeuronConfig(fsdp=True)}, {"option": "fsdp"}),
+        ({"trn_config": TrainingNeuronConfig(sequence_parallel_enabled=True)}, {"option": "sequence_parallel"}),
     ],
+    ids=str,
 )
-def test_what_cannot_be_had_is_an_error(options):
-    with pytest.raises(ConfigError):
+def test_options_that_are_not_supported(options, details):
+    with raises(ConfigError, **details):
         NeuronAccelerator(**options)
 
 
@@ -134,35 +110,25 @@ def test_arguments_come_from_words_and_files(tmp_path):
         "\n".join(f"{name}: {json.dumps(value)}" for name, value in options.items())
     )
     parser = HfArgumentParser(NeuronTrainingArguments)
-    found = [
+    results = [
         *parser.parse_args_into_dataclasses(words),
         *parser.parse_json_file(str(tmp_path / "arguments.json")),
         *parser.parse_yaml_file(str(tmp_path / "arguments.yaml")),
         *parser.parse_dict(options),
     ]
-    for arguments in found:
+    for arguments in results:
         assert isinstance(arguments, NeuronTrainingArguments)
         assert (arguments.learning_rate, arguments.enable_mfu_metrics, arguments.warmup_steps) == (0.5, True, 0.25)
 
 
-def test_processes_divide_the_optimizer(llama, tmp_path):
+def test_processes_divide_the_optimizer(llama, on_cpu, tmp_path):
     llama.save_pretrained(tmp_path / "model")
-
-    def run(num_processes, *words):
-        done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(num_processes)]
-            + ["-m", "tests.trainer.accelerated", str(tmp_path), str(tmp_path / "model"), *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "trn1.32xlarge"},
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads((tmp_path / f"{num_processes}-{bool(words)}.json").read_text())
-
-    one, copies, split = run(1), run(2), run(2, "zero_1")
-    for two in (copies, split):
-        assert two["device"] == "neuron" and two["losses"] == pytest.approx(one["losses"], rel=1e-4)
-        assert two["norms"] == pytest.approx(one["norms"], rel=1e-3)
-    assert copies["states"] == one["states"] and split["states"] < 0.6 * one["states"]
+    done = spawn("-m", "tests.trainer.accelerated", str(tmp_path), num_processes=2)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [result["device"] for result in results] == ["neuron", "neuron"]
+    for result in results:
+        assert result["losses"] == pytest.approx(on_cpu[0], rel=1e-4)
+        assert result["norms"] == pytest.approx(on_cpu[1], rel=1e-3)
+    replicated, split = (result["num_states"] for result in results)
+    assert replicated == 2 * llama.num_parameters() and split < 0.6 * replicated

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from optimum_neuron.errors import ConfigError, ModelError
-from tests.trainer.conftest import losses
+from tests.trainer.conftest import losses, raises
 
 peft = pytest.importorskip("peft")
 
@@ -50,7 +50,7 @@ def test_the_seed_decides_how_an_adapter_begins(make, llama, sentences):
 
 
 def test_nothing_is_estimated_for_an_adapter(make, llama, sentences):
-    with pytest.raises(ConfigError, match="enable_mfu_metrics with an adapter"):
+    with raises(ConfigError, option="enable_mfu_metrics"):
         make(llama, sentences, peft_config=lora(), enable_mfu_metrics=True)
 
 
@@ -75,10 +75,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(train, tmp_path, llama, sentence
 def test_checkpoints_of_another_kind(train, tmp_path, llama, sentences):
     train(llama, sentences, peft_config=lora(), save_strategy="steps", save_steps=2)
     folder = str(tmp_path / "out" / "checkpoint-2")
-    with pytest.raises(ModelError, match="an adapter, where a whole model is trained.*pass peft_config"):
+    with raises(ModelError, "a whole model is trained", option="peft_config"):
         train(llama, sentences, resume=folder)
-    with pytest.raises(ModelError, match="of another shape"):
+    with raises(ModelError, "of another shape"):
         train(llama, sentences, resume=folder, peft_config=peft.LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
     train(llama, sentences, output_dir=str(tmp_path / "whole"), save_strategy="steps", save_steps=2)
-    with pytest.raises(ModelError, match="a whole model, where an adapter is trained.*leave peft_config out"):
+    with raises(ModelError, "an adapter is trained", option="peft_config"):
         train(llama, sentences, resume=str(tmp_path / "whole" / "checkpoint-2"), peft_config=lora())

@@ -10,107 +10,74 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
 from optimum_neuron.errors import ArtifactError, ModelError
 from optimum_neuron.trainer import checkpoints
-from tests.trainer.conftest import SIZES, losses
+from tests.trainer.conftest import ROOT, SIZES, losses, raises
+from tests.trainer.killed import NUM_STEPS
 
-PROGRAM = """
-import os, signal, sys, torch
-from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
-from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
-from optimum_neuron.trainer import checkpoints
 
-output_dir, moment, resume = sys.argv[1:]
+class Runs:
+    """Processes of `killed.py`."""
 
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
+    def __init__(self, server):
+        self.server = server
 
-class Killer(TrainerCallback):
-    def on_pre_optimizer_step(self, args, state, control, **keywords):
-        if moment == "step" and state.global_step == 4:
-            die()
+    def start(self, output_dir, moment, resume=False):
+        """Start a run and return the id of its process."""
+        self.server.stdin.write(json.dumps([str(output_dir), moment, resume]) + "\n")
+        self.server.stdin.flush()
+        return int(self.server.stdout.readline())
 
-class Killed(NeuronTrainer):
-    def _save_optimizer_and_scheduler(self, folder):
-        super()._save_optimizer_and_scheduler(folder)
-        if moment == "checkpoint" and self.state.global_step == 4:
-            die()
+    def wait(self):
+        return int(self.server.stdout.readline())
 
-if moment == "rename":
-    finish = checkpoints.write_bytes
-    def write_bytes(path, data, *, error):
-        finish(path, data, error=error)
-        if '"step": 4' in data.decode():
-            die()
-    checkpoints.write_bytes = write_bytes
-
-torch.manual_seed(0)
-model = LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2))
-arguments = NeuronTrainingArguments(output_dir=output_dir, max_steps=6, logging_steps=1, learning_rate=1e-2,
-    per_device_train_batch_size=4, disable_tqdm=True, report_to=[], save_steps=2)
-data = [{"input_ids": torch.arange(16) + i, "labels": torch.arange(16) + i} for i in range(32)]
-trainer = Killed(model, arguments, train_dataset=data, callbacks=[Killer()])
-trainer.train(resume_from_checkpoint=resume == "resume")
-print([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
-"""
+    def whole(self, output_dir, resume=False):
+        """Return what a run logs that is not killed."""
+        self.start(output_dir, "never", resume)
+        assert self.wait() == 0
+        return json.loads((output_dir / "losses.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def run(built):
-    def start(output_dir: Path, moment: str, *, resume: bool = False) -> subprocess.CompletedProcess[str]:
-        words = [str(output_dir), moment, "resume" if resume else "anew"]
-        return subprocess.run(
-            [sys.executable, "-c", f"SIZES = {SIZES}\n{PROGRAM}", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge"},
-        )
-
-    return start
+def runs(built):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge"}
+    command = [sys.executable, "-m", "tests.trainer.killed"]
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as server:
+        yield Runs(server)
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(run, tmp_path_factory):
-    """The losses that a run prints that nobody kills."""
-    whole = run(tmp_path_factory.mktemp("whole"), "never")
-    assert whole.returncode == 0, whole.stderr
-    return whole.stdout.splitlines()[-1]
+def uninterrupted(runs, tmp_path_factory):
+    return runs.whole(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.mark.parametrize(("moment", "last"), [("step", 4), ("checkpoint", 2), ("rename", 4)])
-def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(run, uninterrupted, tmp_path, moment, last):
-    killed = run(tmp_path / "killed", moment)
-    assert killed.returncode == -signal.SIGKILL
-    visible = {path.name for path in (tmp_path / "killed").glob("checkpoint-*")}
+def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(runs, uninterrupted, tmp_path, moment, last):
+    runs.start(tmp_path, moment)
+    assert runs.wait() == -signal.SIGKILL
+    visible = {path.name for path in tmp_path.glob("checkpoint-*")}
     assert visible == ({"checkpoint-2", "checkpoint-4"} if moment == "step" else {"checkpoint-2"})
-    resumed = run(tmp_path / "killed", "never", resume=True)
-    assert resumed.returncode == 0, resumed.stderr
-    assert resumed.stdout.splitlines()[-1] == uninterrupted
-    # What was whole and only not moved yet is used: nothing is lost then.
-    logged = [line for line in resumed.stdout.splitlines() if line.startswith("{'loss'")]
-    assert len(logged) == 6 - last
-    assert not (tmp_path / "killed" / checkpoints.STAGING).exists()
+    resumed = runs.whole(tmp_path, resume=True)
+    assert resumed["losses"] == uninterrupted["losses"]
+    # A complete checkpoint that was not moved yet is used: nothing is lost then.
+    assert resumed["num_steps"] == NUM_STEPS - last
+    assert not (tmp_path / checkpoints.STAGING).exists()
 
 
-def test_killed_from_outside_at_any_moment(run, built, tmp_path):
-    words = [sys.executable, "-c", f"SIZES = {SIZES}\n{PROGRAM}", str(tmp_path / "out"), "never", "anew"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge"}
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-    try:
-        while process.poll() is None and not (tmp_path / "out" / "checkpoint-2").exists():
-            time.sleep(0.001)
-    finally:
-        process.kill()
-        process.wait()
-    for folder in (tmp_path / "out").glob("checkpoint-*"):
+def test_killed_from_outside_at_any_moment(runs, tmp_path):
+    process = runs.start(tmp_path, "never")
+    while not (tmp_path / "checkpoint-2").exists():
+        time.sleep(0.001)
+    os.kill(process, signal.SIGKILL)
+    assert runs.wait() == -signal.SIGKILL
+    for folder in tmp_path.glob("checkpoint-*"):
         assert checkpoints.defect(folder) is None, folder
-    assert run(tmp_path / "out", "never", resume=True).returncode == 0
+    runs.whole(tmp_path, resume=True)
 
 
 @pytest.fixture
@@ -139,16 +106,18 @@ def half_a_marker(folder):
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "problem"),
     [(missing, "optimizer.pt is missing"), (cut_off, "has 100 bytes instead of"), (half_a_marker, "cannot be read")],
 )
-def test_a_damaged_checkpoint_is_passed_over_and_refused_by_name(train, saved, llama, sentences, caplog, damage, told):
+def test_a_damaged_checkpoint_is_passed_over_and_an_error_by_name(
+    train, saved, llama, sentences, caplog, damage, problem
+):
     damage(saved / "checkpoint-4")
     assert checkpoints.last_complete(saved).value == saved / "checkpoint-2"
-    with pytest.raises(ArtifactError, match=f"(?s){told}.*resume from .*checkpoint-2"):
+    with raises(ArtifactError, problem, newest=str(saved / "checkpoint-2")):
         train(llama, sentences, resume=str(saved / "checkpoint-4"))
     trainer = train(llama, sentences, resume=True)
-    assert trainer.state.global_step == 4 and told in caplog.text
+    assert trainer.state.global_step == 4 and problem in caplog.text
 
 
 def test_upstreams_checkpoints_are_whole_when_their_last_file_is(train, tmp_path, llama, sentences):
@@ -164,9 +133,9 @@ def test_upstreams_checkpoints_are_whole_when_their_last_file_is(train, tmp_path
 
 
 def test_nothing_to_resume(train, tmp_path, llama, sentences):
-    with pytest.raises(ArtifactError, match="has no folder checkpoint-<step>"):
+    with raises(ArtifactError, output_dir=str(tmp_path / "out")):
         train(llama, sentences, resume=True)
-    with pytest.raises(ArtifactError, match="there is no such folder"):
+    with raises(ArtifactError, folder=str(tmp_path / "nowhere"), newest=None):
         train(llama, sentences, resume=str(tmp_path / "nowhere"))
 
 
@@ -175,30 +144,30 @@ def test_a_checkpoint_of_another_layout(train, saved, llama, sentences):
     marker = json.loads(path.read_text())
     marker["layout"]["tensor_parallel_size"] = 2
     path.write_text(json.dumps(marker))
-    with pytest.raises(ArtifactError, match="with tensor_parallel_size=1: a checkpoint of tensor_parallel_size=2"):
+    with raises(ArtifactError, saved="tensor_parallel_size=2", present="tensor_parallel_size=1"):
         train(llama, sentences, resume=str(saved / "checkpoint-4"))
 
 
 @pytest.mark.parametrize("optim", ["sgd", "adafactor"])
 def test_a_checkpoint_of_another_optimizer(train, saved, llama, sentences, optim):
-    with pytest.raises(ArtifactError, match="(?i)checkpoint-2 with (sgd|adafactor): a checkpoint of AdamW"):
+    with raises(ArtifactError, saved="AdamW"):
         train(llama, sentences, resume=str(saved / "checkpoint-2"), optim=optim)
     # The same states, in one kernel.
     assert train(llama, sentences, resume=str(saved / "checkpoint-2"), optim="adamw_torch_fused").state.global_step == 4
 
 
 def test_a_folder_of_runs_in_place_of_a_checkpoint(train, saved, llama, sentences):
-    with pytest.raises(ArtifactError, match="To fix it: resume from .*out/checkpoint-4"):
+    with raises(ArtifactError, newest=str(saved / "checkpoint-4")):
         train(llama, sentences, resume=str(saved))
 
 
 def test_a_checkpoint_of_another_model(train, saved, bert, llama, sentences, classes):
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    with pytest.raises(ModelError, match="those of another model.*missing: bert.embeddings"):
+    with raises(ModelError, "missing: bert.embeddings"):
         train(bert, classes, resume=str(saved / "checkpoint-4"))
     wider = LlamaForCausalLM(LlamaConfig(**{**SIZES, "intermediate_size": 80}, num_key_value_heads=2))
-    with pytest.raises(ModelError, match=r"6 of another shape: model.layers.0.mlp.gate_proj.weight \(64, 32\)"):
+    with raises(ModelError, "6 of another shape: model.layers.0.mlp.gate_proj.weight (64, 32)"):
         train(wider, sentences, resume=str(saved / "checkpoint-4"))
 
 

@@ -9,6 +9,7 @@ import transformers
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.trainer import TrainingNeuronConfig
 from optimum_neuron.trainer.models import LlamaForCausalLM, NeuronModelForCausalLM
+from tests.trainer.conftest import raises
 
 IDS = torch.tensor([[5, 6, 7]])
 
@@ -34,7 +35,6 @@ def test_a_configuration_becomes_a_random_model(checkpoint):
     assert type(model) is transformers.LlamaForCausalLM and model(IDS).logits.isfinite().all()
 
 
-def test_something_else_than_a_layout_is_refused(checkpoint):
-    with pytest.raises(ConfigError) as refused:
+def test_a_layout_of_another_class(checkpoint):
+    with raises(ConfigError, type="dict"):
         NeuronModelForCausalLM.from_pretrained(checkpoint, {"tensor_parallel_size": 2})
-    assert refused.value.details == {"type": "dict"}

@@ -92,7 +92,7 @@ def test_every_problem_is_listed_with_nearest_names():
         "scale + scale has shape [] + [], compiled for [2]",
     ]
     message = str(refused.value)
-    assert message.startswith("binding 6 weights from /models/tuned: ")
+    assert "/models/tuned" in message
     assert all(problem in message for problem in problems)
 
 

@@ -66,7 +66,7 @@ def test_missing_shards_are_all_named(sharded):
         path.unlink()
     with pytest.raises(WeightsError) as refused:
         Checkpoint.open(sharded)
-    assert "model-00001-of-00002" in str(refused.value) and "model-00002-of-00002" in str(refused.value)
+    assert refused.value.details["missing"] == [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
 
 
 @pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "sub/model.safetensors", "..", ""])
@@ -76,27 +76,25 @@ def test_an_index_cannot_name_files_outside_the_folder(name, tmp_path):
     save_file({"x": torch.ones(1)}, tmp_path / "secret.safetensors")
     save_file({"x": torch.ones(1)}, folder / "sub" / "model.safetensors")
     write_index(folder, {"weight_map": {"x": name}})
-    with pytest.raises(WeightsError, match="missing"):
+    with pytest.raises(WeightsError) as refused:
         Checkpoint.open(folder)
+    assert refused.value.details["missing"] == [name]
 
 
 @pytest.mark.parametrize("data", ["{", "[]", {}, {"weight_map": []}, {"weight_map": {"x": 3, "y": "z"}}], ids=str)
 def test_an_index_that_cannot_be_read_is_refused(data, tmp_path):
     write_index(tmp_path, data)
-    with pytest.raises(WeightsError, match="list of weight files .*cannot be read"):
+    with pytest.raises(WeightsError, match="cannot be read"):
         Checkpoint.open(tmp_path)
 
 
-def test_pickle_is_refused_and_named(tmp_path):
-    torch.save({"x": torch.ones(1)}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(WeightsError, match="only pytorch_model.bin, which is pickle"):
-        Checkpoint.open(tmp_path)
-
-
-def test_a_folder_without_weights_and_no_folder_are_refused(tmp_path):
-    for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(WeightsError, match="safetensors weights in .*: none"):
+def test_a_folder_without_safetensors_is_an_error_that_names_pickles(tmp_path):
+    for folder, pickles in ((tmp_path, []), (tmp_path / "missing", []), (tmp_path, ["pytorch_model.bin"])):
+        for name in pickles:
+            torch.save({"x": torch.ones(1)}, folder / name)
+        with pytest.raises(WeightsError) as refused:
             Checkpoint.open(folder)
+        assert refused.value.details == {"path": str(folder), "pickles": pickles}
 
 
 def test_tensors_in_memory_are_a_source_too():

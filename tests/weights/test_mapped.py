@@ -34,11 +34,11 @@ def test_a_tensor_is_a_view_of_the_file(tmp_path):
     save_file(tensors, tmp_path / "m.safetensors")
     file = MappedFile.open(tmp_path / "m.safetensors")
     assert file.entries["x"].spec == TensorSpec(shape=(3, 5), dtype="float32")
-    for name, wanted in tensors.items():
-        found, copied = file.get([name])
-        assert torch.equal(found, wanted) and found.dtype == wanted.dtype and not copied
-        assert found.data_ptr() in address(file)
-        assert found.data_ptr() == file.get([name])[0].data_ptr()
+    for name, expected in tensors.items():
+        view, copied = file.get([name])
+        assert torch.equal(view, expected) and view.dtype == expected.dtype and not copied
+        assert view.data_ptr() in address(file)
+        assert view.data_ptr() == file.get([name])[0].data_ptr()
 
 
 def test_views_outlive_the_file_object_and_writes_stay_private(tmp_path):
@@ -69,8 +69,8 @@ def test_what_is_apart_in_another_order_or_of_another_dtype_is_no_view(raw_file)
 def test_what_is_not_aligned_is_copied_and_says_so(raw_file):
     header = {"a": entry([1], 0, 1, "U8"), "b": entry([2], 1, 9)}
     file = MappedFile.open(raw_file(json.dumps(header).encode().ljust(128), b"\x07" + DATA[8:16]))
-    found, copied = file.get(["b"])
-    assert found.tolist() == [2, 3] and copied and found.data_ptr() not in address(file)
+    tensor, copied = file.get(["b"])
+    assert tensor.tolist() == [2, 3] and copied and tensor.data_ptr() not in address(file)
 
 
 def test_empty_tensors_and_scalars(tmp_path):
@@ -82,10 +82,10 @@ def test_empty_tensors_and_scalars(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(DTYPES.values()))
 def test_every_dtype_of_the_library(name, tmp_path):
-    wanted = torch.tensor([0.0, 1.0, 2.0]).to(getattr(torch, name))
-    save_file({"x": wanted}, tmp_path / "m.safetensors")
-    found, _ = MappedFile.open(tmp_path / "m.safetensors").get(["x"])
-    assert found.dtype == wanted.dtype and torch.equal(found.to(torch.complex64), wanted.to(torch.complex64))
+    expected = torch.tensor([0.0, 1.0, 2.0]).to(getattr(torch, name))
+    save_file({"x": expected}, tmp_path / "m.safetensors")
+    tensor, _ = MappedFile.open(tmp_path / "m.safetensors").get(["x"])
+    assert tensor.dtype == expected.dtype and torch.equal(tensor.to(torch.complex64), expected.to(torch.complex64))
 
 
 def test_a_buffer_in_memory_is_read_like_a_file():
@@ -122,8 +122,7 @@ def test_a_broken_header_is_refused(header, raw_file):
     path = raw_file(header, DATA)
     with pytest.raises(WeightsError) as refused:
         MappedFile.open(path)
-    assert str(refused.value).startswith(f"weights in {path}: ")
-    assert "not a whole safetensors file" in str(refused.value)
+    assert refused.value.details["path"] == str(path)
 
 
 @pytest.mark.parametrize("size", [MAX_HEADER_BYTES + 1, 2**63, 3000])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ModelError, refusal
+from ...errors import ModelError
 from ..folder import DATA
 
 if TYPE_CHECKING:
@@ -30,22 +30,19 @@ def save(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], destinatio
         ModelError: If a tensor is missing, unknown or of another shape.
     """
     expected = model.state_dict()
-    wrong = [f"{name} is unknown" for name in tensors if name not in expected]
-    wrong += [
+    problems = [f"{name} is unknown" for name in tensors if name not in expected]
+    problems += [
         f"{name} has {tuple(tensor.shape)}, the model {tuple(expected[name].shape)}"
         for name, tensor in tensors.items()
         if name in expected and tensor.shape != expected[name].shape
     ]
-    given = {expected[name].data_ptr() for name in tensors if name in expected}
-    wrong += [f"{name} is missing" for name, tensor in expected.items() if tensor.data_ptr() not in given]
-    if wrong:
+    pointers = {expected[name].data_ptr() for name in tensors if name in expected}
+    problems += [f"{name} is missing" for name, tensor in expected.items() if tensor.data_ptr() not in pointers]
+    if problems:
         raise ModelError(
-            refusal(
-                asked=f"weights for {type(model).__name__}",
-                found="; ".join(wrong),
-                why="every tensor of the file must have its place in the model, and the reverse",
-                do="correct the converter",
-            )
+            f"The weights do not fit {type(model).__name__}: {'; '.join(problems)}.",
+            hint="Correct the converter.",
+            problems=problems,
         )
     model.load_state_dict(tensors, strict=False)
     model.save_pretrained(destination)

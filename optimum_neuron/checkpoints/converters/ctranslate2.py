@@ -17,7 +17,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import ModelError, refusal
+from ...errors import ModelError
 
 if TYPE_CHECKING:
     import torch
@@ -65,12 +65,9 @@ def read_variables(path: Path) -> dict[str, torch.Tensor]:
         return _variables(reader)
     except (struct.error, ValueError, LookupError, RuntimeError) as error:
         raise ModelError(
-            refusal(
-                asked=f"reading {path.name} as a model of CTranslate2",
-                found=str(error),
-                why=f"binary version {VERSION} is read",
-                do="use a file that this version of the converters was written for",
-            )
+            f"{path.name} is not a CTranslate2 model of binary version {VERSION}: {error}.",
+            hint="Use the file that the catalogue names.",
+            file=path.name,
         ) from error
 
 
@@ -78,13 +75,13 @@ def _variables(reader: _Reader) -> dict[str, torch.Tensor]:
     import torch
 
     reader.name(), reader.number("I")  # the specification and its revision
-    found: dict[str, torch.Tensor] = {}
+    variables: dict[str, torch.Tensor] = {}
     for _ in range(reader.number("I")):
         name = reader.name()
         shape = [reader.number("I") for _ in range(reader.number("B"))]
         dtype = getattr(torch, _DTYPES[reader.number("B")])
-        found[name] = torch.frombuffer(reader.bytes(reader.number("I")), dtype=dtype).reshape(shape)
+        variables[name] = torch.frombuffer(reader.bytes(reader.number("I")), dtype=dtype).reshape(shape)
     for _ in range(reader.number("I")):
         alias = reader.name()
-        found[alias] = found[reader.name()]
-    return found
+        variables[alias] = variables[reader.name()]
+    return variables

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import ModelError, refusal
+from ...errors import ModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -53,15 +53,12 @@ def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         quantization_config=GgufConfig(dequantize=True),
         output_loading_info=True,
     )
-    wrong = {kind: sorted(map(str, keys)) for kind, keys in report.items() if keys}
-    if wrong:
+    problems = {kind: sorted(map(str, keys)) for kind, keys in report.items() if keys}
+    if problems:
         raise ModelError(
-            refusal(
-                asked=f"reading {path.name}",
-                found=json.dumps(wrong),
-                why="every tensor of the file must have its place in the model, and the reverse",
-                do="use a GGUF file of an architecture that transformers reads completely",
-            )
+            f"The tensors of {path.name} do not fit its model: {json.dumps(problems)}.",
+            hint="Use a GGUF file of an architecture that transformers reads completely.",
+            problems=problems,
         )
     return model, tokenizer
 
@@ -69,5 +66,5 @@ def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 def _drop_load_options(path: Path) -> None:
     """Remove how the tokenizer happened to be loaded, which transformers saves with it."""
     options = json.loads(path.read_text("utf-8"))
-    kept = {key: value for key, value in options.items() if key not in ("is_local", "local_files_only")}
-    path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    options = {key: value for key, value in options.items() if key not in ("is_local", "local_files_only")}
+    path.write_text(json.dumps(options, indent=2, ensure_ascii=False) + "\n", "utf-8")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import ModelError, refusal
+from ...errors import ModelError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,12 +62,9 @@ def read(path: Path) -> Graph:
         return Graph(nodes=nodes, weights=dict(_tensor(v) for number, v in fields if number == _GRAPH_INITIALIZER))
     except (IndexError, KeyError, UnicodeDecodeError, ValueError) as error:
         raise ModelError(
-            refusal(
-                asked=f"reading {path.name}",
-                found=f"{type(error).__name__}: {error}",
-                why="the file is no ONNX file with weights of float32, int32 or int64 inside",
-                do="use the file that the catalogue names",
-            )
+            f"{path.name} is not an ONNX file with float32, int32 or int64 weights: {type(error).__name__}: {error}.",
+            hint="Use the file that the catalogue names.",
+            file=path.name,
         ) from error
 
 

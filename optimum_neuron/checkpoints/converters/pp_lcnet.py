@@ -73,15 +73,15 @@ def _take_red_first(tensors: dict[str, torch.Tensor], first: str) -> None:
 
 def _weights(graph: Graph) -> Iterator[dict[str, np.ndarray]]:
     """The weights of each layer by the name of torch's parameter; a bias that is added apart belongs to its layer."""
-    found: list[dict[str, np.ndarray]] = []
+    layers: list[dict[str, np.ndarray]] = []
     for node in graph.nodes:
         values = [graph.weights[name] for name in node.inputs if name in graph.weights]
         if node.op_type == "Conv":
-            found.append(dict(zip(("weight", "bias"), values, strict=False)))
+            layers.append(dict(zip(("weight", "bias"), values, strict=False)))
         elif node.op_type == "BatchNormalization":
-            found.append(dict(zip(("weight", "bias", "running_mean", "running_var"), values, strict=True)))
+            layers.append(dict(zip(("weight", "bias", "running_mean", "running_var"), values, strict=True)))
         elif node.op_type == "MatMul":
-            found.append({"weight": values[0].T})
+            layers.append({"weight": values[0].T})
         elif node.op_type == "Add" and values:
-            found[-1]["bias"] = values[0].reshape(-1)
-    return iter(found)
+            layers[-1]["bias"] = values[0].reshape(-1)
+    return iter(layers)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ModelError, refusal
+from ...errors import ModelError
 from .common import save
 from .ctranslate2 import read_variables
 
@@ -171,10 +171,7 @@ def _joined(variables: Tensors, theirs: str, ours: str, letters: str) -> Iterato
                 yield f"{ours}.{letter}_proj.{kind}", part
             elif part.any():
                 raise ModelError(
-                    refusal(
-                        asked=f"the keys of {theirs}",
-                        found="a bias",
-                        why="Whisper's keys have none, and transformers' model has no place for it",
-                        do="use a file that was converted from Whisper",
-                    )
+                    f"The keys of {theirs} have a bias, but Whisper's have none.",
+                    hint="Use a file that was converted from Whisper.",
+                    tensor=theirs,
                 )

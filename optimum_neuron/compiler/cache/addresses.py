@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...errors import CacheError, ConfigError, refusal
+from ...errors import CacheError, ConfigError
 from .storage import LocalStorage, RemoteStorage
 
 HUB = "hf://"
@@ -28,7 +28,7 @@ class HubStorage(RemoteStorage):
         from huggingface_hub import CommitOperationAdd, HfApi
 
         operations = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=source) for path, source in files.items()]
-        with self._told(f"upload {len(operations)} files"):
+        with self._errors(f"upload {len(operations)} files"):
             HfApi().create_commit(
                 self.url.removeprefix(HUB), operations, commit_message=f"Add {len(operations)} files of compiled models"
             )
@@ -47,14 +47,11 @@ def url_of(name: str) -> str:
     repository = name.removeprefix(HUB)
     if _REPOSITORY.fullmatch(repository):
         return HUB + repository
+    example = f"my-org/{name.strip('/').rpartition('/')[2] or 'neuron-cache'}"
     raise ConfigError(
-        refusal(
-            asked=f"compile cache {name!r}",
-            found="no repository, folder or URL",
-            why="a repository is written org/name, a folder starts with /, . or ~, and a URL has ://",
-            do=f"pass for example my-org/{name.strip('/').rpartition('/')[2] or 'neuron-cache'} or ./{name}",
-        ),
-        details={"cache": name},
+        f"The compile cache {name!r} is not a Hub repository (org/name), a folder (/, . or ~ first), or a URL (://).",
+        hint=f"Pass, for example, {example} or ./{name}.",
+        cache=name,
     )
 
 
@@ -86,11 +83,8 @@ def open_remote(url: str) -> RemoteStorage:
         fs, root = fsspec.core.url_to_fs(address)
     except Exception as error:  # a backend may also fail on its own while it connects
         raise CacheError(
-            refusal(
-                asked=f"open the compile cache {url}",
-                found=f"{type(error).__name__}: {error}",
-                why=f"fsspec opens {scheme}:// addresses with a package of its own for each protocol",
-                do="install that package (s3:// needs `pip install s3fs`) or correct the address",
-            )
+            f"The compile cache {url} cannot be opened: {type(error).__name__}: {error}.",
+            hint="Install fsspec's package for the protocol (s3:// needs `pip install s3fs`), or correct the address.",
+            cache=url,
         ) from error
     return (HubStorage if scheme == "hf" else RemoteStorage)(fs, root, url)

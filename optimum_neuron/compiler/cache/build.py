@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...atomic import disk_full, is_disk_full, write_bytes
 from ...errors import CacheError, NeuronError
-from ..atomic import disk_full, is_disk_full, write_bytes
 from ..canonical import canonical_json
 from ..neff import open_neff
 from .entries import DONE_NAME, FIELDS_NAME, NEFF_NAME, Entry, Marker, find_entry, neff_problem
@@ -27,8 +27,8 @@ _FILES = (NEFF_NAME, FIELDS_NAME, DONE_NAME)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """A verified NEFF on this machine, or why there is none."""
+class FetchResult:
+    """A verified NEFF on this machine, or the reason for a miss."""
 
     path: Path | None
     """The NEFF."""
@@ -53,7 +53,7 @@ class Built:
 
 
 def usable(storage: Storage, name: str, key: str) -> Entry | str:
-    """The complete entry, or why there is none; the NEFF itself is not read."""
+    """Return the complete entry, or the reason for a miss; the NEFF itself is not read."""
     entry = find_entry(storage, name)
     if entry is None:
         return "no such entry"
@@ -64,35 +64,37 @@ def usable(storage: Storage, name: str, key: str) -> Entry | str:
     return entry
 
 
-def fetch_local(storage: LocalStorage, name: str, key: str) -> Found:
+def fetch_local(storage: LocalStorage, name: str, key: str) -> FetchResult:
     """Find an entry in a folder and verify its NEFF."""
     entry = usable(storage, name, key)
     if isinstance(entry, str):
-        return Found(path=None, reason=entry)
+        return FetchResult(path=None, reason=entry)
     assert entry.marker is not None
     path = storage.root / name / NEFF_NAME
     if problem := neff_problem(path, entry.marker):
-        return Found(path=None, reason=problem)
-    return Found(path=path, reason=f"compiled {age_text(entry.marker)} ago", marker=entry.marker)
+        return FetchResult(path=None, reason=problem)
+    return FetchResult(path=path, reason=f"compiled {age_text(entry.marker)} ago", marker=entry.marker)
 
 
-def fetch_remote(storage: RemoteStorage, spool: LocalStorage, name: str, key: str, timeout_s: float | None) -> Found:
+def fetch_remote(
+    storage: RemoteStorage, spool: LocalStorage, name: str, key: str, timeout_s: float | None
+) -> FetchResult:
     """Find an entry behind fsspec, download it into the spool unless it is there, and verify it."""
     entry = usable(storage, name, key)
     if isinstance(entry, str):
-        return Found(path=None, reason=entry)
+        return FetchResult(path=None, reason=entry)
     assert entry.marker is not None
     local = fetch_local(spool, name, key)
     if local.path is not None and local.marker == entry.marker:
-        return Found(path=local.path, reason=f"{local.reason}, downloaded before", marker=entry.marker)
+        return FetchResult(path=local.path, reason=f"{local.reason}, downloaded before", marker=entry.marker)
     with claim(spool.root, name, timeout_s=timeout_s) as right:
-        with _telling_full(spool.root / name / NEFF_NAME, right.folder, entry.marker.neff_size_bytes):
+        with _full_disk(spool.root / name / NEFF_NAME, right.folder, entry.marker.neff_size_bytes):
             for file in _FILES:
                 storage.download(f"{name}/{file}", right.folder / file)
         if problem := neff_problem(right.folder / NEFF_NAME, entry.marker):
-            return Found(path=None, reason=problem)
+            return FetchResult(path=None, reason=problem)
         publish(spool.root, name, right.folder)
-    return Found(
+    return FetchResult(
         path=spool.root / name / NEFF_NAME,
         reason=f"compiled {age_text(entry.marker)} ago, downloaded",
         marker=entry.marker,
@@ -120,7 +122,7 @@ def build(
         ready = fetch_local(storage, name, key)
         if ready.path is not None:
             return Built(path=ready.path, compiled=False, leftover=None)
-        with _telling_full(storage.root / name / NEFF_NAME, right.folder):
+        with _full_disk(storage.root / name / NEFF_NAME, right.folder):
             _compile(right, key, fields, produce)
             publish(storage.root, name, right.folder)
     return Built(path=storage.root / name / NEFF_NAME, compiled=True, leftover=right.leftover)
@@ -130,7 +132,7 @@ def share(spool: LocalStorage, storage: RemoteStorage, name: str) -> None:
     """Upload an entry; an older one under that name stops being valid before its files change.
 
     Raises:
-        CacheError: The remote storage refuses.
+        CacheError: The remote storage cannot be written.
     """
     storage.remove(f"{name}/{DONE_NAME}")
     storage.upload_all(entry_files(spool, name))
@@ -166,14 +168,14 @@ def _compile(right: Claim, key: str, fields: Mapping[str, Any], produce: Callabl
 
 
 @contextlib.contextmanager
-def _telling_full(path: Path, folder: Path, needed_bytes: int = 0) -> Iterator[None]:
-    """Turn a full disk into a `CacheError` that tells the bytes needed and, after cleaning up, free."""
+def _full_disk(path: Path, folder: Path, needed_bytes: int = 0) -> Iterator[None]:
+    """Clean up after a full disk, and raise a `CacheError` with the bytes needed and free."""
     try:
         yield
     except Exception as error:
         if not is_disk_full(error):
             raise
         written_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        told_bytes = error.details.get("needed_bytes", 0) if isinstance(error, NeuronError) else 0
+        reported_bytes = error.details.get("needed_bytes", 0) if isinstance(error, NeuronError) else 0
         shutil.rmtree(folder)
-        raise disk_full(CacheError, path=path, needed_bytes=max(needed_bytes, written_bytes, told_bytes)) from error
+        raise disk_full(CacheError, path=path, needed_bytes=max(needed_bytes, written_bytes, reported_bytes)) from error

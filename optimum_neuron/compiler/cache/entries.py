@@ -94,7 +94,7 @@ def examine(name: str, *, done: bytes | None, fields: bytes | None, neff_size_by
             elif marker.neff_size_bytes != neff_size_bytes:
                 reason = (
                     f"{NEFF_NAME} has {neff_size_bytes:,} bytes instead of the {marker.neff_size_bytes:,} "
-                    f"that {DONE_NAME} tells"
+                    f"in {DONE_NAME}"
                 )
         except (ValueError, AttributeError, TypeError, RecursionError, ConfigError) as error:
             reason = f"{DONE_NAME} or {FIELDS_NAME} is damaged ({error})"
@@ -147,7 +147,7 @@ def unfinished(files: Mapping[str, int]) -> dict[str, int]:
 
 
 def neff_problem(path: Path, marker: Marker) -> str | None:
-    """Read a whole cached NEFF and tell what is wrong with it, or None."""
+    """Verify a whole cached NEFF; return what is wrong with it, or None."""
     try:
         with open_neff(path) as neff:
             digest = neff.header.hash.hex()

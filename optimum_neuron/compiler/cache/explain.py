@@ -24,7 +24,7 @@ _FIRST = (
     *("model_type", "model", "task", "batch_size", "sequence_length", "decoder_sequence_length", "prefill_buckets"),
     *("decode_buckets", "height", "width", "torch_dtype", "target"),
 )
-"""Fields that tell people what an entry is, in the order of a summary."""
+"""Fields that come first in a summary, in this order."""
 _ABSENT = object()
 
 
@@ -34,7 +34,7 @@ class Difference:
 
     field: str
     """Dotted path, for example "inputs.input_ids"."""
-    asked: Any
+    request: Any
     """Value of the request; None where it has no such field."""
     cached: Any
     """Value of the entry; None where it has no such field."""
@@ -52,36 +52,36 @@ class Near:
     """Where it differs."""
 
 
-def differences(asked: Mapping[str, Any], cached: Mapping[str, Any]) -> list[Difference]:
+def differences(request: Mapping[str, Any], cached: Mapping[str, Any]) -> list[Difference]:
     """List the fields that differ, leaving out hashes unless only hashes differ."""
-    left, right = _leaves(asked), _leaves(cached)
-    found = [
+    left, right = _leaves(request), _leaves(cached)
+    differing = [
         Difference(
             field=field,
-            asked=left.get(field),
+            request=left.get(field),
             cached=right.get(field),
             text=_text(field, left.get(field, _ABSENT), right.get(field, _ABSENT)),
         )
         for field in sorted({*left, *right})
         if left.get(field, _ABSENT) != right.get(field, _ABSENT)
     ]
-    plain = [d for d in found if not (_is_digest(d.asked) or _is_digest(d.cached))]
-    return plain or found
+    plain = [d for d in differing if not (_is_digest(d.request) or _is_digest(d.cached))]
+    return plain or differing
 
 
-def describe(found: Iterable[Difference]) -> str:
+def describe(differing: Iterable[Difference]) -> str:
     """One line with all differences."""
-    return "; ".join(difference.text for difference in found)
+    return "; ".join(difference.text for difference in differing)
 
 
-def nearest_entries(asked: Mapping[str, Any], entries: Iterable[Entry], *, limit: int) -> list[Near]:
+def nearest_entries(request: Mapping[str, Any], entries: Iterable[Entry], *, limit: int) -> list[Near]:
     """The complete entries with the fewest differences; those that differ in most fields are not near."""
-    num_fields = len(_leaves(asked))
+    num_fields = len(_leaves(request))
     near = [
-        Near(entry=entry, differences=tuple(found))
+        Near(entry=entry, differences=tuple(differing))
         for entry in entries
         if entry.fields is not None
-        if (found := differences(asked, entry.fields)) and 2 * len(found) <= num_fields
+        if (differing := differences(request, entry.fields)) and 2 * len(differing) <= num_fields
     ]
     return sorted(
         near,
@@ -92,9 +92,9 @@ def nearest_entries(asked: Mapping[str, Any], entries: Iterable[Entry], *, limit
 def summary(fields: Mapping[str, Any]) -> str:
     """Return the first fields of an entry in one line: model, task, and shapes first, without hashes."""
     leaves = sorted(_leaves(fields).items(), key=lambda item: _rank(item[0]))
-    shown = [f"{field} {value}" for field, value in leaves if value is not None and not _is_digest(value)]
-    rest = f", {len(shown) - _NUM_SUMMARY_FIELDS} more" if len(shown) > _NUM_SUMMARY_FIELDS else ""
-    return ", ".join(shown[:_NUM_SUMMARY_FIELDS]) + rest
+    texts = [f"{field} {value}" for field, value in leaves if value is not None and not _is_digest(value)]
+    rest = f", {len(texts) - _NUM_SUMMARY_FIELDS} more" if len(texts) > _NUM_SUMMARY_FIELDS else ""
+    return ", ".join(texts[:_NUM_SUMMARY_FIELDS]) + rest
 
 
 def _rank(field: str) -> int:
@@ -124,11 +124,11 @@ def _is_digest(value: Any) -> bool:
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
-def _text(field: str, asked: Any, cached: Any) -> str:
-    if asked is _ABSENT:
-        return f"{field} not asked for, cached {_shown(cached)}"
-    return f"{field} {_shown(asked)}, cached {'without it' if cached is _ABSENT else _shown(cached)}"
+def _text(field: str, request: Any, cached: Any) -> str:
+    if request is _ABSENT:
+        return f"{field} not asked for, cached {_value_text(cached)}"
+    return f"{field} {_value_text(request)}, cached {'without it' if cached is _ABSENT else _value_text(cached)}"
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return f"{value[:_SHOWN_DIGEST_CHARACTERS]}..." if _is_digest(value) else str(value)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import ConfigError, refusal
+from ...errors import ConfigError
 from ..canonical import canonical_json
 
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,100}")
@@ -37,12 +37,10 @@ def entry_key(fields: Mapping[str, Any]) -> str:
     version = fields.get("compiler_version")
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         raise ConfigError(
-            refusal(
-                asked="key of a cache entry",
-                found=f"compiler_version is {version!r}",
-                why="it names the folder of the entry",
-                do='pass a version such as "2.21.0"',
-            )
+            f"compiler_version is {version!r}, which cannot name a folder of the cache.",
+            hint='Pass a version such as "2.21.0".',
+            option="compiler_version",
+            value=version,
         )
     return hashlib.sha256(canonical_json(fields, what="key of a cache entry")).hexdigest()
 

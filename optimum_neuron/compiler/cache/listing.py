@@ -28,7 +28,7 @@ class Recorded:
 
 def recorded(places: Iterable[Storage]) -> list[Recorded]:
     """List the requests of storages that lead to complete entries; a request of several storages is listed once."""
-    found: dict[str, Recorded] = {}
+    results: dict[str, Recorded] = {}
     for place in places:
         files = place.files()
         entries = _complete(place, files)
@@ -36,13 +36,13 @@ def recorded(places: Iterable[Storage]) -> list[Recorded]:
         for path, data in place.read_many(paths).items():
             target, request = requests.parse_whole(data)
             if target is not None and request and (entry := entries.get(target.entry)):
-                found.setdefault(path, Recorded(request=request, entry=entry, url=place.url))
-    return list(found.values())
+                results.setdefault(path, Recorded(request=request, entry=entry, url=place.url))
+    return list(results.values())
 
 
 def labels(places: Iterable[Storage]) -> set[str]:
     """Return the labels of storages that lead to complete entries."""
-    found: set[str] = set()
+    results: set[str] = set()
     for place in places:
         files = place.files()
         paths = [path for path in files if path.startswith(requests.LABELS) and path.endswith(".json")]
@@ -50,8 +50,8 @@ def labels(places: Iterable[Storage]) -> set[str]:
         for path, data in place.read_many(paths).items():
             target = requests.parse(data)
             if target is not None and target.entry in entries:
-                found.add(path.removeprefix(requests.LABELS).rpartition("/")[0])
-    return found
+                results.add(path.removeprefix(requests.LABELS).rpartition("/")[0])
+    return results
 
 
 def _complete(place: Storage, files: Mapping[str, int]) -> dict[str, Entry]:

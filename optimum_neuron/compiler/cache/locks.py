@@ -21,9 +21,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ... import env
-from ...errors import CacheError, refusal
+from ...atomic import disk_full, is_disk_full, sync_folder
+from ...errors import CacheError
 from ...plain_json import parse_json
-from ..atomic import disk_full, is_disk_full, sync_folder
 from .storage import LOCKS_FOLDER
 
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -98,7 +98,7 @@ def publish(root: Path, name: str, folder: Path) -> None:
     """Move a built entry to its place; the caller holds the claim.
 
     Raises:
-        CacheError: The disk refuses.
+        CacheError: The disk cannot be written.
     """
     place = root / name
     try:
@@ -114,12 +114,7 @@ def publish(root: Path, name: str, folder: Path) -> None:
         sync_folder(place.parent)
     except OSError as error:
         raise CacheError(
-            refusal(
-                asked=f"store {place}",
-                found=str(error),
-                why="the finished entry must be moved there",
-                do="check the disk of the cache",
-            )
+            f"The finished entry cannot be moved to {place}: {error}.", hint="Check the disk of the cache."
         ) from error
 
 
@@ -175,12 +170,10 @@ def _acquire(lock: FileLock, folder: Path, name: str, timeout_s: float | None) -
         lock.acquire(timeout=-1 if timeout_s is None else timeout_s, poll_interval=_POLL_S)
     except Timeout as error:
         raise CacheError(
-            refusal(
-                asked=f"compile {name}",
-                found=f"{_owner(folder)} has been compiling it for {timeout_s} s or longer",
-                why="an entry is compiled once",
-                do="wait for that process, or end it: its lock is freed at once",
-            )
+            f"{_owner(folder)} has been compiling {name} for {timeout_s} s or longer.",
+            hint="Wait for that process, or end it, which frees its lock.",
+            entry=name,
+            timeout_s=timeout_s,
         ) from error
     return True
 
@@ -214,11 +207,5 @@ def _unusable(root: Path, error: OSError) -> CacheError:
         assert isinstance(full, CacheError)
         return full
     kind = NotWritableError if error.errno in _READ_ONLY else CacheError
-    return kind(
-        refusal(
-            asked=f"write to the compile cache {root}",
-            found=str(error),
-            why="a compile must be stored",
-            do="make the folder writable or choose another one",
-        )
-    )
+    message = f"The compile cache {root} cannot be written: {error}."
+    return kind(message, hint="Make the folder writable or choose another one.", cache=str(root))

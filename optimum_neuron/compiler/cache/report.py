@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ConfigError, refusal
+from ...errors import ConfigError
 from ..version import COMPILER_VERSION
 from . import requests
 from .entries import Entry, State, find_entry, list_entries, names_in, unfinished
@@ -38,20 +38,11 @@ class PruneLimits:
     """Remove entries of other versions of the compiler, which nothing here asks for."""
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} is {value}"
-            for name, value in (("older_than_days", self.older_than_days), ("max_size_bytes", self.max_size_bytes))
-            if value is not None and value < 0
-        ]
-        if problems:
-            raise ConfigError(
-                refusal(
-                    asked="prune the compile cache",
-                    found="; ".join(problems),
-                    why="limits are not negative",
-                    do="pass 0 or more",
-                )
-            )
+        limits = {"older_than_days": self.older_than_days, "max_size_bytes": self.max_size_bytes}
+        negative = {name: value for name, value in limits.items() if value is not None and value < 0}
+        if negative:
+            text = " and ".join(f"{name} is {value}" for name, value in negative.items())
+            raise ConfigError(f"{text}, but limits are not negative.", hint="Pass 0 or more.", options=negative)
 
 
 def all_entries(storage: Storage, files: dict[str, int]) -> list[Entry]:
@@ -93,8 +84,8 @@ def prune(storage: Storage, limits: PruneLimits, *, dry_run: bool) -> list[dict[
     files = storage.files()
     entries = all_entries(storage, files)
     doomed = _doomed(storage, entries, limits)
-    kept = {entry.name for entry in entries} - set(doomed)
-    useless = {path: "leads to no entry" for path in _dangling(storage, files, kept)}
+    remaining = {entry.name for entry in entries} - set(doomed)
+    useless = {path: "leads to no entry" for path in _dangling(storage, files, remaining)}
     useless |= {path: "left by a killed process" for path in _stale_temporaries(storage, files)}
     sizes = {entry.name: entry.size_bytes for entry in entries}
     if not dry_run:
@@ -183,8 +174,8 @@ def _stale_temporaries(storage: Storage, files: Iterable[str]) -> list[str]:
     return [path for path, moment in times.items() if moment is not None and time.time() - moment > _FRESH_S]
 
 
-def _dangling(storage: Storage, files: Iterable[str], kept: set[str]) -> list[str]:
+def _dangling(storage: Storage, files: Iterable[str], remaining: set[str]) -> list[str]:
     paths = _index_paths(files)
     contents = storage.read_many(paths)
     targets = {path: requests.parse(data) for path, data in contents.items()}
-    return [path for path, target in sorted(targets.items()) if target is None or target.entry not in kept]
+    return [path for path, target in sorted(targets.items()) if target is None or target.entry not in remaining]

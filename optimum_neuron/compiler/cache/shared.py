@@ -18,9 +18,9 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from ... import env
+from ...atomic import write_bytes
 from ...core import Choice
-from ...errors import CacheError, refusal
-from ..atomic import write_bytes
+from ...errors import CacheError
 from .addresses import HUB, open_storage, url_of
 from .storage import LocalStorage
 
@@ -82,13 +82,9 @@ def choose(name: str) -> str:
     storage = open_storage(url)
     if isinstance(storage, LocalStorage) and not storage.root.is_dir():
         raise CacheError(
-            refusal(
-                asked=f"share the compile cache {name}",
-                found=f"no folder {storage.root}",
-                why="a cache is made before it is chosen",
-                do=f"run `optimum-cli neuron cache create -n {name}`",
-            ),
-            details={"cache": name},
+            f"The shared compile cache {name} does not exist (no folder {storage.root}).",
+            hint=f"Run `optimum-cli neuron cache create -n {name}`.",
+            cache=name,
         )
     storage.size_bytes(FILE)  # reaches the place
     file = env.hf_home() / FILE
@@ -125,28 +121,26 @@ def _absolute(url: str) -> str:
 def _create_repository(name: str, public: bool) -> str:
     from huggingface_hub import HfApi
 
-    with _of_the_hub(f"make the repository {name}"):
+    with _hub_errors(name):
         return str(HfApi().create_repo(name, private=not public, exist_ok=True).repo_id)
 
 
 def _require_repository(name: str) -> None:
     from huggingface_hub import HfApi
 
-    with _of_the_hub(f"share the compile cache {name}"):
+    with _hub_errors(name):
         HfApi().repo_info(name)
 
 
 @contextlib.contextmanager
-def _of_the_hub(asked: str) -> Iterator[None]:
+def _hub_errors(name: str) -> Iterator[None]:
     try:
         yield
-    # What cannot be reached raises an exception of huggingface_hub's HTTP library, which differs between versions.
+    # An unreachable Hub raises an exception of huggingface_hub's HTTP library, which differs between versions.
     except Exception as error:
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         raise CacheError(
-            refusal(
-                asked=asked,
-                found=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",
-                why="a shared cache is a repository of the Hub that exists and that you may use",
-                do="check the name, log in with `hf auth login`, or make it with `optimum-cli neuron cache create`",
-            )
+            f"The Hub repository {name} cannot be used as a shared cache ({reason}).",
+            hint="Check the name, log in with `hf auth login`, or make it with `optimum-cli neuron cache create`.",
+            cache=name,
         ) from error

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ... import env
-from ...errors import CacheError, refusal
-from ..atomic import write_bytes
+from ...atomic import write_bytes
+from ...errors import CacheError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -67,7 +67,7 @@ class LocalStorage:
         self.url = url or str(root)
 
     def read(self, path: str) -> bytes | None:
-        with self._told(path):
+        with self._errors(path):
             try:
                 return (self.root / path).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
@@ -77,7 +77,7 @@ class LocalStorage:
         return {path: data for path in paths if (data := self.read(path)) is not None}
 
     def size_bytes(self, path: str) -> int | None:
-        with self._told(path):
+        with self._errors(path):
             try:
                 return (self.root / path).stat().st_size
             except (FileNotFoundError, NotADirectoryError):
@@ -95,7 +95,7 @@ class LocalStorage:
         return sizes
 
     def modified_unix_s(self, path: str) -> float | None:
-        with self._told(path):
+        with self._errors(path):
             try:
                 return (self.root / path).stat().st_mtime
             except FileNotFoundError:
@@ -103,20 +103,20 @@ class LocalStorage:
 
     def write(self, path: str, data: bytes) -> None:
         target = self.root / path
-        with self._told(path):
+        with self._errors(path):
             env.make_home()
             target.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(target, data, error=CacheError)
 
     def _refuse_unreadable(self, error: OSError) -> None:
-        # A folder that another process just removed is none; one that may not be listed would look like none.
+        # Another process may remove a folder at any time, but a folder without permission must not look empty.
         if not isinstance(error, FileNotFoundError):
-            with self._told(str(error.filename)):
+            with self._errors(str(error.filename)):
                 raise error
 
     def remove(self, path: str) -> None:
         target = self.root / path
-        with self._told(path):
+        with self._errors(path):
             if target.is_dir():
                 (target / "model.done").unlink(missing_ok=True)
                 shutil.rmtree(target)
@@ -124,18 +124,12 @@ class LocalStorage:
                 target.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _told(self, path: str) -> Iterator[None]:
+    def _errors(self, path: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise CacheError(
-                refusal(
-                    asked=f"use {path} of the compile cache {self.url}",
-                    found=str(error),
-                    why="the folder must be readable",
-                    do="check its permissions",
-                )
-            ) from error
+            message = f"{path} of the compile cache {self.url} cannot be used: {error}."
+            raise CacheError(message, hint="Check its permissions.", cache=self.url) from error
 
 
 class RemoteStorage:
@@ -147,7 +141,7 @@ class RemoteStorage:
         self._root = root.rstrip("/")
 
     def read(self, path: str) -> bytes | None:
-        with self._told(f"read {path}"):
+        with self._errors(f"read {path}"):
             try:
                 return bytes(self._fs.cat_file(self._at(path)))
             except (FileNotFoundError, KeyError):  # KeyError: zip:// of older fsspec
@@ -157,12 +151,12 @@ class RemoteStorage:
         places = {self._at(path): path for path in paths}
         if not places:
             return {}
-        with self._told("read entries"):
+        with self._errors("read entries"):
             contents = self._fs.cat(list(places), on_error="omit")
         return {path: bytes(contents[place]) for place, path in places.items() if place in contents}
 
     def size_bytes(self, path: str) -> int | None:
-        with self._told(f"look at {path}"):
+        with self._errors(f"look at {path}"):
             self._fs.invalidate_cache()
             try:
                 return int(self._fs.info(self._at(path))["size"])
@@ -170,41 +164,41 @@ class RemoteStorage:
                 return None
 
     def files(self) -> dict[str, int]:
-        with self._told("list entries"):
+        with self._errors("list entries"):
             self._fs.invalidate_cache()
             try:
-                found = self._fs.find(self._root, detail=True)
+                infos = self._fs.find(self._root, detail=True)
             except FileNotFoundError:
                 return {}
-        return {place[len(self._root) :].lstrip("/"): int(info["size"]) for place, info in found.items()}
+        return {place[len(self._root) :].lstrip("/"): int(info["size"]) for place, info in infos.items()}
 
     def modified_unix_s(self, path: str) -> float | None:
-        with self._told(f"look at {path}"):
+        with self._errors(f"look at {path}"):
             try:
                 return float(self._fs.modified(self._at(path)).timestamp())
             except (FileNotFoundError, NotImplementedError):
                 return None
 
     def write(self, path: str, data: bytes) -> None:
-        with self._told(f"write {path}"):
+        with self._errors(f"write {path}"):
             self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
             self._fs.pipe_file(self._at(path), data)
 
     def remove(self, path: str) -> None:
-        with self._told(f"remove {path}"):
+        with self._errors(f"remove {path}"):
             for place in (self._at(f"{path}/model.done"), self._at(path)):
                 if self._fs.exists(place):
                     self._fs.rm(place, recursive=True)
 
     def download(self, path: str, to: Path) -> None:
         """Copy a file to this machine."""
-        with self._told(f"download {path}"):
+        with self._errors(f"download {path}"):
             self._fs.get_file(self._at(path), str(to))
 
     def upload_all(self, files: Mapping[str, Path]) -> None:
         """Copy files of this machine, in their order, to the paths that are their keys."""
         for path, source in files.items():
-            with self._told(f"upload {path}"):
+            with self._errors(f"upload {path}"):
                 self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
                 self._fs.put_file(str(source), self._at(path))
 
@@ -212,17 +206,14 @@ class RemoteStorage:
         return f"{self._root}/{path}"
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _errors(self, action: str) -> Iterator[None]:
         try:
             yield
         # Each fsspec backend raises its own library's exceptions; their only common base is Exception.
         except Exception as error:
             raise CacheError(
-                refusal(
-                    asked=f"{what} in the compile cache {self.url}",
-                    found=f"{type(error).__name__}: {error}",
-                    why="the remote cache must be reachable",
-                    do="check its address and your credentials, or choose another cache with "
-                    "NEURON_COMPILE_CACHE_URL or `optimum-cli neuron cache set`",
-                )
+                f"Cannot {action} in the compile cache {self.url}: {type(error).__name__}: {error}.",
+                hint="Check its address and your credentials, or choose another cache with NEURON_COMPILE_CACHE_URL "
+                "or `optimum-cli neuron cache set`.",
+                cache=self.url,
             ) from error

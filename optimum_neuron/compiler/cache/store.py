@@ -95,16 +95,16 @@ class CompileCache:
                 and free bytes are in the message and in `details`).
         """
         name, key = entry_name(fields), entry_key(fields)
-        found = self._tiers.fetch(name, key)
+        cached = self._tiers.fetch(name, key)
         rejected: tuple[Rejected, ...] = ()
         reasons: list[str | None]
-        if found.path is not None:
-            hit, stored, path, reasons = True, found.in_cache, found.path, [f"hit: {found.reason}"]
+        if cached.path is not None:
+            hit, stored, path, reasons = True, cached.in_cache, cached.path, [f"hit: {cached.reason}"]
         else:
             text, rejected = self._nearest(name, fields)
             result = self._tiers.compile(name, fields, produce)
             hit, stored, path = not result.built.compiled, result.in_cache, result.built.path
-            reasons = [f"miss: {found.reason}", result.built.leftover, text, result.note]
+            reasons = [f"miss: {cached.reason}", result.built.leftover, text, result.note]
             if hit:
                 rejected, reasons = (), ["hit: another process compiled it while this one waited", result.note]
         tally.add("neff", name, was_compiled=not hit)
@@ -124,11 +124,11 @@ class CompileCache:
         target = self._tiers.target(request)
         if target is None:
             return Choice(value=None, reason="miss: this request was never compiled")
-        found = self._tiers.fetch(target.entry, target.key)
-        kind = "miss" if found.path is None else "hit"
-        if found.path is not None:
+        result = self._tiers.fetch(target.entry, target.key)
+        kind = "miss" if result.path is None else "hit"
+        if result.path is not None:
             tally.add("neff", target.entry, was_compiled=False)
-        return Choice(value=found.path, reason=f"{kind}: the request leads to {target.entry}: {found.reason}")
+        return Choice(value=result.path, reason=f"{kind}: the request leads to {target.entry}: {result.reason}")
 
     def lookup(self, fields: Mapping[str, Any]) -> Choice[str | None]:
         """Name the entry for `fields`, or None with the nearest ones; nothing is downloaded and no NEFF is read.
@@ -166,7 +166,9 @@ class CompileCache:
                 {
                     "entry": near.entry.name,
                     "text": describe(near.differences),
-                    "differences": [{"field": d.field, "asked": d.asked, "cached": d.cached} for d in near.differences],
+                    "differences": [
+                        {"field": d.field, "asked": d.request, "cached": d.cached} for d in near.differences
+                    ],
                 }
                 for near in nearest_entries(fields, others, limit=limit)
             ],
@@ -229,7 +231,7 @@ class CompileCache:
             max_size_bytes: Remove the oldest entries until the rest takes no more.
             incomplete: Remove entries that cannot be used.
             old_versions: Remove entries of other versions of the compiler.
-            dry_run: Only tell what would go.
+            dry_run: Only list what would be removed.
 
         Returns:
             Plain data: `removed` and `spool_removed` (name, reason and size of each), `freed_bytes` and `dry_run`.
@@ -258,6 +260,6 @@ class CompileCache:
         others = self._tiers.others(name)
         near = nearest_entries(fields, others, limit=_NUM_NEAREST)
         if not near:
-            return (f"none of {len(others)} entries is similar" if others else "the cache is empty"), ()
+            return (f"no similar entry among {len(others)}" if others else "the cache is empty"), ()
         rejected = tuple(Rejected(candidate=n.entry.name, reason=describe(n.differences)) for n in near)
         return f"nearest: {rejected[0].reason}", rejected

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ConfigError, refusal
+from ...errors import ConfigError
 from . import requests
 from .addresses import open_remote, url_of
 from .build import entry_files
@@ -61,12 +61,8 @@ def _destination(tiers: Tiers, url: str | None) -> RemoteStorage:
     if isinstance(tiers.storage, RemoteStorage):
         return tiers.storage
     raise ConfigError(
-        refusal(
-            asked=f"synchronize the compile cache {tiers.storage.url}",
-            found="no shared cache",
-            why="entries are copied to a cache that others read",
-            do="choose one with `optimum-cli neuron cache set NAME`, or pass --repo_id NAME",
-        )
+        f"The compile cache {tiers.storage.url} has no shared cache to copy its entries to.",
+        hint="Choose one with `optimum-cli neuron cache set NAME`, or pass --repo_id NAME.",
     )
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ... import env
-from ...errors import CacheError, refusal
+from ...errors import CacheError
 from . import requests
 from .addresses import open_remote, open_storage
-from .build import Built, Found, build, fetch_local, fetch_remote, share, usable
+from .build import Built, FetchResult, build, fetch_local, fetch_remote, share, usable
 from .entries import Entry, list_entries, names_in
 from .locks import NotWritableError
 from .storage import LocalStorage, RemoteStorage, Storage
@@ -50,7 +50,7 @@ class Tiers:
         self._timeout_s = timeout_s
 
     def usable(self, name: str, key: str) -> Entry | str:
-        """The complete entry of either place, or why there is none."""
+        """Return the complete entry of any place, or the reason for a miss."""
         entry = usable(self.storage, name, key)
         if isinstance(entry, Entry):
             return entry
@@ -60,17 +60,17 @@ class Tiers:
                 return other
         return entry
 
-    def fetch(self, name: str, key: str) -> Found:
-        """A verified NEFF of any place on this machine, or why there is none."""
-        found = self._fetch_own(name, key)
-        if found.path is not None or self.shared is None:
-            return found
+    def fetch(self, name: str, key: str) -> FetchResult:
+        """Return a verified NEFF on this machine from any place, or the reason for a miss."""
+        result = self._fetch_named(name, key)
+        if result.path is not None or self.shared is None:
+            return result
         copied = self._copy_shared(self.shared, name, key)
         if copied.path is None:
-            return replace(found, reason=f"{found.reason} (in {self.shared.url}: {copied.reason})")
+            return replace(result, reason=f"{result.reason} (in {self.shared.url}: {copied.reason})")
         return replace(copied, reason=f"{copied.reason} from {self.shared.url}")
 
-    def _copy_shared(self, shared: RemoteStorage, name: str, key: str) -> Found:
+    def _copy_shared(self, shared: RemoteStorage, name: str, key: str) -> FetchResult:
         if isinstance(self.storage, LocalStorage):
             try:
                 return fetch_remote(shared, self.storage, name, key, self._timeout_s)
@@ -82,19 +82,19 @@ class Tiers:
     def _others(self) -> tuple[Storage, ...]:
         return () if self.shared is None else (self.shared,)
 
-    def _fetch_own(self, name: str, key: str) -> Found:
+    def _fetch_named(self, name: str, key: str) -> FetchResult:
         storage = self.storage
         if isinstance(storage, LocalStorage):
-            found = fetch_local(storage, name, key)
+            result = fetch_local(storage, name, key)
         else:
-            found = self._in_spool(lambda: fetch_remote(storage, self.spool, name, key, self._timeout_s))
-        if found.path is not None:
-            return found
+            result = self._in_spool(lambda: fetch_remote(storage, self.spool, name, key, self._timeout_s))
+        if result.path is not None:
+            return result
         spooled = fetch_local(self.spool, name, key)
         if spooled.path is None:
-            return found
+            return result
         in_cache, note = self._share(name)
-        reason = f"{spooled.reason}, kept in {self.spool.root} (in the cache: {found.reason})"
+        reason = f"{spooled.reason}, kept in {self.spool.root} (in the cache: {result.reason})"
         return replace(spooled, in_cache=in_cache, reason=reason if note is None else f"{reason}; {note}")
 
     def compile(self, name: str, fields: Mapping[str, Any], produce: Callable[[Path], None]) -> Stored:
@@ -162,10 +162,7 @@ class Tiers:
             return action()
         except NotWritableError as error:
             raise CacheError(
-                refusal(
-                    asked=f"keep a NEFF in {self.spool.root}",
-                    found=str(error.__cause__),
-                    why=f"the compile cache {self.storage.url} is remote or read-only, so a local folder is needed too",
-                    do="set OPTIMUM_NEURON_HOME to a folder that may be written",
-                )
+                f"The compile cache {self.storage.url} is remote or read-only, and NEFFs cannot be kept in "
+                f"{self.spool.root} either: {error.__cause__}.",
+                hint="Set OPTIMUM_NEURON_HOME to a folder that you may write.",
             ) from error

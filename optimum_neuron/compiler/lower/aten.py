@@ -24,8 +24,8 @@ HostFunction = Callable[["list[torch.Tensor]"], "list[torch.Tensor]"]
 """A subprogram that can be called: tensors in, tensors out, state changed in place."""
 
 CHUNK_BYTES = 1 << 22
-"""Size of the part of a weight that is cast at once, so that the product reads it from the CPU's caches; below it,
-starting threads takes longer than the product."""
+"""Size of the part of a weight that is cast at once, so that the matmul reads it from the CPU's caches; below it,
+starting threads takes longer than the matmul."""
 
 
 def aten_function(body: fx.GraphModule) -> HostFunction:
@@ -96,7 +96,7 @@ def _is_argument(node: fx.Node) -> bool:
 
 
 def _multiply_cast(node: fx.Node, cast: fx.Node) -> None:
-    """Let a product cast its weight itself, or not at all where its operands are bf16."""
+    """Let a matmul cast its weight itself, or not at all if its operands are bf16."""
     import torch
 
     x = node.args[0]
@@ -135,7 +135,7 @@ def _is_cast_row(node: fx.Node) -> bool:
 def linear_of_bf16(x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
     """Return `x.float() @ weight.float().T + bias` of bf16 operands, and cast no weight.
 
-    The CPU's products of bf16 add in float32 and round the sum to bf16. A second one, with the rounded sum subtracted,
+    The CPU's bf16 matmuls add in float32 and round the sum to bf16. A second one, with the rounded sum subtracted,
     returns what rounding took: together they have 16 bits of the sum.
     """
     import torch

@@ -77,7 +77,7 @@ class Compiling:
         for callback in callbacks:
             try:
                 callback()
-            except Exception:  # a thread has nobody to raise it to
+            except Exception:  # a thread has no caller that could catch it
                 logger.exception("Compiled host code could not be taken into use.")
         self._ended.set()
 
@@ -178,7 +178,7 @@ _service = _Service()
 
 
 def compile_in_background(jobs: Sequence[Job]) -> Compiling:
-    """Compile subprograms into the store, with a low priority, after what was asked for before."""
+    """Compile subprograms into the store, with a low priority, after earlier requests."""
     compiling = Compiling(jobs)
     _service.submit(compiling)
     return compiling

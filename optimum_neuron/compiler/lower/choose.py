@@ -100,7 +100,7 @@ def name_level(isa: str, machine: str, features: Collection[str]) -> tuple[str |
 
 @functools.cache
 def probe_compiler() -> str | None:
-    """First line of the version of the C++ compiler that Inductor calls, or None where there is none that runs."""
+    """First line of the version of the C++ compiler that Inductor calls, or None if no compiler runs."""
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 
@@ -116,8 +116,8 @@ def probe_compiler() -> str | None:
 def compiler_knows_cpu() -> bool:
     """Whether the C++ compiler takes the flags of this CPU's vector extensions.
 
-    Without being told, Inductor compiles and loads a probe for each extension, in each process. torch has said what the
-    CPU has, so it is the compiler alone that may be too old (AMX: GCC 11).
+    Otherwise, Inductor compiles and loads a probe for each extension, in each process. torch reports what the CPU has,
+    so only the compiler may be too old (AMX: GCC 11).
     """
     import torch
     from torch._inductor.cpp_builder import get_cpp_compiler
@@ -143,32 +143,32 @@ def choose_level(
     Args:
         subprogram: what has to run.
         optlevel: "1", "2" or "3", as in `-O2`.
-        compiler: the C++ compiler found, or None.
+        compiler: the C++ compiler of this machine, or None.
         rare: only seldom used graphs call it.
         per_token: a graph of a single token calls it, where each operator's dispatch counts.
     """
-    wanted: HostLevel = "inductor-max" if optlevel == "3" else "inductor"
+    level: HostLevel = "inductor-max" if optlevel == "3" else "inductor"
     if optlevel == "1":
         return Choice(value="aten", reason="-O1: no C++ compiler needed, ready at once")
     if compiler is None:
         return Choice(
             value="aten",
             reason="no C++ compiler on this machine",
-            rejected=(Rejected(candidate=wanted, reason="needs g++ or clang++ (apt-get install g++)"),),
+            rejected=(Rejected(candidate=level, reason="needs g++ or clang++ (apt-get install g++)"),),
         )
     if not per_token and (reason := _library_bound(subprogram)):
         return Choice(
             value="aten",
             reason=reason,
-            rejected=(Rejected(candidate=wanted, reason="would spend compile time for no speed"),),
+            rejected=(Rejected(candidate=level, reason="would spend compile time for no speed"),),
         )
     if rare and optlevel == "2":
         return Choice(
             value="aten",
             reason="only assisted generation and continued prompts call it",
-            rejected=(Rejected(candidate=wanted, reason="-O3 spends the compile time"),),
+            rejected=(Rejected(candidate=level, reason="-O3 spends the compile time"),),
         )
-    return Choice(value=wanted, reason=f"-O{optlevel}: fused kernels by {compiler}")
+    return Choice(value=level, reason=f"-O{optlevel}: fused kernels by {compiler}")
 
 
 def _library_bound(subprogram: Subprogram) -> str | None:

@@ -39,10 +39,10 @@ class FusedConvolution:
 
 
 def fused_convolution(node: fx.Node) -> FusedConvolution:
-    """Follow a convolution as long as nobody else needs what is between."""
+    """Follow a convolution while no other node reads the intermediate results."""
     defaults: tuple[Any, ...] = (None, [1, 1], [0, 0], [1, 1], 1)
-    given: tuple[Any, ...] = node.args
-    x, weight, bias, *where = given + defaults[len(given) - 2 :]
+    arguments: tuple[Any, ...] = node.args
+    x, weight, bias, *where = arguments + defaults[len(arguments) - 2 :]
     assert isinstance(x, fx.Node) and isinstance(weight, fx.Node)
     last, norm, other, relu = node, None, None, False
     after = _only_user(last)
@@ -78,8 +78,8 @@ def _is_foldable(node: fx.Node) -> bool:
     if node.target != _ATEN.batch_norm.default:
         return False
     _, weight, bias, mean, var, training, *_ = node.args
-    given = [argument for argument in (weight, bias, mean, var) if isinstance(argument, fx.Node)]
-    return not training and len(given) == 4 and all(a.op == "placeholder" and len(a.users) == 1 for a in given)
+    nodes = [argument for argument in (weight, bias, mean, var) if isinstance(argument, fx.Node)]
+    return not training and len(nodes) == 4 and all(n.op == "placeholder" and len(n.users) == 1 for n in nodes)
 
 
 def _addend(value: fx.Node, after: fx.Node) -> fx.Node | None:
@@ -127,13 +127,13 @@ def fuse(body: fx.GraphModule, weight_positions: Collection[int]) -> None:
 
 
 def _is_last_to_read(node: fx.Node, other: Any) -> bool:
-    """Whether the addend is a convolution's result that is read by nobody but what `node` depends on."""
+    """Whether the addend is a convolution's result that only `node` and nodes before it read."""
     if not isinstance(other, fx.Node) or other.target != _OPERATOR:
         return False
     before: set[fx.Node] = set()
     waiting = [argument for argument in node.all_input_nodes if argument is not other]
     while waiting:
-        if (found := waiting.pop()) not in before and found is not other:
-            before.add(found)
-            waiting += found.all_input_nodes
+        if (source := waiting.pop()) not in before and source is not other:
+            before.add(source)
+            waiting += source.all_input_nodes
     return all(user is node or user in before for user in other.users)

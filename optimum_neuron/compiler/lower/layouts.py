@@ -1,7 +1,7 @@
-"""Images that stay in channels-last order between bodies, because convolutions compute in it.
+"""Choose images that stay in channels-last order between compiled subgraphs, because convolutions compute in it.
 
-A body is compiled for one layout of each argument, the contiguous one unless it is listed here. Only values between
-compiled bodies that have convolutions are; what enters or leaves a graph is contiguous.
+A subgraph is compiled for one layout of each argument: contiguous, unless it is listed here. Only values between
+compiled subgraphs with convolutions are listed; inputs and outputs of a graph are contiguous.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Layouts = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 def channels_last(program: Program, convolving: Collection[str]) -> Layouts:
-    """Find them.
+    """Find the images that can stay in channels-last order.
 
     Args:
         program: all graphs with their calls.
@@ -29,27 +29,27 @@ def channels_last(program: Program, convolving: Collection[str]) -> Layouts:
             for kind, values in (("in", call.inputs), ("out", call.outputs)):
                 for index, value in enumerate(values):
                     places[graph.name, value].add((call.subprogram, kind, index))
-    kept = {
+    images = {
         (graph.name, value)
         for graph in program.graphs.values()
         for call in graph.calls
         for value in call.outputs
         if value not in graph.outputs.values() and _is_image(program.value_spec(graph, value))
     }
-    found: set[tuple[str, str, int]] = set()
-    while kept:
-        contiguous = {place for value, ones in places.items() if value not in kept for place in ones}
-        wrong = {value for value in kept if any(p[0] not in convolving or p in contiguous for p in places[value])}
+    positions: set[tuple[str, str, int]] = set()
+    while images:
+        contiguous = {place for value, ones in places.items() if value not in images for place in ones}
+        wrong = {value for value in images if any(p[0] not in convolving or p in contiguous for p in places[value])}
         if not wrong:
-            found = {place for value in kept for place in places[value]}
+            positions = {place for value in images for place in places[value]}
             break
-        kept -= wrong
+        images -= wrong
     return {
         name: tuple(
-            tuple(sorted(index for sub, kind, index in found if (sub, kind) == (name, wanted)))
-            for wanted in ("in", "out")
+            tuple(sorted(index for sub, kind, index in positions if (sub, kind) == (name, direction)))
+            for direction in ("in", "out")
         )  # type: ignore[misc]
-        for name in {place[0] for place in found}
+        for name in {place[0] for place in positions}
     }
 
 

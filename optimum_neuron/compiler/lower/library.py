@@ -86,6 +86,7 @@ def load_function(stored: SharedObject, num_results: int) -> CompiledFunction:
         return CompiledFunction(_opened(str(stored.library)), stored.function, num_results)
     except (OSError, AttributeError) as error:
         raise LoweringError(
-            f"Host code {stored.library} cannot be loaded: {error}. Delete the file; it is compiled again then.",
-            details={"library": str(stored.library)},
+            f"Host code {stored.library} cannot be loaded: {error}.",
+            hint="Delete the file, so that it is compiled again.",
+            library=str(stored.library),
         ) from error

@@ -75,7 +75,7 @@ class HostCode:
         if not self.compiling.wait(timeout_s):
             return False
         if self._successor is None:
-            raise LoweringError("\n".join(self.compiling.failures), details={"failures": self.compiling.failures})
+            raise LoweringError("\n".join(self.compiling.failures), failures=self.compiling.failures)
         return True
 
     def describe(self) -> Choice[str]:
@@ -217,7 +217,9 @@ class _Code:
                 continue
             stored = self._stored.get(name) or locate(record)
             if stored is None:
-                raise LoweringError(f"Host code of {name} was removed while it was loaded. Load the model again.")
+                raise LoweringError(
+                    f"Host code of {name} was removed while it was loaded.", hint="Load the model again."
+                )
             functions[name] = load_function(stored, len(subprogram.outputs))
         return HostCode(
             functions=functions, choices=self.choices, preparations=self.preparations, num_compiled=num_compiled

@@ -56,7 +56,7 @@ def _convolution(
 ) -> torch.Tensor:
     """`other` is added to the result, and then relu taken, in the kernel that computes it.
 
-    `reuse_other` promises that nobody reads `other` afterwards, so compiled code writes the result into its memory.
+    `reuse_other` promises that `other` is not read afterwards, so compiled code writes the result into its memory.
     """
     call = torch.ops.mkldnn._convolution_pointwise
     after: tuple[Any, ...] = ("relu" if relu else "none", [], "")

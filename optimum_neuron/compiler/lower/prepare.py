@@ -76,18 +76,18 @@ class Preparations:
     _last: list[Any] = dataclasses.field(default_factory=list, compare=False, repr=False)
 
     def apply(self, weights: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """Weights with the prepared ones in their place; copies of a program that have the same weights share them."""
+        """Return weights with the prepared ones in place; replicas of a program with the same weights share them."""
         if not self._last or self._last[0] is not weights:
             self._last[:] = [weights, self._prepare(weights)]
         return self._last[1]
 
     def _prepare(self, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        found = dict(weights)
+        tensors = dict(weights)
         for named in self.of_weights:
             sources = [None if name is None else weights[name] for name in named.sources]
             with torch.no_grad():
-                found |= dict(zip(named.targets, _COMPUTE[named.kind](sources, named), strict=True))
-        return found
+                tensors |= dict(zip(named.targets, _COMPUTE[named.kind](sources, named), strict=True))
+        return tensors
 
 
 NOTHING = Preparations(of_subprogram={}, of_weights=())
@@ -104,16 +104,16 @@ def plan_preparations(program: Program, compiled: Collection[str]) -> Preparatio
     if not compiled or not onednn.is_available():
         return NOTHING
     features = probe_cpu()
-    found = {name: find(program.subprograms[name].body, features) for name in compiled}
+    candidates = {name: find(program.subprograms[name].body, features) for name in compiled}
     calls = [call for graph in program.graphs.values() for call in graph.calls]
-    while rejected := set(_disagreeing(program, calls, found)):
-        found = {name: [p for p in ones if (name, p) not in rejected] for name, ones in found.items()}
-    named = [_named(call, one) for call in calls for one in found.get(call.subprogram, ())]
-    convolving = {name for name, ones in found.items() if any(one.kind == "convolution" for one in ones)}
+    while rejected := set(_disagreeing(program, calls, candidates)):
+        candidates = {name: [p for p in ones if (name, p) not in rejected] for name, ones in candidates.items()}
+    named = [_named(call, one) for call in calls for one in candidates.get(call.subprogram, ())]
+    convolving = {name for name, ones in candidates.items() if any(one.kind == "convolution" for one in ones)}
     for name, (arguments, results) in channels_last(program, convolving).items():
-        found[name].append(Preparation(kind="channels_last", sources=arguments, targets=results))
+        candidates[name].append(Preparation(kind="channels_last", sources=arguments, targets=results))
     return Preparations(
-        of_subprogram={name: tuple(ones) for name, ones in found.items() if ones},
+        of_subprogram={name: tuple(ones) for name, ones in candidates.items() if ones},
         of_weights=tuple(dict.fromkeys(named)),
     )
 
@@ -130,19 +130,21 @@ def _named(call: Call, one: Preparation) -> _Named:
 
 
 def _disagreeing(
-    program: Program, calls: list[Call], found: Mapping[str, list[Preparation]]
+    program: Program, calls: list[Call], candidates: Mapping[str, list[Preparation]]
 ) -> Iterator[tuple[str, Preparation]]:
     """Preparations of something that is no weight, or that is also read in another form."""
     uses: dict[str, set[_Named | None]] = {}
     for call in calls:
-        prepared = {position: _named(call, one) for one in found.get(call.subprogram, ()) for position in one.targets}
+        prepared = {
+            position: _named(call, one) for one in candidates.get(call.subprogram, ()) for position in one.targets
+        }
         for position, value in enumerate(call.inputs):
             uses.setdefault(value, set()).add(prepared.get(position))
     for graph in program.graphs.values():
         for value in graph.outputs.values():
             uses.setdefault(value, set()).add(None)
     for call in calls:
-        for one in found.get(call.subprogram, ()):
+        for one in candidates.get(call.subprogram, ()):
             positions = [position for position in (*one.sources, *one.targets) if position is not None]
             all_weights = all(call.inputs[position].startswith("weight:") for position in positions)
             # What a source becomes does not matter: it is read before anything is replaced.
@@ -154,13 +156,13 @@ def _disagreeing(
 def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation]:
     """What could be prepared for one body, if its arguments are weights."""
     position = {node: index for index, node in enumerate(n for n in body.graph.nodes if n.op == "placeholder")}
-    found: list[Preparation] = []
+    candidates: list[Preparation] = []
     for node in body.graph.nodes:
         if node.target == _ATEN.linear.default:
-            found += _linear(node, position, features)
+            candidates += _linear(node, position, features)
         elif node.target == _ATEN.conv2d.default:
-            found += _convolution(node, position)
-    return found
+            candidates += _convolution(node, position)
+    return candidates
 
 
 def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -> Iterator[Preparation]:
@@ -213,10 +215,10 @@ def _pack_convolution(sources: list[Any], named: _Named) -> list[torch.Tensor]:
     stride, padding, dilation, groups, *rest = named.options
     bias = []
     if norm:
-        gamma, beta, mean, var, own = norm
+        gamma, beta, mean, var, conv_bias = norm
         scale = gamma * torch.rsqrt(var + rest[0])
         weight = weight * scale[:, None, None, None]
-        bias = [beta + ((0 if own is None else own) - mean) * scale]
+        bias = [beta + ((0 if conv_bias is None else conv_bias) - mean) * scale]
     weight = weight.contiguous(memory_format=torch.channels_last)
     pack = torch.ops.mkldnn._reorder_convolution_weight
     return [pack(weight, padding, stride, dilation, groups, named.size), *bias]

@@ -57,7 +57,7 @@ def locate(record: Path) -> SharedObject | None:
     Raises:
         LoweringError: other users could have changed it.
     """
-    found = find(record)
-    if found is not None:
-        require_ours(found.library)
-    return found
+    stored = find(record)
+    if stored is not None:
+        require_ours(stored.library)
+    return stored

@@ -101,7 +101,7 @@ def compile_jobs(jobs: Sequence[Job], *, num_compilers: int, on_done: Callable[[
         while running:
             _report(wait(running, return_when=FIRST_COMPLETED).done, running, failures, on_done)
     if failures:
-        raise LoweringError("\n".join(failures), details={"failures": failures})
+        raise LoweringError("\n".join(failures), failures=failures)
 
 
 def _units(jobs: Sequence[Job]) -> list[list[Job]]:
@@ -205,6 +205,6 @@ def compiler_command(source: Path, output: Path) -> list[str]:
             name=output.stem, sources=[str(source)], output_dir=str(output.parent), BuildOption=options
         )
         words = shlex.split(builder.get_command_line())
-    # Neither Python nor lines for a debugger: nothing calls the one, nobody looks at the other.
+    # The code calls no Python and is not debugged.
     unneeded = ("-g1", "-ltorch_python")
     return [*(word for word in words if word not in unneeded), "-w", f"-I{HEADER.parent}"]

@@ -1,7 +1,7 @@
 """The NEFF container: a 1,024-byte header and an uncompressed tar of named members.
 
-It stores bytes. It knows nothing of torch or of what a member means, except `neff.json`, which tells for whom the file
-was compiled. Equal content gives equal bytes. The layout is in `docs/neff-format.md`.
+It stores bytes. It knows nothing of torch or of what a member means, except `neff.json`, which names the target it was
+compiled for. Equal content gives equal bytes. The layout is in `docs/neff-format.md`.
 
     >>> import tempfile
     >>> from optimum_neuron.compiler.neff import open_neff, write_neff

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ...errors import ConfigError, refusal
+from ...errors import ConfigError
 from ..canonical import canonical_json
 from .header import NeffHeader
 
@@ -70,12 +70,9 @@ class NeffDocument:
             problems += _text_problems("compiler_version", self.compiler_version, _MAX_VERSION_BYTES)
         if problems:
             raise ConfigError(
-                refusal(
-                    asked="describe a NEFF",
-                    found="; ".join(problems),
-                    why="the header has fixed fields for these facts",
-                    do="pass other values",
-                )
+                f"A NEFF header cannot hold these values: {'; '.join(problems)}.",
+                hint="Pass other values.",
+                problems=problems,
             )
 
     def to_json(self) -> bytes:
@@ -96,8 +93,8 @@ class NeffDocument:
             raise ValueError("it is nested too deeply") from error
         expected = {field.name for field in fields(cls)}
         if not isinstance(content, dict) or set(content) != expected:
-            found = sorted(content) if isinstance(content, dict) else type(content).__name__
-            raise ValueError(f"its fields are {found} instead of {sorted(expected)}")
+            actual = sorted(content) if isinstance(content, dict) else type(content).__name__
+            raise ValueError(f"its fields are {actual} instead of {sorted(expected)}")
         return cls(**content)
 
     def header(self, *, data_size: int, digest: bytes) -> NeffHeader:

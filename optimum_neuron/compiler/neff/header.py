@@ -34,9 +34,9 @@ class NeffHeader:
     data_size: int
     """Bytes of the data part."""
     neff_version_major: int = 1
-    """Version of the format; a reader refuses a newer one."""
+    """Version of the format; a reader rejects newer ones."""
     neff_version_minor: int = 0
-    """Revision of the format; a reader refuses a newer one."""
+    """Revision of the format; a reader rejects newer ones."""
     build_version: str
     """Version of the compiler."""
     num_tpb: int

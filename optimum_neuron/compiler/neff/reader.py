@@ -14,13 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ...errors import ArtifactError, ConfigError, FormatVersionError, nearest, refusal
+from ...errors import ArtifactError, ConfigError, FormatVersionError, nearest
 from .document import DOCUMENT_NAME, FORMAT_VERSION, NeffDocument
 from .header import HEADER_SIZE_BYTES, PKG_VERSION, NeffHeader
 from .members import Span, index
 
 _VENDOR_PKG_VERSION = 2
-_AGAIN = "copy the file again from its source, or recompile the model"
+_AGAIN = "Copy the file again from its source, or recompile the model."
 
 
 class Neff:
@@ -48,7 +48,7 @@ class Neff:
             ArtifactError: The NEFF is closed.
         """
         if self._view is None:
-            raise _closed(self.path, "the whole file")
+            raise _error(self.path, "is closed", "Read its members before closing it.")
         return self._view
 
     @property
@@ -62,19 +62,11 @@ class Neff:
         Raises:
             ArtifactError: There is no such member, or the NEFF is closed.
         """
-        if self._view is None:
-            raise _closed(self.path, repr(name))
-        if name not in self._spans:
-            raise ArtifactError(
-                refusal(
-                    asked=f"read {name!r} of {self.path}",
-                    found=f"no such member{nearest(name, self.names)}",
-                    why=f"it holds {', '.join(self.names) or 'no members'}",
-                    do="recompile the model with this version",
-                )
-            )
-        span = self._spans[name]
-        return self._view[span.offset : span.offset + span.size_bytes]
+        content, span = self.content, self._spans.get(name)
+        if span is None:
+            problem = f"has no member {name!r}{nearest(name, self.names)} (members: {', '.join(self.names)})"
+            raise _error(self.path, problem, "Recompile the model with this version.", member=name)
+        return content[span.offset : span.offset + span.size_bytes]
 
     def close(self) -> None:
         """Give the mapping back as soon as no view of it is left; closing twice does nothing."""
@@ -138,12 +130,8 @@ def open_neff(path: str | Path, *, verify: bool = True) -> Neff:
     """
     path = Path(path)
     if not path.is_file():
-        found = "it is not a regular file" if path.exists() else "there is no such file"
-        raise ArtifactError(
-            refusal(
-                asked=f"open {path}", found=found, why="a NEFF is one file", do="check the path, or compile the model"
-            )
-        )
+        problem = "is not a regular file" if path.exists() else "does not exist"
+        raise _error(path, problem, "Check the path, or compile the model.")
     try:
         with open(path, "rb") as file:
             size_bytes = os.fstat(file.fileno()).st_size
@@ -151,14 +139,7 @@ def open_neff(path: str | Path, *, verify: bool = True) -> Neff:
             header = _checked_header(path, raw, size_bytes)
             mapping = mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise ArtifactError(
-            refusal(
-                asked=f"open {path}",
-                found=str(error),
-                why="the file must be readable",
-                do="check its permissions and its disk",
-            )
-        ) from error
+        raise _error(path, f"cannot be read: {error}", "Check its permissions and its disk.") from error
     return _checked_neff(path, header, mapping, verify=verify)
 
 
@@ -166,119 +147,56 @@ def _checked_neff(path: Path, header: NeffHeader, mapping: mmap.mmap, *, verify:
     view = memoryview(mapping).toreadonly()
     raw, size_bytes = bytes(view[:HEADER_SIZE_BYTES]), len(view)
     if verify and hashlib.sha256(view[HEADER_SIZE_BYTES:]).digest() != header.hash:
-        raise _damaged(path, "the content does not have the hash that the header tells")
+        raise _error(path, "was altered after it was written: its content does not match the hash in its header")
     try:
         spans = index(mapping, start=HEADER_SIZE_BYTES, end=size_bytes)
     except ValueError as error:
-        raise ArtifactError(
-            refusal(
-                asked=f"open {path}",
-                found=str(error),
-                why="members must be safe to unpack",
-                do="do not use this file; compile the model yourself",
-            )
-        ) from error
+        raise _error(path, f"is unsafe to unpack: {error}", "Do not use it; compile the model yourself.") from error
     document = _checked_document(path, view, spans)
     if document.header(data_size=header.data_size, digest=header.hash).pack() != raw:
-        raise _damaged(path, f"the header does not agree with {DOCUMENT_NAME}")
+        raise _error(path, f"was altered after it was written: its header does not match {DOCUMENT_NAME}")
     return Neff(path, header, document, spans, view)
 
 
-def _closed(path: Path, what: str) -> ArtifactError:
-    return ArtifactError(
-        refusal(
-            asked=f"read {what} of {path}",
-            found="the NEFF is closed",
-            why="its mapping was given back",
-            do="read members before closing it",
-        )
-    )
-
-
-def _damaged(path: Path, found: str) -> ArtifactError:
-    return ArtifactError(
-        refusal(asked=f"open {path}", found=found, why="the file was altered after it was written", do=_AGAIN)
-    )
+def _error(path: Path, problem: str, hint: str = _AGAIN, **details: Any) -> ArtifactError:
+    return ArtifactError(f"{path} {problem}.", hint=hint, path=str(path), problem=problem, **details)
 
 
 def _too_new(path: Path, version: str) -> FormatVersionError:
     return FormatVersionError(
-        refusal(
-            asked=f"open {path}",
-            found=f"format version {version}",
-            why=f"this package reads version {FORMAT_VERSION}",
-            do="install a newer optimum_neuron, or recompile the model with this one",
-        )
+        f"{path} has format version {version}, but this package reads version {FORMAT_VERSION}.",
+        hint="Install a newer optimum-neuron-sim, or recompile the model with this one.",
+        path=str(path),
+        format_version=version,
     )
 
 
 def _checked_header(path: Path, raw: bytes, size_bytes: int) -> NeffHeader:
     if size_bytes < HEADER_SIZE_BYTES:
-        raise ArtifactError(
-            refusal(
-                asked=f"open {path}",
-                found=f"the file is too short, {size_bytes:,} bytes",
-                why=f"a NEFF begins with a header of {HEADER_SIZE_BYTES:,} bytes",
-                do=_AGAIN,
-            )
-        )
+        raise _error(path, f"is too short for a NEFF: {size_bytes:,} bytes, its header has {HEADER_SIZE_BYTES:,}")
     header = NeffHeader.unpack(raw)
     if header.header_size != HEADER_SIZE_BYTES or header.pkg_version not in (PKG_VERSION, _VENDOR_PKG_VERSION):
-        raise ArtifactError(
-            refusal(
-                asked=f"open {path}",
-                found="this is not a NEFF",
-                why="the first bytes are not those of a NEFF header",
-                do="pass the model.neuron or .neff file of an exported model",
-            )
-        )
+        raise _error(path, "is not a NEFF", "Pass the model.neuron or .neff file of an exported model.")
     if header.pkg_version == _VENDOR_PKG_VERSION:
-        raise ArtifactError(
-            refusal(
-                asked=f"open {path}",
-                found=f"a NEFF for real hardware, by compiler {header.build_version!r}",
-                why="it holds machine code of the chip, which a simulated NeuronCore cannot run",
-                do="export the original model again with this package",
-            )
-        )
+        problem = f"is a NEFF for real hardware (compiler {header.build_version!r}), which this simulator cannot run"
+        raise _error(path, problem, "Export the original model again with this package.")
     if (header.neff_version_major, header.neff_version_minor) > (FORMAT_VERSION, 0):
         raise _too_new(path, f"{header.neff_version_major}.{header.neff_version_minor}")
     expected_bytes = HEADER_SIZE_BYTES + header.data_size
     if size_bytes != expected_bytes:
-        found = "truncated" if size_bytes < expected_bytes else "longer than it should be"
-        raise ArtifactError(
-            refusal(
-                asked=f"open {path}",
-                found=f"the file is {found}, {size_bytes:,} bytes",
-                why=f"the header announces {expected_bytes:,} bytes",
-                do=_AGAIN,
-            )
-        )
+        kind = "truncated" if size_bytes < expected_bytes else "longer than it should be"
+        raise _error(path, f"is {kind}: {size_bytes:,} bytes, its header announces {expected_bytes:,}")
     return header
 
 
 def _checked_document(path: Path, view: memoryview, spans: Mapping[str, Span]) -> NeffDocument:
     span = spans.get(DOCUMENT_NAME)
     if span is None:
-        raise ArtifactError(
-            refusal(
-                asked=f"open {path}",
-                found=f"it has no {DOCUMENT_NAME}",
-                why="that member tells the target and the versions",
-                do=_AGAIN,
-            )
-        )
+        raise _error(path, f"has no {DOCUMENT_NAME}")
     try:
         document = NeffDocument.from_json(bytes(view[span.offset : span.offset + span.size_bytes]))
     except (ValueError, ConfigError) as error:
-        raise ArtifactError(
-            refusal(
-                asked=f"open {path}",
-                found=f"{DOCUMENT_NAME} cannot be used: {error}",
-                why="it tells the target and the versions",
-                do=_AGAIN,
-            )
-        ) from error
+        raise _error(path, f"has a {DOCUMENT_NAME} that cannot be used: {error}") from error
     if document.format_version > FORMAT_VERSION:
         raise _too_new(path, str(document.format_version))
     return document

@@ -1,16 +1,16 @@
-"""Does a NEFF fit the NeuronCore that shall run it?
+"""Check that a NEFF fits the NeuronCore that shall run it.
 
 It compares generations; it knows nothing of the hardware catalogue, so callers pass plain names and numbers.
 """
 
 from __future__ import annotations
 
-from ...errors import TargetMismatchError, refusal
+from ...errors import TargetMismatchError
 from .reader import Neff
 
 
 def check_target(neff: Neff, target: str, core_version: int) -> None:
-    """Refuse a NEFF that was compiled for another generation of NeuronCore.
+    """Raise an error for a NEFF that was compiled for another generation of NeuronCore.
 
     Targets of one generation (trn1, trn1n and inf2 all have NeuronCore-v2) run each other's artifacts.
 
@@ -26,17 +26,12 @@ def check_target(neff: Neff, target: str, core_version: int) -> None:
     if document.core_version == core_version:
         return
     raise TargetMismatchError(
-        refusal(
-            asked=f"run {neff.path} on {target} (NeuronCore-v{core_version})",
-            found=f"it was compiled for {document.target} (NeuronCore-v{document.core_version})",
-            why="a program of one NeuronCore generation does not run on another",
-            do=f"recompile it: optimum-cli export neuron --model MODEL --instance_type {target} OUTPUT_FOLDER, or "
-            f"simulate what it was compiled for: OPTIMUM_NEURON_INSTANCE={document.target}",
-        ),
-        details={
-            "compiled_for": document.target,
-            "compiled_core_version": document.core_version,
-            "asked_for": target,
-            "asked_core_version": core_version,
-        },
+        f"{neff.path} was compiled for {document.target} (NeuronCore-v{document.core_version}) "
+        f"and cannot run on {target} (NeuronCore-v{core_version}).",
+        hint=f"Recompile it with `optimum-cli export neuron --model MODEL --instance_type {target} OUTPUT_FOLDER`, "
+        f"or simulate its own target with OPTIMUM_NEURON_INSTANCE={document.target}.",
+        compiled_for=document.target,
+        compiled_core_version=document.core_version,
+        target=target,
+        core_version=core_version,
     )

@@ -10,8 +10,8 @@ import secrets
 import shutil
 from pathlib import Path
 
-from ...errors import ArtifactError, refusal
-from ..atomic import disk_full, is_disk_full
+from ...atomic import disk_full, is_disk_full
+from ...errors import ArtifactError
 from .document import DOCUMENT_NAME
 from .header import HEADER_SIZE_BYTES
 from .reader import Neff, open_neff
@@ -28,18 +28,11 @@ def unpack(neff_path: str | Path, folder: str | Path) -> list[Path]:
         The files written.
 
     Raises:
-        ArtifactError: The NEFF is refused, the folder is not empty, or it cannot be written.
+        ArtifactError: The NEFF is damaged or unsafe, the folder is not empty, or it cannot be written.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ArtifactError(
-            refusal(
-                asked=f"unpack into {folder}",
-                found="it is not an empty folder",
-                why="files there would be overwritten",
-                do="name a new folder",
-            )
-        )
+        raise ArtifactError(f"{folder} is not an empty folder.", hint="Name a new folder.", path=str(folder))
     temp = folder.with_name(f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     with open_neff(neff_path) as neff:
         try:
@@ -51,12 +44,7 @@ def unpack(neff_path: str | Path, folder: str | Path) -> list[Path]:
                 needed_bytes = HEADER_SIZE_BYTES + neff.header.data_size
                 raise disk_full(ArtifactError, path=folder, needed_bytes=needed_bytes) from error
             raise ArtifactError(
-                refusal(
-                    asked=f"unpack into {folder}",
-                    found=str(error),
-                    why="the folder could not be written",
-                    do="choose another folder",
-                )
+                f"{folder} cannot be written: {error}.", hint="Choose another folder.", path=str(folder)
             ) from error
         except BaseException:
             shutil.rmtree(temp, ignore_errors=True)

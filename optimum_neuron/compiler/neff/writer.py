@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import ArtifactError, refusal
-from ..atomic import replacing
+from ...atomic import replacing
+from ...errors import ArtifactError
 from .document import DOCUMENT_NAME, NeffDocument
 from .header import HEADER_SIZE_BYTES, NeffHeader
 from .members import END_BYTES, member_header, name_problems, padding_bytes
@@ -111,12 +111,9 @@ def _checked_sizes(path: Path, members: Mapping[str, Content]) -> dict[str, int]
     ]
     if problems:
         raise ArtifactError(
-            refusal(
-                asked=f"write {path}",
-                found="; ".join(problems),
-                why="members are regular files under safe relative names",
-                do="rename or provide these members",
-            )
+            f"{path} cannot have these members: {'; '.join(problems)}.",
+            hint="Use regular files and safe relative names.",
+            problems=problems,
         )
     return {member: _size_bytes(content) for member, content in members.items()}
 
@@ -142,10 +139,5 @@ def _chunks(content: Content, size_bytes: int) -> Iterator[bytes | memoryview]:
             yield chunk
     if left:
         raise ArtifactError(
-            refusal(
-                asked=f"pack {content}",
-                found=f"the file became {left:,} bytes shorter",
-                why="its size was already written",
-                do="do not change files while they are packed",
-            )
+            f"{content} became {left:,} bytes shorter while it was packed.", hint="Pack it again.", path=str(content)
         )

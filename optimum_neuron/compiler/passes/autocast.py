@@ -57,7 +57,7 @@ def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> f
         for operand in operands:
             if operand not in rounded:
                 rounded[operand] = _round(graph, copies[operand], dtype)
-        copy = graph.node_copy(node, lambda n, own=operands: rounded[n] if n in own else copies[n])
+        copy = graph.node_copy(node, lambda n, operands=operands: rounded[n] if n in operands else copies[n])
         copy.meta = dict(node.meta)
         writes = _writes(node)
         if kind == "all" and node.op == "call_function" and _is_float32(node):

@@ -31,7 +31,7 @@ def rewrite_bodies(program: Program, rewrite: Callable[[GraphModule], GraphModul
 
 
 def merge(programs: list[Program]) -> Program:
-    """Join programs of one model into one; equal bodies, weights and constants are kept once.
+    """Join programs of one model; equal subgraphs, weights, and constants are stored once.
 
     Constants that differ under one name, such as those that tracing numbers in each graph, are renamed.
     """

@@ -2,7 +2,7 @@
 
 The cut follows the modules: consecutive nodes of one layer of a stack form a segment, so do the nodes
 between stacks. Equal segments get the same name because a subprogram is named by its content. Nothing is
-decomposed before this point: bodies stay small, and only distinct ones are lowered.
+decomposed before this point: subgraphs stay small, and only distinct ones are lowered.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...core import TensorSpec
-from ...errors import CaptureError, refusal
+from ...errors import CaptureError
 from ..capture import Captured
 from ..ir import Call, Graph, Program, Subprogram
 from ..rules.location import module_path, source_line
@@ -68,6 +68,8 @@ def outline(captured: Captured) -> Program:
         outputs={name: values[node] for name, node in zip(captured.outputs, returned, strict=True)},
         calls=tuple(calls),
         rare=captured.rare,
+        role=captured.role,
+        sizes=dict(captured.sizes),
     )
     return Program(
         graphs={graph.name: graph}, subprograms=subprograms, weights=weights, states=states, constants=constants
@@ -210,12 +212,9 @@ def _refuse_written_views(results: list[fx.Node], later: list[_Segment]) -> None
     if lost:
         places = ", ".join(source_line(node) or node.name for node in lost)
         raise CaptureError(
-            refusal(
-                asked="compiling a graph whose layers hand on views",
-                found=f"a view with strides, of memory that a later layer writes in place, is handed on: {places}",
-                why="each layer is compiled for contiguous arguments, and a copy would not see the write",
-                do="write in place where the tensor is made, or hand on `.clone()`",
-            )
+            f"A layer returns a strided view of memory that a later layer writes in place: {places}.",
+            hint="Write in place where the tensor is made, or return `.clone()`.",
+            source_lines=[source_line(node) for node in lost],
         )
 
 

@@ -27,10 +27,10 @@ def stretch(program: Program, graph_name: str, stack: Stack) -> Program:
     """
     graph, num_captured = program.graphs[graph_name], stack.captured.value
     paths = tuple(call.module_path for call in graph.calls)
-    wanted = stack.layers[:num_captured]
-    start = paths.index(wanted[0]) if wanted[0] in paths else 0
+    layer_paths = stack.layers[:num_captured]
+    start = paths.index(layer_paths[0]) if layer_paths[0] in paths else 0
     captured, tail = graph.calls[start : start + num_captured], graph.calls[start + num_captured :]
-    if paths[start : start + num_captured] != wanted or set(wanted) & {call.module_path for call in tail}:
+    if paths[start : start + num_captured] != layer_paths or set(layer_paths) & {call.module_path for call in tail}:
         raise NotUniformError(f"{stack.path}: the layers are not consecutive calls")
     before, last = num_captured - stack.period - 1, num_captured - 1
     if captured[before].subprogram != captured[last].subprogram:

@@ -39,11 +39,11 @@ def _verify_graph(program: Program, graph: Graph, after: str) -> None:
         assert subprogram is not None, f"{where}: no subprogram {call.subprogram}"
         assert len(call.inputs) == len(subprogram.inputs), f"{where}: {len(call.inputs)} arguments"
         assert len(call.outputs) == len(subprogram.outputs), f"{where}: {len(call.outputs)} results"
-        for value, wanted in zip(call.inputs, subprogram.inputs, strict=True):
+        for value, expected in zip(call.inputs, subprogram.inputs, strict=True):
             kind, _, name = value.partition(":")
             assert value in produced or name in declared.get(kind, ()), f"{where}: {value} is not defined"
-            found = produced[value] if value in produced else program.value_spec(graph, value)
-            assert found == wanted, f"{where}: {value} is {found}, the body takes {wanted}"
+            actual = produced[value] if value in produced else program.value_spec(graph, value)
+            assert actual == expected, f"{where}: {value} is {actual}, the body takes {expected}"
         for value, spec in zip(call.outputs, subprogram.outputs, strict=True):
             assert value.startswith("tmp:") and value not in produced, f"{where}: {value} is assigned twice"
             produced[value] = spec

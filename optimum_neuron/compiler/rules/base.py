@@ -8,9 +8,10 @@ A rule is a module of this package. It names the operators it covers and judges 
             return refuse(call, "topk", "NCC_EVRF013", "the input holds integers")
         return accept(call, "topk", "AwsNeuronTopK")
 
-Operators are named without overload and without the underscore of in-place forms: "aten.add" covers
-"aten.add.Tensor" and "aten.add_.Scalar". All modules of the package are imported on the first lookup, so a new
-rule needs no other edit. Nothing here knows a particular operator.
+`table` registers a rule that accepts every call of its operators, `reject` one that refuses every call. Operators are
+named without overload and without the underscore of in-place forms: "aten.add" covers "aten.add.Tensor" and
+"aten.add_.Scalar". A text may name several, separated by spaces, and "add" means "aten.add". All modules of the package
+are imported on the first lookup, so a new rule needs no other edit. Nothing here knows a particular operator.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .call import OpCall, base_name
 from .codes import CODES
 from .published import instruction_source
 
-__all__ = ["Core", "OpCall", "Rule", "Target", "accept", "find_rule", "known_ops", "refuse", "rule", "table"]
+__all__ = ["Core", "OpCall", "Rule", "Target", "accept", "find_rule", "known_ops", "refuse", "reject", "rule", "table"]
 
 
 class Core(Protocol):
@@ -85,36 +86,49 @@ def rule(name: str, *ops: str, touches_data: bool = True) -> Callable[[Judge], J
         ValueError: the name or an operator has a rule already, or an operator is named with its overload.
     """
 
+    names = [op for text in ops for op in _operators(text)]
+
     def register(judge: Judge) -> Judge:
-        taken = sorted(op for op in ops if op in _RULES)
-        if taken or any(known.name == name for known in _RULES.values()):
-            raise ValueError(f"rule '{name}': registered twice ({', '.join(taken) or 'same name'})")
-        named = sorted(op for op in ops if base_name(op) != op)
-        if named:
-            raise ValueError(f"rule '{name}': name {', '.join(named)} without overload and in-place underscore")
-        entry = Rule(name=name, ops=frozenset(ops), judge=judge, touches_data=touches_data)
-        _RULES.update(dict.fromkeys(ops, entry))
+        repeated = sorted(op for op in names if op in _RULES or names.count(op) > 1)
+        if repeated or any(known.name == name for known in _RULES.values()):
+            raise ValueError(f"rule '{name}': registered twice ({', '.join(repeated) or 'same name'})")
+        overloads = sorted(op for op in names if base_name(op) != op)
+        if overloads:
+            raise ValueError(f"rule '{name}': name {', '.join(overloads)} without overload and in-place underscore")
+        entry = Rule(name=name, ops=frozenset(names), judge=judge, touches_data=touches_data)
+        _RULES.update(dict.fromkeys(names, entry))
         return judge
 
     return register
 
 
-def table(name: str, instructions: Mapping[str, str], *, touches_data: bool = True) -> None:
+def table(name: str, operators: Mapping[str, str], *, touches_data: bool = True) -> None:
     """Register a rule that accepts every call of its operators.
 
     Args:
         name: name of the rule.
-        instructions: operator to the published instructions it becomes, separated by spaces.
+        operators: published instructions, separated by spaces, to the operators that they make up.
         touches_data: False for bookkeeping.
 
     Raises:
         KeyError: an instruction is in no published document.
     """
-    for text in instructions.values():
+    for text in operators:
         for instruction in text.split():
             instruction_source(instruction)
-    register = rule(name, *instructions, touches_data=touches_data)
+    instructions = {op: text for text, ops in operators.items() for op in _operators(ops)}
+    register = rule(name, *operators.values(), touches_data=touches_data)
     register(lambda call, target: accept(call, name, instructions[call.name]))
+
+
+def reject(name: str, *ops: str, code: str, reason: str, remedy: str | None = None) -> None:
+    """Register a rule that refuses every call of `ops`; see `refuse`."""
+    rule(name, *ops)(lambda call, target: refuse(call, name, code, reason, remedy=remedy))
+
+
+def _operators(text: str) -> list[str]:
+    """Split names of operators; one without a namespace is of ATen."""
+    return [op if "." in op else f"aten.{op}" for op in text.split()]
 
 
 def find_rule(op: str) -> Rule | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...core import TensorSpec
-from ...errors import ConfigError, refusal
+from ...errors import ConfigError
 from .location import module_path, source_line
 
 if TYPE_CHECKING:
@@ -76,14 +76,7 @@ class OpCall:
 
         produced = node.meta.get("val")
         if produced is None and _returns_tensor(node):
-            raise ConfigError(
-                refusal(
-                    asked="checking a graph",
-                    found=f"node '{node.name}' has no shapes",
-                    why="rules read shapes and dtypes",
-                    do="pass the result of torch.export.export",
-                )
-            )
+            raise not_exported(node, "has no shapes")
         leaves = [leaf for leaf in tree_leaves((_with_values(node), produced)) if _is_tensor(leaf)]
         incoming = [leaf for source in node.all_input_nodes for leaf in tree_leaves(source.meta.get("val"))]
         return cls(
@@ -98,6 +91,12 @@ class OpCall:
             source_line=source_line(node),
             node=node,
         )
+
+
+def not_exported(node: Node, problem: str) -> ConfigError:
+    """Return the error for a graph that does not come from `torch.export`."""
+    message = f"The graph cannot be checked: its node '{node.name}' {problem}."
+    return ConfigError(message, hint="Pass the result of torch.export.export.", node=node.name)
 
 
 FUNCTIONALIZED = ("auto_functionalized", "auto_functionalized_v2")

@@ -43,140 +43,101 @@ _KNOWN_CALL = "use a custom call that the compiler knows"
 _MX_INPUT = "quantize one bfloat16 or float16 tensor along a dimension that is a multiple of 4, in blocks of 32"
 _SCALED_DOT = "call block_scaled_dot with left, right and their scales, with matching static shapes"
 
-_ROWS: tuple[tuple[str, str, str, str | None], ...] = (
-    (
-        "EARG001",
-        "the target has no such logical-core setting",
-        "leave it out, or use 1 on trn1 and inf2",
-        HARDWARE_CATALOGUE,
-    ),
-    ("EBIR023", "a fused MLP kernel got an intermediate size above 4096", "use more tensor parallelism", None),
-    ("EBVF030", "the program needs more instructions than fit", _FEWER_INSTRUCTIONS, None),
-    ("EHCA005", "a custom call has a target that the compiler does not know", _KNOWN_CALL, None),
-    (
-        "EMOD025",
+_ROWS: dict[str, tuple[str, str]] = {
+    "EARG001": ("the target has no such logical-core setting", "leave it out, or use 1 on trn1 and inf2"),
+    "EBIR023": ("a fused MLP kernel got an intermediate size above 4096", "use more tensor parallelism"),
+    "EBVF030": ("the program needs more instructions than fit", _FEWER_INSTRUCTIONS),
+    "EHCA005": ("a custom call has a target that the compiler does not know", _KNOWN_CALL),
+    "EMOD025": (
         "a tensor has a size that is not known at compile time",
         "fix every size: pad or bucket the inputs, and select with masks of a static shape",
-        OPERATOR_CHECK,
     ),
-    ("EOOM001", "the model's tensors exceed the device memory of a core", _FEWER_BYTES, None),
-    ("EOOM002", "the model's tensors exceed the device memory of a core", _FEWER_BYTES, None),
-    (
-        "ESFH002",
+    "EOOM001": ("the model's tensors exceed the device memory of a core", _FEWER_BYTES),
+    "EOOM002": ("the model's tensors exceed the device memory of a core", _FEWER_BYTES),
+    "ESFH002": (
         "a 64-bit integer constant does not fit 32 bits",
         "use constants from -2^31 to 2^31 - 1, for example torch.iinfo(torch.int32).max",
-        OPERATOR_CHECK,
     ),
-    (
-        "ESPP004",
+    "ESPP004": (
         "no code can be generated for a data type",
         "use float32, bfloat16, float16 or an integer type of at most 32 bits",
-        OPERATOR_CHECK,
     ),
-    ("ESPP047", "an 8-bit float type that the target lacks", "cast to float16 or bfloat16", OPERATOR_CHECK),
-    ("EUOC002", "an operator that the compiler does not support", _LISTED_OPERATOR, OPERATOR_CHECK),
-    ("EVRF001", "an operator that the compiler does not support", _LISTED_OPERATOR, OPERATOR_CHECK),
-    ("EVRF004", "a complex tensor", "keep real and imaginary parts in two real tensors", OPERATOR_CHECK),
-    ("EVRF005", "an 8-bit float of the FNUZ kind", "cast to float16 or bfloat16", OPERATOR_CHECK),
-    ("EVRF006", "a random generator other than the default one", "use the framework's default generator", None),
-    ("EVRF007", "the program needs more instructions than fit", _FEWER_INSTRUCTIONS, None),
-    ("EVRF009", "activations exceed the device memory of a core", _FEWER_BYTES, None),
-    (
-        "EVRF010",
+    "ESPP047": ("an 8-bit float type that the target lacks", "cast to float16 or bfloat16"),
+    "EUOC002": ("an operator that the compiler does not support", _LISTED_OPERATOR),
+    "EVRF001": ("an operator that the compiler does not support", _LISTED_OPERATOR),
+    "EVRF004": ("a complex tensor", "keep real and imaginary parts in two real tensors"),
+    "EVRF005": ("an 8-bit float of the FNUZ kind", "cast to float16 or bfloat16"),
+    "EVRF006": ("a random generator other than the default one", "use the framework's default generator"),
+    "EVRF007": ("the program needs more instructions than fit", _FEWER_INSTRUCTIONS),
+    "EVRF009": ("activations exceed the device memory of a core", _FEWER_BYTES),
+    "EVRF010": (
         "a convolution that dilates its input and its kernel",
         "use stride 1 or dilation 1 in the transposed convolution, or spread the kernel with zeros yourself",
-        OPERATOR_CHECK,
     ),
-    ("EVRF011", "a strided convolution of a dilated input", "upsample and downsample in two steps", None),
-    ("EVRF013", "topk of an int32 or int64 tensor", "cast the tensor to float32 before topk", OPERATOR_CHECK),
-    ("EVRF015", "a custom call has a target that the compiler does not know", _KNOWN_CALL, None),
-    (
-        "EVRF016",
-        "scatter_reduce of integers or booleans",
-        "cast input and source to float32 or bfloat16",
-        OPERATOR_CHECK,
-    ),
-    ("EVRF017", "a window reduction of a dilated input", "insert the gaps yourself", None),
-    (
-        "EVRF018",
-        "a window reduction with a dilated window",
-        "pool with dilation 1 over a strided slice",
-        OPERATOR_CHECK,
-    ),
-    ("EVRF019", "a window reduction that does not have two operands", "reduce each operand on its own", None),
-    (
-        "EVRF022",
-        "an arithmetic right shift of a type that is not 32 bits wide",
-        "cast the first operand to int32",
-        OPERATOR_CHECK,
-    ),
-    ("EVRF024", "an output tensor above 4 GB", _FEWER_BYTES, None),
-    (
-        "EVRF031",
+    "EVRF011": ("a strided convolution of a dilated input", "upsample and downsample in two steps"),
+    "EVRF013": ("topk of an int32 or int64 tensor", "cast the tensor to float32 before topk"),
+    "EVRF015": ("a custom call has a target that the compiler does not know", _KNOWN_CALL),
+    "EVRF016": ("scatter_reduce of integers or booleans", "cast input and source to float32 or bfloat16"),
+    "EVRF017": ("a window reduction of a dilated input", "insert the gaps yourself"),
+    "EVRF018": ("a window reduction with a dilated window", "pool with dilation 1 over a strided slice"),
+    "EVRF019": ("a window reduction that does not have two operands", "reduce each operand on its own"),
+    "EVRF022": ("an arithmetic right shift of a type that is not 32 bits wide", "cast the first operand to int32"),
+    "EVRF024": ("an output tensor above 4 GB", _FEWER_BYTES),
+    "EVRF031": (
         "a scatter whose positions run past the end",
         "make every position smaller than the size of the dimension that is written",
-        OPERATOR_CHECK,
     ),
-    (
-        "EVRF035",
-        "a matrix product of integers that the engine would round beyond 2^24",
-        _FLOAT_FIRST.format("dot"),
-        OPERATOR_CHECK,
-    ),
-    ("EVRF036", "MX quantization: unreadable options", _MX_INPUT, None),
-    ("EVRF037", "MX quantization: not exactly one operand", _MX_INPUT, None),
-    ("EVRF038", "MX quantization: a dimension other than the last two", _MX_INPUT, None),
-    ("EVRF039", "MX quantization: a block size other than 32", _MX_INPUT, None),
-    ("EVRF040", "MX quantization: a scale method other than EMAX", _MX_INPUT, None),
-    ("EVRF041", "MX quantization: an input that is neither bfloat16 nor float16", _MX_INPUT, None),
-    ("EVRF042", "MX quantization: a malformed call", _MX_INPUT, None),
-    ("EVRF043", "scaled matrix product: not four operands", _SCALED_DOT, None),
-    ("EVRF044", "scaled matrix product: wrong type of the left operand", _SCALED_DOT, None),
-    ("EVRF045", "scaled matrix product: an output that is neither float32 nor bfloat16", _SCALED_DOT, None),
-    ("EVRF046", "scaled matrix product: the left operand has fewer than two dimensions", _SCALED_DOT, None),
-    ("EVRF047", "scaled matrix product: the right operand has fewer than two dimensions", _SCALED_DOT, None),
-    ("EVRF048", "scaled matrix product: batch sizes differ", _SCALED_DOT, None),
-    ("EVRF049", "scaled matrix product: unreadable options", _SCALED_DOT, None),
-    ("EVRF050", "scaled matrix product: contracted sizes differ", _SCALED_DOT, None),
-    ("EVRF051", "float8_e4m3fn on a target before trn3", "compile for trn3, or cast to bfloat16", OPERATOR_CHECK),
-    ("EVRF052", "the older float8 e4m3 on a target after trn3", "use float8_e4m3fn", None),
-    ("EVRF053", "scaled matrix product: a dimension is both batch and contracted", _SCALED_DOT, None),
-    ("EVRF054", "scaled matrix product: no such batch dimension", _SCALED_DOT, None),
-    ("EVRF055", "scaled matrix product: no such contracted dimension", _SCALED_DOT, None),
-    (
-        "EVRF056",
+    "EVRF035": ("a matrix product of integers that the engine would round beyond 2^24", _FLOAT_FIRST.format("dot")),
+    "EVRF036": ("MX quantization: unreadable options", _MX_INPUT),
+    "EVRF037": ("MX quantization: not exactly one operand", _MX_INPUT),
+    "EVRF038": ("MX quantization: a dimension other than the last two", _MX_INPUT),
+    "EVRF039": ("MX quantization: a block size other than 32", _MX_INPUT),
+    "EVRF040": ("MX quantization: a scale method other than EMAX", _MX_INPUT),
+    "EVRF041": ("MX quantization: an input that is neither bfloat16 nor float16", _MX_INPUT),
+    "EVRF042": ("MX quantization: a malformed call", _MX_INPUT),
+    "EVRF043": ("scaled matrix product: not four operands", _SCALED_DOT),
+    "EVRF044": ("scaled matrix product: wrong type of the left operand", _SCALED_DOT),
+    "EVRF045": ("scaled matrix product: an output that is neither float32 nor bfloat16", _SCALED_DOT),
+    "EVRF046": ("scaled matrix product: the left operand has fewer than two dimensions", _SCALED_DOT),
+    "EVRF047": ("scaled matrix product: the right operand has fewer than two dimensions", _SCALED_DOT),
+    "EVRF048": ("scaled matrix product: batch sizes differ", _SCALED_DOT),
+    "EVRF049": ("scaled matrix product: unreadable options", _SCALED_DOT),
+    "EVRF050": ("scaled matrix product: contracted sizes differ", _SCALED_DOT),
+    "EVRF051": ("float8_e4m3fn on a target before trn3", "compile for trn3, or cast to bfloat16"),
+    "EVRF052": ("the older float8 e4m3 on a target after trn3", "use float8_e4m3fn"),
+    "EVRF053": ("scaled matrix product: a dimension is both batch and contracted", _SCALED_DOT),
+    "EVRF054": ("scaled matrix product: no such batch dimension", _SCALED_DOT),
+    "EVRF055": ("scaled matrix product: no such contracted dimension", _SCALED_DOT),
+    "EVRF056": (
         "a gather whose positions run past the end of its table",
         "make every position smaller than the size that it indexes; a sequence is no longer than its table of "
         "positions (max_position_embeddings)",
-        OPERATOR_CHECK,
     ),
-    ("EVRF057", "MX quantization: not two outputs", _MX_INPUT, None),
-    ("EVRF058", "MX quantization: a size that is not a multiple of 4", _MX_INPUT, None),
-    ("EVRF059", "the file of an NKI kernel is missing", "trace the kernel again on this machine", None),
-    (
-        "EVRF060",
+    "EVRF057": ("MX quantization: not two outputs", _MX_INPUT),
+    "EVRF058": ("MX quantization: a size that is not a multiple of 4", _MX_INPUT),
+    "EVRF059": ("the file of an NKI kernel is missing", "trace the kernel again on this machine"),
+    "EVRF060": (
         "a scatter that combines integers, which the engine would round beyond 2^24",
         _FLOAT_FIRST.format("scatter"),
-        OPERATOR_CHECK,
     ),
-    ("EVRF061", "an all-reduce of integers, which would round beyond 2^24", _FLOAT_FIRST.format("all_reduce"), None),
-    (
-        "EVRF062",
+    "EVRF061": ("an all-reduce of integers, which would round beyond 2^24", _FLOAT_FIRST.format("all_reduce")),
+    "EVRF062": (
         "a power of int64, which would be cut to int32",
         "cast to int32 or float32 first, or accept the cut with --implicit-integer-downcast=pow",
-        OPERATOR_CHECK,
     ),
-    (
-        "EVRF063",
-        "a reduce-scatter of integers, which would round beyond 2^24",
-        _FLOAT_FIRST.format("reduce_scatter"),
-        None,
-    ),
-    ("EVRF064", "the graph handed to the compiler is inconsistent", "report it with the log of the compiler", None),
-    ("EVRF065", "an NKI kernel traced by an unsupported version", "trace the kernel again with the current nki", None),
-    ("EXSP001", "activations exceed the device memory of a core", _FEWER_BYTES, None),
-    ("EXTP004", "the program needs more instructions than fit", _FEWER_INSTRUCTIONS, None),
-)
+    "EVRF063": ("a reduce-scatter of integers, which would round beyond 2^24", _FLOAT_FIRST.format("reduce_scatter")),
+    "EVRF064": ("the graph handed to the compiler is inconsistent", "report it with the log of the compiler"),
+    "EVRF065": ("an NKI kernel traced by an unsupported version", "trace the kernel again with the current nki"),
+    "EXSP001": ("activations exceed the device memory of a core", _FEWER_BYTES),
+    "EXTP004": ("the program needs more instructions than fit", _FEWER_INSTRUCTIONS),
+}
+"""Code to its meaning and its remedy."""
+
+_CHECKED = """
+    EMOD025 ESFH002 ESPP004 ESPP047 EUOC002 EVRF001 EVRF004 EVRF005 EVRF010 EVRF013 EVRF016 EVRF018 EVRF022 EVRF031
+    EVRF035 EVRF051 EVRF056 EVRF060 EVRF062
+"""
+_SIMULATED_BY = {"EARG001": HARDWARE_CATALOGUE} | dict.fromkeys(_CHECKED.split(), OPERATOR_CHECK)
 
 _DOWNCASTS = {
     "EVRF035": "dot",
@@ -188,9 +149,13 @@ _DOWNCASTS = {
 
 CODES: dict[str, ErrorCode] = {
     f"NCC_{code}": ErrorCode(
-        code=f"NCC_{code}", meaning=meaning, remedy=remedy, simulated_by=simulated_by, downcast=_DOWNCASTS.get(code)
+        code=f"NCC_{code}",
+        meaning=meaning,
+        remedy=remedy,
+        simulated_by=_SIMULATED_BY.get(code),
+        downcast=_DOWNCASTS.get(code),
     )
-    for code, meaning, remedy, simulated_by in _ROWS
+    for code, (meaning, remedy) in _ROWS.items()
 }
 """Every published code, by its name with prefix."""
 

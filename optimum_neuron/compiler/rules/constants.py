@@ -1,8 +1,8 @@
 """Values that are known while compiling: constants of the graph, and what is computed from them alone.
 
 Rules compare positions that are known with the size that they index, and `judge` refuses integers that the core cannot
-hold. `mark_constants` tells the placeholders of an exported program their values; without it only tensors that the
-graph makes itself, such as ranges, are known. What a checkpoint provides is never known here.
+hold. `mark_constants` attaches values to the placeholders of an exported program; without it only tensors that the
+graph makes itself, such as ranges, are known. Weights of a checkpoint are never known here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SMALLEST, _LARGEST = -(2**31), 2**31 - 1
 
 
 def mark_constants(exported: ExportedProgram) -> None:
-    """Tell placeholders the values of the constants that the program holds."""
+    """Attach the values of the program's constants to their placeholders."""
     from torch.export.graph_signature import InputKind
 
     nodes = {node.name: node for node in exported.graph.nodes if node.op == "placeholder"}
@@ -70,9 +70,9 @@ def outside_of_any(shape: Sequence[int], indices: Sequence[Any]) -> tuple[int, i
         if value is not None and value.dtype.itemsize == 1:  # a mask takes as many dimensions as it has
             dim += value.dim()
             continue
-        found = None if index is None else outside(index, shape[dim], from_the_end=True)
-        if found is not None:
-            return found, shape[dim]
+        position = None if index is None else outside(index, shape[dim], from_the_end=True)
+        if position is not None:
+            return position, shape[dim]
         dim += 1
     return None
 

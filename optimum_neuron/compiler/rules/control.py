@@ -5,22 +5,17 @@ from __future__ import annotations
 import dataclasses
 
 from ...core import Ruling
-from .base import OpCall, Target, refuse, rule, table
+from .base import OpCall, Target, refuse, reject, rule, table
 from .call import FUNCTIONALIZED, op_name
 
 table(
     "bookkeeping",
     {
-        "aten._assert_async": "",
-        "aten._assert_scalar": "",
-        "aten._assert_tensor_metadata": "",
-        "aten.sym_constrain_range": "",
-        "aten.sym_constrain_range_for_size": "",
-        "aten.sym_numel": "",
-        "aten.sym_size": "",
-        "aten.sym_storage_offset": "",
-        "aten.sym_stride": "",
-        "python.getitem": "GetTupleElement",
+        "": (
+            "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size "
+            "sym_numel sym_size sym_storage_offset sym_stride"
+        ),
+        "GetTupleElement": "python.getitem",
     },
     touches_data=False,
 )
@@ -28,31 +23,19 @@ table(
 table(
     "subgraph",
     {
-        "higher_order.invoke_subgraph": "",
-        "higher_order.wrap_with_autocast": "",
-        "higher_order.wrap_with_set_grad_enabled": "",
+        "": "higher_order.invoke_subgraph higher_order.wrap_with_autocast higher_order.wrap_with_set_grad_enabled",
     },
     touches_data=False,
 )
 
 
-@rule(
+reject(
     "control-flow",
-    "higher_order.associative_scan",
-    "higher_order.cond",
-    "higher_order.map_impl",
-    "higher_order.scan",
-    "higher_order.while_loop",
+    "higher_order.associative_scan higher_order.cond higher_order.map_impl higher_order.scan higher_order.while_loop",
+    code="NCC_EUOC002",
+    reason="the compiler has no control flow that is decided at run time",
+    remedy="compute both sides and select with torch.where, or unroll the loop to a fixed count",
 )
-def judge(call: OpCall, target: Target) -> Ruling:
-    """Refuse control flow that is decided while the graph runs."""
-    return refuse(
-        call,
-        "control-flow",
-        "NCC_EUOC002",
-        "the compiler has no control flow that is decided at run time",
-        remedy="compute both sides and select with torch.where, or unroll the loop to a fixed count",
-    )
 
 
 @rule("functionalized-operator", *(f"higher_order.{name}" for name in FUNCTIONALIZED))

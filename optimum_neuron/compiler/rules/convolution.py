@@ -8,19 +8,19 @@ from ...core import Ruling
 from .base import OpCall, Target, accept, refuse, rule
 
 
-@rule("convolution", "aten._convolution", "aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")
+@rule("convolution", "_convolution conv1d conv2d conv3d convolution")
 def judge(call: OpCall, target: Target) -> Ruling:
     """Judge a convolution, which `aten.convolution` may transpose."""
     return _judge(call, "convolution", dilates_input=bool(call.arguments.get("transposed")))
 
 
-@rule("transposed-convolution", "aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d")
+@rule("transposed-convolution", "conv_transpose1d conv_transpose2d conv_transpose3d")
 def judge_transposed(call: OpCall, target: Target) -> Ruling:
     """Judge a transposed convolution."""
     return _judge(call, "transposed-convolution", dilates_input=True)
 
 
-@rule("convolution-backward", "aten.convolution_backward")
+@rule("convolution-backward", "convolution_backward")
 def judge_backward(call: OpCall, target: Target) -> Ruling:
     """Judge the gradient of a convolution: the one of the input is a transposed convolution."""
     return _judge(

@@ -55,8 +55,8 @@ def _table(target: Any) -> dict[Any, Any]:
     """Decompositions to core ATen, and torch's one of the operator itself even where it is core."""
     import torch
 
-    own = torch._decomp.decomposition_table
-    return _core_table() | ({target: own[target]} if target in own else {})
+    decompositions = torch._decomp.decomposition_table
+    return _core_table() | ({target: decompositions[target]} if target in decompositions else {})
 
 
 @functools.cache

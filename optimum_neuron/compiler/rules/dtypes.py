@@ -1,6 +1,6 @@
 """Dtypes that a core has no arithmetic for, whatever the operator.
 
-64-bit integers pass: they index and count, and the compiler narrows them; products and powers of them have rules of
+64-bit integers pass: they index and count, and the compiler narrows them; matmuls and powers of them have rules of
 their own.
 """
 

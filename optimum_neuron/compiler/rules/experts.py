@@ -3,32 +3,23 @@ into bins, and looping over groups in Python, are not."""
 
 from __future__ import annotations
 
-from ...core import Ruling
-from .base import OpCall, Target, refuse, rule, table
+from .base import reject, table
 
-table("grouped-matmul", {"aten._grouped_mm": "DotGeneral", "aten._scaled_grouped_mm": "DotGeneral Mul"})
+table("grouped-matmul", {"DotGeneral": "_grouped_mm", "DotGeneral Mul": "_scaled_grouped_mm"})
 
+reject(
+    "grouped-matmul-fallback",
+    "transformers.grouped_mm_fallback",
+    code="NCC_EUOC002",
+    reason="it loops over groups of tokens whose sizes are known only after routing",
+    remedy='load the model with experts_implementation="batched_mm", whose shapes are static',
+)
 
-@rule("grouped-matmul-fallback", "transformers.grouped_mm_fallback")
-def judge(call: OpCall, target: Target) -> Ruling:
-    """Refuse the loop over groups whose sizes depend on the routing."""
-    return refuse(
-        call,
-        "grouped-matmul-fallback",
-        "NCC_EUOC002",
-        "it loops over groups of tokens whose sizes are known only after routing",
-        remedy='load the model with experts_implementation="batched_mm", whose shapes are static',
-    )
-
-
-@rule("histogram", "aten.histc")
-def judge_histogram(call: OpCall, target: Target) -> Ruling:
-    """Refuse counting into bins."""
-    return refuse(
-        call,
-        "histogram",
-        "NCC_EUOC002",
-        "the compiler does not count values into bins",
-        remedy="sum a one_hot of fixed width instead; for experts of transformers models, load with "
-        'experts_implementation="batched_mm"',
-    )
+reject(
+    "histogram",
+    "histc",
+    code="NCC_EUOC002",
+    reason="the compiler does not count values into bins",
+    remedy="sum a one_hot of fixed width instead; for experts of transformers models, load with "
+    'experts_implementation="batched_mm"',
+)

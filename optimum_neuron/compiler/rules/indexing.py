@@ -12,14 +12,14 @@ from ...core import Ruling
 from .base import OpCall, Target, accept, refuse, rule, table
 from .constants import outside, outside_of_any
 
-table("gather", {"aten._embedding_bag": "Gather Reduce", "aten.embedding_bag": "Gather Reduce"})
+table("gather", {"Gather Reduce": "_embedding_bag embedding_bag"})
 
-table("one-hot", {"aten.one_hot": "Iota Compare ConvertElementType"})
+table("one-hot", {"Iota Compare ConvertElementType": "one_hot"})
 
 _CODE = "NCC_EVRF056"
 
 
-@rule("embedding", "aten.embedding", "aten.index_select")
+@rule("embedding", "embedding index_select")
 def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse a lookup of positions that the table lacks."""
     if call.name == "aten.embedding":
@@ -32,16 +32,16 @@ def judge(call: OpCall, target: Target) -> Ruling:
     return accept(call, "embedding", "Gather")
 
 
-@rule("index", "aten.index")
+@rule("index", "index")
 def judge_index(call: OpCall, target: Target) -> Ruling:
     """Refuse `x[indices]` with positions that x lacks."""
-    found = outside_of_any(call.inputs[0].shape, call.source("indices"))
-    if found is not None:
-        return refuse(call, "index", _CODE, f"position {found[0]} is read from a dimension of size {found[1]}")
+    missing = outside_of_any(call.inputs[0].shape, call.source("indices"))
+    if missing is not None:
+        return refuse(call, "index", _CODE, f"position {missing[0]} is read from a dimension of size {missing[1]}")
     return accept(call, "index", "Gather")
 
 
-@rule("gather-along", "aten.gather", "aten.take_along_dim")
+@rule("gather-along", "gather take_along_dim")
 def judge_gather(call: OpCall, target: Target) -> Ruling:
     """Refuse a gather of positions that the dimension lacks."""
     name = "index" if call.name == "aten.gather" else "indices"

@@ -9,7 +9,7 @@ from .base import OpCall, Target, accept, refuse, rule
 _SHIFTABLE = ("int32", "uint32", "float32")
 
 
-@rule("power", "aten.pow")
+@rule("power", "pow")
 def judge_power(call: OpCall, target: Target) -> Ruling:
     """Refuse a power that is computed in int64."""
     if call.outputs[0].dtype == "int64":
@@ -17,7 +17,7 @@ def judge_power(call: OpCall, target: Target) -> Ruling:
     return accept(call, "power", "Pow")
 
 
-@rule("right-shift", "aten.bitwise_right_shift", "aten.__rshift__", "aten.__irshift__")
+@rule("right-shift", "bitwise_right_shift __rshift__ __irshift__")
 def judge_shift(call: OpCall, target: Target) -> Ruling:
     """Refuse a right shift whose first operand is not 32 bits wide."""
     dtype = call.inputs[0].dtype

@@ -16,7 +16,7 @@ RULE = "decomposition-of-torch"
 def judge_call(call: OpCall, target: Target) -> Ruling:
     """Return the verdict on one call.
 
-    An operator's own refusal comes before a refusal of its dtype, because its code is the more telling one.
+    An operator's own refusal comes before a refusal of its dtype, because its code says more.
     """
     rule = find_rule(call.op)
     if rule is not None and not rule.touches_data:

@@ -2,75 +2,21 @@
 
 from __future__ import annotations
 
-from ...core import Ruling
-from .base import OpCall, Target, refuse, rule, table
+from .base import reject, table
 
-table(
-    "inverse",
-    {
-        "aten.inverse": "DotGeneral Div Sub Select",
-        "aten.linalg_inv": "DotGeneral Div Sub Select",
-        "aten.linalg_inv_ex": "DotGeneral Div Sub Select",
-    },
-)
+table("inverse", {"DotGeneral Div Sub Select": "inverse linalg_inv linalg_inv_ex"})
 """Accepted because the page of NCC_EVRF001 offers torch.inverse as the way around a triangular solve."""
 
-
-@rule(
+reject(
     "decomposition",
-    "aten._linalg_det",
-    "aten._linalg_eigh",
-    "aten._linalg_slogdet",
-    "aten._linalg_solve_ex",
-    "aten._linalg_svd",
-    "aten.cholesky",
-    "aten.cholesky_inverse",
-    "aten.cholesky_solve",
-    "aten.geqrf",
-    "aten.linalg_cholesky",
-    "aten.linalg_cholesky_ex",
-    "aten.linalg_cond",
-    "aten.linalg_det",
-    "aten.linalg_eig",
-    "aten.linalg_eigh",
-    "aten.linalg_eigvals",
-    "aten.linalg_eigvalsh",
-    "aten.linalg_householder_product",
-    "aten.linalg_ldl_factor",
-    "aten.linalg_ldl_factor_ex",
-    "aten.linalg_ldl_solve",
-    "aten.linalg_lstsq",
-    "aten.linalg_lu",
-    "aten.linalg_lu_factor",
-    "aten.linalg_lu_factor_ex",
-    "aten.linalg_lu_solve",
-    "aten.linalg_matrix_exp",
-    "aten.linalg_matrix_rank",
-    "aten.linalg_pinv",
-    "aten.linalg_qr",
-    "aten.linalg_slogdet",
-    "aten.linalg_solve",
-    "aten.linalg_solve_ex",
-    "aten.linalg_solve_triangular",
-    "aten.linalg_svd",
-    "aten.linalg_svdvals",
-    "aten.logdet",
-    "aten.lu_solve",
-    "aten.lu_unpack",
-    "aten.ormqr",
-    "aten.pinverse",
-    "aten.qr",
-    "aten.slogdet",
-    "aten.svd",
-    "aten.triangular_solve",
+    "_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd cholesky cholesky_inverse cholesky_solve",
+    "geqrf linalg_cholesky linalg_cholesky_ex linalg_cond linalg_det linalg_eig linalg_eigh linalg_eigvals",
+    "linalg_eigvalsh linalg_householder_product linalg_ldl_factor linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq",
+    "linalg_lu linalg_lu_factor linalg_lu_factor_ex linalg_lu_solve linalg_matrix_exp linalg_matrix_rank linalg_pinv",
+    "linalg_qr linalg_slogdet linalg_solve linalg_solve_ex linalg_solve_triangular linalg_svd linalg_svdvals logdet",
+    "lu_solve lu_unpack ormqr pinverse qr slogdet svd triangular_solve",
+    code="NCC_EVRF001",
+    reason="the compiler has no matrix decompositions and solvers",
+    remedy="multiply by torch.inverse where a solve is meant, precompute it before compiling, or run it "
+    "on the host with allow_host_ops",
 )
-def judge(call: OpCall, target: Target) -> Ruling:
-    """Refuse every decomposition and solver."""
-    return refuse(
-        call,
-        "decomposition",
-        "NCC_EVRF001",
-        "the compiler has no matrix decompositions and solvers",
-        remedy="multiply by torch.inverse where a solve is meant, precompute it before compiling, or run it "
-        "on the host with allow_host_ops",
-    )

@@ -13,21 +13,7 @@ _FIRST_CORE_WITHOUT_INT32 = 3
 """NeuronCore generation from which int32 products are refused (Neuron docs, neuronx-cc error code NCC_EVRF035)."""
 
 
-@rule(
-    "matmul",
-    "aten._int_mm",
-    "aten._weight_int8pack_mm",
-    "aten.addbmm",
-    "aten.addmm",
-    "aten.addmv",
-    "aten.baddbmm",
-    "aten.bmm",
-    "aten.dot",
-    "aten.linear",
-    "aten.matmul",
-    "aten.mm",
-    "aten.mv",
-)
+@rule("matmul", "_int_mm _weight_int8pack_mm addbmm addmm addmv baddbmm bmm dot linear matmul mm mv")
 def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse a product of int64, and of int32 where the core cannot."""
     dtypes = {spec.dtype for spec in call.inputs}

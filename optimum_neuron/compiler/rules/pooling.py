@@ -8,54 +8,35 @@ from .base import OpCall, Target, accept, refuse, rule, table
 table(
     "resize",
     {
-        "aten.upsample_bilinear2d": "ResizeBilinear",
-        "aten.upsample_nearest1d": "ResizeNearest",
-        "aten.upsample_nearest2d": "ResizeNearest",
+        "ResizeBilinear": "upsample_bilinear2d",
+        "ResizeNearest": "upsample_nearest1d upsample_nearest2d",
     },
 )
 
 table(
     "average-pool-backward",
     {
-        "aten._adaptive_avg_pool2d_backward": "Pad ReduceWindow",
-        "aten.avg_pool2d_backward": "Pad ReduceWindow",
-        "aten.avg_pool3d_backward": "Pad ReduceWindow",
+        "Pad ReduceWindow": "_adaptive_avg_pool2d_backward avg_pool2d_backward avg_pool3d_backward",
     },
 )
 
 table(
     "average-pool",
     {
-        "aten._adaptive_avg_pool2d": "ReduceWindow Div",
-        "aten._adaptive_avg_pool3d": "ReduceWindow Div",
-        "aten.adaptive_avg_pool1d": "ReduceWindow Div",
-        "aten.adaptive_avg_pool2d": "ReduceWindow Div",
-        "aten.adaptive_avg_pool3d": "ReduceWindow Div",
-        "aten.avg_pool1d": "ReduceWindow Div",
-        "aten.avg_pool2d": "ReduceWindow Div",
-        "aten.avg_pool3d": "ReduceWindow Div",
+        "ReduceWindow Div": (
+            "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
+            "avg_pool1d avg_pool2d avg_pool3d"
+        ),
     },
 )
 
 
-table(
-    "adaptive-max-pool",
-    {
-        "aten.adaptive_max_pool1d": "ReduceWindow",
-        "aten.adaptive_max_pool2d": "ReduceWindow",
-        "aten.adaptive_max_pool3d": "ReduceWindow",
-    },
-)
+table("adaptive-max-pool", {"ReduceWindow": "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"})
 
 
 @rule(
     "max-pool",
-    "aten.max_pool1d",
-    "aten.max_pool1d_with_indices",
-    "aten.max_pool2d",
-    "aten.max_pool2d_with_indices",
-    "aten.max_pool3d",
-    "aten.max_pool3d_with_indices",
+    "max_pool1d max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices",
     "prims._low_memory_max_pool_with_offsets",
 )
 def judge(call: OpCall, target: Target) -> Ruling:

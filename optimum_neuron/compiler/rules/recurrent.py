@@ -1,4 +1,4 @@
-"""Recurrent layers over a fixed number of steps: products and activations, unrolled."""
+"""Recurrent layers over a fixed number of steps: matmuls and activations, unrolled."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from .base import table
 table(
     "recurrent",
     {
-        "aten.gru": "DotGeneral Add Neg Exp Div Tanh Mul",
-        "aten.lstm": "DotGeneral Add Neg Exp Div Tanh Mul",
-        "aten.rnn_relu": "DotGeneral Add Max",
-        "aten.rnn_tanh": "DotGeneral Add Tanh",
+        "DotGeneral Add Neg Exp Div Tanh Mul": "gru lstm",
+        "DotGeneral Add Max": "rnn_relu",
+        "DotGeneral Add Tanh": "rnn_tanh",
     },
 )

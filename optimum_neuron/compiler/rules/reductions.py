@@ -8,30 +8,20 @@ from .base import OpCall, Target, accept, rule, table
 table(
     "reduction",
     {
-        "aten._cdist_forward": "Sub Abs Pow Reduce",
-        "aten._pdist_forward": "Sub Abs Pow Reduce",
-        "aten._trilinear": "Mul Reduce",
-        "aten.all": "Reduce",
-        "aten.amax": "Reduce",
-        "aten.amin": "Reduce",
-        "aten.any": "Reduce",
-        "aten.argmax": "AwsNeuronArgMax",
-        "aten.argmin": "AwsNeuronArgMin",
-        "aten.bucketize": "Compare Reduce",
-        "aten.cdist": "Sub Abs Pow Reduce",
-        "aten.cumprod": "ReduceWindow",
-        "aten.cumsum": "ReduceWindow",
-        "aten.mean": "Reduce Div",
-        "aten.prod": "Reduce",
-        "aten.searchsorted": "Compare Reduce",
-        "aten.sum": "Reduce",
-        "aten.var": "Reduce Sub Mul Div",
-        "aten.var_mean": "Reduce Sub Mul Div",
+        "Sub Abs Pow Reduce": "_cdist_forward _pdist_forward cdist",
+        "Mul Reduce": "_trilinear",
+        "Reduce": "all amax amin any prod sum",
+        "AwsNeuronArgMax": "argmax",
+        "AwsNeuronArgMin": "argmin",
+        "Compare Reduce": "bucketize searchsorted",
+        "ReduceWindow": "cumprod cumsum",
+        "Reduce Div": "mean",
+        "Reduce Sub Mul Div": "var var_mean",
     },
 )
 
 
-@rule("extremum", "aten.max", "aten.min")
+@rule("extremum", "max min")
 def judge(call: OpCall, target: Target) -> Ruling:
     """One name for three operators: of a whole tensor, along a dimension with positions, and of two tensors."""
     which = "Max" if call.name == "aten.max" else "Min"

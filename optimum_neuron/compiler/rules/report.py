@@ -27,9 +27,10 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...core import Ruling, Verdict
-from ...errors import ConfigError, UnsupportedOperatorError, nearest, refusal
+from ...errors import ConfigError, UnsupportedOperatorError, nearest
+from ...wording import counted
 from .base import Target
-from .call import OpCall, base_name, symbols
+from .call import OpCall, base_name, not_exported, symbols
 from .codes import CODES, DOWNCASTS
 from .constants import mark_constants
 from .counts import PLACED, OpCount, count_rulings
@@ -110,13 +111,12 @@ class Report:
             return
         hosted = sorted({base_name(c.op).replace(".", "::") for c in refused if can_be_hosted(c)})
         host = f", or run them on the host with allow_host_ops={{{', '.join(map(repr, hosted))}}}" if hosted else ""
-        header = refusal(
-            asked=f"compiling for {self.target}",
-            found=f"{_plural(sum(c.count for c in refused), 'call')} cannot run",
-            why="one refused call refuses the whole graph",
-            do=f"change the calls below{host}",
+        header = f"{self.target} cannot run {counted(sum(c.count for c in refused), 'call')} of this graph:"
+        raise UnsupportedOperatorError(
+            "\n".join([header, *(_paragraph(c) for c in refused)]),
+            hint=f"Change these calls{host}.",
+            **self.to_dict(),
         )
-        raise UnsupportedOperatorError("\n".join([header, *(_paragraph(c) for c in refused)]), details=self.to_dict())
 
 
 def check_graph(
@@ -179,14 +179,7 @@ def _nodes(module: GraphModule) -> Iterator[Node]:
             continue
         for node in child.graph.nodes:
             if node.op in ("call_module", "call_method"):
-                raise ConfigError(
-                    refusal(
-                        asked="checking a graph",
-                        found=f"node '{node.name}' is a {node.op}",
-                        why="rules know ATen operators only",
-                        do="pass the result of torch.export.export",
-                    )
-                )
+                raise not_exported(node, f"is a {node.op}, not an ATen operator")
             yield node
 
 
@@ -220,38 +213,30 @@ def host_ops(names: Collection[str]) -> frozenset[str]:
     from torch._C import _dispatch_get_all_op_names
 
     known = {base_name(name.replace("::", ".")) for name in _dispatch_get_all_op_names()}
-    wanted = {name: base_name(name.replace("::", ".")) for name in names}
-    unknown = [f"'{name}'{nearest(op, known)}" for name, op in sorted(wanted.items()) if op not in known]
-    if unknown:
-        raise ConfigError(
-            refusal(
-                asked=f"allow_host_ops={sorted(names)}",
-                found=f"unknown: {'; '.join(unknown)}",
-                why="torch has no such operator",
-                do='name operators like "aten::sort"',
-            )
-        )
-    return frozenset(wanted.values())
+    operators = {name: base_name(name.replace("::", ".")) for name in names}
+    unknown = {name: nearest(op, known) for name, op in sorted(operators.items()) if op not in known}
+    _refuse_unknown("allow_host_ops", names, unknown, hint='Name operators like "aten::sort".')
+    return frozenset(operators.values())
 
 
 def _downcasts(kinds: Collection[str]) -> frozenset[str]:
     allowed = (*DOWNCASTS, "all", "none")
-    unknown = [f"'{kind}'{nearest(kind, allowed)}" for kind in sorted(kinds) if kind not in allowed]
-    if unknown:
-        raise ConfigError(
-            refusal(
-                asked=f"implicit_integer_downcast={sorted(kinds)}",
-                found=f"unknown: {'; '.join(unknown)}",
-                why="the compiler knows fixed kinds",
-                do=f"use {', '.join(allowed)}",
-            )
-        )
+    unknown = {kind: nearest(kind, allowed) for kind in sorted(kinds) if kind not in allowed}
+    _refuse_unknown("implicit_integer_downcast", kinds, unknown, hint=f"Choose from {', '.join(allowed)}.")
     return frozenset(DOWNCASTS if "all" in kinds else kinds)
+
+
+def _refuse_unknown(option: str, values: Collection[str], unknown: dict[str, str], *, hint: str) -> None:
+    """Raise an error for values that do not exist, each with the nearest one that does."""
+    if unknown:
+        text = "; ".join(f"'{name}'{guess}" for name, guess in unknown.items())
+        message = f"{option} has unknown values ({text})."
+        raise ConfigError(message, hint=hint, option=option, value=sorted(values), unknown=list(unknown))
 
 
 def _paragraph(count: OpCount) -> str:
     return (
-        f"  {count.code} {count.op}, {_plural(count.count, 'call')}\n"
+        f"  {count.code} {count.op}, {counted(count.count, 'call')}\n"
         f"    where: {count.where()}\n    why: {count.reason}\n    do: {count.remedy}"
     )
 
@@ -259,7 +244,3 @@ def _paragraph(count: OpCount) -> str:
 def can_be_hosted(count: OpCount) -> bool:
     """Whether `allow_host_ops` can send refused calls to the host."""
     return count.rule != USES and not count.op.startswith(("higher_order.", "graph input"))
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

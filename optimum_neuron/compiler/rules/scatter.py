@@ -14,32 +14,18 @@ from .indexing import size_of
 table(
     "write",
     {
-        "aten.as_strided_scatter": "Iota Scatter",
-        "aten.copy": "DynamicUpdateSlice",
-        "aten.diagonal_scatter": "Iota Scatter",
-        "aten.embedding_dense_backward": "Scatter",
-        "aten.fill": "Constant",
-        "aten.masked_scatter": "ReduceWindow Gather Select",
-        "aten.select_scatter": "DynamicUpdateSlice",
-        "aten.slice_scatter": "DynamicUpdateSlice",
-        "aten.zero": "Constant",
+        "Iota Scatter": "as_strided_scatter diagonal_scatter",
+        "DynamicUpdateSlice": "copy select_scatter slice_scatter",
+        "Scatter": "embedding_dense_backward",
+        "Constant": "fill zero",
+        "ReduceWindow Gather Select": "masked_scatter",
     },
 )
 
 _WIDE_INTEGERS = ("int32", "int64", "uint32", "uint64")
 
 
-@rule(
-    "scatter",
-    "aten._index_put_impl",
-    "aten._unsafe_index_put",
-    "aten.index_add",
-    "aten.index_copy",
-    "aten.index_fill",
-    "aten.index_put",
-    "aten.scatter",
-    "aten.scatter_add",
-)
+@rule("scatter", "_index_put_impl _unsafe_index_put index_add index_copy index_fill index_put scatter scatter_add")
 def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse a combining write of wide integers, and positions that what is written lacks."""
     dtype = call.inputs[0].dtype
@@ -48,7 +34,7 @@ def judge(call: OpCall, target: Target) -> Ruling:
     return _past_the_end(call, "scatter") or accept(call, "scatter", "Scatter")
 
 
-@rule("scatter-reduce", "aten.index_reduce", "aten.scatter_reduce")
+@rule("scatter-reduce", "index_reduce scatter_reduce")
 def judge_reduce(call: OpCall, target: Target) -> Ruling:
     """Refuse a scatter reduction of integers and booleans, and positions that what is written lacks."""
     dtype = call.inputs[0].dtype
@@ -59,14 +45,16 @@ def judge_reduce(call: OpCall, target: Target) -> Ruling:
 
 def _past_the_end(call: OpCall, rule_name: str) -> Ruling | None:
     if "indices" in call.arguments:
-        found = outside_of_any(call.inputs[0].shape, call.source("indices"))
+        missing = outside_of_any(call.inputs[0].shape, call.source("indices"))
     else:
         size = size_of(call)
         position = outside(call.source("index"), size, from_the_end=call.name == "aten.index_fill")
-        found = None if position is None else (position, size)
-    if found is None:
+        missing = None if position is None else (position, size)
+    if missing is None:
         return None
-    return refuse(call, rule_name, "NCC_EVRF031", f"position {found[0]} is written in a dimension of size {found[1]}")
+    return refuse(
+        call, rule_name, "NCC_EVRF031", f"position {missing[0]} is written in a dimension of size {missing[1]}"
+    )
 
 
 def combines(call: OpCall) -> bool:

@@ -6,7 +6,7 @@ from ...core import Ruling
 from .base import OpCall, Target, accept, refuse, rule
 
 
-@rule("topk", "aten.topk")
+@rule("topk", "topk")
 def judge(call: OpCall, target: Target) -> Ruling:
     """Refuse top-k of int32 and int64."""
     if call.inputs[0].dtype in ("int32", "int64"):

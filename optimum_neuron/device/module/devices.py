@@ -36,11 +36,11 @@ class NeuronDeviceProperties:
 
 def is_available() -> bool:
     """Whether the device can be used: it is built or can be, and the environment leaves a core. Never raises."""
-    from ... import native
+    from ...compiler.lower.choose import probe_compiler
     from ...errors import ConfigError
 
     try:
-        return device_count() > 0 and (library.is_loaded() or native.has_compiler())
+        return device_count() > 0 and (library.is_loaded() or probe_compiler() is not None)
     except ConfigError:
         return False
 

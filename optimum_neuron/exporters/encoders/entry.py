@@ -108,14 +108,14 @@ class Forward(nn.Module):
             tensors = self(*(torch.empty(s.shape, dtype=getattr(torch, s.dtype)) for s in inputs.values()))
         return {name: tuple(map(int, tensor.shape)) for name, tensor in zip(self.result_names, tensors, strict=True)}
 
-    def capture(self, name: str, inputs: Mapping[str, TensorSpec], shorten: bool) -> Captured:
+    def capture(self, name: str, sizes: Mapping[str, int], inputs: Mapping[str, TensorSpec], shorten: bool) -> Captured:
         """Trace as a graph of the given name, see `compiler.capture`.
 
         Raises:
             CaptureError: the model is not static, or returns something else when it has fewer layers.
         """
         whole = self.result_names
-        captured = capture(self, name=name, inputs=inputs, outputs=(), shorten=shorten)
+        captured = capture(self, name=name, sizes=sizes, inputs=inputs, outputs=(), shorten=shorten)
         if self.result_names != whole:
             self.result_names = whole
             raise CaptureError("its results depend on the number of layers")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ...engine import Input
 from ...errors import ModelError, refusal
 from ...plain_json import read_object
 from .architectures import Architecture
 from .entry import forward_arguments
-from .signature import Input
 
 DEFAULT_SIZES = {"batch_size": 1, "text_batch_size": 1, "image_batch_size": 1, "num_choices": 4}
 DEFAULT_LENGTH, DEFAULT_SAMPLES, DEFAULT_FRAMES, DEFAULT_PIXELS, DEFAULT_CHANNELS = 128, 160_000, 1_000, 224, 3

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...compiler.capture import Captured, capture_error
 from ...compiler.ir import Program
 from ...core import TensorSpec
+from ...engine import Input, OutputAxis, RoleSignature, Signature
 from ...errors import ModelError, NeuronError, refusal
 from ...models.registry import persistent_buffers
 from ..empty import empty_model
 from ..kinds import Kind, Plan
 from ..source import ModelSource
 from ..tasks import architectures_of, tasks_of
+from ..validation import SEED, Recorder, Scenario
+from ..validation.encoder import encoder_scenarios
 from .architectures import Architecture, find_architecture
 from .configuration import AXES, BATCH_AXES, NeuronEncoderConfig, Sizes
-from .entry import MODEL, Forward, call_options
+from .entry import MODEL, Forward, call_options, with_attentions
 from .inputs import default_sizes, frame_rule, ignored_inputs, largest_sizes, model_inputs
-from .signature import Input, OutputAxis, Signature
-from .validate import validate_encoder
 
 
 class EncoderKind(Kind):
@@ -58,24 +59,36 @@ class EncoderKind(Kind):
         return Plan(
             choice=choice,
             captures=[
-                functools.partial(_capture, forward, name, _specs(inputs, sizes))
+                functools.partial(_capture, forward, name, sizes, _specs(inputs, sizes))
                 for name, sizes in config.graphs().items()
             ],
             weight_sources={name: (name.removeprefix(f"{MODEL}."),) for name in names},
-            facts={"signature": signature.to_dict(), "patches": [patch.reason for patch in patches]},
+            facts={
+                "signature": Signature(roles={"forward": signature}).to_dict(),
+                "patches": [patch.reason for patch in patches],
+            },
         )
 
-    def validate(
-        self, loaded: Any, reference: Any, metadata: Mapping[str, Any], config: Any, *, atol: float | None
-    ) -> list[Any]:
-        """Compare every graph with the original, and what is padded with what is not."""
-        return validate_encoder(loaded, reference, Signature.from_dict(metadata["signature"]), config, atol=atol)
+    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+        """Return how a program is called."""
+        return Signature.from_dict(metadata["signature"])
+
+    def prepare_reference(self, reference: Any, config: Any) -> Any:
+        """Fused attention does not return its weights."""
+        return with_attentions(reference) if config.output_attentions else reference
+
+    def scenarios(
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+    ) -> Iterable[Scenario]:
+        """Inputs that fill each graph, and padded ones."""
+        signature = self.signature(recorder.program, metadata, reference.config)["forward"]
+        return encoder_scenarios(recorder, signature, reference, config, seed=SEED)
 
     def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronEncoderConfig) -> list[str]:
         """What in a program does not belong to a configuration."""
         if "signature" not in metadata:
             return ["its metadata has no signature"]
-        inputs = Signature.from_dict(metadata["signature"]).inputs
+        inputs = Signature.from_dict(metadata["signature"])["forward"].inputs
         if absent := sorted({axis for spec in inputs for axis in spec.axes if axis not in config.axes}):
             return [f"it has the axes {', '.join(absent)}, of which neuron_config.json has no size"]
         graphs = config.graphs()
@@ -125,13 +138,13 @@ def _specs(inputs: tuple[Input, ...], sizes: Sizes) -> dict[str, TensorSpec]:
     return {s.name: TensorSpec(shape=tuple(sizes[axis] for axis in s.axes), dtype=s.dtype) for s in inputs}
 
 
-def _capture(forward: Forward, name: str, inputs: Mapping[str, TensorSpec], shorten: bool) -> Captured:
-    return forward.capture(name, inputs, shorten)
+def _capture(forward: Forward, name: str, sizes: Sizes, inputs: Mapping[str, TensorSpec], shorten: bool) -> Captured:
+    return forward.capture(name, sizes, inputs, shorten)
 
 
 def _signature(
     forward: Forward, inputs: tuple[Input, ...], config: NeuronEncoderConfig, row: Architecture
-) -> Signature:
+) -> RoleSignature:
     """Measure which dimensions of the results follow which axes, by changing one axis at a time."""
     sizes = next(iter(config.graphs().values()))
     padded, exact = _padding(inputs, row, config.task)
@@ -152,7 +165,7 @@ def _signature(
                 if not fits:
                     exact[axis] = f"{name} has {old} for {axis}={sizes[axis]} and {new} for {changed[axis]}"
                     padded.pop(axis, None)
-    return Signature(
+    return RoleSignature(
         inputs=inputs,
         outputs={name: tuple(axis for axis in axes if axis.axis not in exact) for name, axes in outputs.items()},
         padded=padded,

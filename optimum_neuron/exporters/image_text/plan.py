@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,8 +13,9 @@ from torch import nn
 
 from ...compiler.capture import Captured, capture
 from ...compiler.compile import Recapture
-from ...compiler.ir import Program
+from ...compiler.ir import Program, Role
 from ...core import TensorSpec
+from ...engine import RoleSignature, Signature
 from ...errors import ModelError, refusal
 from ...models.generic import GenericDecoder, build, weight_map
 from ...models.registry import (
@@ -28,12 +29,14 @@ from ...models.registry import (
 )
 from ..decoder import DECODER, DecoderKind, decoder_captures, graph_names, num_positions
 from ..kinds import Plan
+from ..signatures import decoder_signature, image_inputs, vision_signature
 from ..source import ModelSource
 from ..tasks import TASKS, architectures_of, tasks_of
+from ..validation import SEED, Recorder, Scenario
+from ..validation.image_text import ImageTextScenarios
 from .architectures import Architecture, check_image_size, default_images, find_architecture
 from .configuration import IMAGE_SIZES, NeuronImageTextConfig
 from .entry import ENCODE, ImageEntry, PromptEntry
-from .validate import validate_image_text
 
 
 class ImageTextKind(DecoderKind):
@@ -79,15 +82,32 @@ class ImageTextKind(DecoderKind):
             weight_sources={
                 f"{DECODER}.{name}": sources for name, sources in (weight_map(names) | decoder.weight_sources).items()
             },
-            facts={"image_tokens": image_tokens},
+            facts={
+                "image_tokens": image_tokens,
+                "signature": _signature(row, source.config, config.torch_dtype).to_dict(),
+            },
         )
 
-    def validate(
-        self, loaded: Any, reference: Any, metadata: Mapping[str, Any], config: Any, *, atol: float | None
-    ) -> list[Any]:
-        """Compare features, prompts with and without images, and decode steps with the original."""
-        row = find_architecture(reference.config)
-        return validate_image_text(loaded, reference, row, metadata["image_tokens"], config, atol=atol)
+    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+        """Return how a program is called."""
+        if "signature" in metadata:
+            return Signature.from_dict(metadata["signature"])
+        dtype = program.graphs[ENCODE].inputs["pixel_values"].dtype
+        return _signature(find_architecture(model_config), model_config, dtype)
+
+    def scenarios(
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+    ) -> Iterable[Scenario]:
+        """Images, prompts with and without them, decode steps, and chunks."""
+        return ImageTextScenarios(
+            recorder,
+            self.signature(recorder.program, metadata, reference.config),
+            reference,
+            is_nested=find_architecture(reference.config).is_nested,
+            image_tokens=metadata["image_tokens"],
+            max_num_images=config.max_num_images,
+            seed=SEED,
+        )
 
     def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
         """What in a program does not belong to a configuration."""
@@ -123,6 +143,12 @@ def _require_image_text(config: Any, task: str) -> None:
             do="pass one of these tasks, or another checkpoint",
         )
     )
+
+
+def _signature(row: Architecture, model_config: Any, dtype: str) -> Signature:
+    signature = decoder_signature(model_config, image_inputs())
+    vision: dict[Role, RoleSignature] = {"encode_image": vision_signature(row.is_nested, dtype)}
+    return dataclasses.replace(signature, roles=vision | signature.roles)
 
 
 def _image_size(config: NeuronImageTextConfig) -> int:
@@ -189,7 +215,8 @@ def _encode(row: Architecture, vision: GenericDecoder, model_config: Any, config
 
 
 def _capture(entry: nn.Module, inputs: Mapping[str, TensorSpec], is_uniform: bool, shorten: bool) -> Captured:
-    return capture(entry, name=ENCODE, inputs=inputs, outputs=("image_features",), shorten=shorten and is_uniform)
+    shorten = shorten and is_uniform
+    return capture(entry, name=ENCODE, role="encode_image", inputs=inputs, outputs=("image_features",), shorten=shorten)
 
 
 KIND = ImageTextKind()

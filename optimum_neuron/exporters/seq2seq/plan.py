@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -11,14 +11,19 @@ from torch import nn
 
 from ...compiler.capture import Captured, capture, capture_error, fake_parameters
 from ...compiler.compile import Recapture
-from ...compiler.ir import Program
+from ...compiler.ir import Program, Role
 from ...core import Choice, TensorSpec
+from ...engine import Signature
 from ...errors import ModelError, refusal
 from ...models.registry import persistent_buffers
 from ..empty import empty_model
+from ..encoders.entry import with_attentions
 from ..kinds import ANY_BATCH, Kind, Plan
+from ..signatures import encoder_decoder_signature
 from ..source import ModelSource
 from ..tasks import architectures_of, tasks_of
+from ..validation import SEED, Recorder, Scenario
+from ..validation.encoder_decoder import EncoderDecoderScenarios
 from .configuration import EncoderDecoderConfig, NeuronSeq2SeqConfig
 from .entry import (
     MODEL,
@@ -31,7 +36,6 @@ from .entry import (
     unfuse_cross_attention,
 )
 from .sources import SPEECH, Source, find_source
-from .validate import validate_seq2seq
 
 
 class Seq2SeqKind(Kind):
@@ -56,20 +60,39 @@ class Seq2SeqKind(Kind):
         model = build_model(source, config, trust_remote_code=trust_remote_code)
         read = find_source(model)
         states = state_specs(model, read, config)
+        of_source, of_target = _layer_names(model, config, num_layers=len(states) // len(STATES))
+        encoded, results = ("last_hidden_state", *of_source), ("logits", *of_target)
+        signature = encoder_decoder_signature(read, source.config, encoded=encoded, results=results)
         names = [name for name, _ in model.named_parameters()] + [name for name, _ in persistent_buffers(model)]
         reason = f"{source.config.model_type} through transformers' own modules, with its caches as graph inputs"
         return Plan(
             choice=Choice(value=source.config.model_type, reason=reason),
-            captures=_captures(model, read, config, states),
+            captures=_captures(model, read, config, states, encoded, results),
             weight_sources={f"{MODEL}.{name}": (name,) for name in names},
-            facts={"source": read.to_dict()},
+            facts={"source": read.to_dict(), "signature": signature.to_dict()},
         )
 
-    def validate(
-        self, loaded: Any, reference: Any, metadata: Mapping[str, Any], config: Any, *, atol: float | None
-    ) -> list[Any]:
-        """Compare encoder, first token and later tokens with the original."""
-        return validate_seq2seq(loaded, reference, Source(**metadata["source"]), config, atol=atol)
+    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+        """Return how a program is called."""
+        if "signature" in metadata:
+            return Signature.from_dict(metadata["signature"])
+        encode, decode = (
+            next(graph for graph in program.graphs.values() if graph.role == role) for role in ("encode", "decode")
+        )
+        source = Source(**metadata["source"])
+        return encoder_decoder_signature(source, model_config, encoded=encode.outputs, results=decode.outputs)
+
+    def prepare_reference(self, reference: Any, config: Any) -> Any:
+        """Fused attention does not return its weights."""
+        return with_attentions(reference) if config.returns_attentions else reference
+
+    def scenarios(
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+    ) -> Iterable[Scenario]:
+        """Sources, first tokens, and later tokens."""
+        signature = self.signature(recorder.program, metadata, reference.config)
+        source = Source(**metadata["source"])
+        return EncoderDecoderScenarios(recorder, signature, reference, source, config, seed=SEED)
 
     def problems(self, program: Program, metadata: Mapping[str, Any], config: EncoderDecoderConfig) -> list[str]:
         """What in a program does not belong to a configuration."""
@@ -197,30 +220,35 @@ def hidden_width(model: Any) -> int:
 
 
 def _captures(
-    model: nn.Module, read: Source, config: EncoderDecoderConfig, states: dict[str, TensorSpec]
+    model: nn.Module,
+    read: Source,
+    config: EncoderDecoderConfig,
+    states: dict[str, TensorSpec],
+    encoded: tuple[str, ...],
+    results: tuple[str, ...],
 ) -> list[Recapture]:
     rows, longest = config.num_target_rows, config.source_buckets[-1]
     token = {"decoder_input_ids": TensorSpec(shape=(rows, 1), dtype="int64")}
     encode = EncodeEntry(model, read, config.source_results)
     first = TargetEntry(model, read, is_first=True, results=config.target_results)
     later = TargetEntry(model, read, is_first=False, results=config.target_results)
-    of_source, of_target = _layer_names(model, config, num_layers=len(states) // len(STATES))
-    encoded, results = ("last_hidden_state", *of_source), ("logits", *of_target)
     captures: list[Recapture] = []
     for length in config.source_buckets:
         source = read.inputs(config.batch_size, length)
-        captures.append(functools.partial(_capture, encode, f"encode_{length}", source, None, encoded))
+        sizes = {read.axis: length}
+        captures.append(functools.partial(_capture, encode, "encode", sizes, source, None, encoded))
         hidden = TensorSpec(shape=(rows, read.num_states(length), hidden_width(model)), dtype="float32")
         start = token | read.masks(rows, length) | {"encoder_hidden_states": hidden}
-        captures.append(functools.partial(_capture, first, f"prefill_{length}", start, states, results))
+        captures.append(functools.partial(_capture, first, "prefill", sizes, start, states, results))
     position = TensorSpec(shape=(rows, 1) if read.has_row_positions else (1,), dtype="int64")
     step = token | read.masks(rows, longest) | {"position": position}
-    return [*captures, functools.partial(_capture, later, "decode", step, states, results)]
+    return [*captures, functools.partial(_capture, later, "decode", {}, step, states, results)]
 
 
 def _capture(
     entry: nn.Module,
-    name: str,
+    role: Role,
+    sizes: Mapping[str, int],
     inputs: Mapping[str, TensorSpec],
     states: Mapping[str, TensorSpec] | None,
     outputs: tuple[str, ...],
@@ -228,7 +256,16 @@ def _capture(
 ) -> Captured:
     # A result of each layer: all of them must be there.
     shorten = shorten and len(outputs) == 1
-    return capture(entry, name=name, inputs=inputs, states=states, outputs=outputs, shorten=shorten)
+    return capture(
+        entry,
+        name="_".join([role, *map(str, sizes.values())]),
+        role=role,
+        sizes=sizes,
+        inputs=inputs,
+        states=states,
+        outputs=outputs,
+        shorten=shorten,
+    )
 
 
 KIND = Seq2SeqKind()

@@ -46,8 +46,8 @@ def position_embeddings(model: nn.Module) -> list[nn.Module]:
     """Position embeddings of a model whose `forward` takes no positions."""
     if "position_ids" in inspect.signature(model.forward).parameters:
         return []
-    wanted = {"past_key_values_length", "position_ids"}
-    return [module for module in model.modules() if wanted <= inspect.signature(module.forward).parameters.keys()]
+    names = {"past_key_values_length", "position_ids"}
+    return [module for module in model.modules() if names <= inspect.signature(module.forward).parameters.keys()]
 
 
 def local_layers(model: nn.Module) -> list[tuple[nn.Module, int]]:

@@ -18,7 +18,7 @@ from torch import nn
 from transformers.cache_utils import Cache
 
 from ...core import Choice, Rejected
-from ...errors import CaptureError, refusal
+from ...errors import CaptureError
 from ..common.decoder import full_precision_linear
 from .adapt import at_positions, open_own_masks
 from .cache import slot_cache
@@ -109,16 +109,13 @@ class GenericDecoder(nn.Module):
 
 
 def _refuse_layer_types(config: Any) -> None:
-    found = sorted(set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ()) - set(LAYER_TYPES))
-    if found:
-        chunked = "; up to attention_chunk_size tokens chunked_attention is full_attention: write that into config.json"
+    types = sorted(set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ()) - set(LAYER_TYPES))
+    if types:
+        chunked = " For up to attention_chunk_size tokens, write full_attention for chunked_attention in config.json."
         raise CaptureError(
-            refusal(
-                asked=f"compiling a {config.model_type} model with layer_types {', '.join(found)}",
-                found=f"{len(found)} kind{'s' * (len(found) > 1)} of layer that this version does not implement",
-                why=f"it makes masks and caches for {' and '.join(LAYER_TYPES)} only",
-                do="compile a model of these" + chunked * ("chunked_attention" in found),
-            )
+            f"This {config.model_type} model has layer_types that are not supported: {', '.join(types)}.",
+            hint=f"Compile a model with {' and '.join(LAYER_TYPES)} only." + chunked * ("chunked_attention" in types),
+            layer_types=types,
         )
 
 
@@ -126,15 +123,12 @@ def _refuse_length_dependent(config: Any) -> None:
     rotary = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
     # One setting, or one for each type of layer.
     settings = [rotary, *(value for value in rotary.values() if isinstance(value, dict))]
-    found = sorted({kind for setting in settings if (kind := setting.get("rope_type")) in LENGTH_DEPENDENT})
-    if found:
+    types = sorted({kind for setting in settings if (kind := setting.get("rope_type")) in LENGTH_DEPENDENT})
+    if types:
         raise CaptureError(
-            refusal(
-                asked=f"compiling a {config.model_type} model with rope_type {', '.join(found)}",
-                found="rotary frequencies that follow the length of the sequence",
-                why="a compiled graph has constant frequencies",
-                do="set rope_parameters in config.json to fixed ones, such as rope_type default, linear or yarn",
-            )
+            f"rope_type {', '.join(types)} is not supported: its frequencies depend on the sequence length.",
+            hint="Set rope_parameters in config.json to fixed ones, such as rope_type default, linear, or yarn.",
+            rope_types=types,
         )
 
 
@@ -183,11 +177,11 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
         except ValueError as error:
             # Whatever else was wrong is raised again.
             model = from_config(config, attn_implementation="eager")
-            told = " ".join(str(error).split()).partition(". ")[0]
+            reason = " ".join(str(error).split()).partition(". ")[0]
             attention = Choice(
                 value="eager",
                 reason=f"{type(model).__name__} has no scaled dot product attention in transformers",
-                rejected=(Rejected(candidate="sdpa", reason=told),),
+                rejected=(Rejected(candidate="sdpa", reason=reason),),
             )
     model.tie_weights()
     open_own_masks(model)

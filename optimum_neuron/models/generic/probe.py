@@ -1,4 +1,4 @@
-"""Ask a transformers model what it caches, by running one token through it on fake tensors.
+"""Find out what a transformers model caches, by running one token through it on fake tensors.
 
 Configurations name heads and widths in many ways; the tensors that reach the cache do not.
 """
@@ -13,12 +13,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ...compiler.capture import capture_error, fake_parameters, quiet
-from ...errors import CaptureError, refusal
+from ...errors import CaptureError
 from .model import GenericDecoder
 
 
 class _Recorder(CacheLayerMixin):
-    """Remembers the shapes of what it is given."""
+    """Records the shapes of keys and values."""
 
     is_sliding = False
     shape: tuple[int, int, int] | None = None
@@ -70,14 +70,10 @@ def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
     return [recorder.shape or shapes[-1] for recorder in recorders]
 
 
-def _not_a_decoder(model: Any, found: str) -> CaptureError:
-    """What is raised where a model's own code has no use for a cache of keys and values."""
+def _not_a_decoder(model: Any, problem: str) -> CaptureError:
     return CaptureError(
-        refusal(
-            asked=f"running one token through {type(model).__name__} with a cache",
-            found=found,
-            why="text is generated with a key and value cache of each layer, with a slot for each position",
-            do="use an architecture with such a cache, such as llama, or compile it for another task",
-        ),
-        details={"model": type(model).__name__, "problem": found},
+        f"{type(model).__name__} cannot generate text with a KV cache: {problem}.",
+        hint="Use an architecture with such a cache, such as llama, or compile it for another task.",
+        model=type(model).__name__,
+        problem=problem,
     )

@@ -1,13 +1,7 @@
 """TRL's trainers on simulated cores: chats, preferences, rewards. Each is TRL's own class behind `NeuronTrainerMixin`.
 
-    sft.py         `NeuronSFTTrainer`: supervised fine-tuning on texts, chats, or prompts with completions
-    dpo.py         `NeuronDPOTrainer`: preferences, against a frozen reference
-    orpo.py        `NeuronORPOTrainer`: preferences, without a reference
-    reward.py      `NeuronRewardTrainer`: a model that scores answers
-    grpo.py        `NeuronGRPOTrainer`: rewards for answers that the model samples itself
-    upstream.py    what all of them need of TRL and of their configurations
-
-It holds no losses, collators or loops: those are TRL's. TRL comes with the extra `training`.
+`methods.py` has the table of methods, and makes the two classes of a method when one is first used. Losses, collators,
+and loops are TRL's. TRL comes with the extra `training`.
 
     from optimum_neuron import NeuronSFTConfig, NeuronSFTTrainer
     NeuronSFTTrainer("smollm2", NeuronSFTConfig(output_dir="out"), train_dataset=rows).train()
@@ -15,42 +9,26 @@ It holds no losses, collators or loops: those are TRL's. TRL comes with the extr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import Any
 
-from ...lazy import lazy_names
+_METHODS = ("DPO", "GRPO", "ORPO", "Reward", "SFT")
 
-if TYPE_CHECKING:
-    from .dpo import NeuronDPOConfig, NeuronDPOTrainer
-    from .grpo import NeuronGRPOConfig, NeuronGRPOTrainer
-    from .orpo import NeuronORPOConfig, NeuronORPOTrainer
-    from .reward import NeuronRewardConfig, NeuronRewardTrainer
-    from .sft import NeuronSFTConfig, NeuronSFTTrainer
-
-__all__ = [
-    "NeuronDPOConfig",
-    "NeuronDPOTrainer",
-    "NeuronGRPOConfig",
-    "NeuronGRPOTrainer",
-    "NeuronORPOConfig",
-    "NeuronORPOTrainer",
-    "NeuronRewardConfig",
-    "NeuronRewardTrainer",
-    "NeuronSFTConfig",
-    "NeuronSFTTrainer",
+__all__ = [  # noqa: PLE0604  (every name is a string)
+    *(f"Neuron{method}{kind}" for method in _METHODS for kind in ("Config", "Trainer")),
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "NeuronDPOConfig": "dpo",
-        "NeuronDPOTrainer": "dpo",
-        "NeuronGRPOConfig": "grpo",
-        "NeuronGRPOTrainer": "grpo",
-        "NeuronORPOConfig": "orpo",
-        "NeuronORPOTrainer": "orpo",
-        "NeuronRewardConfig": "reward",
-        "NeuronRewardTrainer": "reward",
-        "NeuronSFTConfig": "sft",
-        "NeuronSFTTrainer": "sft",
-    },
-)
+# Each method was a module of its own once, and `training_args.bin` of old checkpoints names it.
+sys.modules.update({f"{__name__}.{method.lower()}": sys.modules[__name__] for method in _METHODS})
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        from ...errors import nearest
+
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{nearest(name, __all__)}")
+    from .methods import make_classes
+
+    method = name.removeprefix("Neuron").removesuffix("Config").removesuffix("Trainer")
+    globals().update({kind.__name__: kind for kind in make_classes(method)})
+    return globals()[name]

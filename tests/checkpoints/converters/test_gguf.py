@@ -60,6 +60,6 @@ def test_tokenizer_has_merges_limit_and_chat_template(converted: Path) -> None:
 
 def test_a_file_that_is_no_gguf_is_refused_with_the_reason(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"not a gguf file at all")
-    with pytest.raises(ModelError, match=r"(?s)converting broken\.gguf.*GGUF magic"):
+    with pytest.raises(ModelError, match=r"(?s)Converting broken\.gguf.*GGUF magic"):
         convert("gguf", tmp_path, tmp_path / "out", progress=False)
     assert capfd.readouterr() == ("", "")

@@ -60,5 +60,5 @@ def test_nodes_and_weights_are_read(tmp_path: Path) -> None:
 )
 def test_another_file_is_refused_with_the_reason(tmp_path: Path, content: bytes, found: str) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
-    with pytest.raises(ModelError, match=rf"(?s)reading model\.onnx.*({found})"):
+    with pytest.raises(ModelError, match=rf"(?s)model\.onnx is not.*({found})"):
         read(tmp_path / "model.onnx")

@@ -127,7 +127,7 @@ def test_keys_with_a_bias_are_refused(model, source: Path, tmp_path: Path) -> No
     variables = variables_of(model)
     variables["encoder/layer_0/self_attention/linear_0/bias"][40] = 1.0
     write_variables(source / "model.bin", variables)
-    with pytest.raises(ModelError, match="Whisper's keys have none"):
+    with pytest.raises(ModelError, match="have a bias"):
         whisper.convert(source, tmp_path / "made")
 
 
@@ -144,5 +144,5 @@ def test_a_file_that_cannot_be_read_is_refused(model, source: Path, damage: str)
         write_variables(path, variables_of(model), version=5)
     else:
         path.write_bytes(path.read_bytes()[:5000] if damage == "cut" else b"\x06")
-    with pytest.raises(ModelError, match="as a model of CTranslate2"):
+    with pytest.raises(ModelError, match="not a CTranslate2 model"):
         read_variables(path)

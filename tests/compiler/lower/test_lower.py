@@ -10,7 +10,7 @@ from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.compiler.lower.lower import lower
 from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.exporters.decoder import DECODER, decoder_captures
-from optimum_neuron.exporters.validate import compare
+from optimum_neuron.exporters.validation import compare
 from optimum_neuron.hardware import TARGETS
 from optimum_neuron.runtime.executor import Executor
 from tests.models.steps import NUM_COLUMNS, NUM_TOKENS, pair

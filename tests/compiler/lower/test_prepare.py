@@ -15,7 +15,7 @@ from optimum_neuron.compiler.lower.convolutions import fuse
 from optimum_neuron.compiler.lower.lower import lower
 from optimum_neuron.compiler.lower.onednn import CONVOLUTION
 from optimum_neuron.compiler.lower.prepare import NOTHING, Preparation, find, plan_preparations
-from optimum_neuron.exporters.validate import compare
+from optimum_neuron.exporters.validation import compare
 from optimum_neuron.runtime.executor import Executor
 from tests.programs import body_of, compile_module, operators, spec, weights_of
 

@@ -33,8 +33,10 @@ def test_one_rule_covers_overloads_and_in_place_forms():
 def test_registering_twice_is_an_error():
     with pytest.raises(ValueError, match="registered twice.*aten.sort"):
         rule("another sort", "aten.sort")(lambda call, target: None)
+    with pytest.raises(ValueError, match="registered twice.*aten.new"):
+        table("new", {"Add": "new", "Sub": "new"})
     with pytest.raises(ValueError, match="registered twice.*same name"):
-        table("sorting", {"aten.not_an_operator": "Add"})
+        table("sorting", {"Add": "not_an_operator"})
 
 
 def test_names_with_overloads_are_an_error():
@@ -44,5 +46,5 @@ def test_names_with_overloads_are_an_error():
 
 def test_an_unpublished_instruction_is_an_error():
     with pytest.raises(KeyError, match="FlyingCarpet"):
-        table("new", {"aten.not_an_operator": "Add FlyingCarpet"})
+        table("new", {"Add FlyingCarpet": "not_an_operator"})
     assert find_rule("aten.not_an_operator") is None

@@ -64,7 +64,7 @@ def test_one_error_lists_every_refusal_with_its_place(exported, monkeypatch):
     with pytest.raises(UnsupportedOperatorError) as caught:
         check_graph(exported, INF2).raise_for_refusals()
     text = str(caught.value)
-    assert "6 calls cannot run" in text
+    assert "6 calls" in text
     assert "NCC_EVRF001 aten.sort.default, 3 calls" in text
     assert f"layers.0-2.router (test_report.py:{line_of(Router) + 1})" in text
     assert "NCC_EVRF035 aten.matmul.default, 3 calls" in text

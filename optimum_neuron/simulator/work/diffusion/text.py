@@ -1,6 +1,6 @@
 """Text encoders of diffusion pipelines, counted from their configuration: CLIP's text model and T5's encoder.
 
-walk_text_encoder(layers, config, batch=2, tokens=77)
+walk_t5(layers, config, batch=2, tokens=77)
 """
 
 from __future__ import annotations

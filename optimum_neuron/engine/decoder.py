@@ -1,0 +1,194 @@
+"""The protocol of compiled decoders: which entry points a padded batch goes through, and in which pieces.
+
+prefill and score read prompts, extend adds several tokens to sequences that are in the cache, decode one. It knows
+nothing of generation: whoever calls it says which columns are new.
+
+    decoder = Decoder(loaded, signature)
+    sequences = Sequences(loaded, signature)
+    sequences.resize(len(input_ids))
+    logits = decoder(input_ids, plan_packing(mask, num_past=0), sequences, num_past=0, num_logits=1)
+
+Shape legend: R sequences, T new columns of the padded batch, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core import Choice
+from .buckets import choose_bucket, smallest_bucket
+from .packing import Packing
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..runtime.loaded import LoadedProgram
+    from .images import PromptImages
+    from .sequences import Group, Sequences
+    from .signature import Signature
+
+
+class Decoder:
+    """The entry points of a compiled decoder.
+
+    Args:
+        loaded: the program.
+        signature: what it takes and keeps.
+    """
+
+    def __init__(self, loaded: LoadedProgram, signature: Signature) -> None:
+        program = loaded.program
+        self._program = program
+        self._prefill, self._score = program.by_size("prefill"), program.by_size("score")
+        self._extend, self._decode = program.by_size("extend"), program.by_size("decode")
+        self.prefill_buckets = tuple(self._prefill)
+        """Compiled prompt lengths, rising."""
+        self.num_slots = signature.state_size(program, "num_slots")
+        """Tokens that a sequence can hold."""
+
+    def __call__(
+        self,
+        input_ids_RT: torch.Tensor,
+        packing: Packing,
+        sequences: Sequences,
+        *,
+        num_past: int,
+        num_logits: int = 0,
+        images: PromptImages | None = None,
+    ) -> torch.Tensor:
+        """Run new columns of a padded batch, write the cache, and return logits [R, columns, V].
+
+        Args:
+            input_ids_RT: the new columns.
+            packing: positions of their tokens.
+            sequences: the cache, one sequence for each row.
+            num_past: columns of the padded batch that are in the cache.
+            num_logits: number of last columns to return logits of; 0 for all.
+            images: images of a prompt, for a program that was compiled with them.
+
+        Raises:
+            ShapeError: a prompt is longer than the largest bucket and the program has no extend graph.
+        """
+
+        def run(group: Group) -> dict[str, torch.Tensor]:
+            return {
+                "logits": self._run(
+                    group,
+                    group.take(input_ids_RT),
+                    packing.take(group),
+                    num_past=num_past,
+                    num_logits=num_logits,
+                    images=None if images is None else images.take(group),
+                )
+            }
+
+        return sequences.run(run)["logits"]
+
+    def choose_bucket(self, num_tokens: int) -> Choice[int]:
+        """Return the prefill bucket for a prompt, and the reason.
+
+        Raises:
+            ShapeError: the prompt is longer than the largest bucket.
+        """
+        hint = "Shorten the prompt, or export with a larger prefill_buckets or sequence_length."
+        return choose_bucket(
+            num_tokens, self.prefill_buckets, subject="The prompt", measure=f"{num_tokens} tokens", hint=hint
+        )
+
+    def _run(
+        self,
+        group: Group,
+        input_ids_RT: torch.Tensor,
+        packing: Packing,
+        *,
+        num_past: int,
+        num_logits: int,
+        images: PromptImages | None,
+    ) -> torch.Tensor:
+        if input_ids_RT.shape[1] == 1 and num_past and bool(packing.valid_RT.all()):
+            return self.decode(group, input_ids_RT, packing.positions_RT)
+        longest = max(int(packing.lengths_R.max()), 1)
+        index_RT = packing.index_RT[:, -num_logits:] if num_logits else packing.index_RT
+        if num_past:
+            packed = self.extend(group, packing.pack(input_ids_RT, longest), packing.first_R)
+        elif longest > self.prefill_buckets[-1] and images is None:
+            first = int(index_RT.min())
+            packed, num_skipped = self._in_chunks(group, packing.pack(input_ids_RT, longest), first)
+            index_RT = index_RT - num_skipped
+        else:
+            bucket = self.choose_bucket(longest).value
+            ids, more = packing.pack(input_ids_RT, bucket), []
+            if images is not None:
+                room = self._program.graphs[self._score[bucket]].inputs["image_features"].shape[1]
+                more = images.inputs(packing, bucket, room)
+            if num_logits == 1:
+                return self.prefill(group, ids, (packing.lengths_R - 1).clamp(min=0), more)
+            packed = self.score(group, ids, more)
+        return packed.gather(1, index_RT[:, :, None].expand(-1, -1, packed.shape[-1]))
+
+    def prefill(
+        self, group: Group, ids_RT: torch.Tensor, last_R: torch.Tensor, more: list[torch.Tensor]
+    ) -> torch.Tensor:
+        """Read packed prompts of a bucket's length; return logits [R, 1, V] of the token at `last_R`."""
+        inputs = [ids_RT, _positions(ids_RT), *more, last_R]
+        return group.run(self._prefill[ids_RT.shape[1]], inputs)["logits"]
+
+    def score(self, group: Group, ids_RT: torch.Tensor, more: list[torch.Tensor]) -> torch.Tensor:
+        """Read packed prompts of a bucket's length; return logits [R, T, V] of every token."""
+        return group.run(self._score[ids_RT.shape[1]], [ids_RT, _positions(ids_RT), *more])["logits"]
+
+    def decode(self, group: Group, ids_R1: torch.Tensor, positions_R1: torch.Tensor) -> torch.Tensor:
+        """Add one token to each sequence, through the smallest graph that sees all slots in use; return [R, 1, V]."""
+        num_used = int(positions_R1.max()) + 1
+        bucket = smallest_bucket(num_used, self._decode)
+        assert bucket is not None, "whoever packs sequences checks that the cache holds them"
+        return group.run(self._decode[bucket], [ids_R1, positions_R1])["logits"]
+
+    def extend(self, group: Group, ids_RT: torch.Tensor, first_R: torch.Tensor) -> torch.Tensor:
+        """Add packed tokens to each sequence from position `first_R` on, in compiled chunks; return [R, T, V]."""
+        import torch
+
+        length = next(iter(self._extend), 1)
+        chunks = []
+        for start in range(0, ids_RT.shape[1], length):
+            chunk = ids_RT[:, start : start + length]
+            positions = first_R[:, None] + start + torch.arange(length)
+            if length == 1 or int(positions.max()) >= self.num_slots:
+                # A compiled chunk would reach past the cache: the last tokens go one by one.
+                for column in range(chunk.shape[1]):
+                    position = (first_R[:, None] + start + column).clamp(max=self.num_slots - 1)
+                    chunks.append(self.decode(group, chunk[:, column : column + 1], position))
+            else:
+                padded = torch.nn.functional.pad(chunk, (0, length - chunk.shape[1]))
+                logits = group.run(self._extend[length], [padded, positions])["logits"]
+                chunks.append(logits[:, : chunk.shape[1]])
+        return torch.cat(chunks, 1)
+
+    def _in_chunks(self, group: Group, ids_RT: torch.Tensor, first: int) -> tuple[torch.Tensor, int]:
+        """Read packed prompts that are longer than the largest bucket: that bucket, then compiled chunks.
+
+        Args:
+            group: the sequences.
+            ids_RT: packed tokens.
+            first: first column whose logits are needed.
+
+        Returns:
+            Logits, and how many columns before them were left out.
+        """
+        import torch
+
+        bucket = self.prefill_buckets[-1]
+        head = ids_RT[:, :bucket]
+        if first < bucket:
+            logits = [self.score(group, head, [])]
+        else:
+            logits = []
+            self.prefill(group, head, torch.full((len(head),), bucket - 1), [])
+        tail = self.extend(group, ids_RT[:, bucket:], torch.full((len(head),), bucket))
+        return torch.cat([*logits, tail], 1), 0 if logits else bucket
+
+
+def _positions(ids_RT: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.arange(ids_RT.shape[1]).expand(ids_RT.shape[0], -1)

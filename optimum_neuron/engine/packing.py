@@ -1,0 +1,94 @@
+"""Padded batches to packed rows and back.
+
+A compiled decoder keeps each row's tokens at the cache slots 0, 1, 2 ... without gaps, so padding on either
+side costs no slot and needs no mask. Logits of padding columns are those of the token before them.
+
+Shape legend: R rows, C columns of the padded batch, T new columns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ..errors import ShapeError
+
+if TYPE_CHECKING:
+    import torch
+
+    from .sequences import Group
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Packing:
+    """Where each new column of a padded batch goes."""
+
+    positions_RT: torch.Tensor
+    """Position, and cache slot, of each real token; padding has that of the token before it."""
+    valid_RT: torch.Tensor
+    """Which columns are real tokens."""
+    first_R: torch.Tensor
+    """Position of each row's first new token."""
+
+    def take(self, group: Group) -> Packing:
+        """Return the packing of a group of sequences."""
+        return Packing(
+            positions_RT=group.take(self.positions_RT),
+            valid_RT=group.take(self.valid_RT),
+            first_R=group.take(self.first_R),
+        )
+
+    @property
+    def lengths_R(self) -> torch.Tensor:
+        """Real tokens in each row."""
+        return self.valid_RT.sum(1)
+
+    @property
+    def index_RT(self) -> torch.Tensor:
+        """Column of the packed rows that each column of the padded batch reads its logits from."""
+        return (self.positions_RT - self.first_R[:, None]).clamp_(min=0)
+
+    def pack(self, input_ids_RT: torch.Tensor, length: int) -> torch.Tensor:
+        """Move real tokens to the left and pad with zeros to `length`."""
+        import torch
+
+        if self.valid_RT.all():
+            return torch.nn.functional.pad(input_ids_RT, (0, length - input_ids_RT.shape[1]))
+        packed = input_ids_RT.new_zeros(input_ids_RT.shape[0], length)
+        rows, columns = self.valid_RT.nonzero(as_tuple=True)
+        packed[rows, self.index_RT[rows, columns]] = input_ids_RT[rows, columns]
+        return packed
+
+
+def plan_packing(attention_mask_RC: torch.Tensor, num_past: int) -> Packing:
+    """Work out positions from a mask over all columns, of which `num_past` are in the cache."""
+    import torch
+
+    counted_RC = attention_mask_RC.long().cumsum(1)
+    first_R = counted_RC[:, num_past - 1] if num_past else torch.zeros(len(counted_RC), dtype=torch.long)
+    return Packing(
+        positions_RT=(counted_RC[:, num_past:] - 1), valid_RT=attention_mask_RC[:, num_past:].bool(), first_R=first_R
+    )
+
+
+def check_positions(position_ids_RT: torch.Tensor | None, packing: Packing) -> None:
+    """Accept positions that count the real tokens, and refuse all others.
+
+    Raises:
+        ShapeError: a real token has another position than its place in the sequence.
+    """
+    if position_ids_RT is None:
+        return
+    position_ids_RT = position_ids_RT.expand(packing.positions_RT.shape[0], -1)
+    wrong = (position_ids_RT != packing.positions_RT) & packing.valid_RT
+    if wrong.any():
+        row, column = (int(i) for i in wrong.nonzero()[0])
+        position, expected = int(position_ids_RT[row, column]), int(packing.positions_RT[row, column])
+        raise ShapeError(
+            f"position_ids has {position} for row {row}, column {column}, whose token has position {expected}.",
+            hint="Leave position_ids out, or pass the running count of attention_mask minus 1.",
+            row=row,
+            column=column,
+            position=position,
+            expected=expected,
+        )

@@ -1,0 +1,156 @@
+"""What a compiled program takes and returns, axis by axis: written into its NEFF, read by whoever runs it.
+
+A signature has one part for each role of entry points (`compiler.ir.Role`); graphs of one role differ in sizes only.
+With the program's graphs it is all that running needs: how an input is padded, and which part of a result is real.
+
+    signature = Signature.from_dict(metadata["signature"])
+    signature["forward"].inputs[0].axes      # ("batch_size", "sequence_length")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ..compiler.ir import Graph, Program, Role
+
+BATCH_AXES = ("batch_size", "text_batch_size", "image_batch_size", "num_images")
+"""Axes of independent rows: a batch can be split along them."""
+REPEATED_AXES = (*BATCH_AXES, "num_choices")
+"""Axes that are padded with the first row, which is a valid one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Input:
+    """One tensor that an entry point takes."""
+
+    name: str
+    """Name of the argument."""
+    dtype: str
+    """torch's name of the dtype that the graph takes."""
+    axes: tuple[str, ...]
+    """Axis of each dimension."""
+    padding: int | float = 0
+    """Value that shorter rows are padded with."""
+    default: int | None = None
+    """Value that fills the tensor if the caller leaves it out; None for a required input."""
+    limit: int | None = None
+    """Values are below this: the number of rows of an embedding."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputAxis:
+    """A dimension of a result whose size follows an axis of the inputs."""
+
+    dim: int
+    """Dimension of the result."""
+    axis: str
+    """Axis of the inputs."""
+    window: int = 1
+    """Input elements that one element sees."""
+    stride: int = 1
+    """Input elements from one element to the next."""
+
+    def size(self, length: int) -> int:
+        """Return how many elements `length` input elements give."""
+        return max((length - self.window) // self.stride + 1, 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RoleSignature:
+    """Inputs and results of the entry points of one role, and which axes may be padded."""
+
+    inputs: tuple[Input, ...]
+    """In the order of the graph."""
+    outputs: dict[str, tuple[OutputAxis, ...]]
+    """Results with the dimensions that are cut; "hidden_states.0" is an element of a tuple."""
+    padded: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Axes whose inputs may be shorter than a bucket, each with the reason why that is exact."""
+    exact: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Axes whose size must be one of the buckets, each with the reason."""
+    output_type: str = ""
+    """Full name of transformers' class of results."""
+    smallest: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Smallest sizes above 1: a convolution needs a whole window of samples for one frame."""
+    ignored: tuple[str, ...] = ()
+    """Inputs that the model's processor makes and the reference model drops too."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the inputs."""
+        return tuple(spec.name for spec in self.inputs)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Every axis of the inputs, once."""
+        return tuple(dict.fromkeys(axis for spec in self.inputs for axis in spec.axes))
+
+    def sizes(self, graph: Graph) -> dict[str, int]:
+        """Return the size of each axis of a graph of this role."""
+        sizes: dict[str, int] = {}
+        for spec in self.inputs:
+            sizes |= dict(zip(spec.axes, graph.inputs[spec.name].shape, strict=True))
+        return sizes
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RoleSignature:
+        """Rebuild from plain data.
+
+        Raises:
+            KeyError, TypeError: the data is not a signature.
+        """
+        inputs = tuple(Input(**{**row, "axes": tuple(row["axes"])}) for row in data["inputs"])
+        outputs = {name: tuple(OutputAxis(**row) for row in rows) for name, rows in data["outputs"].items()}
+        return cls(**{**data, "inputs": inputs, "outputs": outputs, "ignored": tuple(data["ignored"])})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StateSignature:
+    """Tensors that the device keeps, one for each layer: their axes, and whose they are."""
+
+    axes: tuple[str, ...]
+    """Axis of each dimension; the first one is that of sequences."""
+    is_shared: bool = False
+    """Whether the sequences of one source have equal contents, as keys and values of cross-attention."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signature:
+    """A compiled model: what each role takes and returns, and what the device keeps between calls."""
+
+    roles: dict[Role, RoleSignature]
+    """By role of the entry points."""
+    states: dict[str, StateSignature] = dataclasses.field(default_factory=dict)
+    """By name without the layer, for example "key_cache" for "key_cache.3"."""
+
+    def __getitem__(self, role: Role) -> RoleSignature:
+        return self.roles[role]
+
+    def state_size(self, program: Program, axis: str) -> int:
+        """Return the size of an axis of the states, for example "num_slots"."""
+        for name, spec in program.states.items():
+            axes = self.states[name.rpartition(".")[0]].axes
+            if axis in axes:
+                return spec.shape[axes.index(axis)]
+        raise AssertionError(f"no state has the axis {axis}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Signature:
+        """Rebuild from plain data; NEFFs of version 0.1 had the one role of encoders alone.
+
+        Raises:
+            KeyError, TypeError: the data is not a signature.
+        """
+        if "inputs" in data:
+            return cls(roles={"forward": RoleSignature.from_dict(data)})
+        return cls(
+            roles={role: RoleSignature.from_dict(row) for role, row in data["roles"].items()},
+            states={
+                name: StateSignature(**{**row, "axes": tuple(row["axes"])}) for name, row in data["states"].items()
+            },
+        )

@@ -1,0 +1,131 @@
+"""Signatures of programs with a cache, as data: axes, padding and limits of their inputs, and what the device keeps.
+
+Encoder-style models have theirs measured (`encoders/plan.py`), because any architecture can be one. Decoders and
+encoder-decoders are called in one way, which is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..engine import Input, OutputAxis, RoleSignature, Signature, StateSignature
+from .seq2seq.sources import Source
+
+_BATCH = OutputAxis(dim=0, axis="batch_size")
+_TOKENS = OutputAxis(dim=1, axis="num_tokens")
+
+_CACHE = {
+    "key_cache": StateSignature(axes=("batch_size", "num_heads", "key_width", "num_slots")),
+    "value_cache": StateSignature(axes=("batch_size", "num_heads", "num_slots", "value_width")),
+}
+
+_TARGET_CACHE = {
+    "self_key": StateSignature(axes=("batch_size", "num_heads", "head_width", "num_slots")),
+    "self_value": StateSignature(axes=("batch_size", "num_heads", "num_slots", "head_width")),
+    "cross_key": StateSignature(axes=("batch_size", "num_heads", "num_states", "head_width"), is_shared=True),
+    "cross_value": StateSignature(axes=("batch_size", "num_heads", "num_states", "head_width"), is_shared=True),
+}
+
+
+def decoder_signature(model_config: Any, prompt_inputs: Iterable[Input] = ()) -> Signature:
+    """Return the signature of a decoder.
+
+    Args:
+        model_config: the transformers configuration.
+        prompt_inputs: further inputs of prefill and score graphs.
+    """
+    vocabulary = model_config.get_text_config(decoder=True).vocab_size
+    tokens = (
+        Input(name="input_ids", dtype="int64", axes=("batch_size", "num_tokens"), limit=vocabulary),
+        Input(name="position_ids", dtype="int64", axes=("batch_size", "num_tokens")),
+    )
+    prompt = (*tokens, *prompt_inputs)
+    last = Input(name="last_index", dtype="int64", axes=("batch_size",))
+    every = RoleSignature(inputs=tokens, outputs={"logits": (_BATCH, _TOKENS)})
+    return Signature(
+        roles={
+            "prefill": RoleSignature(inputs=(*prompt, last), outputs={"logits": (_BATCH,)}),
+            "score": RoleSignature(inputs=prompt, outputs=every.outputs),
+            "extend": every,
+            "decode": RoleSignature(inputs=tokens, outputs={"logits": (_BATCH,)}),
+        },
+        states=_CACHE,
+    )
+
+
+def vision_signature(has_mask: bool, dtype: str) -> RoleSignature:
+    """Return the signature of a vision encoder: any number of images of one size."""
+    reason = "the vision encoder is compiled for one size of image"
+    pixels = Input(name="pixel_values", dtype=dtype, axes=("num_images", "num_channels", "height", "width"))
+    mask = Input(name="pixel_attention_mask", dtype="int64", axes=("num_images", "height", "width"), default=1)
+    return RoleSignature(
+        inputs=(pixels, mask) if has_mask else (pixels,),
+        outputs={"image_features": (OutputAxis(dim=0, axis="num_images"),)},
+        exact=dict.fromkeys(("num_channels", "height", "width"), reason),
+    )
+
+
+def image_inputs() -> tuple[Input, Input]:
+    """Return the inputs of prefill and score graphs that read features of images."""
+    return (
+        Input(name="image_index", dtype="int64", axes=("batch_size", "num_tokens")),
+        Input(name="image_features", dtype="float32", axes=("batch_size", "num_features", "hidden_size")),
+    )
+
+
+def encoder_decoder_signature(
+    source: Source, model_config: Any, *, encoded: Iterable[str], results: Iterable[str]
+) -> Signature:
+    """Return the signature of an encoder-decoder.
+
+    Args:
+        source: what the encoder reads.
+        model_config: the transformers configuration.
+        encoded: names of the encoder's results.
+        results: names of the decoder's results.
+    """
+    limit = model_config.vocab_size if source.name == "input_ids" else None
+    padding = getattr(model_config, "pad_token_id", None) or 0 if source.name == "input_ids" else 0
+    axes = ("batch_size", source.axis) if source.num_channels is None else ("batch_size", "num_channels", source.axis)
+    content = Input(name=source.name, dtype=source.dtype, axes=axes, padding=padding, limit=limit)
+    mask = Input(name="attention_mask", dtype="int64", axes=("batch_size", source.axis), default=1)
+    exact = {} if source.num_channels is None else {"num_channels": "it is a property of the model"}
+    exact |= {} if source.is_masked else {source.axis: "the encoder takes no mask"}
+    token = Input(name="decoder_input_ids", dtype="int64", axes=("batch_size", "num_tokens"))
+    masks = (
+        (Input(name="attention_mask", dtype="int64", axes=("batch_size", "num_states")),) if source.is_masked else ()
+    )
+    hidden = Input(name="encoder_hidden_states", dtype="float32", axes=("batch_size", "num_states", "hidden_size"))
+    position = Input(
+        name="position", dtype="int64", axes=("batch_size", "num_tokens") if source.has_row_positions else ("one",)
+    )
+    outputs = {name: (_BATCH, *_WIDTHS.get(name.partition(".")[0], ())) for name in results}
+    return Signature(
+        roles={
+            "encode": RoleSignature(
+                inputs=(content, mask) if source.is_masked else (content,),
+                outputs={name: _encoded_axes(name, source) for name in encoded},
+                padded={source.axis: "attention_mask marks padding"} if source.is_masked else {},
+                exact=exact,
+                smallest={source.axis: source.window} if source.window > 1 else {},
+            ),
+            "prefill": RoleSignature(inputs=(token, *masks, hidden), outputs=outputs),
+            "decode": RoleSignature(inputs=(token, *masks, position), outputs=outputs),
+        },
+        states=_TARGET_CACHE,
+    )
+
+
+_WIDTHS = {
+    "cross_attentions": (OutputAxis(dim=-1, axis="num_states"),),
+    "decoder_attentions": (OutputAxis(dim=-1, axis="num_tokens"),),
+}
+"""Results of a token's layers whose last dimension is padded to the compiled size."""
+
+
+def _encoded_axes(name: str, source: Source) -> tuple[OutputAxis, ...]:
+    """Axes of a result of the encoder: hidden states [B, S, D], weights of attention [B, K, S, S]."""
+    dims = (2, 3) if name.startswith("attentions") else (1,)
+    states = (OutputAxis(dim=dim, axis=source.axis, window=source.window, stride=source.stride) for dim in dims)
+    return (_BATCH, *states)

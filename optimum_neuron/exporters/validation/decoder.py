@@ -1,0 +1,230 @@
+"""Scenarios of decoders: padded prompts of every bucket, decode steps past bucket limits, chunks, reordered sequences.
+
+Prompts have padding on both sides and sequences of different lengths, so packing, cache positions and the choice of
+buckets are compared too. The reference reads each sequence without padding before it.
+
+Shape legend: R sequences, T tokens of a sequence, C columns of a padded batch, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...engine import Decoder, PromptImages, Sequences, plan_packing
+from .scenarios import Recorder, Results, Scenario
+
+if TYPE_CHECKING:
+    import torch
+
+    from ...engine import Signature
+
+NUM_PROMPT_TOKENS, NUM_DECODE_STEPS, NUM_PADDING = 24, 4, 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Batch:
+    """Sequences of tokens, of which the first ones are a prompt."""
+
+    ids_RT: torch.Tensor
+    """Tokens; shorter sequences end with tokens that are not compared."""
+    lengths: list[int]
+    """Prompt tokens of each."""
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of the padded prompts."""
+        return max(self.lengths) + NUM_PADDING
+
+    @property
+    def num_more(self) -> int:
+        """Tokens of every sequence behind its prompt."""
+        return self.ids_RT.shape[1] - max(self.lengths)
+
+    def mask(self, num_steps: int = 0) -> torch.Tensor:
+        """1 for real tokens of the padded batch: sequences with even numbers are padded before, others behind."""
+        import torch
+
+        mask = torch.zeros(len(self.lengths), self.num_columns + num_steps, dtype=torch.int64)
+        for row, length in enumerate(self.lengths):
+            begin = self.num_columns - length if row % 2 == 0 else 0
+            mask[row, begin : begin + length] = 1
+        mask[:, self.num_columns :] = 1
+        return mask
+
+    def prompt(self) -> torch.Tensor:
+        """The padded prompts [R, C]."""
+        import torch
+
+        mask = self.mask()
+        ids = torch.zeros_like(mask)
+        for row, length in enumerate(self.lengths):
+            ids[row, mask[row] == 1] = self.ids_RT[row, :length]
+        return ids
+
+    def next_tokens(self, first: int, num_tokens: int) -> torch.Tensor:
+        """So many tokens of each sequence behind its prompt."""
+        import torch
+
+        return torch.stack([self.ids_RT[row, n + first : n + first + num_tokens] for row, n in enumerate(self.lengths)])
+
+
+class DecoderScenarios:
+    """Scenarios of one program.
+
+    Args:
+        recorder: the compiled program.
+        signature: how it is called.
+        reference: the transformers model in float32.
+        seed: of the random tokens.
+    """
+
+    def __init__(self, recorder: Recorder, signature: Signature, reference: Any, *, seed: int) -> None:
+        self._program, self._recorder, self._signature = recorder.program, recorder, signature
+        self._decoder = Decoder(recorder, signature)  # type: ignore[arg-type]  # a program that notes its calls
+        self._reference, self._seed = reference, seed
+        graph = next(graph for graph in self._program.graphs.values() if graph.role == "decode")
+        self._num_rows = graph.inputs["input_ids"].shape[0]
+        self._reads_images = "image_index" in self._signature["score"].names
+
+    def __iter__(self) -> Iterator[Scenario]:
+        smaller = 0
+        for bucket in self._decoder.prefill_buckets:
+            num_tokens = self._num_prompt_tokens(bucket, smaller)
+            yield self._scenario(f"prompts of {num_tokens} tokens", num_tokens)
+            smaller = bucket
+        largest = self._decoder.prefill_buckets[-1]
+        if self._program.by_size("extend") and self._decoder.num_slots > largest + 1 and not self._reads_images:
+            yield self._scenario(f"prompts of {largest + 2} tokens, in chunks", largest + 2)
+        yield self._every_decode_graph()
+        if self._program.by_size("extend"):
+            yield self._chunk()
+
+    def _num_prompt_tokens(self, bucket: int, smaller: int) -> int:
+        """Tokens of a prompt that a bucket is for; its decode steps pass the limit of a decode bucket if they can."""
+        most = max(min(bucket, self._decoder.num_slots - 1), 1)
+        limits = [size - 1 for size in list(self._program.by_size("decode"))[:-1] if smaller < size - 1 <= most]
+        return limits[0] if limits else min(max(smaller + 1, NUM_PROMPT_TOKENS), most)
+
+    def _batch(self, num_tokens: int, num_more: int = NUM_DECODE_STEPS) -> _Batch:
+        import torch
+
+        generator = torch.Generator().manual_seed(self._seed)
+        vocabulary = self._reference.config.get_text_config(decoder=True).vocab_size
+        shape = (self._num_rows, min(num_tokens + num_more, self._decoder.num_slots))
+        ids = torch.randint(vocabulary, shape, generator=generator)
+        # The first sequence is the longest; the second shows what a shorter one beside it gets.
+        return _Batch(ids_RT=ids, lengths=[max(num_tokens - row % 3, 1) for row in range(self._num_rows)])
+
+    def _scenario(self, name: str, num_tokens: int) -> Scenario:
+        batch = self._batch(num_tokens)
+        return Scenario(
+            name=name,
+            run=lambda: self._run(batch),
+            reference=lambda: self._expected(batch),
+            num_equal=num_tokens,
+        )
+
+    def _run(self, batch: _Batch) -> Results:
+        """Logits of all prompt tokens, of the last ones, and of each step; sequences change places before the last."""
+        import torch
+
+        mask, sequences = batch.mask(), self._sequences()
+        scored = self._call(batch.prompt(), mask, self._sequences())
+        results = {"prompt": torch.cat([scored[row][mask[row] == 1] for row in range(len(scored))])}
+        results["last prompt token"] = self._call(batch.prompt(), mask, sequences, num_logits=1)[:, 0]
+        order = list(range(len(scored)))
+        for step in range(batch.num_more):
+            if step == batch.num_more - 1:
+                order.reverse()
+                sequences.select(order)
+            ids, mask = batch.next_tokens(step, 1)[order], batch.mask(step + 1)[order]
+            logits = self._call(ids, mask, sequences, num_past=batch.num_columns + step)
+            results[f"step {step}"] = logits[order, 0]
+        return results
+
+    def _expected(self, batch: _Batch) -> Results:
+        import torch
+
+        with torch.no_grad():
+            logits = self._reference(batch.ids_RT).logits.float()
+        rows = list(enumerate(batch.lengths))
+        results = {"prompt": torch.cat([logits[row, :length] for row, length in rows])}
+        results["last prompt token"] = torch.stack([logits[row, length - 1] for row, length in rows])
+        for step in range(batch.num_more):
+            results[f"step {step}"] = torch.stack([logits[row, length + step] for row, length in rows])
+        return results
+
+    def _chunk(self) -> Scenario:
+        """A prompt, and several more tokens at once: a compiled chunk, and one token more where there is room."""
+        (length,) = self._program.by_size("extend")
+        num_tokens = max(min(NUM_PROMPT_TOKENS, self._decoder.prefill_buckets[0], self._decoder.num_slots - length), 1)
+        batch = self._batch(num_tokens, length + 1)
+
+        def run() -> Results:
+            sequences = self._sequences()
+            self._call(batch.prompt(), batch.mask(), sequences, num_logits=1)
+            ids, mask = batch.next_tokens(0, batch.num_more), batch.mask(batch.num_more)
+            return {"chunk": self._call(ids, mask, sequences, num_past=batch.num_columns).flatten(0, 1)}
+
+        def expected() -> Results:
+            steps = list(self._expected(batch).values())[2:]
+            return {"chunk": torch.stack(steps, 1).flatten(0, 1)}
+
+        import torch
+
+        name = f"{batch.num_more} tokens at once after {num_tokens} tokens"
+        return Scenario(name=name, run=run, reference=expected, num_equal=num_tokens)
+
+    def _every_decode_graph(self) -> Scenario:
+        """A step through each decode graph, also those that are for longer sequences than the other scenarios have."""
+        num_tokens = min(NUM_PROMPT_TOKENS, self._decoder.prefill_buckets[0], max(self._decoder.num_slots - 1, 1))
+        batch = self._batch(num_tokens)
+        sizes = [size for size in self._program.by_size("decode") if size > num_tokens]
+        graphs = [self._program.by_size("decode")[size] for size in sizes]
+
+        def run() -> Results:
+            sequences = self._sequences()
+            self._call(batch.prompt(), batch.mask(), sequences, num_logits=1)
+            packing = plan_packing(batch.mask(1), batch.num_columns)
+            # Every graph writes the same keys and values into the same slots.
+            inputs = [batch.next_tokens(0, 1), packing.positions_RT]
+            (group,) = sequences.groups()
+            return {f"a step of {graph}": group.run(graph, inputs)["logits"][:, 0] for graph in graphs}
+
+        def expected() -> Results:
+            logits = self._expected(batch)["step 0"]
+            return {f"a step of {graph}": logits for graph in graphs}
+
+        name = f"a step through each decode graph after {num_tokens} tokens"
+        return Scenario(name=name, run=run, reference=expected, num_equal=num_tokens)
+
+    def _call(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        sequences: Sequences,
+        *,
+        num_past: int = 0,
+        num_logits: int = 0,
+    ) -> torch.Tensor:
+        """What a model's `forward` does."""
+        images = None if num_past else self._no_images(mask)
+        packing = plan_packing(mask, num_past)
+        return self._decoder(ids, packing, sequences, num_past=num_past, num_logits=num_logits, images=images)
+
+    def _sequences(self) -> Sequences:
+        sequences = Sequences(self._recorder, self._signature)  # type: ignore[arg-type]
+        sequences.resize(self._num_rows)
+        return sequences
+
+    def _no_images(self, mask: torch.Tensor) -> PromptImages | None:
+        """Images of a prompt that has none, for a program whose prompts can have some."""
+        import torch
+
+        if not self._reads_images:
+            return None
+        name = next(iter(self._program.by_size("score").values()))
+        width = self._program.graphs[name].inputs["image_features"].shape[-1]
+        return PromptImages(index_RT=torch.zeros_like(mask), features_RFD=torch.zeros(len(mask), 0, width))

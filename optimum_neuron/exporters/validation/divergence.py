@@ -1,0 +1,135 @@
+"""The first module of a compiled model whose results differ from the reference's: where to look for a defect.
+
+Modules are compared by their names; where ours has a name that the reference has not, such as a joined projection, the
+module around it is compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .statistics import compare
+
+if TYPE_CHECKING:
+    import torch
+
+    from .scenarios import Recorder, Scenario
+
+_LOST_DB = 20.0
+"""A module that loses so much of the signal-to-noise ratio is named."""
+
+
+def first_diverging(scenario: Scenario, recorder: Recorder, reference: Any) -> str:
+    """Return, in words, which module of a scenario is the first to lose 20 dB or to give NaN.
+
+    Args:
+        scenario: one that failed.
+        recorder: the compiled program.
+        reference: the transformers model.
+    """
+    recorder.calls.clear()
+    scenario.run()
+    calls = [(graph, inputs) for graph, inputs in recorder.calls if not _reads_cache(recorder, graph)]
+    with _recorded(reference) as outputs:
+        scenario.reference()
+    state = recorder.take_state()
+    previous = math.inf
+    try:
+        for graph, inputs in calls:
+            trace = recorder.trace(graph, inputs, state)
+            if (place := _embedding(trace, outputs, scenario.num_equal)) is not None:
+                return place
+            for path, results in trace:
+                sqnr_db = _agreement(results, outputs.get(_plain(path, outputs), []), scenario.num_equal)
+                if sqnr_db is None:
+                    continue
+                if math.isnan(sqnr_db) or sqnr_db < min(previous - _LOST_DB, _LOST_DB):
+                    return f"the first diverging module is {path} (SQNR {sqnr_db:.1f} dB, before it {previous:.1f} dB)"
+                previous = sqnr_db
+    finally:
+        recorder.give_back(state)
+    return (
+        "every compared module of its prompts agrees to 20 dB or drifts slowly: the cache, the norm or head after the "
+        "last layer, or the sum of all differences is past the tolerance"
+    )
+
+
+def _reads_cache(recorder: Recorder, graph: str) -> bool:
+    return recorder.program.graphs[graph].role in ("decode", "extend")
+
+
+@contextlib.contextmanager
+def _recorded(reference: Any) -> Iterator[dict[str, list[torch.Tensor]]]:
+    """The first result of every module of the reference model, by the module's name."""
+    import torch
+
+    outputs: dict[str, list[torch.Tensor]] = {}
+
+    def keep(name: str) -> Any:
+        def hook(_module: Any, _arguments: Any, output: Any) -> None:
+            first = output[0] if isinstance(output, (tuple, list)) else output
+            if isinstance(first, torch.Tensor):
+                outputs.setdefault(name, []).append(first)
+
+        return hook
+
+    def keep_input(name: str) -> Any:
+        def hook(_module: Any, arguments: Any, keywords: Any) -> None:
+            first = arguments[0] if arguments else keywords.get("hidden_states")
+            if isinstance(first, torch.Tensor):
+                outputs.setdefault(_input_of(name), []).append(first)
+
+        return hook
+
+    handles = []
+    for name, module in reference.named_modules():
+        if name:
+            handles.append(module.register_forward_hook(keep(name)))
+        if name.endswith(".0"):
+            handles.append(module.register_forward_pre_hook(keep_input(name), with_kwargs=True))
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _plain(path: str, outputs: dict[str, list[torch.Tensor]]) -> str:
+    """The reference's name of a module: ours begin with those of the wrappers around it."""
+    while path and path not in outputs:
+        within = [name for name in outputs if name.endswith(f".{path}")]
+        if len(within) == 1:
+            return within[0]
+        path = path.partition(".")[2]
+    return path
+
+
+def _embedding(
+    trace: list[tuple[str, list[torch.Tensor]]], outputs: dict[str, list[torch.Tensor]], num_equal: int | None
+) -> str | None:
+    """Whether nothing that is computed before the first layer is like the input of the reference's first layer."""
+    layer = next((place for place, (path, _) in enumerate(trace) if path.rpartition(".")[2].isdigit()), 0)
+    expected = outputs.get(_input_of(_plain(trace[layer][0], outputs)), [])
+    agreements = [_agreement([result], expected, num_equal) for _, results in trace[:layer] for result in results]
+    best = max((sqnr_db for sqnr_db in agreements if sqnr_db is not None), default=math.inf)
+    return None if best >= _LOST_DB else f"the embedding diverges (SQNR {best:.1f} dB)"
+
+
+def _input_of(name: str) -> str:
+    return f"input of {name}"
+
+
+def _agreement(results: list[torch.Tensor], expected: list[torch.Tensor], num_equal: int | None) -> float | None:
+    """Signal-to-noise ratio of the first result that has a counterpart; padding and further rows are left out."""
+    for result in results:
+        for other in expected:
+            if result.ndim == other.ndim and result.shape[-1] == other.shape[-1] and other.is_floating_point():
+                common = tuple(slice(min(pair)) for pair in zip(result.shape, other.shape, strict=True))
+                if num_equal is not None:
+                    common = (slice(1), slice(num_equal), *common[2:])
+                error = compare("", result[common].float(), other[common].float(), tolerance=0.0)
+                return math.nan if math.isnan(error.max_abs_error) else error.sqnr_db
+    return None

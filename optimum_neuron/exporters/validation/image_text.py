@@ -1,0 +1,121 @@
+"""Scenarios of vision-language models: images, prompts with images for each bucket, and those of decoders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...engine import Decoder, Forward, PromptImages, Sequences, Signature, image_index, plan_packing
+from ...runtime.copies import Copies
+from .decoder import DecoderScenarios
+from .scenarios import Recorder, Results, Scenario
+
+if TYPE_CHECKING:
+    import torch
+
+NUM_IMAGES = 2
+"""Images of a prompt that is compared, where the prompt and the model hold them."""
+
+
+class ImageTextScenarios:
+    """Scenarios of one program.
+
+    Args:
+        recorder: the compiled program.
+        signature: how it is called.
+        reference: the transformers model in float32.
+        is_nested: whether images come in rows, as of Idefics.
+        image_tokens: tokens that stand for an image.
+        max_num_images: images that a prompt can have.
+        seed: of the random inputs.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        signature: Signature,
+        reference: Any,
+        *,
+        is_nested: bool,
+        image_tokens: int,
+        max_num_images: int,
+        seed: int,
+    ) -> None:
+        import torch
+
+        self._recorder, self._signature, self._reference, self._seed = recorder, signature, reference, seed
+        self._is_nested, self._image_tokens = is_nested, image_tokens
+        self._encode = Forward(Copies([recorder]), "encode_image", signature["encode_image"])  # type: ignore[list-item]
+        self._decoder = Decoder(recorder, signature)  # type: ignore[arg-type]  # it notes its calls
+        graphs = recorder.program.graphs
+        self._num_rows = graphs[next(iter(recorder.program.by_size("decode").values()))].inputs["input_ids"].shape[0]
+        shape = (self._num_rows, min(NUM_IMAGES, max_num_images), *self._pixel_shape)
+        self._pixels = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+    @property
+    def _pixel_shape(self) -> tuple[int, ...]:
+        (encode,) = (graph for graph in self._recorder.program.graphs.values() if graph.role == "encode_image")
+        return encode.inputs["pixel_values"].shape[1:]
+
+    def __iter__(self) -> Iterator[Scenario]:
+        yield Scenario(name="images", run=self._features, reference=self._expected_features)
+        for bucket in self._decoder.prefill_buckets:
+            # Shorter buckets hold no image: they are compared without.
+            if num_images := min(self._pixels.shape[1], (bucket - 2) // self._image_tokens):
+                yield Scenario(
+                    name=f"prompts with {num_images} image{'s' * (num_images > 1)}, bucket {bucket}",
+                    run=lambda count=num_images: self._run(count),  # type: ignore[misc]
+                    reference=lambda count=num_images: self._expected(count),  # type: ignore[misc]
+                    num_equal=num_images * self._image_tokens + 2,
+                )
+        yield from DecoderScenarios(self._recorder, self._signature, self._reference, seed=self._seed)
+
+    def _features(self) -> Results:
+        return {"features": self._encode({"pixel_values": self._pixels.flatten(0, 1)})["image_features"].flatten(0, 1)}
+
+    def _expected_features(self) -> Results:
+        import torch
+
+        with torch.no_grad():
+            outputs = self._reference.get_image_features(**self._images(self._pixels.shape[1]))
+        return {"features": torch.cat(list(outputs.pooler_output)).float()}
+
+    def _images(self, num_images: int) -> dict[str, torch.Tensor]:
+        """What the reference takes for the first images of each row."""
+        pixels = self._pixels[:, :num_images]
+        return {"pixel_values": pixels if self._is_nested else pixels.flatten(0, 1)}
+
+    def _prompt(self, num_images: int) -> torch.Tensor:
+        """A token, images, a token, for each row."""
+        import torch
+
+        image_token = self._reference.config.image_token_id
+        ids = torch.full((self._num_rows, num_images * self._image_tokens + 2), image_token)
+        vocabulary = self._reference.config.get_text_config(decoder=True).vocab_size
+        generator = torch.Generator().manual_seed(self._seed)
+        text = torch.randint(vocabulary - 1, (self._num_rows, 2), generator=generator)
+        ids[:, [0, -1]] = text + (text >= image_token)  # any token but that of images
+        return ids
+
+    def _run(self, num_images: int) -> Results:
+        import torch
+
+        ids = self._prompt(num_images)
+        pixels = self._pixels[:, :num_images].flatten(0, 1)
+        features = self._encode({"pixel_values": pixels})["image_features"].unflatten(0, (self._num_rows, num_images))
+        images = PromptImages(
+            index_RT=image_index(ids, self._reference.config.image_token_id), features_RFD=features.flatten(1, 2)
+        )
+        packing, results = plan_packing(torch.ones_like(ids), 0), {}
+        for name, num_logits in (("prompt", 0), ("last prompt token", 1)):
+            sequences = Sequences(self._recorder, self._signature)  # type: ignore[arg-type]
+            sequences.resize(self._num_rows)
+            results[name] = self._decoder(ids, packing, sequences, num_past=0, num_logits=num_logits, images=images)
+        return results
+
+    def _expected(self, num_images: int) -> Results:
+        import torch
+
+        with torch.no_grad():
+            logits = self._reference(self._prompt(num_images), **self._images(num_images)).logits.float()
+        return {"prompt": logits, "last prompt token": logits[:, -1:]}

@@ -1,0 +1,145 @@
+"""Scenarios: each is run through the engine and through the reference model, and all results are compared.
+
+    errors = validate(scenarios, recorder, reference, tolerance=lambda largest: 1e-3)
+
+A scenario calls the engine, which packs, pads, splits and chooses buckets: what is compared is what users run. A graph
+that no scenario ran is an error of ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ValidationError
+from .divergence import first_diverging
+from .statistics import OutputError, compare
+
+if TYPE_CHECKING:
+    import torch
+
+    from ...compiler.ir import Program
+    from ...runtime.loaded import LoadedProgram, State
+
+Results = Mapping[str, "torch.Tensor"]
+"""Tensors by name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """One use of a model."""
+
+    name: str
+    """What is done, for example "prompts of 24 tokens"."""
+    run: Callable[[], Results]
+    """Does it with the compiled model."""
+    reference: Callable[[], Results]
+    """Does it with the reference model; results have the same names, in the same order."""
+    num_equal: int | None = None
+    """Tokens of the first sequence that both models read alike, where one is padded behind them; None for all."""
+
+
+class Recorder:
+    """A loaded program that notes which graphs ran with which inputs; the engine takes it in place of the program."""
+
+    def __init__(self, loaded: LoadedProgram) -> None:
+        self._loaded = loaded
+        self.calls: list[tuple[str, Sequence[torch.Tensor]]] = []
+        """Graph and inputs of each call since the list was cleared."""
+        self.graphs: set[str] = set()
+        """Every graph that ran."""
+
+    @property
+    def program(self) -> Program:
+        """The program."""
+        return self._loaded.program
+
+    def run(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()) -> dict[str, Any]:
+        """Run a graph."""
+        self.calls.append((graph, inputs))
+        self.graphs.add(graph)
+        return self._loaded.run(graph, inputs, state)
+
+    def trace(self, graph: str, inputs: Sequence[torch.Tensor], state: State) -> list[tuple[str, list[torch.Tensor]]]:
+        """Return the results of each module of a graph."""
+        return self._loaded.executor.trace(graph, inputs, state)
+
+    def take_state(self, beside: State | None = None) -> State:
+        """Return a set of state tensors."""
+        return self._loaded.take_state(beside)
+
+    def give_back(self, state: State) -> None:
+        """Return a set of state tensors."""
+        self._loaded.give_back(state)
+
+
+def validate(
+    scenarios: Iterable[Scenario],
+    recorder: Recorder,
+    reference: Any,
+    *,
+    tolerance: Callable[[float], float],
+) -> list[OutputError]:
+    """Run scenarios through both models and return the comparison of every result.
+
+    Args:
+        scenarios: what to run.
+        recorder: the compiled program, which the scenarios call.
+        reference: the transformers model, for naming the module that differs.
+        tolerance: largest absolute difference that passes, for the largest value of expected results of one width.
+
+    Raises:
+        ValidationError: a result is past its tolerance; statistics and the first diverging module are in it.
+    """
+    errors: list[OutputError] = []
+    failed: Scenario | None = None
+    for scenario in scenarios:
+        actual, expected = scenario.run(), scenario.reference()
+        assert list(actual) == list(expected), f"{scenario.name}: {list(actual)} against {list(expected)}"
+        errors += [
+            compare(
+                f"{scenario.name}: {name}",
+                actual[name].float(),
+                value.float(),
+                tolerance=tolerance(max(_largest(other) for other in expected.values() if _is_akin(value, other))),
+            )
+            for name, value in expected.items()
+        ]
+        if failed is None and not all(error.ok for error in errors):
+            failed = scenario
+    # An extend graph that is as long as the cache is never reached: the tokens behind a prompt go one by one.
+    graphs = {name for name, graph in recorder.program.graphs.items() if graph.role != "extend"}
+    assert graphs <= recorder.graphs, f"no scenario runs {sorted(graphs - recorder.graphs)}"
+    if failed is not None:
+        raise _validation_error(errors, failed, first_diverging(failed, recorder, reference))
+    return errors
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    return tensor.float().abs().max().item()
+
+
+def _is_akin(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether both are logits, or both hidden states, as their widths say."""
+    return tensor.shape[-1:] == other.shape[-1:]
+
+
+def _validation_error(errors: Sequence[OutputError], scenario: Scenario, place: str) -> ValidationError:
+    failed = [error for error in errors if not error.ok]
+    rows = [
+        f"  {e.output}: max {e.max_abs_error:.3g}, mean {e.mean_abs_error:.3g}, SQNR {e.sqnr_db:.1f} dB, "
+        f"top-1 {e.top1_agreement:.1%}, tolerance {e.tolerance:.3g}"
+        for e in failed
+    ]
+    message = (
+        f"The compiled model differs from the reference model in float32: {len(failed)} of {len(errors)} results are "
+        f"past their tolerance, first in {scenario.name}; {place}."
+    )
+    return ValidationError(
+        "\n".join([message, *rows]),
+        hint="Pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison.",
+        validation=[error.to_dict() for error in errors],
+        scenario=scenario.name,
+        place=place,
+    )

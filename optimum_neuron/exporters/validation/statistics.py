@@ -1,0 +1,95 @@
+"""How far a tensor is from its reference, and how far it may be: error statistics and tolerances."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from ...configuration import CompileConfig
+
+if TYPE_CHECKING:
+    import torch
+
+UNIT_ROUNDOFF = {
+    "float32": 2.0**-24,
+    "tf32": 2.0**-11,
+    "bf16": 2.0**-8,
+    "bfloat16": 2.0**-8,
+    "fp16": 2.0**-11,
+    "float16": 2.0**-11,
+    "fp8_e4m3": 2.0**-4,
+}
+"""Largest relative rounding error of each arithmetic (Higham 2002, table 2.1; FP8: Micikevicius 2022, table 1)."""
+
+TOLERANCE_ROUNDOFFS = 8
+"""Tolerance in roundoffs of the largest logit: 3 were measured after 30 layers of SmolLM2."""
+
+FLOAT32_TOLERANCE = 1e-3
+"""Absolute tolerance where nothing is rounded below float32, as in Optimum's exporters."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputError:
+    """How one result differs from its reference."""
+
+    output: str
+    """Scenario and result."""
+    max_abs_error: float
+    """Largest absolute difference."""
+    mean_abs_error: float
+    """Mean absolute difference."""
+    sqnr_db: float
+    """Power of the reference over power of the difference, in decibels."""
+    top1_agreement: float
+    """Share of positions whose most likely token is the same."""
+    tolerance: float
+    """Largest absolute difference that passes."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the output passes; a NaN does not."""
+        return self.max_abs_error <= self.tolerance
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return dataclasses.asdict(self) | {"ok": self.ok}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> OutputError:
+        """Rebuild from plain data, in which infinities may be text.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is something else.
+        """
+        numbers = [field.name for field in dataclasses.fields(cls) if field.name != "output"]
+        return cls(output=str(data["output"]), **{name: float(data[name]) for name in numbers})
+
+
+def compare(output: str, actual: torch.Tensor, expected: torch.Tensor, *, tolerance: float) -> OutputError:
+    """Return the statistics of the difference between two tensors, for example logits [..., V]."""
+    import torch
+
+    difference = (actual.double() - expected.double()).abs()
+    noise, signal = difference.pow(2).sum().item(), expected.double().pow(2).sum().item()
+    agreement = (actual.argmax(-1) == expected.argmax(-1)).to(torch.float64).mean().item()
+    if noise in (0, math.inf):
+        sqnr_db = math.inf if noise == 0 else -math.inf
+    else:
+        sqnr_db = 10 * math.log10(max(signal, 1e-300) / noise)
+    return OutputError(
+        output=output,
+        max_abs_error=difference.max().item(),
+        mean_abs_error=difference.mean().item(),
+        sqnr_db=sqnr_db,
+        top1_agreement=agreement,
+        tolerance=tolerance,
+    )
+
+
+def default_tolerance(config: CompileConfig, largest: float) -> float:
+    """Return the absolute tolerance of a result whose largest value is given, under the configuration's arithmetic."""
+    narrow = config.auto_cast_type if config.auto_cast != "none" else config.torch_dtype
+    if narrow == "float32":
+        return FLOAT32_TOLERANCE
+    return TOLERANCE_ROUNDOFFS * UNIT_ROUNDOFF[narrow] * largest

@@ -1,0 +1,239 @@
+"""The methods of post-training: one table, and one function that makes the configuration and the trainer of a method.
+
+Both are TRL's classes with Neuron's mix-ins before them, so `isinstance` with TRL's own class holds. A method's module
+of TRL is imported on first use: other versions may lack one of them, and ORPO's warns that it is experimental.
+
+    NeuronDPOConfig, NeuronDPOTrainer = make_classes("DPO")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from accelerate.utils import set_seed
+
+from ...checkpoints import resolve_model
+from ...errors import ConfigError
+from ..arguments import NeuronArgumentsMixin
+from ..mixin import NeuronTrainerMixin
+
+
+class PostTrainingMixin(NeuronTrainerMixin):
+    """A trainer of TRL that takes a model's name, and makes its configuration if there is none."""
+
+    configuration_class: type
+    leading: tuple[str, ...]
+    """TRL's first positional arguments, up to `args`."""
+
+    def __init__(self, *positional: Any, **keywords: Any) -> None:
+        keywords |= dict(zip(self.leading, positional, strict=False))
+        model = keywords.get("model")
+        keywords["args"] = configuration_for(type(self), keywords.get("args"), model)
+        keywords["model"] = str(resolve_model(model).value) if isinstance(model, str) else model
+        leading = [keywords.pop(name, None) for name in self.leading]
+        super().__init__(*leading, *positional[len(leading) :], **keywords)
+
+
+@dataclasses.dataclass(kw_only=True)
+class SFTArguments(NeuronArgumentsMixin):
+    """TRL's old name of an option, beside the fields of Neuron."""
+
+    max_seq_length: int | None = dataclasses.field(default=None, metadata={"help": "Sets max_length."})
+
+    def __post_init__(self) -> None:
+        if self.max_seq_length is not None:  # TRL's name before 0.20
+            self.max_length = self.max_seq_length
+        super().__post_init__()
+
+
+@dataclasses.dataclass(kw_only=True)
+class GRPOArguments(NeuronArgumentsMixin):
+    """Batches of answers, where cores that share layers sample the same ones."""
+
+    def __post_init__(self) -> None:
+        # TRL counts the answers of every process, so it would wait for a larger batch than there is.
+        upstream: Any = self
+        num_same = max(self.tensor_parallel_size, 1)
+        batch_size: Any = upstream.generation_batch_size
+        if batch_size is not None:
+            upstream.generation_batch_size = batch_size * num_same
+        super().__post_init__()
+        upstream.generation_batch_size //= num_same
+        if upstream.generation_batch_size % upstream.num_generations:
+            raise ConfigError(
+                f"num_generations={upstream.num_generations} does not divide the batch of "
+                f"{upstream.generation_batch_size} answers.",
+                hint="Pass per_device_train_batch_size or gradient_accumulation_steps that it divides.",
+                option="num_generations",
+                value=upstream.num_generations,
+                batch_size=upstream.generation_batch_size,
+            )
+
+
+class GRPOMixin(PostTrainingMixin):
+    """A trainer whose cores that share layers sample the same answers."""
+
+    def __init__(self, *positional: Any, **keywords: Any) -> None:
+        super().__init__(*positional, **keywords)
+        if self.get_tp_size() > 1:
+            # TRL seeds each process on its own; cores that share layers draw the same answers, in the same order.
+            set_seed(self.args.seed + self.args.process_index // self.get_tp_size())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method:
+    """One method of TRL."""
+
+    summary: str
+    """For the docstrings."""
+    row: Mapping[str, Any]
+    """Example of the data set, with its columns."""
+    module: str = "trl"
+    """Module of TRL's classes."""
+    leading: tuple[str, ...] = ("model", "args")
+    """TRL's first positional arguments, up to `args`."""
+    arguments: type = NeuronArgumentsMixin
+    """Mix-in of the configuration."""
+    trainer: type = PostTrainingMixin
+    """Mix-in of the trainer."""
+    sums_tokens: bool = False
+    """Whether the loss is a sum over tokens, so that `context_parallel_size` can split it."""
+
+
+_PREFERENCE = {"prompt": "2 + 2 =", "chosen": " 4", "rejected": " 5"}
+
+METHODS: Mapping[str, Method] = {
+    "SFT": Method(
+        summary="supervised fine-tuning on texts (`text`), chats (`messages`), or prompts with completions",
+        row={"prompt": "tree:", "completion": " a tall plant with a trunk"},
+        arguments=SFTArguments,
+        sums_tokens=True,
+    ),
+    "DPO": Method(
+        summary="direct preference optimization against a frozen reference (arXiv:2305.18290)",
+        row=_PREFERENCE,
+        leading=("model", "ref_model", "args"),
+    ),
+    "ORPO": Method(
+        summary="odds ratio preference optimization, without a reference (arXiv:2403.07691)",
+        row=_PREFERENCE,
+        module="trl.experimental.orpo",
+    ),
+    "Reward": Method(summary="a model with one label that scores answers", row=_PREFERENCE),
+    "GRPO": Method(
+        summary="group relative policy optimization: rewards (`reward_funcs`) for answers that the model samples "
+        "(arXiv:2402.03300)",
+        row={"prompt": "2 + 2 ="},
+        leading=("model", "reward_funcs", "args"),
+        arguments=GRPOArguments,
+        trainer=GRPOMixin,
+    ),
+}
+"""Methods by TRL's name."""
+
+_CONFIG_DOC = """TRL's `{name}Config`, nothing removed, and the fields of `NeuronArgumentsMixin`.
+
+Raises:
+    ConfigError: values out of range, or options that exclude each other; all of them are named.
+"""
+
+_TRAINER_DOC = """TRL's `{name}Trainer`, nothing removed, on simulated cores: {summary}.
+
+Args:
+    model: a model, an ID, a folder, or a name that `neuron fetch` knows.
+    args: `Neuron{name}Config`; None takes TRL's defaults.
+    others: as TRL: `train_dataset`, `processing_class`, `peft_config`.
+
+Raises:
+    ConfigError: a configuration of another class.
+
+Example:
+    ```python no-run
+    from optimum_neuron import Neuron{name}Config, Neuron{name}Trainer
+
+    rows = Dataset.from_list([{row}])
+    Neuron{name}Trainer(model, args=Neuron{name}Config(output_dir="out"), train_dataset=rows).train()
+    ```
+"""
+
+
+@functools.cache
+def make_classes(name: str) -> tuple[type, type]:
+    """Return the configuration and the trainer of a method.
+
+    Args:
+        name: of `METHODS`.
+
+    Raises:
+        ConfigError: TRL is not installed, or this version has no such class.
+    """
+    method, package = METHODS[name], __name__.rpartition(".")[0]
+    their_config, their_trainer = require_trl(method.module, f"{name}Config", f"{name}Trainer")
+    config = type(
+        f"Neuron{name}Config",
+        (method.arguments, their_config),
+        {"__module__": package, "__doc__": _CONFIG_DOC.format(name=name)},
+    )
+    config = dataclasses.dataclass(config)
+    members = {
+        "__module__": package,
+        "__doc__": _TRAINER_DOC.format(name=name, summary=method.summary, row=dict(method.row)),
+        "__signature__": inspect.signature(their_trainer),
+        "configuration_class": config,
+        "leading": method.leading,
+        "losses_of_tokens": (their_trainer,) if method.sums_tokens else (),
+    }
+    return config, type(f"Neuron{name}Trainer", (method.trainer, their_trainer), members)
+
+
+def require_trl(module: str, *names: str) -> list[type]:
+    """Import classes of TRL.
+
+    Raises:
+        ConfigError: TRL is not installed, or this version has no such class.
+    """
+    try:
+        version = importlib.metadata.version("trl")
+        return [getattr(importlib.import_module(module), name) for name in names]
+    except importlib.metadata.PackageNotFoundError as problem:
+        hint = "Run `pip install trl peft datasets`."
+        raise ConfigError(f"{names[-1]} needs TRL, which is not installed.", hint=hint, module="trl") from problem
+    except (ImportError, AttributeError) as problem:
+        raise ConfigError(
+            f"TRL {version} has no {names[-1]} in {module}: {problem}.",
+            hint="Install a version of TRL that has it.",
+            module=module,
+            version=version,
+        ) from problem
+
+
+def configuration_for(trainer: type[PostTrainingMixin], arguments: Any, model: Any) -> Any:
+    """Return the configuration of a trainer, or the one that TRL would make.
+
+    Args:
+        trainer: its class.
+        arguments: the argument `args`, or None.
+        model: model, ID, or folder.
+
+    Raises:
+        ConfigError: a configuration of another class.
+    """
+    kind = trainer.configuration_class
+    if isinstance(arguments, kind):
+        return arguments
+    if arguments is None:
+        name = model if isinstance(model, str) else getattr(getattr(model, "config", None), "_name_or_path", "")
+        method = kind.__name__.removeprefix("Neuron").removesuffix("Config")
+        return kind(output_dir=f"{name.rstrip('/').rpartition('/')[2] or 'model'}-{method}")
+    raise ConfigError(
+        f"{trainer.__name__} needs a {kind.__name__}, not {type(arguments).__name__}.",
+        hint=f"Use {kind.__name__}, which takes the same keywords.",
+        option="args",
+        type=type(arguments).__name__,
+    )

@@ -1,0 +1,117 @@
+"""State of sequences: handles that move, rows that are copied, sets that are taken and given back."""
+
+from __future__ import annotations
+
+import gc
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from optimum_neuron.core import TensorSpec
+from optimum_neuron.engine import Sequences, Signature, StateSignature
+from optimum_neuron.runtime.segments import State
+
+SIGNATURE = Signature(
+    roles={},
+    states={
+        "own": StateSignature(axes=("batch_size", "num_slots")),
+        "source": StateSignature(axes=("batch_size", "num_states"), is_shared=True),
+    },
+)
+
+
+class Loaded:
+    """A program of two rows, whose only graph returns the input plus the first slot of each row's state."""
+
+    def __init__(self):
+        spec = TensorSpec(shape=(2, 3), dtype="float32")
+        graph = SimpleNamespace(inputs={"x": TensorSpec(shape=(2,), dtype="float32")})
+        self.program = SimpleNamespace(states={"own.0": spec, "source.0": spec}, graphs={"add": graph})
+        self.given_back = []
+
+    def take_state(self, beside=None):
+        state = State(torch.zeros(2, 3) for _ in range(2))
+        state.executor = "first" if beside is None else beside.executor
+        return state
+
+    def give_back(self, state):
+        self.given_back.append(state)
+
+    def run(self, graph, inputs, state):
+        return {"y": inputs[0] + state[0][:, 0]}
+
+
+@pytest.fixture
+def sequences():
+    """Five sequences, each marked with its number in both states."""
+    made = Sequences(Loaded(), SIGNATURE)
+    made.resize(5)
+    for group in made.groups():
+        for index, row in zip(group.indices, group.rows, strict=True):
+            for tensor in group.state:
+                tensor[row] = index
+    return made
+
+
+def marks(sequences):
+    """What each sequence is marked with."""
+    return sequences.run(lambda group: group.run("add", [group.take(torch.zeros(len(sequences)))]))["y"].tolist()
+
+
+def test_rows_come_in_sets(sequences):
+    assert [group.indices for group in sequences.groups()] == [[0, 1], [2, 3], [4]]
+    assert len(sequences) == 5 and marks(sequences) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "order", [[4, 3, 2, 1, 0], [4, 4, 0, 3, 1], [2, 2, 2, 2, 2], [0, 1], [3], [1, 1, 4, 4, 0, 0, 2]]
+)
+def test_sequences_continue_as_others_were(sequences, order):
+    sequences.select(order)
+    assert marks(sequences) == order
+    sequences.select(list(range(len(order))))
+    assert marks(sequences) == order
+
+
+def test_a_permutation_copies_nothing(sequences):
+    (first, *_) = (group.state for group in sequences.groups())
+    before = [tensor.clone() for tensor in first]
+    sequences.select([4, 3, 2, 1, 0])
+    assert all(torch.equal(tensor, old) for tensor, old in zip(first, before, strict=True))
+
+
+def test_sequences_of_one_source_do_not_copy_it(sequences):
+    sequences.note_sources([0, 0, 1, 1, 2])
+    sequences.select([1, 1, 2, 3, 4])
+    (group, *_) = sequences.groups()
+    (own, source), row = group.state, group.rows[group.indices.index(1)]
+    assert own[row, 0] == 1 and source[row, 0] == 0, "what was there is equal by the note"
+
+
+def test_a_copy_has_state_of_its_own(sequences):
+    copied = sequences.copy()
+    for group in sequences.groups():
+        group.state[0].fill_(9)
+    assert marks(copied) == [0, 1, 2, 3, 4] and marks(sequences) == [9] * 5
+
+
+def test_added_sequences_take_free_rows_and_all_sets_run_the_same_code(sequences):
+    sequences.resize(2)
+    sequences.resize(7)
+    assert [len(group.indices) for group in sequences.groups()] == [2, 2, 2, 1]
+    assert {group.state.executor for group in sequences.groups()} == {"first"}
+
+
+@pytest.mark.parametrize("is_finite", [True, False])
+def test_state_goes_back_without_numbers_that_are_not_finite(is_finite):
+    loaded = Loaded()
+    sequences = Sequences(loaded, SIGNATURE)
+    sequences.resize(3)
+    for group in sequences.groups():
+        group.state[0].fill_(5 if is_finite else torch.nan)
+    if not is_finite:
+        sequences.note_not_finite()
+    del sequences, group
+    gc.collect()
+    assert [state[0].unique().tolist() for state in loaded.given_back] == [[5.0 if is_finite else 0.0]] * 2

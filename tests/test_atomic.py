@@ -1,0 +1,54 @@
+"""Atomic files: whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from optimum_neuron.atomic import is_disk_full, replacing, write_bytes
+from optimum_neuron.errors import ArtifactError, CacheError
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_else(tmp_path):
+    write_bytes(tmp_path / "a", b"old", error=CacheError)
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "a", needed_bytes=3, error=CacheError) as file:
+        file.write(b"new")
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+def test_what_need_not_survive_a_power_cut_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    write_bytes(tmp_path / "a", b"x", error=CacheError, durable=False)
+    assert (tmp_path / "a").read_bytes() == b"x" and synced == []
+    write_bytes(tmp_path / "a", b"y", error=CacheError)
+    assert len(synced) == 2  # the file and its folder
+
+
+def test_a_missing_folder_is_told_with_the_callers_error(tmp_path):
+    with pytest.raises(ArtifactError, match="No such file"):
+        write_bytes(tmp_path / "no" / "a", b"x", error=ArtifactError)
+
+
+def test_a_full_disk_tells_needed_and_free_bytes(tmp_path):
+    with pytest.raises(CacheError) as refused, replacing(tmp_path / "a", needed_bytes=12_345, error=CacheError) as file:
+        file.write(b"part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert "12,345 bytes" in str(refused.value)
+    assert refused.value.details["needed_bytes"] == 12_345
+    assert refused.value.details["free_bytes"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_recognised_through_wrapping_errors():
+    try:
+        try:
+            raise OSError(errno.ENOSPC, "full")
+        except OSError as error:
+            raise ArtifactError("wrapped") from error
+    except ArtifactError as wrapped:
+        assert is_disk_full(wrapped)
+    assert not is_disk_full(OSError(errno.EACCES, "denied"))

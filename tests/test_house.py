@@ -1,0 +1,104 @@
+"""The house rules: packages import in one direction, and files and functions stay short."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ORDER = (
+    ("optimum_neuron",),
+    ("tools",),
+    ("cli",),
+    ("demo", "trainer"),
+    ("device", "distributed", "pipelines", "tracing"),
+    ("modeling", "profiling"),
+    ("checking", "simulator"),
+    ("exporters",),
+    ("artifact", "engine"),
+    ("models", "runtime"),
+    ("compiler",),
+    ("buckets", "hardware", "native"),
+    ("checkpoints", "configuration", "shared_objects", "startup", "weights"),
+    ("env", "lazy", "options", "plain_json", "private_folder", "vendor"),
+    ("after_import", "core", "errors", "labels", "variables", "version", "wording"),
+)
+"""Packages and top-level modules, highest first: each may import what stands in the rows below its own.
+
+Imports within functions and for type checkers count too. Packages of one row do not know each other, so there is no
+cycle. `optimum_neuron` is the package's `__init__` and `wiring.py`, which join what must not know each other.
+"""
+BEING_FIXED = {
+    ("configuration", "exporters"): "from_pretrained reads an exported folder",
+    ("distributed", "trainer"): "they share the layout and the master weights",
+    ("native", "compiler"): "the probe of the C++ compiler",
+    ("profiling", "modeling"): "the reader of exported folders moves to artifact/",
+    ("shared_objects", "compiler"): "files that appear whole",
+}
+"""Imports against the order, with the reason: short, and empty at best."""
+
+MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
+"""A function's docstring does not count: the code should fit a screen, and its documentation should be complete."""
+LONG = {
+    "cli/arguments.py: add_graph_arguments",
+    "cli/estimate.py: add_arguments",
+    "device/library.py: _callbacks",
+    "simulator/configured.py: _forward_estimate",
+    "simulator/decoders.py: serving_estimate",
+    "simulator/graphs.py: graph_estimate",
+}
+"""Functions that are being shortened."""
+
+PACKAGE = Path(__file__).resolve().parents[1] / "optimum_neuron"
+FILES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {file: ast.parse(text) for file, text in FILES.items()}
+RANK = {name: -number for number, row in enumerate(ORDER) for name in row}
+
+
+def room(words: list[str]) -> str:
+    """The package or top-level module that `optimum_neuron.<words>` is in."""
+    return words[0] if words and words[0] in RANK else "optimum_neuron"
+
+
+def imports() -> Iterator[tuple[str, str, str]]:
+    """Importing and imported package, and where."""
+    for file, tree in TREES.items():
+        folder = file.parent.parts
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names = [alias.name.split(".") for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = ["optimum_neuron", *folder[: len(folder) + 1 - node.level]] if node.level else []
+                module = [*base, *(node.module or "").split(".")] if node.module else base
+                names = [[*module, alias.name] for alias in node.names]
+            else:
+                continue
+            for words in names:
+                if words[0] == "optimum_neuron":
+                    yield room(list(file.with_suffix("").parts)), room(words[1:]), f"{file}:{node.lineno}"
+
+
+def test_every_package_has_its_place():
+    packages = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert packages - {"__init__", "wiring"} <= set(RANK)
+
+
+def test_packages_import_what_is_below_them():
+    upward = [
+        f"{place}: {above} is not below {package}"
+        for package, above, place in imports()
+        if package != above and RANK[above] >= RANK[package] and (package, above) not in BEING_FIXED
+    ]
+    assert upward == []
+
+
+def test_files_and_functions_are_short():
+    long = {f"{file}" for file, text in FILES.items() if text.count("\n") > MAX_FILE_LINES}
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
+                signature = node.body[0].lineno - node.lineno
+                if (node.end_lineno or 0) - first.lineno + 1 + signature > MAX_FUNCTION_LINES:
+                    long.add(f"{file}: {node.name}")
+    assert long - LONG == set()
