@@ -6,7 +6,7 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-stamp
 
-.PHONY: setup test demo style quality bench clean
+.PHONY: setup test test-fast demo style quality bench clean
 
 setup: $(STAMP)
 
@@ -18,8 +18,21 @@ $(STAMP): pyproject.toml sdk/pyproject.toml
 
 # One thread for each worker: as many threads as cores in every worker would only get in each other's way.
 # A file stays on one worker, so that what its fixtures compile is compiled once; files keep the order of tests/conftest.py.
+PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 test: setup
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) $(ARGS)
+
+# One quick file of each layer, in less than a minute: for the inner loop, not instead of `make test`.
+FAST = tests/test_core.py tests/hardware/test_resolve.py tests/compiler/test_capture.py tests/weights/test_bind.py \
+  tests/models/test_registry.py tests/runtime/test_executor.py tests/exporters/test_inspection.py \
+  tests/modeling/test_causal_lm.py tests/tracing/test_testing.py tests/device/test_device.py \
+  tests/trainer/test_optimizer.py tests/distributed/test_mesh.py tests/simulator/test_device_time.py \
+  tests/profiling/test_recorder.py tests/checking/test_buckets.py tests/buckets/test_suggest.py \
+  tests/checkpoints/test_folder.py tests/pipelines/test_factory.py tests/cli/test_inspect.py tests/tools/test_usage.py
+
+test-fast: setup
+	$(PYTEST) $(FAST) $(ARGS)
 
 demo: setup
 	$(BIN)/optimum-cli neuron demo $(ARGS)

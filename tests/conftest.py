@@ -8,6 +8,7 @@ exported folder takes a tenth of a second).
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import logging
 import os
@@ -29,15 +30,26 @@ if TYPE_CHECKING:
 # The Hub's library reads these once, when it is imported.
 os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
 
-SLOW = ("distributed", "trainer", "docs")
-"""Folders whose files have few tests that take long: last, they would keep one worker while the other has none left."""
+SLOW = (
+    *("tests/docs/", "tests/distributed/", "tests/trainer/", "tests/sdk/test_scripts.py"),
+    *("tests/exporters/encoders/test_architectures.py", "tests/exporters/test_architectures.py"),
+    *("tests/exporters/test_export.py", "tests/modeling/test_image_text.py", "tests/modeling/test_leaks.py"),
+    *("tests/modeling/test_seq2seq.py", "tests/modeling/test_tiers.py"),
+)
+"""Files of a minute and more: last, they would keep one worker while the other has none left."""
 
 _DEVELOPERS_HOME = os.environ.get("OPTIMUM_NEURON_HOME")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow folders first; the Makefile tells xdist to keep the order."""
-    items.sort(key=lambda item: not set(SLOW).intersection(item.path.parts))
+    """Slow files first; the Makefile tells xdist to keep the order."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what imports made out of garbage collection: with it, a full one takes half a second, over and over."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,7 +22,7 @@ from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSequenceClassif
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.errors import NeuronError
 from tests.encoders import save_letters, save_tiny_encoder, tiny_shapes
-from tests.tiny import SHAPES
+from tests.tiny import SMALL
 
 OURS = str(Path(optimum_neuron.__file__).parent)
 MISSING = object()
@@ -135,8 +135,7 @@ def test_special_tokens_that_are_no_ids(field, value, exported, tmp_path):
 def test_a_field_of_a_cache_entry(name, checkpoint, tmp_path, monkeypatch):
     """A damaged entry is compiled again, and the listing says what is wrong with it."""
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
-    options = {**SHAPES, "prefill_buckets": (16,), "decode_buckets": (48,), "extend_length": 1}
-    options |= {"disable_validation": True, "export": True}
+    options = SMALL | {"disable_validation": True, "export": True}
 
     def load() -> None:
         NeuronModelForCausalLM.from_pretrained(checkpoint, **options).close()

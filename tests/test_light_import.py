@@ -12,33 +12,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ["accelerate", "huggingface_hub", "numpy", "optimum", "rich", "safetensors", "torch", "transformers"]
 
 LIGHT = [
-    "optimum_neuron",
-    "optimum_neuron.buckets",
-    "optimum_neuron.checking",
-    "optimum_neuron.checkpoints",
-    "optimum_neuron.compiler.cache",
-    "optimum_neuron.compiler.neff",
-    "optimum_neuron.configuration",
-    "optimum_neuron.core",
-    "optimum_neuron.env",
-    "optimum_neuron.errors",
-    "optimum_neuron.exporters",
-    "optimum_neuron.hardware",
-    "optimum_neuron.modeling",
-    "optimum_neuron.pipelines",
-    "optimum_neuron.profiling",
-    "optimum_neuron.profiling.script",
-    "optimum_neuron.runtime",
-    "optimum_neuron.tracing",
-    "optimum_neuron.trainer",
+    "optimum_neuron", "optimum_neuron.buckets", "optimum_neuron.checking", "optimum_neuron.checkpoints",
+    "optimum_neuron.compiler.cache", "optimum_neuron.compiler.neff", "optimum_neuron.configuration",
+    "optimum_neuron.core", "optimum_neuron.env", "optimum_neuron.errors", "optimum_neuron.exporters",
+    "optimum_neuron.hardware", "optimum_neuron.modeling", "optimum_neuron.pipelines", "optimum_neuron.profiling",
+    "optimum_neuron.profiling.script", "optimum_neuron.runtime", "optimum_neuron.tracing", "optimum_neuron.trainer",
     "optimum_neuron.trainer.post_training",
-]
+]  # fmt: skip
 """Modules that nobody should wait for; those of the command line are tested by `tests/cli/test_surface.py`."""
 
 OF_OTHERS = [
@@ -49,10 +33,12 @@ OF_OTHERS = [
 """What modules import from others, in the order in which it can be."""
 
 FORKS = """
-import importlib, json, os, sys, traceback
-preloaded, modules, heavy = json.loads(sys.argv[1])
+import gc, importlib, json, os, sys, traceback
+preloaded, modules, heavy, bytecode = json.loads(sys.argv[1])
 for name in preloaded:
     importlib.import_module(name)
+gc.disable()  # it would touch, and so copy, every page in every fork
+sys.pycache_prefix, sys.dont_write_bytecode = bytecode, False
 assert not any(name.partition(".")[0] == "optimum_neuron" for name in sys.modules)
 for module in modules:
     reader, writer = os.pipe()
@@ -72,9 +58,9 @@ for module in modules:
 """
 
 
-def import_each(modules: list[str], *, preloaded: list[str]) -> dict[str, dict]:
+def import_each(modules: list[str], folder: Path, *, preloaded: list[str]) -> dict[str, dict]:
     """Import each module in a fork of one fresh interpreter; tell what it brought, or the traceback."""
-    words = json.dumps([preloaded, modules, HEAVY])
+    words = json.dumps([preloaded, modules, HEAVY, str(folder)])
     # torch itself would import the device.
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [sys.executable, "-c", FORKS, words]
@@ -89,19 +75,19 @@ def all_modules() -> list[str]:
     return [name for name in names if not name.endswith("__main__")]
 
 
-def test_every_module_can_be_imported_first():
+def test_every_module_can_be_imported_first(tmp_path):
     modules = all_modules()
     assert len(modules) > 80
-    found = import_each(modules, preloaded=OF_OTHERS)
+    found = import_each(modules, tmp_path, preloaded=OF_OTHERS)
     assert {name: said["error"] for name, said in found.items() if "error" in said} == {}
     assert list(found) == modules
 
 
-def test_light_modules_bring_nothing_heavy():
-    found = import_each(LIGHT, preloaded=[])
+def test_light_modules_bring_nothing_heavy(tmp_path):
+    found = import_each(LIGHT, tmp_path, preloaded=[])
     assert found == {name: {"heavy": []} for name in LIGHT}
 
 
-@pytest.mark.parametrize("module", ["optimum_neuron.modeling.causal_lm"])
-def test_the_check_sees_what_is_heavy(module):
-    assert {"torch", "transformers"} <= set(import_each([module], preloaded=[])[module]["heavy"])
+def test_the_check_sees_what_is_heavy(tmp_path):
+    module = "optimum_neuron.modeling.causal_lm"
+    assert {"torch", "transformers"} <= set(import_each([module], tmp_path, preloaded=[])[module]["heavy"])

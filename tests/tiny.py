@@ -21,6 +21,9 @@ SHAPES: dict[str, Any] = {
 }
 """Small static shapes, exact arithmetic, and no C++ compiler."""
 
+SMALL: dict[str, Any] = SHAPES | {"prefill_buckets": (16,), "decode_buckets": (48,), "extend_length": 1}
+"""The same with two graphs instead of six, for tests that compile for real or often."""
+
 NUM_BYTE_TOKENS = 259
 """Tokens of `save_tokenizer`: padding, begin, end, and the 256 bytes."""
 
@@ -118,9 +121,11 @@ def write_config(folder: Path, **data: Any) -> Path:
 
 
 def words_of(options: dict[str, Any]) -> list[str]:
-    """Keywords of `main_export` as words of the command line."""
+    """Keywords of `main_export` as words of the command line; None leaves one out."""
     words = []
     for name, value in options.items():
+        if value is None:
+            continue
         if name == "optlevel":
             words.append(f"-O{value}")
         elif value is True:

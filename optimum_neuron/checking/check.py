@@ -1,4 +1,4 @@
-"""`check_model`: capture what an export would capture, judge every operator, count, and refuse nothing."""
+"""`check_model`: capture graphs of an export, judge every operator, count, and refuse nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config, 
 from ..exporters.source import ModelSource, infer_task, load_source
 from ..hardware import InstanceSpec, Target, resolve_instance
 from ..runtime.loaded import require_fit
-from .entries import entry_points
+from .entries import entry_points, extremes
 from .report import CaptureFailure, CheckReport, GraphCheck, MemoryCheck
 
 CHECK_OPTIONS = tuple(
@@ -29,12 +29,20 @@ CHECK_OPTIONS = tuple(
 """Keywords of an export that decide which operators are captured and how much memory they take."""
 
 
-def check_model(model_name_or_path: str | Path, *, allow_host_ops: Collection[str] = (), **options: Any) -> CheckReport:
+def check_model(
+    model_name_or_path: str | Path,
+    *,
+    allow_host_ops: Collection[str] = (),
+    all_graphs: bool = False,
+    **options: Any,
+) -> CheckReport:
     """Say what compiling a model would take, without reading weights and without compiling.
 
     Args:
         model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
         allow_host_ops: operators that may run on the host if the target refuses them, as "aten::sort".
+        all_graphs: capture the graphs of every bucket; otherwise of the smallest and the largest of each list, which
+            have the same operators. `CheckReport.buckets_between` lists the others.
         **options: those of `main_export` that decide shapes, dtypes and target, and where to find the model.
 
     Returns:
@@ -59,7 +67,8 @@ def check_model(model_name_or_path: str | Path, *, allow_host_ops: Collection[st
     trust_remote_code = where.get("trust_remote_code", False)
     config, target = neuron_config(source, compile_options, trust_remote_code=trust_remote_code)
     instance = resolve_instance(config.instance_type).value
-    gathered = _gather(source, config, trust_remote_code)
+    captured, between = (config, {}) if all_graphs else extremes(config)
+    gathered = _gather(source, captured, trust_remote_code)
     calls = {
         graph.captured.name: judged_calls(
             graph.captured, target.value, allow_host_ops=allow_host_ops, prefixes=gathered.prefixes
@@ -75,6 +84,7 @@ def check_model(model_name_or_path: str | Path, *, allow_host_ops: Collection[st
         instance=instance,
         config=config,
         graphs=tuple(_graph_check(name, judged) for name, judged in calls.items()),
+        buckets_between=between,
         operators=operators,
         capture_failures=gathered.failures,
         memory=_memory(gathered, operators, source.name, config, target.value, instance),

@@ -1,4 +1,4 @@
-"""The entry points that an export of a model would capture: the one place here that knows how tasks are built."""
+"""The entry points that a check captures: the one place here that knows how tasks are built."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from ..compiler.compile import Recapture
+from ..configuration import CompileConfig
 from ..core import Choice
 from ..exporters.kinds import kind_of
 from ..exporters.source import ModelSource
@@ -13,6 +14,25 @@ from ..models.registry import GENERIC
 
 _MODEL = "model"
 """Attribute of the modules that exporters capture, which holds the model."""
+
+
+def extremes(config: CompileConfig) -> tuple[CompileConfig, dict[str, tuple[int, ...]]]:
+    """Return a configuration with the smallest and the largest bucket of each list, and the buckets between them.
+
+    Graphs of buckets between those two have the same operators with sizes between theirs, so that a limit on a size
+    shows at one of the ends.
+
+    Args:
+        config: complete configuration of an export.
+    """
+    ends: dict[str, Any] = {}
+    between = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, tuple) and len(value) > 2 and all(isinstance(size, int) for size in value):
+            ends[field.name] = (min(value), max(value))
+            between[field.name] = tuple(size for size in value if size not in ends[field.name])
+    return dataclasses.replace(config, **ends), between
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

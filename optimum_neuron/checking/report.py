@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import Choice, Verdict
@@ -106,7 +106,9 @@ class CheckReport:
     config: CompileConfig
     """Shapes and arithmetic, complete."""
     graphs: tuple[GraphCheck, ...]
-    """Entry points that could be captured."""
+    """Entry points that could be captured, without those of `buckets_between`."""
+    buckets_between: Mapping[str, tuple[int, ...]]
+    """Buckets whose graphs were not captured, by option: those between the smallest and the largest."""
     operators: tuple[OperatorCheck, ...]
     """Their operators: what does not run on the device first, then by arithmetic."""
     capture_failures: tuple[CaptureFailure, ...]
@@ -116,7 +118,7 @@ class CheckReport:
 
     @property
     def placed_share(self) -> float | None:
-        """Part of the arithmetic of all graphs that runs on the device, 0 to 1; None where a capture failed."""
+        """Part of the captured graphs' arithmetic that runs on the device, 0 to 1; None where a capture failed."""
         if self.capture_failures:
             return None
         total = sum(graph.flops for graph in self.graphs)
@@ -166,6 +168,7 @@ class CheckReport:
             "instance": self.instance.name,
             "config": self.config.to_dict(),
             "graphs": [dataclasses.asdict(graph) for graph in self.graphs],
+            "buckets_between": {name: list(buckets) for name, buckets in self.buckets_between.items()},
             "operators": [operator.to_dict() for operator in self.operators],
             "capture_failures": [dataclasses.asdict(failure) for failure in self.capture_failures],
             "memory": self.memory.to_dict(),

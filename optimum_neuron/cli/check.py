@@ -21,7 +21,7 @@ from .parser import Command
 _CHOICES = ("task", "family", "target", "instance")
 _COLUMNS = ("operator", "calls", "FLOPs", "share", "verdict", "reason", "modules")
 _LEGEND = (
-    "FLOPs of one run of every graph: 2 for each multiply-add of products, attention and convolutions, "
+    "FLOPs of one run of each graph above: 2 for each multiply-add of products, attention and convolutions, "
     "1 for each element of other arithmetic, none where data is only moved."
 )
 _MAX_PATHS = 3
@@ -43,6 +43,11 @@ nothing.
         """Declare the model, the options that decide its graphs, and what to fail on."""
         parser.add_argument("model", metavar="MODEL", help="name on the Hub, folder, or name that neuron fetch knows")
         add_graph_arguments(parser)
+        parser.add_argument(
+            "--all_graphs",
+            action="store_true",
+            help="capture the graphs of every bucket, not of the smallest and the largest only",
+        )
         verdict = parser.add_argument_group("verdict")
         verdict.add_argument(
             "--allow_host_ops",
@@ -62,7 +67,7 @@ nothing.
         from ..checking import check_model, require_conditions
 
         conditions = require_conditions(self.args.fail_on or ())
-        options = graph_options(self.args) | given(self.args, ("allow_host_ops",))
+        options = graph_options(self.args) | given(self.args, ("allow_host_ops", "all_graphs"))
         report = check_model(self.args.model, **options)
         met = report.failures(conditions)
         data = report.to_dict() | {"failed_on": list(met)}
@@ -114,6 +119,10 @@ def _show_graphs(out: Out, data: Mapping[str, Any]) -> None:
     out.text()
     out.table(graphs, ("graph", "calls", "FLOPs", "placed"), title="one run of each graph")
     out.text(_LEGEND)
+    for option, buckets in data["buckets_between"].items():
+        out.text(f"not captured: {option} {', '.join(map(str, buckets))}, between the smallest and the largest")
+    if data["buckets_between"]:
+        out.text("Their operators are the same with sizes between; --all_graphs captures every graph.")
     operators = [
         {
             "operator": row["op"],

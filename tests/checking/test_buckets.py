@@ -1,25 +1,42 @@
-"""A check of the largest buckets alone refuses what the check of every graph refuses, and needs the same memory."""
+"""A check of the smallest and the largest buckets judges, and counts memory, as one of every graph does."""
 
 from __future__ import annotations
 
 import pytest
 
-from optimum_neuron import check_model
+from optimum_neuron import NeuronConfig, check_model
+from optimum_neuron.checking.entries import extremes
 from tests.tiny import SHAPES, tiny_config
 
-EVERY = {name: value for name, value in SHAPES.items() if name != "optlevel"}
-LARGEST = {**EVERY, "prefill_buckets": (48,), "decode_buckets": (48,)}
+EVERY = {name: value for name, value in SHAPES.items() if name != "optlevel"} | {
+    "prefill_buckets": (16, 24, 32, 48),
+    "decode_buckets": (20, 32, 48),
+}
 
 
 @pytest.mark.parametrize("model_type", ["llama", "mistral", "phi"])
-def test_the_largest_buckets_show_every_operator_that_computes(model_type, tmp_path):
+def test_the_smallest_and_the_largest_buckets_show_every_operator(model_type, tmp_path):
     tiny_config(model_type, architectures=["TinyForCausalLM"]).save_pretrained(tmp_path)
-    every, largest = (check_model(tmp_path, task="text-generation", **options) for options in (EVERY, LARGEST))
-    assert len(largest.graphs) < len(every.graphs)
-    assert (largest.tier, largest.reasons) == (every.tier, every.reasons)
-    assert largest.memory.to_dict() == every.memory.to_dict()
+    every, ends = (
+        check_model(tmp_path, task="text-generation", all_graphs=all_graphs, **EVERY) for all_graphs in (True, False)
+    )
+    assert (len(every.graphs), len(ends.graphs)) == (12, 7)
+    assert (every.buckets_between, ends.buckets_between) == (
+        {},
+        {"prefill_buckets": (24, 32), "decode_buckets": (32,)},
+    )
+    assert set(ends.graphs) < set(every.graphs)
+    assert (ends.config, ends.tier, ends.reasons) == (every.config, every.tier, every.reasons)
+    assert ends.memory.to_dict() == every.memory.to_dict()
     judged, judged_by_all = (
-        {(row.calls.op, row.calls.verdict) for row in report.operators if row.counted != "none"}
-        for report in (largest, every)
+        {(row.calls.op, row.calls.verdict, row.calls.module_paths, row.counted) for row in report.operators}
+        for report in (ends, every)
     )
     assert judged == judged_by_all
+
+
+def test_lists_of_other_options_keep_their_ends():
+    config = NeuronConfig(batch_size=2, sequence_length=64, prefill_buckets=(8, 16, 32, 64), decode_buckets=(32, 64))
+    ends, between = extremes(config)
+    assert (ends.prefill_buckets, ends.decode_buckets) == ((8, 64), (32, 64))
+    assert between == {"prefill_buckets": (16, 32)}

@@ -58,7 +58,7 @@ def odd(tmp_path, monkeypatch):
         data |= {"architectures": ["LlamaForCausalLM"], "auto_map": {"AutoModelForCausalLM": "odd.OddForCausalLM"}}
         (folder / "config.json").write_text(json.dumps(data))
         (folder / "odd.py").write_text(CODE.replace("IN_MLP\n", f"{mlp}\n").replace("IN_MODEL\n", f"{model}\n"))
-        return check_model(folder, family="generic", trust_remote_code=True, **GRAPHS, **options)
+        return check_model(folder, family="generic", trust_remote_code=True, **GRAPHS | options)
 
     return check
 
@@ -166,6 +166,14 @@ def test_code_that_stops_some_graphs_is_told_once(odd):
     assert failure.graphs == ("prefill_16", "score_16", "prefill_48", "score_48", "extend_8")
     assert [graph.name for graph in report.graphs] == ["decode_20", "decode_48"]
     assert (report.tier, report.placed_share) == (3, None)
+
+
+@pytest.mark.parametrize("length", [16, 48])
+def test_an_operator_of_the_smallest_or_the_largest_graphs_alone_is_judged(odd, length):
+    sort = f"input_ids = input_ids.sort().values if input_ids.shape[1] == {length} else input_ids"
+    report = odd("ends", model=sort, prefill_buckets=(16, 24, 32, 48))
+    assert report.buckets_between == {"prefill_buckets": (24, 32)}
+    assert operator(report, "aten.sort.default").calls.count == 2
 
 
 def test_sizes_that_depend_on_values_are_not_expressible(odd):

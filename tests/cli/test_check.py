@@ -41,6 +41,7 @@ class Report:
             "family": None,
             "target": {"value": "inf2", "reason": "default"},
             "instance": "inf2.xlarge",
+            "buckets_between": {"prefill_buckets": [32, 64]},
             "graphs": [] if self.capture_failures else [graph],
             "operators": self.operators,
             "capture_failures": self.capture_failures,
@@ -68,6 +69,13 @@ def test_options_are_passed_on(check):
     _, asked = check(Report(), *words, "--prefill_buckets", "16,64", "--quiet")
     options = {"instance_type": "trn2", "batch_size": 2, "prefill_buckets": (16, 64)}
     assert asked == [("my model", options | {"allow_host_ops": ("aten::sort", "aten::topk")})]
+
+
+def test_buckets_whose_graphs_were_not_captured_are_named(check):
+    ran, _ = check(Report())
+    assert "not captured: prefill_buckets 32, 64, between the smallest and the largest" in ran.stdout
+    _, asked = check(Report(), "--all_graphs")
+    assert asked == [("my model", {"all_graphs": True})]
 
 
 def test_a_drop_in_model_is_followed_by_its_export(check):

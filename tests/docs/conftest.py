@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +10,12 @@ from tests.device.conftest import built  # noqa: F401  (fixture)
 
 
 @pytest.fixture(autouse=True)
-def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    yield
-    gc.collect()  # models of an example keep their cores for as long as its names refer to each other
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ What stands behind the language decides what happens to a block:
     ```bash                each line is an `optimum-cli` command and runs
     ```bash no-run         its `optimum-cli` commands are only parsed
     ```... checkpoint      runs in the tests with the marker `checkpoint`, in a process of its own
-    ```... needs:NAME      runs in a test that is skipped where this module is not installed
+    ```... needs:NAME      runs where this module is installed; only blocks that need it too see its names
     ```python file:NAME    is written to this file, which later blocks use
     ```bash apart          runs in its own process, whatever the commands are
     ```text output         is exactly what the block before it prints on stdout
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import io
 import os
 import re
@@ -26,6 +27,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,25 +108,49 @@ def commands(fence: Fence) -> list[list[str]]:
     return found
 
 
-def run_here(fences: Sequence[Fence]) -> None:
-    """Run blocks one after the other in this process and in the current folder, and compare their outputs."""
-    names: dict[str, Any] = {"__name__": "__main__"}
-    for fence, output in with_outputs(fences):
-        stdout = io.StringIO()
-        if "apart" in fence.tags:
-            # An instance of its own: this process may hold cores of the default one.
-            run_apart(fence, output, Path.cwd(), {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "PET_STANDALONE": "1"})
-            continue
-        with contextlib.redirect_stdout(stdout):
-            if (file := fence.value("file")) is not None:
-                Path(file).write_text(fence.text, encoding="utf-8")
-            elif fence.language in PYTHON:
-                exec(compiled(fence), names)
-            else:
-                for words in commands(fence):
-                    run_command(words)
-        if output is not None:
-            compare(fence, stdout.getvalue(), output)
+def run_here(fences: Sequence[Fence], without: Sequence[str] = ()) -> None:
+    """Run blocks one after the other in this process and in the current folder, and compare their outputs.
+
+    Args:
+        fences: the blocks.
+        without: modules that are not installed; blocks that need them are left out.
+    """
+    scopes: dict[str | None, dict[str, Any]] = {None: {"__name__": "__main__"}}
+    try:
+        for fence, output in with_outputs(fences):
+            if (module := fence.value("needs")) in without:
+                continue
+            if "apart" in fence.tags:
+                # An instance of its own: this process may hold cores of the default one.
+                run_apart(
+                    fence, output, Path.cwd(), {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "PET_STANDALONE": "1"}
+                )
+                continue
+            if module is not None:
+                # Blocks without that module must run without its names.
+                scopes[module] = scopes[None] | scopes.get(module, {})
+            printed = run_in(scopes[module], fence, is_optional=module is not None)
+            if output is not None:
+                compare(fence, printed, output)
+    finally:
+        scopes.clear()
+        gc.collect()  # models of an example keep their cores for as long as its names refer to each other
+
+
+def run_in(names: dict[str, Any], fence: Fence, *, is_optional: bool) -> str:
+    """Run a block with the names of a page, or write its file; return what it printed."""
+    stdout = io.StringIO()
+    # What other packages warn of is theirs.
+    tolerance = warnings.catch_warnings(action="default") if is_optional else contextlib.nullcontext()
+    with contextlib.redirect_stdout(stdout), tolerance:
+        if (file := fence.value("file")) is not None:
+            Path(file).write_text(fence.text, encoding="utf-8")
+        elif fence.language in PYTHON:
+            exec(compiled(fence), names)
+        else:
+            for words in commands(fence):
+                run_command(words)
+    return stdout.getvalue()
 
 
 def run_command(words: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -16,33 +17,16 @@ PAGES = fences.pages()
 README = ROOT / "README.md"
 
 
-def runnable(path: Path, *, checkpoint: bool, needs: str | None = None) -> list[Fence]:
-    """Blocks of a page that run in one test.
-
-    Args:
-        path: the page.
-        checkpoint: whether they are those that need a real model.
-        needs: take the blocks that need this module too, and leave out what stands below them.
-    """
+def runnable(path: Path, *, checkpoint: bool) -> list[Fence]:
+    """Blocks of a page that run in one test: those that need a real model, or the others."""
     found = [f for f in fences.page_fences(path) if f.language in (*PYTHON, *SHELL) or "output" in f.tags]
     kept, keep = [], False
     for fence in found:
         if "output" not in fence.tags:
             keep = "no-run" not in fence.tags and ("checkpoint" in fence.tags) == checkpoint
-            keep = keep and fence.value("needs") in (None, needs)
         if keep:
             kept.append(fence)
-    while needs is not None and kept and kept[-1].value("needs") != needs and "output" not in kept[-1].tags:
-        kept.pop()
     return kept
-
-
-NEEDS = [
-    pytest.param(path, module, id=f"{path.stem}-{module}")
-    for path in PAGES
-    for module in sorted({fence.value("needs") or "" for fence in fences.page_fences(path)} - {""})
-]
-"""Pages with a module that some of their blocks need."""
 
 
 def name(path: Path) -> str:
@@ -80,14 +64,12 @@ def test_commands_parse(path):
 
 @pytest.mark.parametrize("path", [p for p in PAGES if runnable(p, checkpoint=False)], ids=name)
 def test_examples_run(path):
-    fences.run_here(runnable(path, checkpoint=False))
-
-
-@pytest.mark.filterwarnings("default")  # what other packages warn of is theirs
-@pytest.mark.parametrize(("path", "module"), NEEDS)
-def test_examples_with_another_package_run(path, module):
-    pytest.importorskip(module)
-    fences.run_here(runnable(path, checkpoint=False, needs=module))
+    blocks = runnable(path, checkpoint=False)
+    modules = {module for block in blocks if (module := block.value("needs"))}
+    missing = sorted(module for module in modules if importlib.util.find_spec(module) is None)
+    fences.run_here(blocks, without=missing)
+    if missing:
+        pytest.skip(f"ran without the blocks that need {', '.join(missing)}")
 
 
 @pytest.mark.checkpoint

@@ -127,7 +127,9 @@ def test_candidates_from_the_prompt_are_checked_together(idefics3):
     assert found == wanted
 
 
-def test_a_model_in_memory(trio):
+@pytest.mark.parametrize("name", ["idefics3", "llava"])
+def test_a_model_in_memory(name, request):
+    trio = request.getfixturevalue(name)
     compiled = NeuronModelForImageTextToText.from_model(trio.original, **SHAPES)
     inputs = tiny_prompts(trio.processor, 3)
     assert torch.equal(compiled(**inputs).logits, trio.compiled(**inputs).logits)

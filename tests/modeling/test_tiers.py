@@ -14,11 +14,18 @@ from optimum_neuron import NeuronModelForCausalLM, shared_objects
 from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.errors import ConfigError, LoweringError
 from optimum_neuron.exporters import main_export
-from tests.tiny import SHAPES
+from tests.tiny import SMALL
 from tests.unwritable import forbid_writing
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 OPTIONS = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+
+
+@pytest.fixture(scope="module")
+def exported(checkpoint, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small") / "llama_neuron"
+    main_export(checkpoint, folder, **SMALL)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +134,7 @@ def _tensors(checkpoint):
 
 def test_an_export_compiles_nothing_for_this_machine_unless_asked(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
-    shapes = SHAPES | {"optlevel": "2"}
+    shapes = SMALL | {"optlevel": "2"}
     report = main_export(checkpoint, tmp_path / "one", **shapes).to_dict()
     assert report["host_code"]["value"] == "aten" and "not in the store" in report["host_code"]["reason"]
     assert not list((tmp_path / "home").rglob("unit-*.so")) and all(row["ok"] for row in report["validation"])

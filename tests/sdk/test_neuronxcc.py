@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,16 +11,7 @@ from torch.nn import functional as F
 from optimum_neuron.errors import UnsupportedOperatorError
 from optimum_neuron.tracing import DataParallel, trace
 
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def sdk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The packages from the source tree, whether or not the distribution is installed."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("neuronxcc", "torch_neuronx")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(ROOT / "sdk")
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
+pytestmark = pytest.mark.usefixtures("sdk")
 
 
 @pytest.mark.parametrize("package", ["_private_kernels", "kernels"])
@@ -96,12 +84,3 @@ def test_a_kernel_inside_a_traced_model_is_the_same_error():
     with pytest.raises(UnsupportedOperatorError) as caught:
         trace(lambda x: attention_isa_kernel(x, x, x, 1.0, x), torch.rand(1, 8, 4), compiler_args="-O1")
     assert caught.value.details["kernel"] == "attention_isa_kernel"
-
-
-def test_it_refuses_beside_the_vendor_s_distribution(tmp_path, monkeypatch):
-    metadata = tmp_path / "neuronx_cc-2.21.0.dist-info" / "METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: neuronx-cc\nVersion: 2.21.0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ImportError, match=r"neuronx-cc 2\.21\.0"):
-        importlib.import_module("neuronxcc")

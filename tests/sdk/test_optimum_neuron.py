@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -14,8 +11,7 @@ import pytest
 import optimum_neuron
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.version import __version__
-
-ROOT = Path(__file__).parents[2]
+from tests.tree import ROOT
 
 pytest.importorskip("optimum.neuron", reason="the sdk distribution is not installed")
 from optimum.neuron._names import ABSENT, NAMES, TWINS  # noqa: E402
@@ -88,28 +84,6 @@ def test_the_table_of_missing_features_is_used_and_complete() -> None:
 def test_an_unknown_name_is_an_attribute_error_of_this_module() -> None:
     with pytest.raises(AttributeError, match=r"module 'optimum\.neuron' has no attribute 'NeuronModelForCausalLn'"):
         importlib.import_module("optimum.neuron").NeuronModelForCausalLn  # noqa: B018
-
-
-def test_it_refuses_beside_the_vendor_s_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    metadata = tmp_path / "optimum_neuron-0.4.5.dist-info" / "METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: optimum-neuron\nVersion: 0.4.5\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    spec = importlib.util.spec_from_file_location("optimum.neuron", ROOT / "sdk/optimum/neuron/__init__.py")
-    assert spec is not None and spec.loader is not None
-    with pytest.raises(ImportError, match=r"optimum-neuron 0\.4\.5 are both installed.*pip uninstall"):
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
-
-
-def test_importing_it_is_light() -> None:
-    script = """
-import sys
-from optimum.neuron import __version__
-import optimum.neuron.modeling, optimum.neuron.cache, optimum.neuron.models.training, optimum.exporters.neuron
-print(sorted({"torch", "transformers", "numpy", "accelerate"} & set(sys.modules)))
-"""
-    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    assert output.strip() == "[]"
 
 
 def test_an_export_option_given_twice_is_an_error(tmp_path: Path) -> None:

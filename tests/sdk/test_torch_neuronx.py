@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,35 +11,14 @@ from types import ModuleType
 import pytest
 
 from optimum_neuron import tracing
-
-ROOT = Path(__file__).parents[2]
+from tests.tree import ROOT
 
 NAMES = [
-    "BucketModelConfig",
-    "DataParallel",
-    "PartitionerConfig",
-    "Stream",
-    "analyze",
-    "async_load",
-    "bucket_model_trace",
-    "contexts",
-    "dynamic_batch",
-    "experimental",
-    "lazy_load",
-    "move_trace_to_device",
-    "multicore_context",
-    "neuron_cores_context",
-    "profiling",
-    "replace_weights",
-    "set_multicore",
-    "set_neuron_cores",
-    "stream",
-    "synchronize",
-    "testing",
-    "trace",
-    "utils",
-    "xla_impl",
-]
+    "BucketModelConfig", "DataParallel", "PartitionerConfig", "Stream", "analyze", "async_load",
+    "bucket_model_trace", "contexts", "dynamic_batch", "experimental", "lazy_load", "move_trace_to_device",
+    "multicore_context", "neuron_cores_context", "profiling", "replace_weights", "set_multicore",
+    "set_neuron_cores", "stream", "synchronize", "testing", "trace", "utils", "xla_impl",
+]  # fmt: skip
 
 SUBMODULES = {
     "contexts": ["disable_nrt_load", "multicore_context", "neuron_cores_context"],
@@ -56,77 +35,48 @@ SUBMODULES = {
 
 
 @pytest.fixture
-def sdk(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The package from the source tree, whether or not the distribution is installed."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torch_neuronx"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(ROOT / "sdk")
+def package(sdk: None) -> ModuleType:
     module = importlib.import_module("torch_neuronx")
     assert Path(str(module.__file__)).is_relative_to(ROOT)
     return module
 
 
-def test_the_names_are_pinned(sdk):
-    assert sorted(sdk.__all__) == NAMES
-    assert set(NAMES) <= set(dir(sdk))
+def test_the_names_are_pinned(package):
+    assert sorted(package.__all__) == NAMES
+    assert set(NAMES) <= set(dir(package))
     for name in set(NAMES) & set(tracing.__all__):
-        assert getattr(sdk, name) is getattr(tracing, name)
+        assert getattr(package, name) is getattr(tracing, name)
 
 
 @pytest.mark.parametrize("name", SUBMODULES)
-def test_names_of_submodules_are_pinned(sdk, name):
+def test_names_of_submodules_are_pinned(package, name):
     module = importlib.import_module(f"torch_neuronx.{name}")
     assert sorted(module.__all__) == SUBMODULES[name]
     for listed in module.__all__:
         assert getattr(module, listed) is not None
 
 
-def test_submodules_are_there_without_importing_them(sdk):
-    assert sdk.utils.get_platform_target() == "inf2"
-    assert sdk.experimental.profiler.profile is tracing.profile
-    assert sdk.testing.validation.custom_allclose is not None
+def test_submodules_are_there_without_importing_them(package):
+    assert package.utils.get_platform_target() == "inf2"
+    assert package.experimental.profiler.profile is tracing.profile
+    assert package.testing.validation.custom_allclose is not None
 
 
-def test_an_unknown_name_tells_the_nearest(sdk):
+def test_an_unknown_name_tells_the_nearest(package):
     with pytest.raises(AttributeError, match="no attribute 'tracee', did you mean 'trace'"):
-        sdk.tracee  # noqa: B018
+        package.tracee  # noqa: B018
 
 
-def test_names_of_the_device_say_what_is_missing(sdk, monkeypatch):
+def test_names_of_the_device_say_what_is_missing(package, monkeypatch):
     import torch
 
     monkeypatch.delattr(torch, "neuron", raising=False)
     with pytest.raises(AttributeError, match="torch_neuronx.synchronize: torch has no device 'neuron'"):
-        sdk.synchronize  # noqa: B018
+        package.synchronize  # noqa: B018
     fake = ModuleType("neuron")
     fake.synchronize = lambda: "done"
     monkeypatch.setattr(torch, "neuron", fake, raising=False)
-    assert sdk.synchronize() == "done"
-
-
-def test_importing_it_brings_torch_and_nothing_slower():
-    heavy = {"torch._inductor", "torch._dynamo", "transformers"}
-    program = f"import sys, torch_neuronx; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT / "sdk",
-    )
-    assert done.stdout.strip() == "[]"
-
-
-def test_it_refuses_beside_the_vendor_s_distribution(tmp_path, monkeypatch):
-    metadata = tmp_path / "torch_neuronx-2.9.0.dist-info" / "METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: torch-neuronx\nVersion: 2.9.0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    path = ROOT / "sdk" / "torch_neuronx" / "__init__.py"
-    spec = importlib.util.spec_from_file_location("torch_neuronx", path)
-    assert spec is not None and spec.loader is not None
-    with pytest.raises(ImportError, match=r"torch-neuronx 2\.9\.0 are both installed.*pip uninstall"):
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert package.synchronize() == "done"
 
 
 def test_a_saved_model_runs_after_importing_it(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""A home of its own for each test, and another process that runs a tiny model on a simulated core."""
+"""A home of its own for each test, statuses, and another process that runs a tiny model on a simulated core."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ import sys
 import textwrap
 from pathlib import Path
 
+import psutil
 import pytest
 
 from optimum_neuron import env
+from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status
+from optimum_neuron.tools.monitor_config import RUNTIME_METRICS, SYSTEM_METRICS
 
 ROOT = Path(__file__).parents[2]
+
+EVERYTHING = {
+    "period": "1s",
+    "neuron_runtimes": [{"tag_filter": ".*", "metrics": [{"type": name} for name in RUNTIME_METRICS]}],
+    "system_metrics": [{"type": name} for name in SYSTEM_METRICS],
+}
+"""A configuration of neuron-monitor with every group."""
 
 RUNNING = textwrap.dedent("""
     import sys, threading, time
@@ -27,6 +37,46 @@ RUNNING = textwrap.dedent("""
         model(x)
         time.sleep(0.002)
 """)
+
+
+def graph(num_calls, host_us=0.0, *, name="g", device_us=2000.0, launch_us=500.0, flops=1e9):
+    """Calls of one entry point; without `device_us` their simulated time is not known yet."""
+    known = device_us is not None
+    return GraphStatus(
+        name=name,
+        num_calls=num_calls,
+        host_us=float(host_us),
+        device_us=device_us,
+        launch_us=launch_us if known else None,
+        flops=flops if known else None,
+    )
+
+
+def status(
+    at_s, *graphs, pid=7, cores=(0,), hbm=None, model_id=1, name="bert", core_ids=None, running_us=0.0, **fields
+):
+    """Status of a process with one model."""
+    core_ids = cores if core_ids is None else core_ids
+    model = ModelStatus(model_id=model_id, name=name, core_ids=core_ids, running_us=running_us, graphs=graphs)
+    held = tuple(CoreStatus(core_id=core, capacity_bytes=2**34, hbm_bytes=hbm or {}) for core in cores)
+    return Status(
+        **{"pid": pid, "tag": "chat", "at_s": at_s, "cores": held, "models": (model,), "errors": {}, **fields}
+    )
+
+
+@pytest.fixture
+def home_that_is_a_file(tmp_path):
+    """Where the folder of an instance would be."""
+    (tmp_path / "cores").mkdir()
+    (tmp_path / "cores" / "inf2.xlarge").write_text("")
+
+
+@pytest.fixture
+def no_process_can_be_read(monkeypatch):
+    def denied(pid):
+        raise psutil.AccessDenied(pid)
+
+    monkeypatch.setattr("psutil.Process", denied)
 
 
 @pytest.fixture(autouse=True)

@@ -49,11 +49,7 @@ def test_a_process_that_lives_and_one_that_ended():
     assert str(ended.pid) in gone.error and (gone.user_s, gone.system_s, gone.memory_bytes) == (0.0, 0.0, 0)
 
 
-def test_a_process_of_somebody_else_says_so(monkeypatch):
-    def denied(pid):
-        raise psutil.AccessDenied(pid)
-
-    monkeypatch.setattr(psutil, "Process", denied)
+def test_a_process_of_somebody_else_says_so(no_process_can_be_read):
     assert process_use(1).error
 
 

@@ -8,147 +8,81 @@ import os
 import subprocess
 import sys
 
-import psutil
 import pytest
 
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime.claims_folder import claims_folder
 from optimum_neuron.runtime.cores import claim_cores
-from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status, status_path, write_status
+from optimum_neuron.runtime.status import status_path, write_status
 from optimum_neuron.tools.monitor import main, reports
-from optimum_neuron.tools.monitor_config import RUNTIME_METRICS, SYSTEM_METRICS, parse_config
+from optimum_neuron.tools.monitor_config import parse_config
 from tests.runtime.conftest import start  # noqa: F401  a fixture: another process that claims cores
-from tests.tools.conftest import ROOT
+from tests.tools.conftest import EVERYTHING, ROOT, graph, status
 from tests.waiting import soon
 
 SMALL = INSTANCES["inf2.xlarge"]
 MICROCODE = 96 * 2**20
-EVERYTHING = {
-    "period": "1s",
-    "neuron_runtimes": [{"tag_filter": ".*", "metrics": [{"type": name} for name in RUNTIME_METRICS]}],
-    "system_metrics": [{"type": name} for name in SYSTEM_METRICS],
-}
 
-PERCENTILES = dict.fromkeys(("p0", "p1", "p25", "p50", "p75", "p99", "p100"), float)
-HOST_MEMORY = dict.fromkeys(("application_memory", "constants", "dma_buffers", "tensors"), int)
-CPU = dict.fromkeys(("user", "nice", "system", "idle", "io_wait", "irq", "soft_irq"), float)
-MODEL_MEMORY = dict.fromkeys(("constants", "model_code", "runtime_memory", "tensors"), int)
+
+def fields(kind, names):
+    return dict.fromkeys(names.split(), kind)
+
+
+GROUP = {"period": float, "error": str}
+PERCENTILES = fields(float, "p0 p1 p25 p50 p75 p99 p100")
+HOST_MEMORY = fields(int, "application_memory constants dma_buffers tensors")
+CPU = fields(float, "user nice system idle io_wait irq soft_irq")
+MODEL_MEMORY = fields(int, "constants model_code runtime_memory tensors")
+CORE_MEMORY = MODEL_MEMORY | {"model_shared_scratchpad": int}
+TOTALS = fields(int, "host neuron_device")
+SUBGRAPH = {
+    "memory_used_bytes": TOTALS | {"usage_breakdown": {"host": HOST_MEMORY, "neuron_device": MODEL_MEMORY}},
+    **fields(int, "neuroncore_index neuron_device_index"),
+}
+OUTCOMES = "completed completed_with_err completed_with_num_err timed_out incorrect_input failed_to_queue"
+RUNTIME_GROUPS = {
+    "neuroncore_counters": {"neuroncores_in_use": {"0": {"neuroncore_utilization": float, "flops": int}}, **GROUP},
+    "execution_stats": {
+        "error_summary": fields(int, "generic numerical transient model runtime hardware"),
+        "execution_summary": fields(int, OUTCOMES),
+        "latency_stats": {"total_latency": PERCENTILES, "device_latency": PERCENTILES},
+        **GROUP,
+    },
+    "memory_used": {
+        "neuron_runtime_used_bytes": TOTALS
+        | {"usage_breakdown": {"host": HOST_MEMORY, "neuroncore_memory_usage": {"0": CORE_MEMORY}}},
+        "loaded_models": [
+            {"name": str, "uuid": str, "model_id": int, "is_running": bool, "subgraphs": {"sg_00": SUBGRAPH}}
+        ],
+        **GROUP,
+    },
+    "neuron_runtime_vcpu_usage": {"vcpu_usage": {"user": float, "system": float}, **GROUP},
+}
+ECC = "mem_ecc_corrected mem_ecc_uncorrected sram_ecc_uncorrected sram_ecc_corrected"
 SCHEMA = {
-    "neuron_runtime_data": [
-        {
-            "pid": int,
-            "address": str,
-            "neuron_runtime_tag": str,
-            "error": str,
-            "report": {
-                "neuroncore_counters": {
-                    "period": float,
-                    "neuroncores_in_use": {"0": {"neuroncore_utilization": float, "flops": int}},
-                    "error": str,
-                },
-                "execution_stats": {
-                    "period": float,
-                    "error_summary": dict.fromkeys(
-                        ("generic", "numerical", "transient", "model", "runtime", "hardware"), int
-                    ),
-                    "execution_summary": dict.fromkeys(
-                        (
-                            "completed", "completed_with_err", "completed_with_num_err", "timed_out",
-                            "incorrect_input", "failed_to_queue",
-                        ),
-                        int,
-                    ),
-                    "latency_stats": {"total_latency": PERCENTILES, "device_latency": PERCENTILES},
-                    "error": str,
-                },
-                "memory_used": {
-                    "period": float,
-                    "neuron_runtime_used_bytes": {
-                        "host": int,
-                        "neuron_device": int,
-                        "usage_breakdown": {
-                            "host": HOST_MEMORY,
-                            "neuroncore_memory_usage": {"0": MODEL_MEMORY | {"model_shared_scratchpad": int}},
-                        },
-                    },
-                    "loaded_models": [
-                        {
-                            "name": str,
-                            "uuid": str,
-                            "model_id": int,
-                            "is_running": bool,
-                            "subgraphs": {
-                                "sg_00": {
-                                    "memory_used_bytes": {
-                                        "host": int,
-                                        "neuron_device": int,
-                                        "usage_breakdown": {"host": HOST_MEMORY, "neuron_device": MODEL_MEMORY},
-                                    },
-                                    "neuroncore_index": int,
-                                    "neuron_device_index": int,
-                                }
-                            },
-                        }
-                    ],
-                    "error": str,
-                },
-                "neuron_runtime_vcpu_usage": {
-                    "period": float,
-                    "vcpu_usage": {"user": float, "system": float},
-                    "error": str,
-                },
-            },
-        }
-    ],
+    "neuron_runtime_data": [{"pid": int, "report": RUNTIME_GROUPS, **fields(str, "address neuron_runtime_tag error")}],
     "system_data": {
-        "neuron_hw_counters": {
-            "period": float,
-            "neuron_devices": [
-                dict.fromkeys(
-                    (
-                        "neuron_device_index", "mem_ecc_corrected", "mem_ecc_uncorrected", "sram_ecc_uncorrected",
-                        "sram_ecc_corrected",
-                    ),
-                    int,
-                )
-            ],
-            "error": str,
-        },
+        "neuron_hw_counters": {"neuron_devices": [fields(int, f"neuron_device_index {ECC}")], **GROUP},
         "vcpu_usage": {
-            "period": float,
             "average_usage": CPU,
             "usage_data": {str(cpu): CPU for cpu in range(os.cpu_count() or 1)},
             "context_switch_count": int,
-            "error": str,
+            **GROUP,
         },
-        "memory_info": {
-            "period": float,
-            "memory_total_bytes": int,
-            "memory_used_bytes": int,
-            "swap_total_bytes": int,
-            "swap_used_bytes": int,
-            "error": str,
-        },
+        "memory_info": fields(int, "memory_total_bytes memory_used_bytes swap_total_bytes swap_used_bytes") | GROUP,
     },
-    "instance_info": dict.fromkeys(
-        (
-            "instance_name", "instance_id", "instance_type", "instance_availability_zone",
-            "instance_availability_zone_id", "instance_region", "ami_id", "subnet_id", "error",
-        ),
+    "instance_info": fields(
         str,
+        "instance_name instance_id instance_type instance_availability_zone instance_availability_zone_id "
+        "instance_region ami_id subnet_id error",
     ),
     "neuron_hardware_info": {
-        "neuron_device_type": str,
-        "neuron_device_version": str,
-        "neuroncore_version": str,
-        "neuron_device_count": int,
-        "neuron_device_memory_size": int,
-        "neuroncore_per_device_count": int,
+        **fields(str, "neuron_device_type neuron_device_version neuroncore_version error"),
+        **fields(int, "neuron_device_count neuron_device_memory_size neuroncore_per_device_count"),
         "logical_neuroncore_config": int,
-        "error": str,
     },
     "simulated": bool,
-}  # fmt: skip
+}
 """The documented keys, with the kinds of their values, and `simulated`: no key more and none less."""
 
 
@@ -187,22 +121,12 @@ def simulated_reports(found, count, *, instance=None, say=lambda level, text: No
     return told
 
 
-def tell(clock, num_calls, *, instance=SMALL, cores=(0,), **fields):
+def tell(clock, num_calls, *, instance=SMALL, cores=(0,), timed=True, **fields):
     """Write a status of this process, as of the clock's time, in place of what it would tell itself."""
-    graph = GraphStatus(name="g", num_calls=num_calls, host_us=0.0, device_us=250_000.0, launch_us=50_000.0, flops=1e9)
+    calls = graph(num_calls, device_us=250_000.0 if timed else None, launch_us=50_000.0)
     hbm = {"bert": {"weights": 5, "kv_cache": 6, "scratch": 7, "code": 8}, "microcode": {"code": MICROCODE}}
-    status = Status(
-        **{
-            "pid": os.getpid(),
-            "tag": "chat",
-            "at_s": clock(),
-            "cores": tuple(CoreStatus(core_id=core, capacity_bytes=2**34, hbm_bytes=hbm) for core in cores),
-            "models": (ModelStatus(model_id=4, name="bert", core_ids=cores, running_us=0.0, graphs=(graph,)),),
-            "errors": {},
-            **fields,
-        }
-    )
-    write_status(claims_folder(instance), status)
+    told = status(clock(), calls, pid=os.getpid(), cores=cores, hbm=hbm, model_id=4, **fields)
+    write_status(claims_folder(instance), told)
 
 
 @pytest.fixture
@@ -323,15 +247,10 @@ def test_a_process_is_reported_by_the_first_filter_that_matches_its_tag(claimed)
 
 
 def test_times_that_are_not_known_yet_are_an_error_of_the_group(claimed):
-    graph = GraphStatus(name="g", num_calls=3, host_us=1.0, device_us=None, launch_us=None, flops=None)
-    models = (ModelStatus(model_id=4, name="bert", core_ids=(0,), running_us=0.0, graphs=(graph,)),)
     tell(Clock(), 0, models=())
-    ((_, told),) = simulated_reports(EVERYTHING, 1, between=lambda clock: tell(clock, 0, models=models))
+    ((_, told),) = simulated_reports(EVERYTHING, 1, between=lambda clock: tell(clock, 3, timed=False))
     found = told["neuron_runtime_data"][0]["report"]
-    assert (
-        "being counted" in found["neuroncore_counters"]["error"]
-        and "being counted" in found["execution_stats"]["error"]
-    )
+    assert all("being counted" in found[name]["error"] for name in ("neuroncore_counters", "execution_stats"))
     assert found["execution_stats"]["execution_summary"]["completed"] == 3 and found["memory_used"]["error"] == ""
 
 
@@ -360,11 +279,7 @@ def test_a_killed_process_vanishes(start):  # noqa: F811
     assert status_path(claims_folder(SMALL), worker.pid).exists()  # it could not remove it
 
 
-def test_a_process_that_cannot_be_looked_at_has_errors_in_the_groups_of_the_host(claimed, monkeypatch):
-    def denied(pid):
-        raise psutil.AccessDenied(pid)
-
-    monkeypatch.setattr("psutil.Process", denied)
+def test_a_process_that_cannot_be_looked_at_has_errors_in_the_groups_of_the_host(claimed, no_process_can_be_read):
     tell(Clock(), 0)
     ((_, told),) = simulated_reports(EVERYTHING, 1)
     found = told["neuron_runtime_data"][0]["report"]
@@ -398,9 +313,7 @@ def test_bad_lines_and_files_are_refused(capsys, tmp_path):
     assert "--config-file" in capsys.readouterr().err
 
 
-def test_a_home_that_cannot_be_used_is_told(capsys, tmp_path):
-    (tmp_path / "cores").mkdir()
-    (tmp_path / "cores" / "inf2.xlarge").write_text("")  # where a folder would be
+def test_a_home_that_cannot_be_used_is_told(capsys, home_that_is_a_file):
     assert main([]) == 1
     assert "OPTIMUM_NEURON_HOME" in capsys.readouterr().err
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.tools import monitor_config
 from optimum_neuron.tools.monitor_config import (
     DEFAULT_CONFIG,
     RUNTIME_METRICS,
@@ -17,10 +15,10 @@ from optimum_neuron.tools.monitor_config import (
     parse_config,
     read_config,
 )
+from tests.tools import conftest
 
 EVERYTHING = {
-    "period": "1s",
-    "neuron_runtimes": [{"tag_filter": ".*", "metrics": [{"type": name} for name in RUNTIME_METRICS]}],
+    **conftest.EVERYTHING,
     "system_metrics": [{"type": "vcpu_usage"}, {"type": "memory_info"}, {"period": "2s", "type": "neuron_hw_counters"}],
 }
 """All groups, one of them with a period of its own, as the real tool's documentation shows it."""
@@ -126,8 +124,3 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
 def test_a_file_is_read(tmp_path):
     (tmp_path / "m.json").write_text(json.dumps(EVERYTHING))
     assert read_config(tmp_path / "m.json") == parse_config(EVERYTHING, "")
-
-
-def test_the_examples_run():
-    outcome = doctest.testmod(monitor_config)
-    assert outcome.attempted and not outcome.failed

@@ -7,26 +7,13 @@ import re
 import pytest
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status
 from optimum_neuron.tools import report
 from optimum_neuron.tools.host import CPU_FIELDS, ProcessUse
 from optimum_neuron.tools.prometheus_metrics import METRICS, Metrics
 from optimum_neuron.tools.usage import usage_between
+from tests.tools.conftest import graph, status
 
 SMALL = INSTANCES["inf2.xlarge"]
-
-
-def status(at_s, num_calls, *, device_us=2000.0):
-    graph = GraphStatus(name="g", num_calls=num_calls, host_us=0.0, device_us=device_us, launch_us=500.0, flops=1e9)
-    hbm = {"bert": {"weights": 5, "kv_cache": 6, "scratch": 7, "code": 8}}
-    return Status(
-        pid=7,
-        tag="chat",
-        at_s=at_s,
-        cores=(CoreStatus(core_id=1, capacity_bytes=100, hbm_bytes=hbm),),
-        models=(ModelStatus(model_id=1, name="bert", core_ids=(1,), running_us=0.0, graphs=(graph,)),),
-        errors={"completed_with_err": 2} if at_s > 1 else {},
-    )
 
 
 def make_line(groups=None, system=None, *, pid=7, tag="chat"):
@@ -42,8 +29,10 @@ def make_line(groups=None, system=None, *, pid=7, tag="chat"):
 
 
 def runtime_groups():
-    after = status(2.0, 100)
-    usage, host = usage_between(status(1.0, 0), after), ProcessUse(user_s=1.0, system_s=0.5, memory_bytes=1000)
+    core = {"cores": (1,), "hbm": {"bert": {"weights": 5, "kv_cache": 6, "scratch": 7, "code": 8}}}
+    after = status(2.0, graph(100), errors={"completed_with_err": 2}, **core)
+    usage = usage_between(status(1.0, graph(0), **core), after)
+    host = ProcessUse(user_s=1.0, system_s=0.5, memory_bytes=1000)
     return {
         "neuroncore_counters": report.neuroncore_counters(1.0, usage, SMALL),
         "execution_stats": report.execution_stats(1.0, usage),

@@ -8,46 +8,31 @@ import pytest
 from rich.console import Console
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status
 from optimum_neuron.tools.frame import Frame, ProcessFrame
 from optimum_neuron.tools.host import ProcessUse
 from optimum_neuron.tools.processes import NeuronProcess
 from optimum_neuron.tools.screen import View, render
 from optimum_neuron.tools.usage import usage_between
+from tests.tools.conftest import graph, status
 
 MIB = 2**20
-
-
-def status(pid, core, at_s, num_calls, *, device_us=2000.0):
-    known = device_us is not None
-    graph = GraphStatus(
-        name="g",
-        num_calls=num_calls,
-        host_us=0.0,
-        device_us=device_us,
-        launch_us=100.0 if known else None,
-        flops=1e12 if known else None,
-    )
-    hbm = {
-        "bert": {"weights": 7 * MIB, "kv_cache": 0, "scratch": 3 * MIB, "code": 0},
-        "microcode": {"weights": 0, "kv_cache": 0, "scratch": 0, "code": 96 * MIB},
-    }
-    return Status(
-        pid=pid,
-        tag=f"app{pid}",
-        at_s=at_s,
-        cores=(CoreStatus(core_id=core, capacity_bytes=16 * 1024 * MIB, hbm_bytes=hbm),),
-        models=(ModelStatus(model_id=pid, name="bert", core_ids=(core,), running_us=0.0, graphs=(graph,)),),
-        errors={},
-    )
+HBM = {
+    "bert": {"weights": 7 * MIB, "kv_cache": 0, "scratch": 3 * MIB, "code": 0},
+    "microcode": {"weights": 0, "kv_cache": 0, "scratch": 0, "code": 96 * MIB},
+}
 
 
 def process(pid, core, *, told=True, **options):
-    after = status(pid, core, 11.0, 500, **options)
+    before, after = (
+        status(
+            at_s, graph(calls, flops=1e12, **options), pid=pid, tag=f"app{pid}", cores=(core,), hbm=HBM, model_id=pid
+        )
+        for at_s, calls in ((10.0, 0), (11.0, 500))
+    )
     uses = ({"core_id": core, "pid": pid, "model": "bert", "since": None, "command": "python chat.py"},)
     return ProcessFrame(
         process=NeuronProcess(pid=pid, command="python chat.py", uses=uses, status=after if told else None),
-        usage=usage_between(status(pid, core, 10.0, 0), after) if told else None,
+        usage=usage_between(before, after) if told else None,
         host=ProcessUse(memory_bytes=200 * MIB),
         user_percent=12.5,
         system_percent=2.5,

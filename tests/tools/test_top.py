@@ -167,8 +167,6 @@ def test_bad_lines_are_refused(capsys):
         assert stopped.value.code == 2 and told in capsys.readouterr().err
 
 
-def test_a_home_that_cannot_be_used_is_told(capsys, tmp_path):
-    (tmp_path / "cores").mkdir()
-    (tmp_path / "cores" / "inf2.xlarge").write_text("")  # where a folder would be
+def test_a_home_that_cannot_be_used_is_told(capsys, home_that_is_a_file):
     assert main(["--once"]) == 1
     assert "OPTIMUM_NEURON_HOME" in capsys.readouterr().err

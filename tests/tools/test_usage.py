@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
+import functools
 
 import pytest
 
-from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status
-from optimum_neuron.tools import usage
 from optimum_neuron.tools.usage import UNTIMED, Calls, Tracker, Usage, percentile, usage_between
+from tests.tools import conftest
+from tests.tools.conftest import graph
 
-
-def graph(num_calls, host_us, *, name="decode", device_us=2000.0):
-    known = device_us is not None
-    return GraphStatus(
-        name=name,
-        num_calls=num_calls,
-        host_us=float(host_us),
-        device_us=device_us,
-        launch_us=500.0 if known else None,
-        flops=1e9 if known else None,
-    )
-
-
-def status(at_s, *graphs, model_id=1, errors=None, cores=(0,), pid=7, running_us=0.0):
-    return Status(
-        pid=pid,
-        tag="chat",
-        at_s=at_s,
-        cores=tuple(CoreStatus(core_id=core, capacity_bytes=100, hbm_bytes={}) for core in (0, 1)),
-        models=(ModelStatus(model_id=model_id, name="llama", core_ids=cores, running_us=running_us, graphs=graphs),),
-        errors=errors or {},
-    )
+status = functools.partial(conftest.status, cores=(0, 1), core_ids=(0,))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +62,7 @@ def test_operations_are_of_the_same_clock():
 
 
 def test_a_call_on_two_cores_keeps_both_busy():
-    found = usage_between(status(0.0), status(1.0, graph(1, 1e6), cores=(0, 1)))
+    found = usage_between(status(0.0), status(1.0, graph(1, 1e6), core_ids=(0, 1)))
     assert [core.utilization_percent for core in found.cores.values()] == [100.0, 100.0]
 
 
@@ -158,7 +137,5 @@ def test_processes_are_followed_apart():
     assert {pid: use.cores[0].utilization_percent for pid, use in found.items()} == {1: 100.0, 2: 0.0}
 
 
-def test_the_examples_run_and_the_parts_are_frozen():
-    outcome = doctest.testmod(usage)
-    assert outcome.attempted and not outcome.failed
+def test_the_parts_are_frozen():
     assert all(dataclasses.fields(kind) and kind.__dataclass_params__.frozen for kind in (Calls, Usage))

@@ -31,6 +31,8 @@ from tests.tiny import CONFIGS
 CASES = [
     (model_type, task) for model_type in model_types() for task in tasks_of(model_type) if TASKS[task].kind == "encoder"
 ]
+VALIDATED = {next(case for case in CASES if value in case) for case in CASES for value in case}
+"""The first case of each architecture and of each task: there the export compares its results itself, too."""
 GENERATING = [
     *((model_type, "text-generation") for model_type in CONFIGS),
     *((model_type, "text2text-generation") for model_type in seq2seq.TINY),
@@ -58,8 +60,9 @@ def outcome(model_type: str, task: str, folder: Path) -> str:
     """`COMPARED`, or why the export was refused; a difference is an error."""
     save_tiny_encoder(folder, model_type, task)
     model_class = getattr(modeling, TASKS[task].model_class)
+    options = tiny_shapes(model_type, task) | {"disable_validation": (model_type, task) not in VALIDATED}
     try:
-        model = model_class.from_pretrained(folder, export=True, **tiny_shapes(model_type, task))
+        model = model_class.from_pretrained(folder, export=True, **options)
     except NeuronError as error:
         return " ".join(str(error).split())
     compare_rows(model, original_of(folder, task))

@@ -1,0 +1,44 @@
+"""Our packages under the vendor's names: what an import costs, and that both distributions cannot be installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tree import ROOT
+
+HEAVY = {
+    "torch_neuronx": {"torch._inductor", "torch._dynamo", "transformers"},
+    "optimum.neuron, optimum.neuron.modeling, optimum.neuron.cache, optimum.neuron.models.training, "
+    "optimum.exporters.neuron": {"torch", "transformers", "numpy", "accelerate"},
+}
+"""Imports to modules that they must not bring."""
+
+
+@pytest.mark.parametrize("modules", HEAVY)
+def test_importing_is_light(modules: str) -> None:
+    program = f"import sys, {modules}; print(sorted({HEAVY[modules]} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "sdk")
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("distribution", "package"),
+    [("optimum-neuron", "optimum.neuron"), ("torch-neuronx", "torch_neuronx"), ("neuronx-cc", "neuronxcc")],
+)
+def test_it_refuses_beside_the_vendor_s_distribution(
+    distribution: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = tmp_path / f"{distribution.replace('-', '_')}-2.21.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 2.21.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = ROOT.joinpath("sdk", *package.split("."), "__init__.py")
+    spec = importlib.util.spec_from_file_location(package, path)
+    assert spec is not None and spec.loader is not None
+    with pytest.raises(ImportError, match=rf"{distribution} 2\.21\.0 are both installed.*pip uninstall"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
