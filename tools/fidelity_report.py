@@ -89,24 +89,24 @@ weights in the fit.
 """
 
 NOT_FITTED = """
-The nine constants up to `flash_factor` belong to a core generation, NeuronCore-v2. Later generations use the same values,
-except for the time of each chip in an all-reduce. The other constants belong to hosts and serving stacks. Some constants
-are not fitted, but in the code with a source: the latency of a KV cache read, 2 x 1.3 us (documented); the slowdown of
-`-O1` for prefill, 1.5 times (documented), in graphs of more than 2.5e8 cycles (from these rows: 1.5e8 to 3.5e8 would
-fit); and a share of 0.2 of results that do not fit SBUF (a judgment that no row here depends on).
+The nine constants up to `flash_factor` belong to a core generation, NeuronCore-v2. Later generations use the same
+values, except for the time of each chip in an all-reduce. The other constants belong to hosts and serving stacks. Some
+constants are not fitted, but in the code with a source: the latency of a KV cache read, 2 x 1.3 us (documented); the
+slowdown of `-O1` for prefill, 1.5 times (documented), in graphs of more than 2.5e8 cycles (from these rows: 1.5e8 to
+3.5e8 would fit); and a share of 0.2 of results that do not fit SBUF (a judgment that no row here depends on).
 """
 
 LIMITS = """## Limits of prediction
 
 - **Graphs that compile poorly.** The estimate counts the work of a graph, not the compiler's output. Published times of
-  vision-language models, perceivers, and diffusion transformers are up to 2.5 times longer than this count. These models
-  are in the class "graph", with an interval of 0.4 to 2.5 times the value.
-- **Prefill by Transformers NeuronX before SDK 2.19.** Large prefill graphs took 1.0 to 2.8 times as long as predicted from
-  small ones, with large differences between models of nearly the same shape; the estimate assumes 1.5 times. This is the
-  largest part of the error of the time to first token.
+  vision-language models, perceivers, and diffusion transformers are up to 2.5 times longer than this count. These
+  models are in the class "graph", with an interval of 0.4 to 2.5 times the value.
+- **Prefill by Transformers NeuronX before SDK 2.19.** Large prefill graphs took 1.0 to 2.8 times as long as predicted
+  from small ones, with large differences between models of nearly the same shape; the estimate assumes 1.5 times. This
+  is the largest part of the error of the time to first token.
 - **Releases and days.** Prefill of one configuration took 240 and 480 ms on one day, and 300 to 480 ms on four others.
-- **Mixtures of experts.** Only one model is published with enough detail. The estimate assumes that each token loads its
-  own experts in a decode step, which is consistent with its times.
+- **Mixtures of experts.** Only one model is published with enough detail. The estimate assumes that each token loads
+  its own experts in a decode step, which is consistent with its times.
 - **Trainium2 prefill over many chips.** The prediction of the one published value is off by a factor.
 - **Trainium3.** There are no published values to compare with. The estimate uses documented rates and the factors of
   NeuronCore-v2.
