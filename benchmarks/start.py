@@ -28,7 +28,7 @@ _LOAD = _PEAK + (
     "need = model.loaded.need\n"
     "print('load', loaded - imported, 'all', loaded - start,\n"
     "      'peak', peak() / need.weights,\n"
-    "      'mapped', model.prepared.weights.mapped_bytes / need.weights)\n"
+    "      'mapped', model.prepared.bound.weights.mapped_bytes / need.weights)\n"
 )
 
 _PEAK_OF_IMPORTS = _PEAK + (

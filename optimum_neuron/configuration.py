@@ -1,8 +1,9 @@
 """Everything that decides how a model is compiled, as saved beside the artifact.
 
-`CompileConfig` has what every model has, `NeuronConfig` what a decoder has; `exporters/encoders/configuration.py` has
-models of one forward. It knows nothing of transformers or files beyond its own JSON. Defaults that depend on the
-model (sequence length, buckets) are filled in by `resolve`, so that a saved configuration has no open ends.
+`CompileConfig` has the fields of every model, `NeuronConfig` those of a decoder; other kinds have theirs in
+`exporters/*/configuration.py`. A configuration that a user writes may leave sizes open; `resolve` fills them in for a
+model and returns the resolved form, such as `ResolvedNeuronConfig`, in which every size has a value. This module knows
+nothing of transformers or files beyond its own JSON.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self, TypeVar, get_args
 
 from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
-from .errors import ConfigError, nearest, refusal
+from .errors import ConfigError, invalid_choice
+from .options import MODEL_GROUP, check_known, option, options_of
+from .sizes import count_errors, default_buckets, is_rising, limit_error, raise_together, rising_error
 
 CONFIG_FILE = "neuron_config.json"
 """Name of the file in an exported folder."""
@@ -29,90 +32,109 @@ FIRST_BUCKET = 128
 FIRST_DECODE_BUCKET = 1024
 """Smallest default decode bucket: with fewer slots, attention is a small part of a step."""
 
+Complete = TypeVar("Complete", bound="CompileConfig")
 
+_CHOICES = {"auto_cast": AutoCast, "auto_cast_type": AutoCastType, "optlevel": OptLevel, "torch_dtype": TorchDtype}
 _NAMES = {"task": "text-generation", "target": "inf2", "instance_type": "inf2.xlarge"}
 """Fields that hold a name, each with an example."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class CompileConfig:
     """Task, arithmetic and target of one compiled model, whatever its shapes are."""
 
-    resolved: ClassVar[tuple[str, ...]] = ()
-    """Fields that `resolve` fills in."""
+    group: ClassVar[str] = "compiler"
+    """Title of the fields' options on the command line."""
 
-    task: str
+    task: str = option(
+        group=MODEL_GROUP,
+        help="what it is for, such as text-generation, by its name here or in optimum (default: from its config)",
+    )
     """Task, as transformers' pipelines name it."""
-    target: str = "inf2"
+    target: str = option("inf2", is_keyword=False)
     """Compile target: inf2, trn1, trn1n, trn2 or trn3."""
-    instance_type: str = "inf2.xlarge"
+    instance_type: str = option(
+        "inf2.xlarge",
+        help="inf2, trn1, trn1n, trn2, trn3, or an instance such as inf2.xlarge",
+        metavar="TARGET",
+        in_program=False,
+    )
     """Instance whose memory and cores are simulated."""
-    auto_cast: AutoCast = "none"
+    auto_cast: AutoCast = option("none", help="which fp32 operations are rounded to less")
     """Which float32 operations are rounded to `auto_cast_type`."""
-    auto_cast_type: AutoCastType = "bf16"
+    auto_cast_type: AutoCastType = option("bf16", help="what they are rounded to")
     """What auto-cast rounds to."""
-    optlevel: OptLevel = "2"
+    optlevel: OptLevel = option(
+        "2",
+        help="effort of the compiler",
+        in_graph=False,
+        levels={
+            "1": "no C++ compiler needed, ready at once",
+            "2": "each distinct layer compiled ahead of time",
+            "3": "as -O2, alternative kernels are tried and seldom used graphs compiled too",
+        },
+    )
     """Effort: "1" starts at once, "2" compiles each distinct block, "3" also tries alternative kernels."""
-    torch_dtype: TorchDtype = "float32"
+    torch_dtype: TorchDtype = option(
+        "float32",
+        group=MODEL_GROUP,
+        flags=("--torch_dtype", "--dtype"),
+        help="dtype of the weights (default: its own)",
+    )
     """Dtype of weights and cache."""
-    allow_host_ops: tuple[str, ...] = ()
+    allow_host_ops: tuple[str, ...] = option(
+        (),
+        help="operators that may run on the host if the target refuses them, for example aten.sort",
+        metavar="OP,OP",
+        in_graph=False,
+    )
     """Operators that may run on the host where the target refuses them, for example ["aten.sort"]."""
-    inline_weights_to_neff: bool = False
+    inline_weights_to_neff: bool = option(
+        False,
+        help="put the weights into the NEFF; a fine-tuned checkpoint then needs its own export",
+        flags=("--inline-weights-neff",),
+        in_graph=False,
+        in_program=False,
+    )
     """Keep the weights inside the NEFF instead of beside it."""
 
     def __post_init__(self) -> None:
-        problems = list(self._problems())
-        if problems:
-            raise ConfigError("\n".join(problems))
+        raise_together(self._problems())
         for field in dataclasses.fields(self):
             if isinstance(value := getattr(self, field.name), list):
                 # JSON and keyword arguments bring lists; a frozen configuration holds a tuple.
                 object.__setattr__(self, field.name, tuple(value))
         object.__setattr__(self, "allow_host_ops", plain_op_names(self.allow_host_ops))
 
-    def _problems(self) -> Iterator[str]:
-        """One refusal for each value that is not allowed."""
-        choices = {
-            "auto_cast": AutoCast,
-            "auto_cast_type": AutoCastType,
-            "optlevel": OptLevel,
-            "torch_dtype": TorchDtype,
-        }
-        for name, kind in choices.items():
-            value, allowed = getattr(self, name), get_args(kind)
-            if value not in allowed:
-                yield refusal(
-                    asked=f"{name}={value!r}",
-                    found=f"not one of {', '.join(allowed)}" + nearest(str(value), allowed),
-                    why="the compiler knows no other",
-                    do="pass one of them",
-                )
+    def __eq__(self, other: object) -> bool:
+        # A resolved configuration is equal to one that a user wrote in full.
+        return isinstance(other, CompileConfig) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def _problems(self) -> Iterator[ConfigError]:
+        """Yield an error for each value that is not allowed."""
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in get_args(choices):
+                yield invalid_choice(name, value, get_args(choices))  # type: ignore[misc]
         for name, example in _NAMES.items():
             if not isinstance(value := getattr(self, name), str):
-                yield f"{name}={value!r} is a {type(value).__name__}. Pass a name, such as {name}={example!r}."
+                yield _wrong_type(name, value, f"a name, such as {example!r}")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(field.default, bool) and not isinstance(value, bool):
-                yield refusal(
-                    asked=f"{field.name}={value!r}",
-                    found=f"a {type(value).__name__}",
-                    why="it is a switch",
-                    do="pass True or False",
-                )
+                yield _wrong_type(field.name, value, "True or False")
+            elif field.default is dataclasses.MISSING and value is None:
+                yield ConfigError(f"{field.name} is missing.", option=field.name)
         names = self.allow_host_ops
         if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-            yield refusal(
-                asked=f"allow_host_ops={names!r}",
-                found="not a list of names",
-                why="each operator that may run on the host is allowed by its name",
-                do='pass for example ["aten.sort"]',
-            )
+            yield _wrong_type("allow_host_ops", names, 'a list of operators, for example ["aten.sort"]')
         if self.auto_cast != "none" and self.torch_dtype != "float32":
-            yield refusal(
-                asked=f"auto_cast={self.auto_cast!r} with torch_dtype={self.torch_dtype!r}",
-                found="two settings for the same arithmetic",
-                why="auto-cast rounds float32 operations, and this model has none",
-                do="keep one of the two: torch_dtype for weights and cache, or auto_cast on float32 weights",
+            yield ConfigError(
+                f"auto_cast={self.auto_cast!r} rounds float32 operations, but torch_dtype={self.torch_dtype!r}.",
+                hint="Pass torch_dtype for weights and cache, or auto_cast with float32 weights.",
+                options=["auto_cast", "torch_dtype"],
             )
 
     @property
@@ -126,18 +148,18 @@ class CompileConfig:
         data = self.to_dict()
         return {axis: data[axis] for axis in self.axes}
 
-    def open_ends(self) -> list[str]:
-        """Return the fields of `resolved` that have no value; an exported folder has none of them."""
-        return [name for name in self.resolved if getattr(self, name) is None]
+    def completed(self, resolved_class: type[Complete], **sizes: Any) -> Complete:
+        """Return the resolved form: this configuration with open sizes filled in."""
+        values = {name: getattr(self, name) for name in self.field_names()}
+        return resolved_class(**values | sizes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
-        }
+        """Return plain data."""
+        values = {name: getattr(self, name) for name in self.field_names()}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def to_json(self) -> str:
-        """JSON text, sorted."""
+        """Return JSON text with sorted keys."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     @classmethod
@@ -155,8 +177,8 @@ class CompileConfig:
         """Read the configuration of an exported model.
 
         Args:
-            model_id: exported folder, or id on the Hub.
-            **where: `subfolder, revision, token, cache_dir, local_files_only, force_download`.
+            model_id: exported folder, or Hub model ID.
+            **where: fields of `SourceOptions`.
 
         Raises:
             ArtifactError: the model was not exported.
@@ -165,21 +187,29 @@ class CompileConfig:
         from .exporters.folder import read_folder
         from .exporters.source import find_folder
 
-        config = read_folder(find_folder(model_id, **where)).config
-        if not isinstance(config, cls):
+        info = read_folder(find_folder(model_id, **where))
+        if not isinstance(info.config, cls):
+            name = info.kind.config_class.__name__
             raise ConfigError(
-                f"{model_id} has a {type(config).__name__}, not a {cls.__name__}. Use {type(config).__name__}.",
-                details={"model": str(model_id), "class": type(config).__name__},
+                f"The configuration of {model_id} is a {name}, not a {cls.__name__}.",
+                hint=f"Use {name}.from_pretrained.",
+                model=str(model_id),
+                config_class=name,
             )
-        return config
+        return info.config
 
     @classmethod
     def field_names(cls) -> list[str]:
-        """Names of all fields, those of a base class first."""
+        """Return the names of all fields, those of a base class first."""
         return [field.name for field in dataclasses.fields(cls)]
 
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """Return the keywords that set a field."""
+        return [name for name, option in options_of(cls).items() if option.is_keyword]
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NeuronConfig(CompileConfig):
     """Static shapes, arithmetic and target of one compiled decoder.
 
@@ -192,17 +222,19 @@ class NeuronConfig(CompileConfig):
         ```
     """
 
-    resolved: ClassVar[tuple[str, ...]] = ("sequence_length", "prefill_buckets", "decode_buckets")
+    group: ClassVar[str] = "shapes (a graph is static: every size is fixed here)"
 
     task: str = "text-generation"
     """Task, as transformers' pipelines name it."""
-    batch_size: int = 1
-    """Rows of every graph; fewer are padded, more are split."""
-    sequence_length: int | None = None
+    batch_size: int = option(1, help="sequences or images per call")
+    """Batch size of every graph; smaller batches are padded, larger ones are split."""
+    sequence_length: int | None = option(
+        None, help="tokens of a sequence, prompt and answer; an encoder takes several, for example 64,128,512"
+    )
     """Tokens of a sequence, prompt and answer together; None: what the model allows, at most 4096."""
-    prefill_buckets: tuple[int, ...] | None = None
+    prefill_buckets: tuple[int, ...] | None = option(None, help="prompt lengths to compile, for example 64,256")
     """Prompt lengths to compile for; None: 128, then four times longer each, up to sequence_length."""
-    decode_buckets: tuple[int, ...] | None = None
+    decode_buckets: tuple[int, ...] | None = option(None, help="cache slots of a decode step, for example 1024,4096")
     """Cache slots that a decode step attends to; None: 1024, then four times as many, up to sequence_length."""
     extend_length: int = 8
     """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
@@ -214,67 +246,69 @@ class NeuronConfig(CompileConfig):
         """Fields that are sizes of the model's inputs."""
         return ("batch_size", "sequence_length")
 
-    def _problems(self) -> Iterator[str]:
-        for name in ("batch_size", "sequence_length", "extend_length"):
-            value = getattr(self, name)
-            if not is_count(value) and not (name == "sequence_length" and value is None):
-                yield count_refusal(name, value)
+    def _problems(self) -> Iterator[ConfigError]:
+        yield from count_errors(self, ("batch_size", "extend_length"))
+        yield from count_errors(self, ("sequence_length",), optional=True)
         yield from super()._problems()
-        for name in _BUCKETS:
+        for name in ("prefill_buckets", "decode_buckets"):
             yield from self._bucket_problems(name)
 
-    def _bucket_problems(self, name: str) -> Iterator[str]:
+    def _bucket_problems(self, name: str) -> Iterator[ConfigError]:
         buckets, length = getattr(self, name), self.sequence_length
         if buckets is None:
             return
         if not is_rising(buckets):
-            yield refusal(
-                asked=f"{name}={buckets}",
-                found="not a rising list of lengths",
-                why="a sequence goes to the smallest bucket that holds it",
-                do="pass for example (128, 512)",
-            )
+            yield rising_error(name, buckets)
         elif isinstance(length, int) and buckets[-1] > length:
-            yield refusal(
-                asked=f"{name}={tuple(buckets)} with sequence_length={length}",
-                found=f"the largest bucket is longer by {buckets[-1] - length}",
-                why="the cache has sequence_length slots",
-                do=f"end the buckets at {length}",
-            )
+            yield self._end_error(name, buckets, "the cache has sequence_length slots")
         elif isinstance(length, int) and name == "decode_buckets" and buckets[-1] < length:
-            yield refusal(
-                asked=f"{name}={tuple(buckets)} with sequence_length={length}",
-                found=f"no step sees the last {length - buckets[-1]} slots",
-                why="a sequence of that length could not be continued",
-                do=f"end the buckets at {length}",
-            )
+            yield self._end_error(name, buckets, f"no decode graph covers the last {length - buckets[-1]} slots")
 
-    def resolve(self, *, max_position_embeddings: int) -> Self:
-        """Return a copy with sequence length and buckets filled in for a model.
+    def _end_error(self, name: str, buckets: tuple[int, ...], reason: str) -> ConfigError:
+        return ConfigError(
+            f"{name}={tuple(buckets)} does not fit sequence_length={self.sequence_length}: {reason}.",
+            hint=f"End the buckets at {self.sequence_length}.",
+            option=name,
+            value=list(buckets),
+            sequence_length=self.sequence_length,
+        )
+
+    def _lengths(self, max_position_embeddings: int) -> dict[str, Any]:
+        """Sequence length and buckets for a model.
 
         Raises:
             ConfigError: the sequence is longer than the model has positions.
         """
         length = self.sequence_length or min(max_position_embeddings, MAX_DEFAULT_SEQUENCE_LENGTH)
         if length > max_position_embeddings:
-            raise ConfigError(
-                refusal(
-                    asked=f"sequence_length={length}",
-                    found=f"the model has {max_position_embeddings} positions",
-                    why="positions beyond max_position_embeddings were never trained",
-                    do=f"pass sequence_length={max_position_embeddings} or less",
-                )
-            )
-        return dataclasses.replace(
-            self,
-            sequence_length=length,
-            prefill_buckets=self.prefill_buckets or default_buckets(FIRST_BUCKET, length),
-            decode_buckets=self.decode_buckets or default_buckets(FIRST_DECODE_BUCKET, length),
-            extend_length=min(self.extend_length, length),
-        )
+            raise limit_error("sequence_length", length, max_position_embeddings)
+        return {
+            "sequence_length": length,
+            "prefill_buckets": self.prefill_buckets or default_buckets(FIRST_BUCKET, length),
+            "decode_buckets": self.decode_buckets or default_buckets(FIRST_DECODE_BUCKET, length),
+            "extend_length": min(self.extend_length, length),
+        }
+
+    def resolve(self, *, max_position_embeddings: int) -> ResolvedNeuronConfig:
+        """Return the resolved form, with sequence length and buckets for a model.
+
+        Raises:
+            ConfigError: the sequence is longer than the model has positions.
+        """
+        return self.completed(ResolvedNeuronConfig, **self._lengths(max_position_embeddings))
 
 
-_BUCKETS = ("prefill_buckets", "decode_buckets")
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedNeuronConfig(NeuronConfig):
+    """`NeuronConfig` of one model: every length has a value."""
+
+    # `field()` takes away the default of the base class.
+    sequence_length: int = dataclasses.field()
+    """Tokens of a sequence, prompt and answer together."""
+    prefill_buckets: tuple[int, ...] = dataclasses.field()
+    """Prompt lengths that are compiled."""
+    decode_buckets: tuple[int, ...] = dataclasses.field()
+    """Cache slots of the decode graphs."""
 
 
 def plain_op_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -286,53 +320,7 @@ def plain_op_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({".".join(name.replace("::", ".").split(".")[:2]) for name in names}))
 
 
-def default_buckets(first: int, length: int) -> tuple[int, ...]:
-    """Return `first`, then four times as much each, and `length` at the end."""
-    rising = [first]
-    while rising[-1] < length:
-        rising.append(4 * rising[-1])
-    return (*rising[:-1], length)
-
-
-def is_count(value: Any) -> bool:
-    """Whether a value is a whole number of at least 1; True and 1.0 are none."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def is_rising(values: Any) -> bool:
-    """Whether values are a non-empty rising list of counts, as buckets must be."""
-    return (
-        isinstance(values, (list, tuple))
-        and len(values) > 0
-        and all(map(is_count, values))
-        and list(values) == sorted(set(values))
+def _wrong_type(name: str, value: Any, expected: str) -> ConfigError:
+    return ConfigError(
+        f"{name}={value!r} is a {type(value).__name__}.", hint=f"Pass {expected}.", option=name, value=value
     )
-
-
-def count_refusal(name: str, value: Any) -> str:
-    """The refusal of a size that is no count."""
-    return refusal(
-        asked=f"{name}={value!r}",
-        found="not a whole number of at least 1",
-        why="compiled graphs have static, non-empty shapes",
-        do=f"pass {name}=1 or more",
-    )
-
-
-def check_known(given: dict[str, Any], known: list[str], *, what: str) -> None:
-    """Refuse unknown keywords, all at once, each with the nearest known one.
-
-    Raises:
-        ConfigError: at least one keyword is unknown.
-    """
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        listed = "; ".join(f"{name!r}{nearest(name, known)}" for name in unknown)
-        raise ConfigError(
-            refusal(
-                asked=f"options of {what}",
-                found=f"unknown: {listed}",
-                why="an option that nobody reads would be ignored in silence",
-                do=f"use {', '.join(sorted(known))}",
-            )
-        )

@@ -158,7 +158,7 @@ def test_a_flipped_byte_in_the_weights(copy, cli):
     data = bytearray(path.read_bytes())
     data[-100] ^= 1
     path.write_bytes(data)
-    refused(copy, WeightsError, "their sha256 differs from the export's", cli)
+    refused(copy, WeightsError, "its sha256 differs", cli)
 
 
 def test_a_body_with_a_call_that_is_no_operator(copy):

@@ -42,7 +42,7 @@ load = NeuronModelForCausalLM.from_pretrained
 Case = tuple[Callable[[Path, Path], dict[str, Any]], type[NeuronError], str]
 
 CASES: dict[str, Case] = {
-    "missing folder": (lambda c, t: {"model": t / "missing"}, ModelError, "no such folder"),
+    "missing folder": (lambda c, t: {"model": t / "missing"}, ModelError, "does not exist"),
     "unknown architecture": (
         lambda c, t: {"model": write_config(t / "m", model_type="lama")},
         ModelError,
@@ -57,7 +57,7 @@ CASES: dict[str, Case] = {
     "too many positions": (
         lambda c, t: {"sequence_length": 65, "decode_buckets": (65,)},
         ConfigError,
-        "pass sequence_length=64 or less",
+        "Pass sequence_length=64 or less",
     ),
     "fp8 on inf2": (
         lambda c, t: {"auto_cast": "all", "auto_cast_type": "fp8_e4m3", "instance_type": "inf2"},
@@ -67,7 +67,7 @@ CASES: dict[str, Case] = {
     "unknown instance": (lambda c, t: {"instance_type": "inf2.xlrge"}, ConfigError, "did you mean 'inf2.xlarge'?"),
     "inf1": (lambda c, t: {"instance_type": "inf1"}, ConfigError, "cannot be compiled for inf1"),
     "output is the checkpoint": (lambda c, t: {"output": c}, ConfigError, "the folder of the checkpoint itself"),
-    "output is a file": (lambda c, t: {"output": c / "config.json"}, ConfigError, "a file of that name"),
+    "output is a file": (lambda c, t: {"output": c / "config.json"}, ConfigError, "is a file"),
     "tolerance without comparison": (
         lambda c, t: {"atol": 0.1, "disable_validation": True},
         ConfigError,
@@ -113,7 +113,9 @@ def test_a_refusal_of_the_installed_command(tmp_path):
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     error = json.loads(ran.stdout)["error"]
     assert ran.returncode == 1 and error["type"] == "ModelError" and "Traceback" not in ran.stderr
-    assert "'./missing': no such folder" in error["message"] and error["hint"].startswith("optimum-cli neuron fetch")
+    assert "'./missing' does not exist" in error["message"] and error["next_command"].startswith(
+        "optimum-cli neuron fetch"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

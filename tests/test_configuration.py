@@ -1,97 +1,106 @@
-"""`NeuronConfig`: what is refused, what is filled in, and that it survives JSON."""
+"""`NeuronConfig`: values that are rejected, sizes that are filled in, and JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 
 import pytest
 
-from optimum_neuron import NeuronConfig
-from optimum_neuron.configuration import MAX_DEFAULT_SEQUENCE_LENGTH, check_known
+from optimum_neuron import NeuronConfig, NeuronImageTextConfig, NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
+from optimum_neuron.configuration import MAX_DEFAULT_SEQUENCE_LENGTH
 from optimum_neuron.errors import ConfigError
+from optimum_neuron.exporters.kinds import KINDS
+from optimum_neuron.options import check_known
 
-REFUSED = {
-    "no rows": ({"batch_size": 0}, "batch_size=0: not a whole number of at least 1"),
-    "negative": ({"sequence_length": -8}, "sequence_length=-8: not a whole number"),
-    "fraction": ({"extend_length": 2.5}, "extend_length=2.5: not a whole number"),
-    "text": ({"batch_size": "1"}, "batch_size='1': not a whole number"),
-    "boolean": ({"batch_size": True}, "batch_size=True: not a whole number"),
-    "no batch size": ({"batch_size": None}, "batch_size=None: not a whole number"),
-    "no extend length": ({"extend_length": None}, "extend_length=None: not a whole number"),
-    "auto_cast": (
-        {"auto_cast": "matmult"},
-        "auto_cast='matmult': not one of none, matmul, all, did you mean 'matmul'?",
-    ),
-    "auto_cast_type": ({"auto_cast_type": "bf-16"}, "did you mean 'bf16'?"),
-    "optlevel": ({"optlevel": 2}, "optlevel=2: not one of 1, 2, 3"),
-    "torch_dtype": ({"torch_dtype": "float64"}, "torch_dtype='float64': not one of float32, bfloat16, float16"),
-    "two roundings": (
-        {"auto_cast": "matmul", "torch_dtype": "bfloat16"},
-        "auto_cast='matmul' with torch_dtype='bfloat16': two settings for the same arithmetic",
-    ),
-    "no buckets": ({"prefill_buckets": ()}, "prefill_buckets=(): not a rising list"),
-    "falling": ({"prefill_buckets": (512, 128)}, "not a rising list"),
-    "twice": ({"prefill_buckets": (128, 128)}, "not a rising list"),
-    "zero": ({"prefill_buckets": (0, 128)}, "not a rising list"),
-    "booleans": ({"prefill_buckets": (True, 128)}, "not a rising list"),
-    "a number": ({"prefill_buckets": 128}, "prefill_buckets=128: not a rising list"),
-    "text buckets": ({"prefill_buckets": "128"}, "prefill_buckets=128: not a rising list"),
-    "nested": ({"prefill_buckets": [[128]]}, "not a rising list"),
-    "falling decode buckets": ({"decode_buckets": (512, 128)}, "decode_buckets=(512, 128): not a rising list"),
-    "decode buckets that end early": (
-        {"decode_buckets": (128, 256), "sequence_length": 512},
-        "decode_buckets=(128, 256) with sequence_length=512: no step sees the last 256 slots",
-    ),
-    "too long": (
-        {"prefill_buckets": (128, 600), "sequence_length": 512},
-        "prefill_buckets=(128, 600) with sequence_length=512: the largest bucket is longer by 88",
-    ),
-}
+SEQ2SEQ, SPEECH, IMAGES = NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig, NeuronImageTextConfig
 
+REJECTED_OF_KINDS = [
+    *((SEQ2SEQ, name, 0) for name in ("batch_size", "num_beams", "sequence_length")),
+    *((SEQ2SEQ, "sequence_length", value) for value in ([16, 8], 8.0)),
+    *((SEQ2SEQ, "decoder_sequence_length", value) for value in (True, [8, 16])),
+    *((SPEECH, name, value) for name, value in (("audio_sequence_length", [9, 8]), ("nb_max_frames", 1.5))),
+    *((IMAGES, "max_num_images", value) for value in (0, True)),
+    *((IMAGES, "image_size", value) for value in (16.0, [16, 32])),
+    *((IMAGES, "image_batch_size", value) for value in (None, 0)),
+]
 
-@pytest.mark.parametrize(("options", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_compiled_is_refused(options, message):
-    with pytest.raises(ConfigError) as refused:
-        NeuronConfig(**options)
-    assert message in str(refused.value) and "To fix it: " in str(refused.value)
-    assert len(str(refused.value).splitlines()) == 1
+REJECTED = [
+    ("batch_size", 0),
+    ("sequence_length", -8),
+    ("extend_length", 2.5),
+    ("batch_size", "1"),
+    ("batch_size", True),
+    ("batch_size", None),
+    ("extend_length", None),
+    ("auto_cast", "matmult"),
+    ("auto_cast_type", "bf-16"),
+    ("optlevel", 2),
+    ("torch_dtype", "float64"),
+    ("prefill_buckets", ()),
+    ("prefill_buckets", (512, 128)),
+    ("prefill_buckets", (128, 128)),
+    ("prefill_buckets", (0, 128)),
+    ("prefill_buckets", (True, 128)),
+    ("prefill_buckets", 128),
+    ("prefill_buckets", "128"),
+    ("prefill_buckets", [[128]]),
+    ("decode_buckets", (512, 128)),
+    ("task", None),
+    ("allow_host_ops", "aten.sort"),
+    ("inline_weights_to_neff", "yes"),
+]
 
 
-def test_all_problems_are_told_at_once():
-    with pytest.raises(ConfigError) as refused:
-        NeuronConfig(
-            batch_size=0,
-            sequence_length="512",
-            extend_length=0,
-            auto_cast="most",
-            auto_cast_type="int8",
-            optlevel="9",
-            torch_dtype="int8",
-            prefill_buckets=(64, 32),
-        )
-    lines = str(refused.value).splitlines()
-    asked = [line.split("=")[0] for line in lines]
-    assert asked[:7] == [
-        "batch_size",
-        "sequence_length",
-        "extend_length",
-        "auto_cast",
-        "auto_cast_type",
-        "optlevel",
-        "torch_dtype",
-    ]
-    assert asked[-1] == "prefill_buckets"
-    with pytest.raises(ConfigError) as refused:
+@pytest.mark.parametrize(
+    ("config_class", "option", "value"), [*((NeuronConfig, *row) for row in REJECTED), *REJECTED_OF_KINDS], ids=str
+)
+def test_a_value_that_cannot_be_compiled_is_rejected(config_class, option, value):
+    with pytest.raises(ConfigError) as error:
+        config_class(**{option: value})
+    assert (error.value.details["option"], error.value.details["value"]) == (option, value) and error.value.hint
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(("option", "buckets"), [("decode_buckets", (128, 256)), ("prefill_buckets", (128, 600))])
+def test_buckets_end_at_the_sequence_length(option, buckets):
+    with pytest.raises(ConfigError) as error:
+        NeuronConfig(sequence_length=512, **{option: buckets})
+    assert (error.value.details["option"], error.value.details["sequence_length"]) == (option, 512)
+
+
+def test_two_roundings_are_rejected():
+    with pytest.raises(ConfigError) as error:
+        NeuronConfig(auto_cast="matmul", torch_dtype="bfloat16")
+    assert error.value.details["options"] == ["auto_cast", "torch_dtype"]
+
+
+def test_all_problems_are_reported_at_once():
+    wrong = {
+        "batch_size": 0,
+        "extend_length": 0,
+        "sequence_length": "512",
+        "auto_cast": "most",
+        "auto_cast_type": "int8",
+        "optlevel": "9",
+        "torch_dtype": "int8",
+        "prefill_buckets": (64, 32),
+    }
+    with pytest.raises(ConfigError) as error:
+        NeuronConfig(**wrong)
+    options = [problem["details"].get("option") for problem in error.value.details["problems"]]
+    assert options == [*list(wrong)[:7], None, "prefill_buckets"]
+    assert len(str(error.value).splitlines()) == len(options)
+    with pytest.raises(ConfigError) as error:
         NeuronConfig(sequence_length="512", prefill_buckets=(128,))
-    assert len(str(refused.value).splitlines()) == 1
+    assert error.value.details["option"] == "sequence_length"
 
 
-def test_unknown_options_are_refused_with_the_nearest():
-    with pytest.raises(ConfigError) as refused:
+def test_unknown_options_are_rejected_with_the_nearest():
+    with pytest.raises(ConfigError, match="'batchsize', did you mean 'batch_size'") as error:
         NeuronConfig.from_dict({"batchsize": 1, "zzz": 2, "task": "text-generation"})
-    message = str(refused.value)
-    assert "'batchsize', did you mean 'batch_size'?" in message and "'zzz'" in message and "'task'" not in message
+    assert error.value.details["options"] == ["batchsize", "zzz"]
     check_known({"a": 1}, ["a", "b"], what="x")
 
 
@@ -102,12 +111,18 @@ def test_unknown_options_are_refused_with_the_nearest():
         NeuronConfig(sequence_length=512, prefill_buckets=(128, 512), torch_dtype="bfloat16", family="llama"),
         NeuronConfig(auto_cast="all", auto_cast_type="fp8_e4m3", optlevel="3", inline_weights_to_neff=True),
         NeuronConfig(batch_size=4, target="trn2").resolve(max_position_embeddings=8192),
+        SEQ2SEQ(sequence_length=[8, 16], decoder_sequence_length=12),
+        SPEECH(audio_sequence_length=[3000, 6000], decoder_sequence_length=12),
+        IMAGES(sequence_length=64, prefill_buckets=[16, 64], max_num_images=2),
     ],
-    ids=["defaults", "shapes", "casts", "resolved"],
+    ids=["defaults", "shapes", "casts", "resolved", "seq2seq", "speech", "images"],
 )
 def test_json_brings_the_same_configuration_back(config):
     text = config.to_json()
-    assert NeuronConfig.from_dict(json.loads(text)) == config
+    config_class = next(
+        row.config_class for row in KINDS.values() if type(config) in (row.config_class, row.resolved_class)
+    )
+    assert config_class.from_dict(json.loads(text)) == config
     assert list(json.loads(text)) == sorted(json.loads(text)) and text.endswith("}\n")
 
 
@@ -152,18 +167,25 @@ def test_a_decode_step_sees_a_bucket_of_slots(options, buckets):
     assert NeuronConfig(**options).resolve(max_position_embeddings=8192).decode_buckets == buckets
 
 
-def test_decode_buckets_that_end_before_the_length_of_the_model_are_refused():
-    with pytest.raises(ConfigError, match="no step sees the last 96 slots"):
-        NeuronConfig(decode_buckets=(4,)).resolve(max_position_embeddings=100)
+def test_a_resolved_configuration_has_no_open_sizes():
+    resolved = NeuronConfig().resolve(max_position_embeddings=64)
+    assert pickle.loads(pickle.dumps(resolved)) == resolved != NeuronConfig()
+    with pytest.raises(ConfigError) as error:
+        dataclasses.replace(resolved, sequence_length=None)
+    assert error.value.details["option"] == "sequence_length"
 
 
-def test_a_short_sequence_shortens_what_one_call_adds():
+def test_a_short_sequence_shortens_an_extension():
     assert NeuronConfig(sequence_length=4).resolve(max_position_embeddings=64).extend_length == 4
     assert NeuronConfig(sequence_length=32).resolve(max_position_embeddings=64).extend_length == 8
 
 
-def test_a_sequence_or_bucket_beyond_the_models_positions_is_refused():
-    with pytest.raises(ConfigError, match="sequence_length=2048: the model has 1024 positions"):
-        NeuronConfig(sequence_length=2048).resolve(max_position_embeddings=1024)
-    with pytest.raises(ConfigError, match="the largest bucket is longer by 1024"):
-        NeuronConfig(prefill_buckets=(2048,)).resolve(max_position_embeddings=1024)
+@pytest.mark.parametrize(
+    ("options", "positions"),
+    [({"sequence_length": 2048}, 1024), ({"prefill_buckets": (2048,)}, 1024), ({"decode_buckets": (4,)}, 100)],
+    ids=str,
+)
+def test_lengths_that_do_not_fit_the_positions_of_a_model_are_rejected(options, positions):
+    with pytest.raises(ConfigError) as error:
+        NeuronConfig(**options).resolve(max_position_embeddings=positions)
+    assert error.value.details["option"] == next(iter(options))

@@ -32,7 +32,6 @@ BEING_FIXED = {
     ("configuration", "exporters"): "from_pretrained reads an exported folder",
     ("distributed", "trainer"): "they share the layout and the master weights",
     ("native", "compiler"): "the probe of the C++ compiler",
-    ("profiling", "modeling"): "the reader of exported folders moves to artifact/",
     ("shared_objects", "compiler"): "files that appear whole",
 }
 """Imports against the order, with the reason: short, and empty at best."""
@@ -43,9 +42,6 @@ LONG = {
     "cli/arguments.py: add_graph_arguments",
     "cli/estimate.py: add_arguments",
     "device/library.py: _callbacks",
-    "simulator/configured.py: _forward_estimate",
-    "simulator/decoders.py: serving_estimate",
-    "simulator/graphs.py: graph_estimate",
 }
 """Functions that are being shortened."""
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import dataclasses
+import functools
 import inspect
 import re
 import runpy
@@ -22,9 +24,7 @@ from optimum_neuron import errors
 from optimum_neuron.checkpoints import Checkpoint, Dataset, entries
 from optimum_neuron.cli.errors import next_command
 from optimum_neuron.configuration import CompileConfig, NeuronConfig
-from optimum_neuron.exporters.encoders.configuration import NeuronEncoderConfig
-from optimum_neuron.exporters.image_text.configuration import NeuronImageTextConfig
-from optimum_neuron.exporters.seq2seq.configuration import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
+from optimum_neuron.exporters.kinds import KINDS
 from optimum_neuron.exporters.support import support_rows
 from optimum_neuron.exporters.tasks import TASKS
 from optimum_neuron.variables import TABLE
@@ -83,40 +83,23 @@ def config_fields() -> str:
     return table(("keyword", "default", "meaning"), _field_rows(NeuronConfig))
 
 
-def encoder_fields() -> str:
-    """The fields that a model of one forward has of its own."""
-    return _own_fields(NeuronEncoderConfig)
-
-
-def seq2seq_fields() -> str:
-    """The fields that an encoder-decoder has of its own."""
-    return _own_fields(NeuronSeq2SeqConfig)
-
-
-def speech_fields() -> str:
-    """The fields that a model of sounds and text has of its own."""
-    return _own_fields(NeuronSpeechSeq2SeqConfig)
-
-
-def image_text_fields() -> str:
-    """The fields that a model of images and text has of its own."""
-    return _own_fields(NeuronImageTextConfig)
-
-
-def _own_fields(config_class: type[CompileConfig]) -> str:
-    own = [row for row in _field_rows(config_class) if row[0].strip("`") not in CompileConfig.field_names()]
-    return table(("keyword", "default", "meaning"), own)
+def kind_fields(name: str) -> str:
+    """The fields that a kind of models has beside those of every compile."""
+    config_class = KINDS[name].config_class
+    rows = [row for row in _field_rows(config_class) if row[0].strip("`") not in CompileConfig.field_names()]
+    return table(("keyword", "default", "meaning"), rows)
 
 
 def _field_rows(config_class: type[CompileConfig]) -> list[tuple[str, str, str]]:
     """Fields of a configuration and its bases; one that is declared again keeps its place and has its last default."""
     rows: dict[str, tuple[str, str, str]] = {}
     for owner in reversed([kind for kind in config_class.__mro__ if issubclass(kind, CompileConfig)]):
+        defaults = {field.name: field.default for field in dataclasses.fields(owner)}
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
         body = tree.body[0].body  # type: ignore[attr-defined]
         for field, text in zip(body, body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and (name := ast.unparse(field.target)) in config_class.field_names():
-                default = ast.unparse(field.value) if field.value is not None else ""
+            if isinstance(field, ast.AnnAssign) and (name := ast.unparse(field.target)) in defaults:
+                default = "" if defaults[name] is dataclasses.MISSING else repr(defaults[name])
                 rows[name] = (f"`{name}`", f"`{default}`", " ".join(ast.literal_eval(text.value).split()))
     return list(rows.values())
 
@@ -130,7 +113,7 @@ def support() -> str:
 
 
 def task_classes() -> str:
-    """Every task of one forward with its class and pipeline."""
+    """Every task of encoder-style models with its class and pipeline."""
     rows = [
         (f"`{task.name}`", f"`{task.model_class}`", f"`{task.pipeline}`" if task.pipeline else "")
         for task in TASKS.values()
@@ -217,14 +200,14 @@ PARTS: dict[str, Callable[[], str]] = {
     "catalogue": catalogue,
     "commands": commands,
     "config-fields": config_fields,
-    "encoder-fields": encoder_fields,
-    "text-to-text-fields": seq2seq_fields,
-    "image-text-to-text-fields": image_text_fields,
+    "encoder-fields": functools.partial(kind_fields, "encoder"),
+    "text-to-text-fields": functools.partial(kind_fields, "seq2seq"),
+    "image-text-to-text-fields": functools.partial(kind_fields, "image_text"),
     "error-table": error_table,
     "error-tree": error_tree,
     "export-flags": export_flags,
     "import-order": import_order,
-    "speech-fields": speech_fields,
+    "speech-fields": functools.partial(kind_fields, "speech"),
     "support": support,
     "task-classes": task_classes,
     "unused-variables": unused_variables,

@@ -1,4 +1,4 @@
-"""`check_model`: capture graphs of an export, judge every operator, count, and refuse nothing."""
+"""`check_model`: capture graphs of an export, judge every operator, and count; nothing is rejected."""
 
 from __future__ import annotations
 
@@ -7,26 +7,21 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..compiler.capture import Captured
-from ..compiler.compile import Recapture, capture_graph, link
+from ..compiler.compile import CapturedGraph, capture_graphs, link
 from ..compiler.memory import memory_need
 from ..compiler.placement import JudgedCall, OperatorCheck, group_calls, judged_calls, placed_share
 from ..compiler.rules.report import host_ops
-from ..configuration import CompileConfig, check_known
+from ..configuration import CompileConfig
 from ..core import Choice
 from ..errors import CaptureError, DeviceMemoryError
+from ..exporters.kinds import compile_options, kind_of
 from ..exporters.progress import Progress
-from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config, split_options
+from ..exporters.request import neuron_config, split_options
 from ..exporters.source import ModelSource, infer_task, load_source
 from ..hardware import InstanceSpec, Target, resolve_instance
+from ..options import SOURCE_OPTIONS, check_known
 from ..runtime.loaded import require_fit
-from .entries import entry_points, extremes
 from .report import CaptureFailure, CheckReport, GraphCheck, MemoryCheck
-
-CHECK_OPTIONS = tuple(
-    name for name in COMPILE_OPTIONS if name not in ("optlevel", "allow_host_ops", "inline_weights_to_neff")
-)
-"""Keywords of an export that decide which operators are captured and how much memory they take."""
 
 
 def check_model(
@@ -40,7 +35,7 @@ def check_model(
 
     Args:
         model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
-        allow_host_ops: operators that may run on the host if the target refuses them, as "aten::sort".
+        allow_host_ops: operators that may run on the host if the target does not support them, as "aten::sort".
         all_graphs: capture the graphs of every bucket; otherwise of the smallest and the largest of each list, which
             have the same operators. `CheckReport.buckets_between` lists the others.
         **options: those of `main_export` that decide shapes, dtypes and target, and where to find the model.
@@ -60,12 +55,12 @@ def check_model(
         assert report.tier == 1 and report.memory.fits
         ```
     """
-    check_known(options, [*CHECK_OPTIONS, *SOURCE_OPTIONS], what="the check")
+    check_known(options, [*compile_options(of_graphs=True), *SOURCE_OPTIONS], what="the check")
     host_ops(allow_host_ops)
-    where, compile_options = split_options(options)
+    where, fields = split_options(options)
     source = load_source(model_name_or_path, with_weights=False, **where)
     trust_remote_code = where.get("trust_remote_code", False)
-    config, target = neuron_config(source, compile_options, trust_remote_code=trust_remote_code)
+    config, target = neuron_config(source, fields, trust_remote_code=trust_remote_code)
     instance = resolve_instance(config.instance_type).value
     captured, between = (config, {}) if all_graphs else extremes(config)
     gathered = _gather(source, captured, trust_remote_code)
@@ -78,7 +73,7 @@ def check_model(
     operators = group_calls(call for judged in calls.values() for call in judged)
     return CheckReport(
         model=source.name,
-        task=infer_task(source.config, compile_options.get("task") or "auto"),
+        task=infer_task(source.config, fields.get("task") or "auto"),
         family=gathered.family,
         target=target,
         instance=instance,
@@ -91,44 +86,54 @@ def check_model(
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Graph:
-    captured: Captured
-    recapture: Recapture
+def extremes(config: CompileConfig) -> tuple[CompileConfig, dict[str, tuple[int, ...]]]:
+    """Return a configuration with the smallest and the largest bucket of each list, and the buckets between them.
+
+    Graphs of buckets between those two have the same operators with sizes between theirs, so that a limit on a size
+    shows at one of the ends.
+
+    Args:
+        config: resolved configuration of an export.
+    """
+    ends: dict[str, Any] = {}
+    between = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, tuple) and len(value) > 2 and all(isinstance(size, int) for size in value):
+            ends[field.name] = (min(value), max(value))
+            between[field.name] = tuple(size for size in value if size not in ends[field.name])
+    return dataclasses.replace(config, **ends), between
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Gathered:
-    """What could be captured of a model, and what could not."""
+    """Captured graphs of a model, and the failures of the others."""
 
     family: Choice[str] | None = None
     prefixes: tuple[str, ...] = ()
-    graphs: tuple[_Graph, ...] = ()
+    graphs: tuple[CapturedGraph, ...] = ()
     failures: tuple[CaptureFailure, ...] = ()
 
 
 def _gather(source: ModelSource, config: CompileConfig, trust_remote_code: bool) -> _Gathered:
-    """Capture every entry point; code that stops several is told once."""
+    """Capture every entry point; a line of code that stops several is reported once."""
     try:
-        points = entry_points(source, config, trust_remote_code=trust_remote_code)
+        kind = kind_of(config.task, source.config.model_type)
+        plan = kind.plan(source, config, trust_remote_code=trust_remote_code)
     except CaptureError as error:
         return _Gathered(failures=(_failure(error),))
-    graphs: list[_Graph] = []
     stopped: dict[str, CaptureFailure] = {}
+
+    def stop(error: CaptureError) -> None:
+        name, line = error.details["graph"], error.details["source_line"]
+        earlier = stopped.get(line, _failure(error))
+        stopped[line] = dataclasses.replace(earlier, graphs=(*earlier.graphs, name))
+
     with Progress(f"Checking {source.name} for {config.target}") as progress:
-        for recapture in points.captures:
-            try:
-                captured = capture_graph(recapture)
-            except CaptureError as error:
-                name, line = error.details["graph"], error.details["source_line"]
-                earlier = stopped.get(line, _failure(error))
-                stopped[line] = dataclasses.replace(earlier, graphs=(*earlier.graphs, name))
-            else:
-                graphs.append(_Graph(captured=captured, recapture=recapture))
-                progress.captured(captured.name)
-    return _Gathered(
-        family=points.family, prefixes=points.prefixes, graphs=tuple(graphs), failures=tuple(stopped.values())
-    )
+        graphs = capture_graphs(
+            plan.captures, on_captured=lambda captured: progress.captured(captured.name), on_error=stop
+        )
+    return _Gathered(family=plan.choice, prefixes=plan.prefixes, graphs=tuple(graphs), failures=tuple(stopped.values()))
 
 
 def _failure(error: CaptureError) -> CaptureFailure:
@@ -158,11 +163,7 @@ def _memory(
         return MemoryCheck(need=None, available=available, reason="not known: the model cannot be captured")
     if any(row.counted == "unknown" for row in operators):
         return MemoryCheck(need=None, available=available, reason="not known: sizes depend on values")
-    program, _ = link(
-        [(graph.captured, graph.recapture) for graph in gathered.graphs],
-        auto_cast=config.auto_cast,
-        auto_cast_type=config.auto_cast_type,
-    )
+    program, _ = link(gathered.graphs, auto_cast=config.auto_cast, auto_cast_type=config.auto_cast_type)
     need = memory_need(program, lnc=target.chip.default_lnc)
     try:
         require_fit(need, instance=instance, target=target, model_name=model_name)

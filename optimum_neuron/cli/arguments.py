@@ -1,4 +1,4 @@
-"""The options that decide what is compiled, shared by `export neuron`, `check`, `cache lookup` and `cache explain`.
+"""Options of the commands, from the fields of dataclasses: configurations of the kinds, and where a model is.
 
 An option that is not given is not passed on: defaults live in the Python API, in one place. Values that the
 Python API checks (tasks, instance types, limits) are not checked a second time here.
@@ -7,54 +7,17 @@ Python API checks (tasks, instance types, limits) are not checked a second time 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from typing import Any, get_args
+import typing
+from collections.abc import Callable
+from types import UnionType
+from typing import Any
 
-from ..core import AutoCast, AutoCastType, TorchDtype
+from ..configuration import CompileConfig
+from ..exporters.kinds import config_classes
+from ..options import MODEL_GROUP, Option, SourceOptions, options_of
 
-_SIZES = {
-    "text_batch_size": "rows of text per call, where texts are compared with images",
-    "image_batch_size": "images per call, where texts are compared with images or have images in them",
-    "num_choices": "answers to choose from (multiple-choice)",
-    "num_channels": "channels of an image",
-    "height": "pixels of an image",
-    "width": "pixels of an image",
-    "audio_sequence_length": "samples of a recording",
-    "nb_max_frames": "frames of a spectrogram",
-    "feature_size": "values of a frame of a spectrogram",
-}
-"""Sizes of models of one forward, beside rows and tokens, each with its meaning."""
-
-_COMPILE_OPTIONS = (
-    "task",
-    "batch_size",
-    "sequence_length",
-    "decoder_sequence_length",
-    "num_beams",
-    "prefill_buckets",
-    "decode_buckets",
-    "max_num_images",
-    "image_size",
-    *_SIZES,
-    "dynamic_batch_size",
-    "output_attentions",
-    "output_hidden_states",
-    "instance_type",
-    "auto_cast",
-    "auto_cast_type",
-    "optlevel",
-    "torch_dtype",
-    "allow_host_ops",
-    "inline_weights_to_neff",
-    "trust_remote_code",
-    "subfolder",
-    "revision",
-    "cache_dir",
-)
-"""Keyword arguments of the Python API that `add_compile_arguments` can set."""
-
-_HOW = ("optlevel", "allow_host_ops", "inline_weights_to_neff")
-"""Those of them that change how a model is compiled, and not which operators it has."""
+_NOT_OPTIONS = ("func", "json", "quiet")
+"""Attributes of parsed arguments that are no options of the Python API."""
 
 
 def whole_number(text: str) -> int:
@@ -126,140 +89,100 @@ def nonnegative(text: str) -> float:
 
 
 def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the model, shape and compiler options to a parser.
+    """Add every option of a compile.
 
     Args:
         parser: The parser of a command that compiles, or asks the cache what compiling would need.
     """
-    compiler = add_graph_arguments(parser)
-    levels = compiler.add_mutually_exclusive_group()
-    for level, meaning in (
-        ("1", "no C++ compiler needed, ready at once"),
-        ("2", "each distinct layer compiled ahead of time"),
-        ("3", "as -O2, alternative kernels are tried and seldom used graphs compiled too"),
-    ):
-        levels.add_argument(f"-O{level}", dest="optlevel", action="store_const", const=level, help=meaning)
-    compiler.add_argument(
-        "--allow_host_ops",
-        type=names,
-        metavar="OP,OP",
-        help="operators that may run on the host if the target refuses them, for example aten.sort",
-    )
-    compiler.add_argument(
-        "--inline-weights-neff",
-        dest="inline_weights_to_neff",
-        action="store_true",
-        help="put the weights into the NEFF; a fine-tuned checkpoint then needs its own export",
-    )
+    _add(parser, (SourceOptions, *config_classes()), lambda option: True)
 
 
-def add_graph_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that decide which operators a model has, of what shape and for what target.
 
     Args:
-        parser: The parser of a command that compiles, or judges what would be compiled.
-
-    Returns:
-        The group of the compiler's options.
+        parser: The parser of a command that judges what would be compiled.
     """
-    model = parser.add_argument_group("model")
-    model.add_argument(
-        "--task",
-        help="what it is for, such as text-generation, by its name here or in optimum (default: from its config)",
-    )
-    model.add_argument(
-        "--torch_dtype", "--dtype", choices=get_args(TorchDtype), help="dtype of the weights (default: its own)"
-    )
-    model.add_argument("--subfolder", help="folder inside the repository that holds the model")
-    model.add_argument("--revision", help="branch, tag or commit on the Hub")
-    model.add_argument("--cache_dir", help="folder for downloads from the Hub")
-    model.add_argument("--trust-remote-code", action="store_true", help="run the model's own Python code")
-
-    shapes = parser.add_argument_group("shapes (a graph is static: every size is fixed here)")
-    shapes.add_argument("--batch_size", type=sizes, metavar="N", help="rows per call")
-    shapes.add_argument(
-        "--sequence_length",
-        type=sizes,
-        metavar="N",
-        help="tokens per row, prompt and answer; an encoder takes several, for example 64,128,512",
-    )
-    shapes.add_argument(
-        "--decoder_sequence_length",
-        type=positive_int,
-        metavar="N",
-        help="tokens that a model such as T5 writes per row; --sequence_length is what it reads",
-    )
-    shapes.add_argument(
-        "--num_beams",
-        type=positive_int,
-        metavar="N",
-        help="beams that generate() of a model such as T5 has by default; its decoder has a row for each",
-    )
-    shapes.add_argument(
-        "--prefill_buckets", type=positive_ints, metavar="N,N", help="prompt lengths to compile, for example 64,256"
-    )
-    shapes.add_argument(
-        "--decode_buckets",
-        type=positive_ints,
-        metavar="N,N",
-        help="cache slots of a decode step, for example 1024,4096",
-    )
-
-    shapes.add_argument(
-        "--max_num_images",
-        type=positive_int,
-        metavar="N",
-        help="images of a prompt (image-text-to-text); one that is split counts as its tiles",
-    )
-    shapes.add_argument(
-        "--image_size", type=positive_int, metavar="N", help="pixels of such an image, or tile, in height and in width"
-    )
-
-    _add_encoder_arguments(parser)
-
-    compiler = parser.add_argument_group("compiler")
-    compiler.add_argument(
-        "--instance_type",
-        metavar="TARGET",
-        help="inf2, trn1, trn1n, trn2, trn3, or an instance such as inf2.xlarge",
-    )
-    compiler.add_argument("--auto_cast", choices=get_args(AutoCast), help="which fp32 operations are rounded to less")
-    compiler.add_argument("--auto_cast_type", choices=get_args(AutoCastType), help="what they are rounded to")
-    return compiler
+    _add(parser, (SourceOptions, *config_classes()), lambda option: option.in_graph)
 
 
-def _add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("models of one forward (sizes may be several, for example 224,384)")
-    for name, meaning in _SIZES.items():
-        group.add_argument(f"--{name}", type=sizes, metavar="N", help=meaning)
-    group.add_argument("--dynamic-batch-size", action="store_true", help="compile for a single row too")
+def add_size_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add where a model is, and the sizes of inputs beside batch size and lengths.
+
+    Args:
+        parser: The parser of a command that estimates.
+    """
+    _add(parser, (SourceOptions,), lambda option: True)
+    _add(parser, config_classes(), lambda option: option.is_input_size)
+
+
+def _add(parser: argparse.ArgumentParser, owners: tuple[type, ...], accepts: Callable[[Option], bool]) -> None:
+    """Add the described fields of dataclasses; a field of several has one argument, which takes the type of each."""
+    types: dict[str, set[Any]] = {}
+    options: dict[str, Option] = {}
+    titles: dict[str, str] = {}
+    for owner in owners:
+        hints = typing.get_type_hints(owner)
+        for name, option in options_of(owner).items():
+            types.setdefault(name, set()).update(_members(hints[name]))
+            if option.help and accepts(option) and name not in options:
+                options[name] = option
+                titles[name] = str(option.group or getattr(owner, "group", MODEL_GROUP))
+    # Options of every kind come after those that say what the model is.
+    ordered = dict.fromkeys(sorted(titles.values(), key=lambda title: title == CompileConfig.group))
+    groups = {title: parser.add_argument_group(title) for title in ordered}
+    for name, option in options.items():
+        _add_option(groups[titles[name]], name, option, types[name])
+
+
+def _members(hint: Any) -> set[Any]:
+    is_union = isinstance(hint, UnionType) or typing.get_origin(hint) is typing.Union
+    return set(typing.get_args(hint)) if is_union else {hint}
+
+
+def _add_option(group: argparse._ArgumentGroup, name: str, option: Option, types: set[Any]) -> None:
+    if option.levels:
+        levels = group.add_mutually_exclusive_group()
+        for level, meaning in option.levels.items():
+            levels.add_argument(f"-O{level}", dest=name, action="store_const", const=level, help=meaning)
+        return
+    flags = option.flags or (f"--{name}",)
+    if bool in types:
+        group.add_argument(*flags, dest=name, action="store_true", help=option.help)
+        return
+    choices = next((typing.get_args(kind) for kind in types if typing.get_origin(kind) is typing.Literal), None)
+    parse, metavar = _parser_of(types)
     group.add_argument(
-        "--output_attentions",
-        action="store_true",
-        help="return attention weights too; with Whisper, for times of words",
+        *flags, dest=name, type=parse, choices=choices, metavar=option.metavar or metavar, help=option.help
     )
-    group.add_argument("--output_hidden_states", action="store_true", help="return every layer's hidden states too")
 
 
-def compile_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options the user gave, as keyword arguments of the Python API.
+def _parser_of(types: set[Any]) -> tuple[Callable[[str], Any], str | None]:
+    """Return the function that parses a value, and the value's name in the help text."""
+    if tuple[int, ...] in types:
+        return (sizes, "N") if int in types else (positive_ints, "N,N")
+    if tuple[str, ...] in types:
+        return names, "NAME,NAME"
+    return (positive_int, "N") if int in types else (str, None)
+
+
+def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
+    """Add the model: an argument MODEL, or a required option if it has flags."""
+    meaning = "name on the Hub, folder, or name that neuron fetch knows"
+    if flags:
+        parser.add_argument(*flags, required=True, help=meaning)
+    else:
+        parser.add_argument("model", metavar="MODEL", help=meaning)
+
+
+def options_from(args: argparse.Namespace, *names: str, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the options that the user set, as keyword arguments of the Python API.
 
     Args:
-        args: Parsed by a parser with `add_compile_arguments`.
+        args: Parsed arguments; zero is a value, an unset switch is none.
+        *names: The arguments; none: all of the command.
+        without: Arguments to leave out.
     """
-    return given(args, _COMPILE_OPTIONS)
-
-
-def graph_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options the user gave, as keyword arguments of the Python API.
-
-    Args:
-        args: Parsed by a parser with `add_graph_arguments`.
-    """
-    return given(args, [name for name in _COMPILE_OPTIONS if name not in _HOW])
-
-
-def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """Return those of the named options that the user gave; zero is a value, an unset switch is none."""
-    values = {name: getattr(args, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None and value is not False}
+    values = {name: getattr(args, name) for name in names} if names else vars(args)
+    left_out = (*_NOT_OPTIONS, *without)
+    return {n: value for n, value in values.items() if n not in left_out and value is not None and value is not False}

@@ -8,7 +8,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from .arguments import given
+from .arguments import options_from
 from .output import Out
 from .parser import Command
 
@@ -58,10 +58,9 @@ class BreakevenCommand(Command):
         """Calculate and show."""
         from ..simulator import breakeven
 
-        names = (*_REQUIRED, *_WORKLOADS, "instance", "price", "hours_per_run", "gpu_hours_per_run")
-        told = breakeven(**given(self.args, (*names, "throughput_per_s", "gpu_throughput_per_s")))
-        brief = "never (simulated)" if told.months is None else f"{told.months:.1f} months (simulated)"
-        out.result(told.to_dict(), human=show_breakeven, brief=brief)
+        result = breakeven(**options_from(self.args))
+        brief = "never (simulated)" if result.months is None else f"{result.months:.1f} months (simulated)"
+        out.result(result.to_dict(), human=show_breakeven, brief=brief)
         return 0
 
 

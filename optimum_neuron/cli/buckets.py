@@ -11,7 +11,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from .arguments import given, positive_int
+from .arguments import options_from, positive_int
 from .output import Out
 from .parser import Command, CommandGroup
 
@@ -49,8 +49,8 @@ class BucketsSuggestCommand(Command):
         """Read, suggest, show."""
         from ..buckets import read_lengths, suggest_buckets
 
-        lengths = read_lengths(self.args.dataset, **given(self.args, ("tokenizer", "column")))
-        advice = suggest_buckets(lengths, **given(self.args, ("max_buckets", "multiple_of"))).to_dict()
+        lengths = read_lengths(self.args.dataset, **options_from(self.args, "tokenizer", "column"))
+        advice = suggest_buckets(lengths, **options_from(self.args, "max_buckets", "multiple_of")).to_dict()
         out.result(advice, human=show_advice, brief=advice["buckets"]["value"])
         return 0
 

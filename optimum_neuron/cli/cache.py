@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from optimum.commands.base import CommandInfo
 
 from ..wording import counted
-from .arguments import add_compile_arguments, compile_options, given, nonnegative, whole_number
+from .arguments import add_compile_arguments, add_model, nonnegative, options_from, whole_number
 from .cache_shared import (
     CacheAddCommand,
     CacheCreateCommand,
@@ -29,7 +29,7 @@ from .cache_shared import (
 )
 from .output import Out, duration, size
 from .parser import Command, CommandGroup
-from .peer_arguments import add_peer_arguments, peer_options
+from .peer_arguments import add_peer_arguments
 
 if TYPE_CHECKING:
     from ..compiler.cache import CompileCache
@@ -133,7 +133,7 @@ class CachePruneCommand(Command):
         """Prune and tell what went."""
         from ..compiler.cache import CompileCache
 
-        options = given(self.args, ("older_than_days", "max_size_bytes", "old_versions", "dry_run"))
+        options = options_from(self.args, "older_than_days", "max_size_bytes", "old_versions", "dry_run")
         if self.args.keep_incomplete:
             options["incomplete"] = False
         if self.args.wipe:
@@ -224,7 +224,7 @@ def show_pruned(out: Out, pruned: Mapping[str, Any]) -> None:
 
 
 def _add_request(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="name on the Hub, folder, or name that neuron fetch knows")
+    add_model(parser)
     add_compile_arguments(parser)
     add_peer_arguments(parser)
     add_cache(parser)
@@ -241,5 +241,5 @@ def _request(args: argparse.Namespace) -> tuple[CompileCache, Mapping[str, Any]]
     from ..compiler.cache import CompileCache
     from ..exporters import cache_request
 
-    cache, fields = cache_request(args.model, **compile_options(args), **peer_options(args))
+    cache, fields = cache_request(args.model, **options_from(args, without=("model", "url")))
     return cache if args.url is None else CompileCache(args.url), fields

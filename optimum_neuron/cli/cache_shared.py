@@ -13,10 +13,10 @@ from optimum.commands.base import CommandInfo
 
 from ..errors import ConfigError
 from ..wording import counted
-from .arguments import add_compile_arguments, compile_options, given
+from .arguments import add_compile_arguments, add_model, options_from
 from .output import Out, cell, duration, size
 from .parser import Command
-from .peer_arguments import add_peer_arguments, peer_options
+from .peer_arguments import add_peer_arguments
 
 _COLUMNS = ("task", "model_type", "batch_size", "sequence_length", "torch_dtype", "target", "usable", "age", "entry")
 
@@ -83,9 +83,7 @@ class CacheAddCommand(Command):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         """Declare the model and the options that decide a compile."""
-        parser.add_argument(
-            "-m", "--model", required=True, help="name on the Hub, folder, or name that neuron fetch knows"
-        )
+        add_model(parser, "-m", "--model")
         add_compile_arguments(parser)
         add_peer_arguments(parser)
         add_cache(parser)
@@ -94,7 +92,7 @@ class CacheAddCommand(Command):
         """Compile, or find."""
         from ..exporters.cached import fill_cache
 
-        options = compile_options(self.args) | peer_options(self.args)
+        options = options_from(self.args, without=("model", "url"))
         added = fill_cache(self.args.model, cache_url=self.args.url, **options)
         out.result(added, human=show_added, brief=added["result"])
         return 0
@@ -123,7 +121,7 @@ class CacheListCommand(Command):
         """List."""
         from ..exporters.cached import cached_entries, cached_models
 
-        url, options = self.args.url, given(self.args, ("task", "trust_remote_code"))
+        url, options = self.args.url, options_from(self.args, "task", "trust_remote_code")
         entries = cached_entries(self.args.model, cache_url=url, **options)
         models = [] if self.args.model else ["/".join(filter(None, names)) for names in sorted(cached_models(url))]
         data = {"model": self.args.model, "entries": entries, "models": models}

@@ -13,7 +13,7 @@ from typing import Any
 from optimum.commands.base import CommandInfo
 
 from ..checking.report import FAIL_CONDITIONS
-from .arguments import add_graph_arguments, given, graph_options, names
+from .arguments import add_graph_arguments, add_model, names, options_from
 from .export import choice_rows
 from .output import Out, size
 from .parser import Command
@@ -41,7 +41,7 @@ nothing.
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         """Declare the model, the options that decide its graphs, and what to fail on."""
-        parser.add_argument("model", metavar="MODEL", help="name on the Hub, folder, or name that neuron fetch knows")
+        add_model(parser)
         add_graph_arguments(parser)
         parser.add_argument(
             "--all_graphs",
@@ -63,12 +63,11 @@ nothing.
         )
 
     def execute(self, out: Out) -> int:
-        """Check, show, and fail where that was asked for."""
+        """Check, show, and fail if a condition is met."""
         from ..checking import check_model, require_conditions
 
         conditions = require_conditions(self.args.fail_on or ())
-        options = graph_options(self.args) | given(self.args, ("allow_host_ops", "all_graphs"))
-        report = check_model(self.args.model, **options)
+        report = check_model(self.args.model, **options_from(self.args, without=("model", "fail_on")))
         met = report.failures(conditions)
         data = report.to_dict() | {"failed_on": list(met)}
         out.result(data, human=show_check, brief=str(report.tier))

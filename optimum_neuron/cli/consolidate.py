@@ -12,7 +12,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from .arguments import given
+from .arguments import options_from
 from .output import Out, size
 from .parser import Command
 
@@ -42,7 +42,7 @@ Weights that are whole are copied.
         """Join, show."""
         from ..distributed.consolidate import consolidate
 
-        written = consolidate(self.args.checkpoint, **given(self.args, ("output", "config")))
+        written = consolidate(self.args.checkpoint, **options_from(self.args, "output", "config"))
         out.result(dataclasses.asdict(written), human=show_file, brief=written.path)
         return 0
 

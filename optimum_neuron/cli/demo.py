@@ -11,7 +11,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from .arguments import given, positive_int
+from .arguments import options_from, positive_int
 from .output import Out, cell
 from .parser import Command
 
@@ -19,7 +19,7 @@ _ROWS = {
     "compile_s": "compile for the target, s",
     "cache": "compile cache",
     "load_s": "load, s",
-    "validate_s": "compare with the original, s",
+    "validate_s": "compare with the reference model, s",
     "first_token_after_s": "first token after the command, s",
     "tokens_per_s_at_first": "tokens per second of the first answer",
     "full_speed_after_s": "full speed after the command, s",
@@ -54,7 +54,7 @@ class DemoCommand(Command):
         """Run the demo and show the answer, then the table."""
         from ..demo import run
 
-        options = given(self.args, ("prompt", "max_new_tokens", "wait_for_host_code"))
+        options = options_from(self.args)
 
         def show_answer(answer: str) -> None:
             out.text(answer)

@@ -73,16 +73,16 @@ def overall(findings: Iterable[Finding]) -> Level:
     return "fail" if "fail" in verdicts else "warn" if "warn" in verdicts else "ok"
 
 
-def _ok(check: str, found: str, consequence: str) -> Finding:
-    return Finding(check=check, verdict="ok", found=found, consequence=consequence)
+def _ok(check: str, value: str, consequence: str) -> Finding:
+    return Finding(check=check, verdict="ok", found=value, consequence=consequence)
 
 
-def _warn(check: str, found: str, consequence: str, remedy: str) -> Finding:
-    return Finding(check=check, verdict="warn", found=found, consequence=consequence, remedy=remedy)
+def _warn(check: str, value: str, consequence: str, remedy: str) -> Finding:
+    return Finding(check=check, verdict="warn", found=value, consequence=consequence, remedy=remedy)
 
 
-def _fail(check: str, found: str, consequence: str, remedy: str) -> Finding:
-    return Finding(check=check, verdict="fail", found=found, consequence=consequence, remedy=remedy)
+def _fail(check: str, value: str, consequence: str, remedy: str) -> Finding:
+    return Finding(check=check, verdict="fail", found=value, consequence=consequence, remedy=remedy)
 
 
 def _judge_python(machine: Machine) -> list[Finding]:
@@ -94,11 +94,11 @@ def _judge_python(machine: Machine) -> list[Finding]:
             _warn("installation", "runs from a source folder", unknown, "pip install -e . in the source folder"),
             _ok("python", machine.python, "no range to compare with"),
         ]
-    wanted = machine.requires_python
-    if SpecifierSet(wanted).contains(machine.python, prereleases=True):
-        return [_ok("python", machine.python, f"supported ({wanted})")]
-    remedy = f"make a virtual environment with Python {wanted}"
-    return [_fail("python", machine.python, f"not supported, needed is {wanted}", remedy)]
+    required = machine.requires_python
+    if SpecifierSet(required).contains(machine.python, prereleases=True):
+        return [_ok("python", machine.python, f"supported ({required})")]
+    remedy = f"make a virtual environment with Python {required}"
+    return [_fail("python", machine.python, f"not supported, needed is {required}", remedy)]
 
 
 def _judge_packages(machine: Machine) -> list[Finding]:
@@ -108,36 +108,36 @@ def _judge_packages(machine: Machine) -> list[Finding]:
 
     findings = []
     for requirement in map(Requirement, machine.requirements):
-        name, wanted = normalised(requirement.name), str(requirement.specifier)
+        name, required = normalised(requirement.name), str(requirement.specifier)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            findings.append(_judge_package(machine, name, wanted, optional=False))
+            findings.append(_judge_package(machine, name, required, optional=False))
         elif name in machine.packages and name != normalised(machine.distribution):
-            finding = _judge_package(machine, name, wanted, optional=True)
+            finding = _judge_package(machine, name, required, optional=True)
             findings += [finding] if finding.verdict != "ok" else []
     return findings
 
 
-def _judge_package(machine: Machine, name: str, wanted: str, *, optional: bool) -> Finding:
+def _judge_package(machine: Machine, name: str, required: str, *, optional: bool) -> Finding:
     from packaging.specifiers import SpecifierSet
 
     version = machine.packages.get(name)
-    needed = f"needed is {wanted}" if wanted else "any version will do"
-    remedy = f"pip install '{name}{wanted}'"
+    needed = f"needed is {required}" if required else "any version will do"
+    remedy = f"pip install '{name}{required}'"
     if version is None:
         return _fail(name, "not installed", needed, remedy)
-    if SpecifierSet(wanted).contains(version, prereleases=True):
-        return _ok(name, version, f"supported ({wanted})" if wanted else "no range to compare with")
+    if SpecifierSet(required).contains(version, prereleases=True):
+        return _ok(name, version, f"supported ({required})" if required else "no range to compare with")
     return (_warn if optional else _fail)(name, version, f"not supported, {needed}", remedy)
 
 
 def _judge_vendor(machine: Machine) -> Finding:
-    found = [f"{name} {machine.packages[name]}" for name in VENDOR_PACKAGES if name in machine.packages]
-    if not found:
+    value = [f"{name} {machine.packages[name]}" for name in VENDOR_PACKAGES if name in machine.packages]
+    if not value:
         return _ok("AWS Neuron SDK", "not installed", "not needed: simulated")
     if SDK_PACKAGE not in machine.packages:
-        return _ok("AWS Neuron SDK", ", ".join(found), "not used: this package simulates beside it")
+        return _ok("AWS Neuron SDK", ", ".join(value), "not used: this package simulates beside it")
     clash = f"{SDK_PACKAGE} is installed too, and both own the same import names"
-    return _fail("AWS Neuron SDK", ", ".join(found), clash, f"pip uninstall {SDK_PACKAGE}, or simulate in another venv")
+    return _fail("AWS Neuron SDK", ", ".join(value), clash, f"pip uninstall {SDK_PACKAGE}, or simulate in another venv")
 
 
 def _judge_torch(machine: Machine) -> list[Finding]:
@@ -152,17 +152,17 @@ def _judge_torch(machine: Machine) -> list[Finding]:
 
 
 def _judge_compiler(machine: Machine) -> list[Finding]:
-    check, found = "C++ compiler", machine.compiler
+    check, compiler = "C++ compiler", machine.compiler
     if machine.torch_complaint:
         return []
-    if found is not None and not found.complaint:
-        return [_ok(check, found.version, "-O1, -O2 and -O3")]
+    if compiler is not None and not compiler.complaint:
+        return [_ok(check, compiler.version, "-O1, -O2 and -O3")]
     install = "apt install g++ (Debian, Ubuntu), dnf install gcc-c++ (Amazon Linux), xcode-select --install (macOS)"
-    if found is None:
+    if compiler is None:
         return [_warn(check, "none", "every level runs as -O1: -O2 and -O3 translate generated C++", install)]
     consequence = "only -O1 works: this compiler cannot translate a small program"
     remedy = f"{install}, or set CXX to a compiler that works"
-    return [_warn(check, f"{found.version}: {found.complaint}", consequence, remedy)]
+    return [_warn(check, f"{compiler.version}: {compiler.complaint}", consequence, remedy)]
 
 
 def _judge_cpu(machine: Machine) -> list[Finding]:
@@ -170,25 +170,25 @@ def _judge_cpu(machine: Machine) -> list[Finding]:
     if code is None:
         return []
     flags = [name for name in _FEATURES if name in (machine.cpu_features or ())]
-    found = f"{machine.num_cpus} x {machine.cpu}, {', '.join(flags) or code.isa}"
+    value = f"{machine.num_cpus} x {machine.cpu}, {', '.join(flags) or code.isa}"
     consequence = "bf16 matmuls of many rows are upcast to fp32: no bf16 units"
     if code.has_bf16_dot:
         consequence = "bf16 matmuls of many rows run on the CPU's bf16 units"
     if code.isa in _NO_VECTORS and machine.cpu in ("x86_64", "AMD64"):
         remedy = "use a machine with AVX2 or newer, or 64-bit ARM"
-        return [_warn("CPU", found, f"{consequence}; slow without vector units", remedy)]
-    return [_ok("CPU", found, consequence)]
+        return [_warn("CPU", value, f"{consequence}; slow without vector units", remedy)]
+    return [_ok("CPU", value, consequence)]
 
 
 def _judge_memory(machine: Machine) -> Finding:
     available = machine.memory_available_bytes
     if available is None:
         return _ok("memory", "unknown", "this system does not tell")
-    found = f"{size(available)} available"
+    value = f"{size(available)} available"
     if available < LOW_MEMORY_BYTES:
         remedy = "close other programs, raise the container's limit, or take a smaller model"
-        return _warn("memory", found, "the system may end a large export (exit code 137 or -9)", remedy)
-    return _ok("memory", found, "weights must fit into it")
+        return _warn("memory", value, "the system may end a large export (exit code 137 or -9)", remedy)
+    return _ok("memory", value, "weights must fit into it")
 
 
 def _judge_folder(folder: Folder) -> Finding:
@@ -198,24 +198,24 @@ def _judge_folder(folder: Folder) -> Finding:
     variable = "NEURON_COMPILE_CACHE_URL" if check == "compile cache" else "OPTIMUM_NEURON_HOME"
     move = f"set {variable} to a folder elsewhere"
     if folder.complaint and check == "compile cache":
-        kept = "entries can be read; what is compiled is kept in our own caches instead"
-        return _warn(check, f"{folder.location}: {folder.complaint}", kept, move)
+        consequence = "entries can be read; compiled models go into the caches of this package instead"
+        return _warn(check, f"{folder.location}: {folder.complaint}", consequence, move)
     if folder.complaint:
         return _fail(check, f"{folder.location}: {folder.complaint}", "nothing can be written there", move)
-    found = f"{folder.location}, {size(folder.free_bytes)} free"
+    value = f"{folder.location}, {size(folder.free_bytes)} free"
     free_up = f"optimum-cli neuron cache prune --older_than_days 30, or {move}"
     if folder.free_bytes < MIN_FREE_BYTES:
-        return _fail(check, found, "the disk is full", free_up)
+        return _fail(check, value, "the disk is full", free_up)
     if folder.free_bytes < LOW_FREE_BYTES:
-        return _warn(check, found, "a few compiled models fill the disk", free_up)
-    return _ok(check, found, "writable")
+        return _warn(check, value, "a few compiled models fill the disk", free_up)
+    return _ok(check, value, "writable")
 
 
 def _judge_settings(machine: Machine) -> Finding:
     if complaints := " ".join(machine.setting_complaints):
         return _fail("environment", complaints, "what reads it stops with an error", "change or unset the variable")
-    found = ", ".join(f"{name}={value}" for name, value in machine.settings.items())
-    return _ok("environment", found or "nothing set", "in place of the defaults" if found else "defaults")
+    value = ", ".join(f"{name}={value}" for name, value in machine.settings.items())
+    return _ok("environment", value or "nothing set", "in place of the defaults" if value else "defaults")
 
 
 def _judge_unused(machine: Machine) -> list[Finding]:

@@ -6,6 +6,7 @@ The work is `optimum_neuron.simulator.estimate` and `compare`.
 from __future__ import annotations
 
 import argparse
+import functools
 import shlex
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -14,17 +15,10 @@ from optimum.commands.base import CommandInfo
 
 from ..core import AutoCast
 from ..wording import counted, number, time_span
-from .arguments import given, positive_int
+from .arguments import add_size_arguments, options_from, positive_int
 from .output import Out, cell, size
 from .parser import Command
 
-_SHAPES = ("height", "width", "num_channels", "image_size", "num_choices", "audio_sequence_length", "nb_max_frames")
-_OPTIONS = (
-    *("instance", "batch_size", "sequence_length", "output_length", "tensor_parallel_size", "data_parallel_size"),
-    *("concurrency", "dtype", "auto_cast", "sdk", "stack", "price", "task", *_SHAPES),
-    *("requests_per_s", "num_inference_steps", "guidance_scale", "data_parallel_mode"),
-    *("trust_remote_code", "subfolder", "revision", "cache_dir"),
-)
 _UNITS = {
     "ttft_ms": "time to first token",
     "tpot_ms": "time per output token",
@@ -57,91 +51,16 @@ class EstimateCommand(Command):
             metavar="MODEL_OR_DIR",
             help="folder, id on the Hub, pipeline of diffusers, exported folder or NEFF file",
         )
-        request = parser.add_argument_group("request")
-        request.add_argument(
-            "--batch",
-            "--batch_size",
-            dest="batch_size",
-            type=positive_int,
-            metavar="N",
-            help="rows of a run or step (default: 1)",
-        )
-        request.add_argument(
-            "--sequence_length",
-            type=positive_int,
-            metavar="N",
-            help="tokens of a row; of a decoder prompt and answer together",
-        )
-        request.add_argument(
-            "--output_length",
-            type=positive_int,
-            metavar="N",
-            help="tokens of an answer (default: half of the sequence)",
-        )
-        request.add_argument(
-            "--concurrency", type=positive_int, metavar="N", help="requests that arrive together (default: the batch)"
-        )
-        request.add_argument(
-            "--requests_per_s",
-            type=float,
-            metavar="X",
-            help="requests that arrive at random each second, for waiting times and the copies that they need",
-        )
-        request.add_argument("--task", help="what the model is for (default: from its config)")
-        for name in _SHAPES:
-            request.add_argument(f"--{name}", type=positive_int, metavar="N", help="as in export neuron")
-        pictures = parser.add_argument_group("diffusion pipelines")
-        pictures.add_argument(
-            "--num_inference_steps", type=positive_int, metavar="N", help="denoising steps (default: the pipeline's)"
-        )
-        pictures.add_argument(
-            "--guidance_scale",
-            type=float,
-            metavar="X",
-            help="weight of the prompt; 1 or less: steps run once (default: the pipeline's)",
-        )
-        pictures.add_argument(
-            "--data_parallel_mode",
-            choices=("unet", "transformer", "none"),
-            help="what runs the halves of guidance on two cores; none: in one batch (default: two where there are)",
-        )
-        machine = parser.add_argument_group("machine")
-        machine.add_argument("--instance", metavar="NAME", help="instance or family, for example inf2.48xlarge")
-        machine.add_argument(
-            "--tensor_parallel_size",
-            type=positive_int,
-            metavar="N",
-            help="cores of a copy (default: the fewest that hold it)",
-        )
-        machine.add_argument(
-            "--data_parallel_size",
-            type=positive_int,
-            metavar="N",
-            help="copies (default: as many as the instance holds)",
-        )
-        machine.add_argument("--dtype", help="dtype of the weights, for example bf16 (default: the checkpoint's)")
-        machine.add_argument(
-            "--auto_cast", choices=get_args(AutoCast), help="rounding of float32 products (default: matmul)"
-        )
-        machine.add_argument("--sdk", metavar="X.Y", help="release of the Neuron SDK, which decides the serving stack")
-        machine.add_argument(
-            "--stack", metavar="NAME", help="serving stack: transformers-neuronx, tgi, vllm, nxd-inference"
-        )
-        machine.add_argument(
-            "--price", type=float, metavar="USD", help="price of the instance for an hour (default: on demand)"
-        )
+        _add_request(parser)
+        _add_machine(parser)
         choice = parser.add_argument_group("choice")
         choice.add_argument("--compare", action="store_true", help="rank all instances and core counts that fit")
         choice.add_argument("--optimize", choices=("latency", "throughput", "cost"), help="pick the best and say why")
-        where = parser.add_argument_group("model")
-        where.add_argument("--subfolder", help="folder inside the repository that holds the model")
-        where.add_argument("--revision", help="branch, tag or commit on the Hub")
-        where.add_argument("--cache_dir", help="folder for downloads from the Hub")
-        where.add_argument("--trust-remote-code", action="store_true", help="run the model's own Python code")
+        add_size_arguments(parser)
 
     def execute(self, out: Out) -> int:
         """Estimate, or compare, and show."""
-        options = given(self.args, _OPTIONS)
+        options = options_from(self.args, without=("model", "compare", "optimize"))
         if self.args.compare or self.args.optimize:
             from ..simulator import compare
 
@@ -150,10 +69,60 @@ class EstimateCommand(Command):
             return 0
         from ..simulator import estimate
 
-        told = estimate(self.args.model, **options)
-        out.result(told.to_dict(), human=show_estimate, brief=_brief(told.to_dict()))
+        data = estimate(self.args.model, **options).to_dict()
+        out.result(data, human=show_estimate, brief=_brief(data))
         out.hint(f"optimum-cli neuron estimate {shlex.quote(str(self.args.model))} --compare  # all instances, ranked")
         return 0
+
+
+def _add_request(parser: argparse.ArgumentParser) -> None:
+    request = parser.add_argument_group("request")
+    number = functools.partial(request.add_argument, type=positive_int, metavar="N")
+    number("--batch", "--batch_size", dest="batch_size", help="batch size of a run or step (default: 1)")
+    number("--sequence_length", help="tokens of a sequence; of a decoder prompt and answer together")
+    number("--output_length", help="tokens of an answer (default: half of the sequence)")
+    number("--concurrency", help="requests that arrive together (default: the batch size)")
+    request.add_argument(
+        "--requests_per_s",
+        type=float,
+        metavar="X",
+        help="requests that arrive at random each second, for waiting times and the replicas that they need",
+    )
+    request.add_argument("--task", help="what the model is for (default: from its config)")
+    diffusion = parser.add_argument_group("diffusion pipelines")
+    diffusion.add_argument(
+        "--num_inference_steps", type=positive_int, metavar="N", help="denoising steps (default: the pipeline's)"
+    )
+    diffusion.add_argument(
+        "--guidance_scale",
+        type=float,
+        metavar="X",
+        help="weight of the prompt; 1 or less: steps run once (default: the pipeline's)",
+    )
+    diffusion.add_argument(
+        "--data_parallel_mode",
+        choices=("unet", "transformer", "none"),
+        help="what runs the halves of guidance on two cores; none: in one batch (default: two where there are)",
+    )
+
+
+def _add_machine(parser: argparse.ArgumentParser) -> None:
+    machine = parser.add_argument_group("machine")
+    number = functools.partial(machine.add_argument, type=positive_int, metavar="N")
+    machine.add_argument("--instance", metavar="NAME", help="instance or family, for example inf2.48xlarge")
+    number("--tensor_parallel_size", help="cores of a replica (default: the fewest that hold it)")
+    number("--data_parallel_size", help="replicas (default: as many as the instance holds)")
+    machine.add_argument("--dtype", help="dtype of the weights, for example bf16 (default: the checkpoint's)")
+    machine.add_argument(
+        "--auto_cast", choices=get_args(AutoCast), help="rounding of float32 matmuls (default: matmul)"
+    )
+    machine.add_argument("--sdk", metavar="X.Y", help="release of the Neuron SDK, which decides the serving stack")
+    machine.add_argument(
+        "--stack", metavar="NAME", help="serving stack: transformers-neuronx, tgi, vllm, nxd-inference"
+    )
+    machine.add_argument(
+        "--price", type=float, metavar="USD", help="price of the instance for an hour (default: on demand)"
+    )
 
 
 def show_estimate(out: Out, data: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from .arguments import given, positive_int
+from .arguments import options_from, positive_int
 from .estimate import shown
 from .output import Out, size
 from .parser import Command
@@ -69,7 +69,7 @@ class EstimateTrainingCommand(Command):
         """Estimate and show."""
         from ..simulator import estimate_training
 
-        options = given(self.args, ("instance", *_SIZES, "price", "trust_remote_code"))
+        options = options_from(self.args, "instance", *_SIZES, "price", "trust_remote_code")
         switched_off = {
             name: False for name in ("zero_1", "gradient_checkpointing") if getattr(self.args, name) is False
         }

@@ -13,12 +13,12 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from .arguments import add_compile_arguments, compile_options, given, nonnegative
+from .arguments import add_compile_arguments, add_model, nonnegative, options_from
 from .output import Out, cell, size
 from .parser import Command
-from .peer_arguments import add_peer_arguments, peer_options
+from .peer_arguments import add_peer_arguments
 
-_EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, check it against the original, save it.
+_EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, compare it with the reference model, save it.
 
   optimum-cli export neuron -m smollm2 smollm2_neuron
   optimum-cli export neuron -m ./my_model --batch_size 1 --sequence_length 2048 --instance_type trn2 out
@@ -26,15 +26,6 @@ _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, check it against
   optimum-cli export neuron -m smollm2 --adapter out/checkpoint-50 tuned_neuron
   optimum-cli export neuron -m smollm2 --precompile smollm2_neuron
 """
-_EXPORT_OPTIONS = (
-    "adapter",
-    "allow_missing_weights",
-    "disable_neuron_cache",
-    "disable_validation",
-    "atol",
-    "compiler_workdir",
-    "precompile",
-)
 _CHOICES = ("task", "family", "attention", "target", "placed_share", "cache", "host_code")
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
 
@@ -48,12 +39,10 @@ class NeuronExportCommand(Command):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         """Declare the model, the output folder and the options."""
-        parser.add_argument(
-            "-m", "--model", required=True, help="name on the Hub, folder, or name that neuron fetch knows"
-        )
+        add_model(parser, "-m", "--model")
         parser.add_argument("output", metavar="OUTPUT", help="folder to write")
         parser.add_argument(
-            "--adapter", help="adapter of PEFT that is merged into the model first: folder or name on the Hub"
+            "--adapter", help="PEFT adapter that is merged into the model first: folder or name on the Hub"
         )
         parser.add_argument(
             "--allow_missing_weights",
@@ -69,7 +58,7 @@ class NeuronExportCommand(Command):
             action="store_true",
             help="compile even if the cache has it",
         )
-        checks.add_argument("--disable-validation", action="store_true", help="do not compare with the original")
+        checks.add_argument("--disable-validation", action="store_true", help="do not compare with the reference model")
         checks.add_argument(
             "--precompile",
             action="store_true",
@@ -82,7 +71,7 @@ class NeuronExportCommand(Command):
         """Export in this process and show the report."""
         from ..exporters import main_export
 
-        options = compile_options(self.args) | peer_options(self.args) | given(self.args, _EXPORT_OPTIONS)
+        options = options_from(self.args, without=("model", "output"))
         report = main_export(model_name_or_path=self.args.model, output=self.args.output, **options).to_dict()
         out.result(report, human=show_report, brief=self.args.output)
         hint_next(out, report, self.args.output)
@@ -98,11 +87,11 @@ def choice_rows(report: Mapping[str, Any], names: tuple[str, ...]) -> list[dict[
     """
     rows = []
     for name in names:
-        found = report.get(name)
-        if isinstance(found, Mapping):
-            rows.append({"what": name, "choice": cell(found.get("value")), "reason": cell(found.get("reason"))})
-        elif found is not None:
-            rows.append({"what": name, "choice": cell(found)})
+        choice = report.get(name)
+        if isinstance(choice, Mapping):
+            rows.append({"what": name, "choice": cell(choice.get("value")), "reason": cell(choice.get("reason"))})
+        elif choice is not None:
+            rows.append({"what": name, "choice": cell(choice)})
     return rows
 
 
@@ -127,9 +116,9 @@ def show_report(out: Out, report: Mapping[str, Any]) -> None:
             out.warning("the model does not fit one core: it can be compiled, but not loaded")
     out.text()
     if report.get("validation"):
-        out.table(report["validation"], _VALIDATION, title="compared with the original model")
+        out.table(report["validation"], _VALIDATION, title="compared with the reference model")
     else:
-        out.text("not compared with the original model")
+        out.text("not compared with the reference model")
     if report.get("timings_s"):
         out.text()
         out.text("seconds on this host: " + cell(report["timings_s"]))

@@ -219,15 +219,15 @@ def _output(command: list[str]) -> str:
 def _cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str] | None:
     if not cpuinfo.exists():
         return None
-    found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
-    return frozenset(found.group(1).split()) if found else None
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    return frozenset(match.group(1).split()) if match else None
 
 
 def _available_memory_bytes(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
     if not meminfo.exists():
         return None
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
-    available = int(found.group(1)) * 1024 if found else None
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
+    available = int(match.group(1)) * 1024 if match else None
     limit, used = cgroup / "memory.max", cgroup / "memory.current"
     if available is not None and limit.exists() and used.exists() and limit.read_text().strip() != "max":
         available = min(available, max(int(limit.read_text()) - int(used.read_text()), 0))

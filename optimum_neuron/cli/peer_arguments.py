@@ -6,9 +6,8 @@ They are passed on as they are: `exporters/peer_options.py` says what becomes of
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from .arguments import given, positive_int
+from .arguments import positive_int
 
 _NUMBERS = {
     "tensor_parallel_size": "1: a compiled model has one core",
@@ -50,13 +49,3 @@ def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
     for name, meaning in _DIFFUSION.items():
         num_values = None if name in _OF_ONE_VALUE else "*"
         diffusion.add_argument(f"--{name}", nargs=num_values, metavar="VALUE", help=meaning)
-
-
-def peer_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options the user gave, as keyword arguments of the Python API.
-
-    Args:
-        args: Parsed by a parser with `add_peer_arguments`.
-    """
-    switches = [name.replace("-", "_") for name in _SWITCHES]
-    return given(args, (*_NUMBERS, *switches, *_DIFFUSION))

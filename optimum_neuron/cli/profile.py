@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from optimum.commands.base import CommandInfo
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..wording import counted, time_span
-from .arguments import given, positive_int, whole_number
+from .arguments import options_from, positive_int, whole_number
 from .output import Out, cell, size
 from .parser import Command
 
@@ -63,7 +63,7 @@ class ProfileCommand(Command):
 
     def execute(self, out: Out) -> int:
         """Run, show, write."""
-        files = {name: Path(path) for name, path in given(self.args, ("perfetto", "html")).items()}
+        files = {name: Path(path) for name, path in options_from(self.args, "perfetto", "html").items()}
         _require_new(files)
         target = Path(self.args.target)
         if target.is_dir() or (target.is_file() and target.suffix in _NEFFS):
@@ -85,36 +85,17 @@ class ProfileCommand(Command):
         from ..profiling import profile_compiled
 
         if self.args.arguments:
-            raise ConfigError(
-                refusal(
-                    asked=f"arguments {shlex.join(self.args.arguments)} for {path}",
-                    found="a compiled model",
-                    why="only a script has arguments",
-                    do="leave them out",
-                )
-            )
-        return profile_compiled(path, **given(self.args, _LENGTHS))
+            words = shlex.join(self.args.arguments)
+            raise ConfigError(f"{path} is a compiled model, which takes no arguments.", hint=f"Remove {words}.")
+        return profile_compiled(path, **options_from(self.args, *_LENGTHS))
 
     def _require_script(self, target: Path) -> None:
-        lengths = given(self.args, _LENGTHS)
+        lengths = options_from(self.args, *_LENGTHS)
         if lengths:
-            raise ConfigError(
-                refusal(
-                    asked=f"{', '.join(f'--{name}' for name in lengths)} for {target}",
-                    found="no exported folder",
-                    why="a script decides itself what it runs",
-                    do="leave them out, or name an exported folder",
-                )
-            )
+            flags = ", ".join(f"--{name}" for name in lengths)
+            raise ConfigError(f"{target} is not an exported folder.", hint=f"Remove {flags}, or pass such a folder.")
         if not target.is_file():
-            raise ConfigError(
-                refusal(
-                    asked=f"a profile of {target}",
-                    found="nothing there",
-                    why="what is profiled has to run",
-                    do="name an exported folder, a NEFF or a Python file",
-                )
-            )
+            raise ConfigError(f"{target} does not exist.", hint="Pass an exported folder, a NEFF or a Python file.")
 
     def _answer(self, out: Out, profile: Profile, files: Mapping[str, Path]) -> None:
         from ..profiling import page, trace_json
@@ -203,7 +184,7 @@ def _operator_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_new(files: Mapping[str, Path]) -> None:
-    """Refuse files that cannot be written, all of them at once and before anything runs.
+    """Reject files that cannot be written, all of them at once and before anything runs.
 
     Raises:
         ConfigError: one exists, two are the same, or a folder is missing.
@@ -217,14 +198,8 @@ def _require_new(files: Mapping[str, Path]) -> None:
     if len({path.absolute() for path in files.values()}) < len(files):
         problems.append("both files have the same name")
     if problems:
-        raise ConfigError(
-            refusal(
-                asked="files of a profile",
-                found="; ".join(problems),
-                why="nothing is overwritten, and no folder is made",
-                do="name new files in folders that exist",
-            )
-        )
+        message = f"The profile cannot be written: {'; '.join(problems)}."
+        raise ConfigError(message, hint="Pass new files in folders that exist.", problems=problems)
 
 
 def _write(path: Path, text: str) -> None:
@@ -233,11 +208,5 @@ def _write(path: Path, text: str) -> None:
     try:
         write_bytes(path, text.encode(), error=ConfigError)
     except OSError as error:
-        raise ConfigError(
-            refusal(
-                asked=f"write {path}",
-                found=str(error),
-                why="the profile goes there",
-                do="name a file in a folder that may be written",
-            )
-        ) from error
+        hint = "Pass a file in a folder that you may write to."
+        raise ConfigError(f"{path} cannot be written: {error}", hint=hint, file=str(path)) from error

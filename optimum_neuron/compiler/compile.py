@@ -1,14 +1,18 @@
-"""From captured entry points to one verified program: check, outline, stretch, auto-cast, merge.
+"""From modules to one verified program: capture, check, outline, stretch, merge, auto-cast.
 
-program, report = compile_graphs(requests, target=target, auto_cast="none", auto_cast_type="bf16")
+compiled = compile_graphs(captures, target=target, auto_cast="none", auto_cast_type="bf16")
+
+`compile_graphs` is the whole way, `capture_graphs` and `link` are its halves: a check counts calls between them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Sequence
 
 from ..core import AutoCast, AutoCastType, Choice
+from ..errors import CaptureError
 from ..hardware import Target
 from .capture import Captured
 from .ir import Program
@@ -25,13 +29,23 @@ Recapture = Callable[[bool], Captured]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CapturedGraph:
+    """A captured entry point, and how to capture it again."""
+
+    captured: Captured
+    """Graph of the distinct layers."""
+    recapture: Recapture
+    """Captures it whole, for stacks that do not repeat."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
     """A program, and what was decided on the way."""
 
     program: Program
     """All entry points."""
     reports: tuple[Report, ...]
-    """The operator check of each entry point."""
+    """The operator check of each entry point; empty if it was left out."""
     stacks: dict[str, Choice[int]]
     """How many layers of each stack were captured, and why."""
     placed_share: float = 1.0
@@ -41,7 +55,7 @@ class Compiled:
 def compile_graphs(
     captures: Sequence[Recapture],
     *,
-    target: Target,
+    target: Target | None,
     auto_cast: AutoCast = "none",
     auto_cast_type: AutoCastType = "bf16",
     allow_host_ops: Collection[str] = (),
@@ -52,53 +66,74 @@ def compile_graphs(
 
     Args:
         captures: one function for each entry point.
-        target: what the program is for.
+        target: what the program is for; None leaves the operator check out.
         auto_cast: which float32 operations are rounded.
-        auto_cast_type: what they are rounded to.
-        allow_host_ops: refused operators that may run on the host.
+        auto_cast_type: dtype that they are rounded to.
+        allow_host_ops: unsupported operators that may run on the host.
         implicit_integer_downcast: kinds of integer operators that may lose digits, see `check_graph`.
         on_done: called with the name of each entry point, for progress.
 
     Raises:
         CaptureError: the model's code is not static.
-        UnsupportedOperatorError: the target refuses operators; all are listed.
+        UnsupportedOperatorError: the target does not support some operators; all are listed.
     """
-    graphs, reports = [], []
-    for recapture in captures:
-        captured = capture_graph(recapture)
-        report = check_graph(
-            captured.exported,
-            target,
-            allow_host_ops=allow_host_ops,
-            implicit_integer_downcast=implicit_integer_downcast,
-        )
-        report.raise_for_refusals()
-        reports.append(report)
-        graphs.append((captured, recapture))
-        on_done(captured.name)
-    share = 1.0
-    if any(report.hosted for report in reports):
-        calls = [
-            judged_calls(
-                captured,
-                target,
-                allow_host_ops=allow_host_ops,
-                implicit_integer_downcast=implicit_integer_downcast,
+    downcast = implicit_integer_downcast
+    reports: list[Report] = []
+
+    def check(captured: Captured) -> None:
+        if target is not None:
+            report = check_graph(
+                captured.exported, target, allow_host_ops=allow_host_ops, implicit_integer_downcast=downcast
             )
-            for captured, _ in graphs
-        ]
-        share = placed_share([call for graph in calls for call in graph])
+            report.raise_for_refusals()
+            reports.append(report)
+        on_done(captured.name)
+
+    graphs = capture_graphs(captures, on_captured=check)
+    share = 1.0
+    if target is not None and any(report.hosted for report in reports):
+        judge = functools.partial(
+            judged_calls, target=target, allow_host_ops=allow_host_ops, implicit_integer_downcast=downcast
+        )
+        share = placed_share([call for graph in graphs for call in judge(graph.captured)])
     program, stacks = link(graphs, auto_cast=auto_cast, auto_cast_type=auto_cast_type)
     return Compiled(program=program, reports=tuple(reports), stacks=stacks, placed_share=share)
 
 
+def capture_graphs(
+    captures: Sequence[Recapture],
+    *,
+    on_captured: Callable[[Captured], None],
+    on_error: Callable[[CaptureError], None] | None = None,
+) -> list[CapturedGraph]:
+    """Capture entry points one after the other.
+
+    Args:
+        captures: one function for each entry point.
+        on_captured: called with each graph; an exception from it ends the capture.
+        on_error: called for each entry point whose code is not static, which is left out; None raises the error.
+    """
+    graphs = []
+    for recapture in captures:
+        try:
+            captured = capture_graph(recapture)
+        except CaptureError as error:
+            if on_error is None:
+                raise
+            on_error(error)
+        else:
+            on_captured(captured)
+            graphs.append(CapturedGraph(captured=captured, recapture=recapture))
+    return graphs
+
+
 def link(
-    graphs: Sequence[tuple[Captured, Recapture]], *, auto_cast: AutoCast, auto_cast_type: AutoCastType
+    graphs: Sequence[CapturedGraph], *, auto_cast: AutoCast, auto_cast_type: AutoCastType
 ) -> tuple[Program, dict[str, Choice[int]]]:
-    """Make one program of captured entry points, which are used up, and say how many layers of each stack it took."""
+    """Make one program of captured entry points, which are used up; also return the captured layers of each stack."""
     programs, stacks = [], {}
-    for captured, recapture in graphs:
-        program, chosen = _outlined(captured, recapture)
+    for graph in graphs:
+        program, chosen = _outlined(graph.captured, graph.recapture)
         programs.append(program)
         stacks.update(chosen)
     linked = verify(merge(programs), after="merge")
@@ -113,9 +148,10 @@ def capture_graph(recapture: Recapture) -> Captured:
     try:
         return recapture(True)
     except Exception as error:
-        found = f"captured whole: to capture less fails ({type(error).__name__}: {str(error).splitlines()[0][:200]})"
+        cause = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
     whole = recapture(False)
-    stacks = [dataclasses.replace(s, captured=Choice(value=s.num_layers, reason=found)) for s in whole.stacks]
+    reason = f"captured whole: to capture less fails ({cause})"
+    stacks = [dataclasses.replace(s, captured=Choice(value=s.num_layers, reason=reason)) for s in whole.stacks]
     return dataclasses.replace(whole, stacks=tuple(stacks))
 
 

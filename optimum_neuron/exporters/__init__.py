@@ -12,9 +12,9 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .adapters import merge_adapter
+    from .build import cache_request
     from .export import ExportReport, main_export
     from .inspection import inspect_export
-    from .request import cache_request
 
 __all__ = ["ExportReport", "cache_request", "inspect_export", "main_export", "merge_adapter"]
 
@@ -22,7 +22,7 @@ _MODULES = {
     "ExportReport": "export",
     "main_export": "export",
     "inspect_export": "inspection",
-    "cache_request": "request",
+    "cache_request": "build",
     "merge_adapter": "adapters",
 }
 

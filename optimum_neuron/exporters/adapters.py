@@ -1,6 +1,6 @@
-"""Adapters of PEFT merged into the checkpoint that they were trained on: a plain folder comes out.
+"""Merge PEFT adapters into the checkpoint that they were trained on, which makes a plain folder.
 
-What changes weights can be merged (LoRA, DoRA, IA3 and their kin); what adds prompts cannot.
+Methods that change weights can be merged (LoRA, DoRA, IA3 and similar ones); methods that add prompts cannot.
 
     from optimum_neuron.exporters import merge_adapter
     merge_adapter("smollm2", "out/checkpoint-50", "merged")
@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, ModelError, WeightsError, refusal
+from ..errors import ConfigError, ModelError, WeightsError
 from ..plain_json import read_object
 from .save import COPIED
 from .source import find_folder, read_config
@@ -40,8 +40,7 @@ def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: s
         model_name_or_path: base model: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
         adapter: folder or id that PEFT saved, such as a checkpoint of a trainer.
         output: folder to write; tokenizer and processor are the adapter's where it has them, else the base model's.
-        **where: where the base model is: `subfolder, revision, token, cache_dir, local_files_only, force_download,
-            trust_remote_code`.
+        **where: where the base model is, fields of `SourceOptions`.
 
     Returns:
         The folder.
@@ -65,12 +64,9 @@ def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: s
     output = Path(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(
-            refusal(
-                asked=f"a merged model in {output}",
-                found="a folder with files, or a file",
-                why="a checkpoint that is half another one would be read without a word",
-                do="choose a new folder",
-            )
+            f"The merged model cannot be written to {output}, which is not an empty folder.",
+            hint="Choose a new folder.",
+            output=str(output),
         )
     trust = where.pop("trust_remote_code", False)
     base, folder = find_folder(model_name_or_path, **where), find_folder(adapter)
@@ -91,14 +87,11 @@ def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: s
 def _description(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG_FILE
     if not path.is_file():
-        whole = " but a model of its own" if (folder / "config.json").is_file() else ""
+        other = ", but a model" if (folder / "config.json").is_file() else ""
         raise ModelError(
-            refusal(
-                asked=f"adapter {folder}",
-                found=f"no {CONFIG_FILE} in it{whole}",
-                why="it says how the weights of the base model are changed",
-                do="pass a folder that PEFT or a trainer with peft_config saved",
-            )
+            f"{folder} has no {CONFIG_FILE}: it is not an adapter{other}.",
+            hint="Pass a folder that PEFT or a trainer with peft_config saved.",
+            adapter=str(folder),
         )
     return read_object(path)
 
@@ -107,8 +100,8 @@ def _base_class(description: dict[str, Any], config: Any) -> Any:
     import transformers
 
     mapping = description.get("auto_mapping") or {}
-    own = [mapping.get("base_model_class"), *(config.architectures or ())]
-    name = _AUTO_CLASSES.get(str(description.get("task_type"))) or next((name for name in own if name), "AutoModel")
+    names = [mapping.get("base_model_class"), *(config.architectures or ())]
+    name = _AUTO_CLASSES.get(str(description.get("task_type"))) or next(filter(None, names), "AutoModel")
     return getattr(transformers, name, transformers.AutoModel)
 
 
@@ -120,23 +113,15 @@ def _adapted(auto_class: Any, base: Path, folder: Path, *, trust_remote_code: bo
         from peft import PeftConfig, PeftModel, get_peft_model_state_dict
         from peft.utils import load_peft_weights
     except ImportError as problem:
-        raise ConfigError(
-            refusal(
-                asked=f"merging {folder}",
-                found="PEFT is not installed",
-                why="adapters are PEFT's",
-                do="pip install peft",
-            )
-        ) from problem
+        raise ConfigError(f"Merging {folder} needs PEFT, which is not installed.", hint="pip install peft") from problem
     options = PeftConfig.from_pretrained(folder)
     if options.is_prompt_learning:
+        method = options.peft_type.value
         raise ConfigError(
-            refusal(
-                asked=f"merging {folder}",
-                found=f"an adapter of the method {options.peft_type.value}",
-                why="it adds prompts, and changes no weights that could be merged",
-                do="train with LoRA, DoRA or another method that changes weights",
-            )
+            f"The adapter {folder} cannot be merged: {method} adds prompts and changes no weights.",
+            hint="Train with LoRA, DoRA or another method that changes weights.",
+            adapter=str(folder),
+            method=method,
         )
     # A head that was trained with the adapter is saved with it, and has as many rows as there are classes.
     saved = load_peft_weights(str(folder), device="cpu")
@@ -146,18 +131,18 @@ def _adapted(auto_class: Any, base: Path, folder: Path, *, trust_remote_code: bo
         model = auto_class.from_pretrained(base, dtype=torch.float32, trust_remote_code=trust_remote_code, **sizes)
         adapted = PeftModel.from_pretrained(model, folder, config=options)
     except (ValueError, RuntimeError, OSError) as error:
-        raise WeightsError(_mismatch(folder, base, str(error).strip().splitlines()[0])) from error
-    wanted = set(get_peft_model_state_dict(adapted))
-    if differing := sorted(wanted ^ set(saved)):
+        raise _mismatch(folder, base, str(error).strip().splitlines()[0]) from error
+    expected = set(get_peft_model_state_dict(adapted))
+    if differing := sorted(expected ^ set(saved)):
         shown = ", ".join(differing[:_SHOWN]) + (", ..." if len(differing) > _SHOWN else "")
-        raise WeightsError(_mismatch(folder, base, f"{len(differing)} tensors that only one of them has: {shown}"))
+        raise _mismatch(folder, base, f"{len(differing)} tensors are in only one of them: {shown}")
     return adapted
 
 
-def _mismatch(folder: Path, base: Path, found: str) -> str:
-    return refusal(
-        asked=f"adapter {folder} on {base}",
-        found=found,
-        why="it was trained on another model",
-        do=f"pass the model that {CONFIG_FILE} names in base_model_name_or_path",
+def _mismatch(folder: Path, base: Path, reason: str) -> WeightsError:
+    return WeightsError(
+        f"The adapter {folder} was not trained on {base}: {reason}",
+        hint=f"Pass the model that {CONFIG_FILE} names in base_model_name_or_path.",
+        adapter=str(folder),
+        base_model=str(base),
     )

@@ -17,10 +17,10 @@ from ..compiler.rules.call import base_name
 from ..compiler.rules.report import Report, host_ops
 from ..configuration import CompileConfig
 from ..core import Choice
-from ..errors import ConfigError, nearest, refusal
+from ..errors import ConfigError, nearest
 from ..hardware import Target
 from .kinds import Plan, kind_of
-from .request import entry_fields, label_of, request_fields
+from .request import entry_fields, label_of, request_fields, without_weights
 from .source import ModelSource
 
 
@@ -69,7 +69,7 @@ def compile_source(
     Raises:
         CaptureError, UnsupportedOperatorError: the model cannot be compiled for the target.
     """
-    host_ops(config.allow_host_ops)  # names that torch has not are refused before anything is captured
+    host_ops(config.allow_host_ops)  # unknown names fail before the capture
     plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
     compiled = compile_graphs(
         plan.captures,
@@ -85,7 +85,7 @@ def compile_source(
 
 
 def _require_matched(allowed: Sequence[str], reports: Sequence[Report]) -> None:
-    """Refuse permissions that no operator of the model needs a name for: they are misspelt, or of another model.
+    """Reject permissions for operators that the model does not call: they are misspelled, or of another model.
 
     Raises:
         ConfigError: the model has no such operator; the nearest one that it has is named.
@@ -93,14 +93,13 @@ def _require_matched(allowed: Sequence[str], reports: Sequence[Report]) -> None:
     present = {base_name(ruling.op) for report in reports for ruling in report.rulings}
     unknown = [f"{name}{nearest(name, present)}" for name in allowed if name not in present]
     if unknown:
-        refused = sorted({base_name(ruling.op) for report in reports for ruling in report.hosted})
+        hosted = sorted({base_name(ruling.op) for report in reports for ruling in report.hosted})
         raise ConfigError(
-            refusal(
-                asked=f"allow_host_ops={list(allowed)}",
-                found=f"the model has no {'; no '.join(unknown)}",
-                why="a permission that nothing needs is a mistake",
-                do=f"allow {', '.join(refused)} only" if refused else "leave allow_host_ops out",
-            )
+            f"allow_host_ops={list(allowed)}: the model has no {'; no '.join(unknown)}.",
+            hint=f"Allow {', '.join(hosted)} only." if hosted else "Remove allow_host_ops.",
+            option="allow_host_ops",
+            value=list(allowed),
+            choices=hosted,
         )
 
 
@@ -129,9 +128,9 @@ def cached_neff(
     is_known = not trust_remote_code and source.module is None
     request = request_fields(source, config) if is_known else None
     if cache is not None and request is not None:
-        found = cache.find(request)
-        if found.value is not None:
-            return Choice(value=found.value, reason=found.reason)
+        entry = cache.find(request)
+        if entry.value is not None:
+            return Choice(value=entry.value, reason=entry.reason)
     built = compile_source(source, config, target, trust_remote_code=trust_remote_code, on_done=on_done)
 
     def produce(path: Path) -> None:
@@ -145,3 +144,19 @@ def cached_neff(
     fields = entry_fields(built.compiled.program, built.metadata, source, config)
     result = cache.get_or_compile(fields, produce, request=request, label=label_of(source))
     return Choice(value=result.path, reason=result.choice.reason, rejected=result.choice.rejected)
+
+
+def cache_request(
+    model_name_or_path: str | Path, *, cache_url: str | None = None, **options: Any
+) -> tuple[CompileCache, dict[str, Any]]:
+    """Return the cache and the fields that an export with these options would ask it for.
+
+    The model is captured, which takes seconds and no weights, because the fields hold the program's hash.
+
+    Raises:
+        ModelError: the model cannot be found.
+        ConfigError: an option is unknown or out of range.
+    """
+    source, config, target, trust = without_weights(model_name_or_path, options)
+    built = compile_source(source, config, target, trust_remote_code=trust)
+    return CompileCache(cache_url), entry_fields(built.compiled.program, built.metadata, source, config)

@@ -40,8 +40,8 @@ def fill_cache(model_name_or_path: str | Path, *, cache_url: str | None = None, 
     """
     source, config, target, trust = without_weights(model_name_or_path, options)
     cache = CompileCache(cache_url)
-    found = cached_neff(source, config, target, cache=cache, workdir=WorkFolder().path, trust_remote_code=trust)
-    result, _, reason = found.reason.partition(": ")
+    neff = cached_neff(source, config, target, cache=cache, workdir=WorkFolder().path, trust_remote_code=trust)
+    result, _, reason = neff.reason.partition(": ")
     return {"model": source.name, "url": cache.url, "result": result, "reason": f"{result}: {reason}"}
 
 
@@ -68,8 +68,8 @@ def cached_entries(
         ModelError: the model cannot be found.
         CacheError: the cache cannot be read.
     """
-    wanted = None if task is None else plain_task(task)
-    records = [one for one in CompileCache(cache_url).recorded() if wanted in (None, one.request.get("task"))]
+    name = None if task is None else plain_task(task)
+    records = [one for one in CompileCache(cache_url).recorded() if name in (None, one.request.get("task"))]
     if model_name_or_path is not None:
         config = load_source(model_name_or_path, with_weights=False, **where).config
         structures = {of: _plain(structure_of(config, of)) for of in {str(one.request.get("task")) for one in records}}

@@ -10,30 +10,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from ..compiler.capture import Captured, capture
 from ..compiler.compile import Recapture
 from ..compiler.ir import Program, Role
-from ..configuration import NeuronConfig
+from ..configuration import NeuronConfig, ResolvedNeuronConfig
 from ..core import TensorSpec
 from ..engine import Signature
-from ..errors import ModelError, refusal
+from ..errors import ModelError
 from ..models import Family, build_decoder
-from .kinds import Kind, Plan
+from ..models.registry import GENERIC
+from .kinds import MODEL, Kind, Plan
 from .signatures import decoder_signature
 from .source import ModelSource
+from .tasks import TASKS, architectures_of
 from .validation import SEED, Recorder, Scenario
 from .validation.decoder import DecoderScenarios
 
 if TYPE_CHECKING:
     import torch
-
-
-DECODER = "model"
-"""Attribute of `Entry` that holds the decoder: the first part of a program's weight names."""
 
 
 class Entry(nn.Module):
@@ -50,9 +48,8 @@ class Entry(nn.Module):
         return self.model(input_ids_BT, positions_BT, rest[-1], num_slots=self.num_slots, last_index_B=last_index_B)
 
 
-def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:
+def state_specs(family: Family, config: ResolvedNeuronConfig) -> dict[str, TensorSpec]:
     """Cache of every layer: keys [batch, heads, width, slots], values [batch, heads, slots, width]."""
-    assert config.sequence_length is not None, "resolved configuration"
     specs = {}
     rows, slots = config.batch_size, config.sequence_length
     for layer, state in enumerate(family.state_shapes):
@@ -65,9 +62,8 @@ def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:
     return specs
 
 
-def graph_names(config: NeuronConfig) -> set[str]:
+def graph_names(config: ResolvedNeuronConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
-    assert config.prefill_buckets is not None and config.decode_buckets is not None, "resolved configuration"
     names = {f"{kind}_{bucket}" for bucket in config.prefill_buckets for kind in ("prefill", "score")}
     names |= {f"decode_{bucket}" for bucket in config.decode_buckets}
     return names | ({f"extend_{config.extend_length}"} if config.extend_length > 1 else set())
@@ -75,7 +71,7 @@ def graph_names(config: NeuronConfig) -> set[str]:
 
 def decoder_captures(
     family: Family,
-    config: NeuronConfig,
+    config: ResolvedNeuronConfig,
     *,
     prompt_class: type[Entry] = Entry,
     prompt_inputs: Callable[[int], Mapping[str, TensorSpec]] = lambda num_tokens: {},
@@ -88,7 +84,6 @@ def decoder_captures(
         prompt_class: how graphs of prompts call it.
         prompt_inputs: what graphs of prompts of so many tokens take beside token ids and positions.
     """
-    assert config.prefill_buckets is not None and config.decode_buckets is not None, "resolved configuration"
     entry = functools.partial(_entry, family, config)
     captures = []
     for bucket in config.prefill_buckets:
@@ -104,7 +99,7 @@ def decoder_captures(
 
 def _entry(
     family: Family,
-    config: NeuronConfig,
+    config: ResolvedNeuronConfig,
     role: Role,
     *,
     num_tokens: int,
@@ -130,7 +125,7 @@ def _entry(
         inputs=inputs,
         states=state_specs(family, config),
         outputs=("logits",),
-        cuts=tuple(f"{DECODER}.{path}" for path in family.module.cuts),
+        cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
         rare=rare,
     )
 
@@ -143,29 +138,32 @@ class DecoderKind(Kind):
     """Models that generate text, with their cache on the device."""
 
     name = "decoder"
-    config_class = NeuronConfig
-    options: ClassVar[tuple[str, ...]] = (
-        "batch_size",
-        "sequence_length",
-        "prefill_buckets",
-        "decode_buckets",
-        "extend_length",
-        "family",
-    )
+    generates = True
+    is_estimated_by_size = True
+
+    def unserved(self, source: ModelSource, task: str) -> str:
+        """Return why a checkpoint is not a causal language model; empty: it is one."""
+        config = source.config
+        architectures = list(config.architectures or ())
+        other = architectures and not any(name.endswith(TASKS[task].suffixes) for name in architectures)
+        encodes = getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", None) is False
+        if config.model_type not in architectures_of(task) and not hasattr(config, "auto_map"):
+            return "transformers has no causal language model of this architecture"
+        return f"the checkpoint is a {architectures[0]}, which encodes its input" if other and encodes else ""
 
     def converts(self, family: str) -> bool:
         """A family maps the checkpoint's own names; the generic path has transformers' names."""
-        return family == "generic"
+        return family == GENERIC
 
     def ignored_endings(self) -> tuple[str, ...]:
-        """Special tokens too: a decoder's graphs know none."""
+        """Return the endings of special tokens too, which no graph of a decoder depends on."""
         return (*super().ignored_endings(), "token_id")
 
-    def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> NeuronConfig:
+    def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> ResolvedNeuronConfig:
         """Fill in sequence length and buckets."""
         return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length))
 
-    def plan(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> Plan:
+    def plan(self, source: ModelSource, config: ResolvedNeuronConfig, *, trust_remote_code: bool) -> Plan:
         """Choose and build a family, and return the captures of its entry points."""
         family = build_decoder(
             source.config, dtype=config.torch_dtype, family=config.family, trust_remote_code=trust_remote_code
@@ -173,9 +171,11 @@ class DecoderKind(Kind):
         return Plan(
             choice=family.choice,
             captures=decoder_captures(family, config),
-            weight_sources={f"{DECODER}.{name}": sources for name, sources in family.weight_sources.items()},
+            weight_sources={f"{MODEL}.{name}": sources for name, sources in family.weight_sources.items()},
             facts={"signature": decoder_signature(source.config).to_dict()}
             | ({} if family.attention is None else {"attention": family.attention.to_dict()}),
+            # The generic decoder wraps transformers' model once more, under the same name.
+            prefixes=(f"{MODEL}.{MODEL}",) if family.choice.value == GENERIC else (MODEL,),
         )
 
     def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
@@ -191,7 +191,7 @@ class DecoderKind(Kind):
         signature = self.signature(recorder.program, metadata, reference.config)
         return DecoderScenarios(recorder, signature, reference, seed=SEED)
 
-    def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronConfig) -> list[str]:
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: ResolvedNeuronConfig) -> list[str]:
         """What in a program does not belong to a configuration."""
         graphs = graph_names(config)
         if set(program.graphs) != graphs:
@@ -211,26 +211,24 @@ LIMITS = ("max_position_embeddings", "max_seq_len")
 
 
 def num_positions(config: Any, sequence_length: int | None = None) -> int:
-    """Positions that a decoder has.
+    """Return the number of positions of a decoder.
 
     Args:
         config: a transformers configuration.
-        sequence_length: what the user gave, which is the limit where the model has none, as with ALiBi.
+        sequence_length: the user's length, which is the limit of a model without positions, as with ALiBi.
 
     Raises:
-        ModelError: neither says.
+        ModelError: the model has no limit, and `sequence_length` is None.
     """
     text = config.get_text_config(decoder=True)
     limits = [limit for name in LIMITS if (limit := getattr(text, name, None)) is not None]
     limit = min(limits, default=sequence_length)
     if limit is None:
         raise ModelError(
-            refusal(
-                asked=f"compiling a {config.model_type} model",
-                found="its configuration has no limit of positions such as max_position_embeddings",
-                why="a compiled decoder has one cache slot for each position",
-                do="pass sequence_length",
-            )
+            f"The configuration of this {config.model_type} model has no limit of positions (max_position_embeddings).",
+            hint="Pass sequence_length.",
+            option="sequence_length",
+            model_type=config.model_type,
         )
     return limit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ModelError, refusal
+from ..errors import ModelError
 from ..models.registry import cast_weights
 from .source import ModelSource
 from .tasks import find_task
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def empty_model(source: ModelSource, config: Any, *, attention: str | None, trust_remote_code: bool) -> Any:
-    """The model of a task in the dtype of a configuration; parameters have shapes and no values.
+    """Build the model of a task in the dtype of a configuration; parameters have shapes and no values.
 
     Args:
         source: the checkpoint, or a module in memory, which stays as it is.
@@ -44,14 +44,13 @@ def empty_model(source: ModelSource, config: Any, *, attention: str | None, trus
                 )
             model.tie_weights()
     except (ValueError, TypeError, ImportError, AttributeError, IndexError) as error:
-        way = "" if attention is None else f", with {attention} attention"
+        way = "" if attention is None else f" with {attention} attention"
         raise ModelError(
-            refusal(
-                asked=f"building a {source.config.model_type} model for {config.task}",
-                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
-                why=f"transformers cannot build it from this configuration{way}",
-                do="check config.json, or pass another checkpoint",
-            )
+            f"transformers cannot build a {source.config.model_type} model for {config.task}{way}: "
+            f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
+            hint="Check config.json, or pass another checkpoint.",
+            task=config.task,
+            model_type=source.config.model_type,
         ) from error
     cast_weights(model, getattr(torch, config.torch_dtype))
     return model.eval()

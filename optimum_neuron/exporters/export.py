@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from ..core import Choice
-from ..errors import ModelError, refusal
+from ..errors import ModelError
 from .adapters import merge_adapter
 from .folder import is_export
 from .peer_options import translate
 from .prepare import Prepared, WorkFolder, open_cache, prepare
-from .request import COMPILE_OPTIONS, neuron_config, split_options
+from .request import neuron_config, split_options
 from .save import check_output, save_folder
-from .source import load_source, served_task
+from .source import ModelSource, load_source, served_task
 from .tensors import fill_missing
 from .vendor_folder import refuse_vendor_export
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportReport:
-    """What an export did and why."""
+    """Outcome of an export with its choices and their reasons."""
 
     prepared: Prepared
     """The compiled model."""
@@ -57,15 +57,14 @@ def main_export(
         adapter: folder or id of a PEFT adapter that is merged into the checkpoint first.
         allow_missing_weights: fill weights that the checkpoint does not have, such as those of a head that was never
             trained, with random numbers; a warning names them.
-        disable_validation: do not compare with the original.
+        disable_validation: do not compare with the reference model.
         atol: largest absolute difference of logits that passes; None derives it from the arithmetic.
         disable_neuron_cache: compile even if the cache has the NEFF.
         cache_url: where compiled NEFFs are kept; None asks NEURON_COMPILE_CACHE_URL.
         compiler_workdir: folder that gets a copy of the NEFF, graph.neff.
         precompile: also compile the code that runs the model on this machine, into the host-code store; it is not
             part of the export. Without it, the model is validated with ATen's operators, unless the code is there.
-        **options: the fields of `NeuronConfig`, `instance_type`, and where to find the model: `subfolder,
-            revision, token, cache_dir, local_files_only, force_download, trust_remote_code`.
+        **options: fields of `NeuronConfig`, or of the configuration that the task has, and of `SourceOptions`.
 
     Returns:
         The report; `to_dict()` is what `--json` prints.
@@ -82,28 +81,12 @@ def main_export(
         ```
     """
     cache = open_cache(disable_neuron_cache, cache_url)
-    where, compile_options = split_options(translate(options, known=COMPILE_OPTIONS))
-    merged = None
-    if adapter is not None:
-        merged = WorkFolder()
-        folder = merge_adapter(model_name_or_path, adapter, merged.path, **where)
-        source = load_source(folder, trust_remote_code=where.get("trust_remote_code", False))
-        source = dataclasses.replace(source, name=f"{model_name_or_path} with {adapter}")
-    else:
-        source = load_source(model_name_or_path, **where)
-    if is_export(source.folder) and not source.has_weights:
-        raise ModelError(
-            refusal(
-                asked=f"exporting {model_name_or_path}",
-                found="an exported folder without weights of its own",
-                why="they are inside its NEFF, or were never there",
-                do="pass the checkpoint that it was exported from",
-            )
-        )
-    refuse_vendor_export(source.folder)
-    check_output(source, Path(output))
+    where, fields = split_options(translate(options))
     trust = where.get("trust_remote_code", False)
-    config, target = neuron_config(source, compile_options, trust_remote_code=trust)
+    work = WorkFolder()  # of a merged checkpoint, which is read until the export is written
+    source = _source(model_name_or_path, adapter, where, work.path)
+    check_output(source, Path(output))
+    config, target = neuron_config(source, fields, trust_remote_code=trust)
     if allow_missing_weights and source.has_weights:
         source = fill_missing(source, task=config.task, dtype=config.torch_dtype, trust_remote_code=trust)
     prepared = prepare(
@@ -125,14 +108,36 @@ def main_export(
     return ExportReport(prepared=prepared, output_dir=Path(output), size_bytes=size_bytes)
 
 
+def _source(model: str | Path, adapter: str | Path | None, where: dict[str, Any], merged: Path) -> ModelSource:
+    """The checkpoint, or one in the folder `merged` that has an adapter in its weights.
+
+    Raises:
+        ModelError: it is an export.
+    """
+    if adapter is None:
+        source = load_source(model, **where)
+    else:
+        folder = merge_adapter(model, adapter, merged, **where)
+        source = load_source(folder, trust_remote_code=where.get("trust_remote_code", False))
+        source = dataclasses.replace(source, name=f"{model} with {adapter}")
+    if is_export(source.folder) and not source.has_weights:
+        raise ModelError(
+            f"{model} is an export without weights of its own.",
+            hint="Pass the checkpoint that it was exported from.",
+            folder=str(source.folder),
+        )
+    refuse_vendor_export(source.folder)
+    return source
+
+
 def _task(prepared: Prepared) -> Choice[str]:
     served = served_task(prepared.source.config)
-    asked = Choice(value=prepared.config.task, reason="asked for by name")
-    return served if served is not None and served.value == asked.value else asked
+    requested = Choice(value=prepared.config.task, reason="requested by name")
+    return served if served is not None and served.value == requested.value else requested
 
 
 def describe(prepared: Prepared) -> dict[str, Any]:
-    """Plain data about a compiled model."""
+    """Return plain data about a compiled model."""
     config, program = prepared.config, prepared.program
     host = prepared.host.describe() if prepared.host else Choice(value="none", reason="no weights to run with")
     available = prepared.target.value.hbm_bytes_per_core()

@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import env
 from ..configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
-from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest, refusal
+from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest
 from ..plain_json import parse_json
 from ..weights.checkpoint import SINGLE_FILE
 from .kinds import Kind, kind_of
@@ -28,20 +28,21 @@ from .vendor_folder import refuse_vendor_export
 FOLDER_VERSION = 1
 """Raised when an exported folder can no longer be read by older code."""
 
+_AGAIN = "Export the model again."
 _RECORDED = ("optimum_neuron_version", "compiler_version", "checkpoint", "revision", "validation", "neff_sha256")
 """Keys of `artifact` that every export writes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FolderInfo:
-    """What `neuron_config.json` says."""
+    """The content of `neuron_config.json`."""
 
     kind: Kind
     """How its models are compiled."""
     config: CompileConfig
     """Shapes and flags."""
     artifact: dict[str, Any]
-    """Versions, hashes, sizes, and the comparison with the original."""
+    """Versions, hashes, sizes, and the comparison with the reference model."""
     validation: list[OutputError]
     """That comparison, parsed."""
 
@@ -67,12 +68,7 @@ def read_folder(folder: Path) -> FolderInfo:
         refuse_vendor_export(folder)
         missing = [name for name in (CONFIG_FILE, NEFF_FILE) if not (folder / name).is_file()]
         raise ArtifactError(
-            refusal(
-                asked=f"exported folder {folder}",
-                found=f"{', '.join(missing)} missing",
-                why="an export has both, and the first is written last",
-                do="export the model again; a killed export leaves a folder like this",
-            )
+            f"{folder} is not a complete export: {', '.join(missing)} missing.", hint=_AGAIN, missing=missing
         )
     try:
         data = parse_json((folder / CONFIG_FILE).read_bytes())
@@ -81,9 +77,7 @@ def read_folder(folder: Path) -> FolderInfo:
         if neuron["task"] not in TASKS:
             raise ValueError(f"task {neuron['task']!r} is unknown{nearest(str(neuron['task']), TASKS)}")
         kind = kind_of(neuron["task"], _model_type(folder))
-        config = kind.config_class.from_dict(neuron)
-        if open_ends := config.open_ends():
-            raise ValueError(f"{', '.join(open_ends)} missing")
+        config = kind.resolved_class.from_dict(neuron)
         if missing := [key for key in _RECORDED if key not in artifact]:
             raise KeyError(", ".join(missing))
         _check_weights(artifact.get("weights"))
@@ -91,23 +85,10 @@ def read_folder(folder: Path) -> FolderInfo:
     except FormatVersionError:
         raise
     except (AttributeError, LookupError, OSError, OverflowError, TypeError, ValueError) as error:
-        raise ArtifactError(
-            refusal(
-                asked=f"reading {folder / CONFIG_FILE}",
-                found=f"{type(error).__name__}: {error}",
-                why="it is not what an export writes",
-                do="export the model again",
-            )
-        ) from error
+        message = f"{folder / CONFIG_FILE} was not written by an export: {type(error).__name__}: {error}"
+        raise ArtifactError(message, hint=_AGAIN, file=str(folder / CONFIG_FILE)) from error
     if env.validate_hash() and file_hash(folder / NEFF_FILE) != artifact["neff_sha256"]:
-        raise ArtifactError(
-            refusal(
-                asked=f"loading {folder / NEFF_FILE}",
-                found="its sha256 differs from the export's",
-                why="the file was changed or damaged",
-                do="export the model again",
-            )
-        )
+        raise ArtifactError(f"{folder / NEFF_FILE} was changed or damaged: its sha256 differs.", hint=_AGAIN)
     return FolderInfo(kind=kind, config=config, artifact=artifact, validation=validation)
 
 
@@ -121,7 +102,7 @@ def _check_weights(recorded: Any) -> None:
 
 
 def _model_type(folder: Path) -> str:
-    """The architecture, or nothing where `config.json` is broken: whoever reads that says so."""
+    """The architecture, or an empty string if `config.json` is broken, which a later step reports."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         return str(parse_json((folder / "config.json").read_bytes()).get("model_type"))
     return ""
@@ -130,12 +111,10 @@ def _model_type(folder: Path) -> str:
 def _check_version(folder: Path, version: int) -> None:
     if version > FOLDER_VERSION:
         raise FormatVersionError(
-            refusal(
-                asked=f"reading {folder}",
-                found=f"folder version {version}, this version reads {FOLDER_VERSION}",
-                why="it was written by a newer version",
-                do="upgrade optimum-neuron-sim or export the model again",
-            )
+            f"{folder} has format version {version}, but this version of the package reads up to {FOLDER_VERSION}.",
+            hint="Upgrade optimum-neuron-sim or export the model again.",
+            version=version,
+            supported=FOLDER_VERSION,
         )
 
 
@@ -148,33 +127,24 @@ def verify_weights(folder: Path, artifact: dict[str, Any]) -> None:
     recorded = artifact.get("weights")
     if recorded is None:
         raise WeightsError(
-            refusal(
-                asked=f"weights of {folder}",
-                found="it was exported from a configuration without weights",
-                why="a model that runs needs weights",
-                do="export a checkpoint that has them",
-            )
+            f"{folder} was exported from a configuration without weights.",
+            hint="Export a checkpoint that has weights.",
+            folder=str(folder),
         )
     if recorded["file"] is None:
         return
     path = folder / SINGLE_FILE
     if not path.is_file():
         raise WeightsError(
-            refusal(
-                asked=f"weights of {folder}",
-                found=f"{SINGLE_FILE} is missing",
-                why="the program was exported without weights inside",
-                do="copy the file beside model.neuron or export the model again",
-            )
+            f"{SINGLE_FILE} is missing in {folder}.",
+            hint=f"Copy it beside {NEFF_FILE} or export the model again.",
+            folder=str(folder),
         )
     if env.validate_hash() and file_hash(path) != recorded["sha256"]:
         raise WeightsError(
-            refusal(
-                asked=f"weights {path}",
-                found="their sha256 differs from the export's",
-                why="the file was changed or damaged since",
-                do="export again, or pass a fine-tuned checkpoint to replace_weights()",
-            )
+            f"{path} was changed or damaged after the export: its sha256 differs.",
+            hint="Export again, or pass a fine-tuned checkpoint to replace_weights().",
+            file=str(path),
         )
 
 

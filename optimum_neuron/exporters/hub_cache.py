@@ -15,7 +15,7 @@ from typing import Any
 
 from ..compiler.cache import CompileCache
 from ..compiler.cache.shared import using
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .cached import cached_entries, cached_models
 from .peer_options import translate
 
@@ -64,7 +64,7 @@ def select_hub_cached_entries(
     from ..hardware import resolve_target
 
     translate({"tensor_parallel_size": tensor_parallel_size})
-    wanted: dict[str, Any] = {
+    expected: dict[str, Any] = {
         "target": None if instance_type is None else resolve_target(instance_type).value.name,
         "batch_size": batch_size,
         "sequence_length": sequence_length,
@@ -73,7 +73,7 @@ def select_hub_cached_entries(
     return [
         entry
         for entry in get_hub_cached_entries(model_id, task=task, cache_repo_id=cache_repo_id)
-        if entry["usable"] and all(value is None or entry.get(name) == value for name, value in wanted.items())
+        if entry["usable"] and all(value is None or entry.get(name) == value for name, value in expected.items())
     ]
 
 
@@ -113,12 +113,10 @@ def hub_neuronx_cache(
     """
     if cache_dir is not None:
         raise ConfigError(
-            refusal(
-                asked=f"hub_neuronx_cache(cache_dir={str(cache_dir)!r})",
-                found="a cache for one block",
-                why="a process has one cache on its machine",
-                do=f"set NEURON_COMPILE_CACHE_URL={cache_dir} before the process starts",
-            )
+            "cache_dir is not supported: a process has one cache on its machine.",
+            hint=f"Set NEURON_COMPILE_CACHE_URL={cache_dir} before the process starts.",
+            option="cache_dir",
+            value=str(cache_dir),
         )
     if entry is not None:
         logger.info("entry=%r changes nothing: every compile records what it was for.", entry)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..artifact import open_artifact
 from ..compiler.memory import memory_need
-from ..compiler.neff import open_neff
-from ..compiler.package import read_program
 from ..configuration import NEFF_FILE
 from ..hardware import resolve_target
 from .folder import read_folder, verify_weights
@@ -24,8 +23,8 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
     info = read_folder(folder)
     if info.artifact.get("weights") is not None:
         verify_weights(folder, info.artifact)
-    with open_neff(folder / NEFF_FILE) as neff:
-        program, header, metadata = read_program(neff), neff.to_dict(), neff.metadata
+    artifact = open_artifact(folder / NEFF_FILE)
+    program, metadata = artifact.program, artifact.metadata
     target = resolve_target(info.config.target).value
     need = memory_need(program, lnc=target.chip.default_lnc)
     available = target.hbm_bytes_per_core()
@@ -33,7 +32,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "simulated": True,
-        "neff": header,
+        "neff": artifact.neff.to_dict(),
         "family": metadata["family"],
         **({"attention": metadata["attention"]} if "attention" in metadata else {}),
         "config": info.config.to_dict(),

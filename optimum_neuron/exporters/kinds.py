@@ -1,8 +1,13 @@
-"""What differs between kinds of models while they are exported, behind one small interface.
+"""The kinds of models that can be exported, and what differs between them, behind one small interface.
 
-`prepare`, `build`, `save` and `load_exported` know a task and an architecture and ask `kind_of(task, model_type)`: a
-decoder is compiled into prompts and steps that share a cache (`decoder.py`), an encoder into one graph for each
-combination of buckets (`encoders/plan.py`), an encoder-decoder into both (`seq2seq/plan.py`, `seq2seq/speech.py`).
+A kind is a row of `KINDS`: its configuration classes, and a module with a `Kind` named KIND. The module is imported for
+models of the kind only; the command line, keyword arguments, and the cache need no more than the row. Steps of an
+export know a task and an architecture and ask `kind_of(task, model_type)`. A decoder becomes prefill and decode graphs
+that share a cache (`decoder.py`), an encoder one graph for each combination of buckets (`encoders/plan.py`), an
+encoder-decoder both (`seq2seq/plan.py`, `seq2seq/speech.py`), and a vision-language model a decoder with a graph for
+images (`image_text/plan.py`).
+
+`register_kind` and `tasks.register_task` add a kind; no other file changes.
 """
 
 from __future__ import annotations
@@ -14,10 +19,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..configuration import CompileConfig
+from ..configuration import CompileConfig, NeuronConfig, ResolvedNeuronConfig
 from ..core import Choice
-from ..errors import ConfigError
-from .tasks import find_task
+from ..errors import ConfigError, ModelError
+from ..options import options_of
+from .encoders.configuration import NeuronEncoderConfig, ResolvedEncoderConfig
+from .image_text.configuration import NeuronImageTextConfig, ResolvedImageTextConfig
+from .seq2seq.configuration import (
+    NeuronSeq2SeqConfig,
+    NeuronSpeechSeq2SeqConfig,
+    ResolvedSeq2SeqConfig,
+    ResolvedSpeechConfig,
+)
+from .tasks import architectures_of, find_task, tasks_of
 
 if TYPE_CHECKING:
     from ..compiler.compile import Recapture
@@ -29,9 +43,62 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MODEL = "model"
+"""Attribute of captured modules that holds the model: the first part of a program's weight names."""
 
 ANY_BATCH = "every batch is padded to the compiled one, or split over it"
 """Why a model that generates needs no `dynamic_batch_size`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KindRow:
+    """The data of a kind."""
+
+    config_class: type[CompileConfig]
+    """Configuration that users write; its fields are the kind's keywords and options."""
+    resolved_class: type[CompileConfig]
+    """Configuration of one model, in which every size has a value; exported folders hold it."""
+    module: str
+    """Module with the `Kind`, as KIND."""
+
+
+def _row(config_class: type[CompileConfig], resolved_class: type[CompileConfig], module: str) -> KindRow:
+    return KindRow(config_class=config_class, resolved_class=resolved_class, module=f"{__package__}.{module}")
+
+
+KINDS = {
+    "decoder": _row(NeuronConfig, ResolvedNeuronConfig, "decoder"),
+    "seq2seq": _row(NeuronSeq2SeqConfig, ResolvedSeq2SeqConfig, "seq2seq.plan"),
+    "speech": _row(NeuronSpeechSeq2SeqConfig, ResolvedSpeechConfig, "seq2seq.speech"),
+    "image_text": _row(NeuronImageTextConfig, ResolvedImageTextConfig, "image_text.plan"),
+    "encoder": _row(NeuronEncoderConfig, ResolvedEncoderConfig, "encoders.plan"),
+}
+"""Every kind by its name, which is `Task.kind`, in the order of their options on the command line."""
+
+
+def register_kind(name: str, row: KindRow) -> None:
+    """Add a kind.
+
+    Raises:
+        ValueError: there is another kind of this name.
+    """
+    if KINDS.setdefault(name, row) != row:
+        raise ValueError(f"a kind named {name!r} is registered already")
+
+
+def config_classes() -> tuple[type[CompileConfig], ...]:
+    """Return the configurations that users write, the base class first."""
+    return (CompileConfig, *(row.config_class for row in KINDS.values()))
+
+
+def compile_options(*, of_graphs: bool = False) -> tuple[str, ...]:
+    """Return the keywords that decide a program; a model has those of its kind.
+
+    Args:
+        of_graphs: only options that decide which operators the graphs have.
+    """
+    options = {name: option for config_class in config_classes() for name, option in options_of(config_class).items()}
+    return tuple(name for name, option in options.items() if option.is_keyword and (option.in_graph or not of_graphs))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,18 +112,16 @@ class Plan:
     weight_sources: Mapping[str, tuple[str, ...]]
     """Weight of the program to the checkpoint tensors that are joined along dimension 0."""
     facts: Mapping[str, Any]
-    """What else the NEFF must say, so that the program can be run."""
+    """Further metadata of the NEFF that running the program needs."""
+    prefixes: tuple[str, ...] = (MODEL,)
+    """Paths of the user's model inside the captured modules, the longest first."""
 
 
 class Kind(ABC):
     """How one kind of model is configured, built, compared and recognized. Its methods keep no state."""
 
     name: ClassVar[str]
-    """As `Task.kind`."""
-    config_class: ClassVar[type[CompileConfig]]
-    """What decides a compile of this kind."""
-    options: ClassVar[tuple[str, ...]]
-    """Keywords of this kind beside those that every compile has."""
+    """Key in `KINDS`."""
 
     synonyms: ClassVar[Mapping[str, str]] = {}
     """Keywords of Optimum Neuron for this kind, to the options that they are here."""
@@ -68,9 +133,25 @@ class Kind(ABC):
 
     captures_module: ClassVar[bool] = False
     """Whether the code of a model in memory is captured, and not that of its architecture."""
+    generates: ClassVar[bool] = False
+    """Whether it writes tokens one after the other."""
+    is_estimated_by_size: ClassVar[bool] = False
+    """Whether an estimate needs the sizes of its text decoder only, and captures no graph."""
+    estimate_note: ClassVar[str] = ""
+    """A note for such an estimate."""
+
+    @property
+    def config_class(self) -> type[CompileConfig]:
+        """Configuration that users write."""
+        return KINDS[self.name].config_class
+
+    @property
+    def resolved_class(self) -> type[CompileConfig]:
+        """Configuration of one model."""
+        return KINDS[self.name].resolved_class
 
     def plain(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options under the names that they have here; what changes nothing is reported and left out.
+        """Return options under the names that they have here; options without effect are logged and removed.
 
         Raises:
             ConfigError: an option is given under both of its names.
@@ -82,13 +163,37 @@ class Kind(ABC):
             ours = self.synonyms[name]
             if plain.setdefault(ours, options[name]) != options[name]:
                 raise ConfigError(
-                    f"{name}={options[name]!r} and {ours}={plain[ours]!r} are the same option. Pass {ours} only.",
-                    details={"options": [name, ours]},
+                    f"{name}={options[name]!r} and {ours}={plain[ours]!r} are the same option.",
+                    hint=f"Pass {ours} only.",
+                    options=[name, ours],
                 )
         return plain
 
+    def unserved(self, source: ModelSource, task: str) -> str:
+        """Return why transformers has no model of this architecture for a task; empty: it has one."""
+        config = source.config
+        is_served = config.model_type in architectures_of(task) or hasattr(config, "auto_map")
+        return "" if is_served else "transformers has no class for it"
+
+    def require_task(self, source: ModelSource, task: str) -> None:
+        """Reject an architecture that does not serve a task.
+
+        Raises:
+            ModelError: it does not; the details list its tasks.
+        """
+        if reason := self.unserved(source, task):
+            model_type = source.config.model_type
+            tasks = tasks_of(model_type)
+            raise ModelError(
+                f"A {model_type} model does not support {task}: {reason}.",
+                hint=f"Pass one of its tasks ({', '.join(tasks) or 'none can be exported'}), or another checkpoint.",
+                task=task,
+                model_type=model_type,
+                tasks=tasks,
+            )
+
     def converts(self, family: str) -> bool:
-        """Whether tensors that a checkpoint does not have may be had from transformers' own loader."""
+        """Whether transformers' own loader may provide tensors that a checkpoint lacks."""
         return True
 
     def ignored_endings(self) -> tuple[str, ...]:
@@ -97,7 +202,7 @@ class Kind(ABC):
 
     @abstractmethod
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
-        """Fill in what depends on the model.
+        """Return the resolved form of a configuration, with sizes that depend on the model.
 
         Raises:
             ConfigError, ModelError: the model cannot be compiled like that.
@@ -127,21 +232,13 @@ class Kind(ABC):
 
     @abstractmethod
     def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
-        """What in a program does not belong to a configuration; it would fail in the middle of a run."""
-
-
-_MODULES = {
-    "decoder": "decoder",
-    "encoder": "encoders.plan",
-    "seq2seq": "seq2seq.plan",
-    "speech": "seq2seq.speech",
-    "image_text": "image_text.plan",
-}
+        """Return how a program differs from a configuration; it would fail in the middle of a run."""
 
 
 def kind_of(task: str, model_type: str) -> Kind:
-    """The kind of a task's models; one task can have two, of which the architecture is one."""
-    return importlib.import_module(f"{__package__}.{_MODULES[find_task(task, model_type).kind]}").KIND
+    """Return the kind of a task's models; if a task has several, the architecture decides."""
+    kind: Kind = importlib.import_module(KINDS[find_task(task, model_type).kind].module).KIND
+    return kind
 
 
 def signature_of(program: Program, metadata: Mapping[str, Any], *, task: str, model_config: Any) -> Signature:

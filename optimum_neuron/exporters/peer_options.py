@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..configuration import NEFF_FILE, CompileConfig
-from ..errors import ConfigError, ModelError, refusal
+from ..errors import ConfigError, ModelError
+from .kinds import compile_options
 
 logger = logging.getLogger(__name__)
 
@@ -54,45 +55,36 @@ OF_GENERATION = ("num_beams", "prefill_chunk_size")
 """Keywords that `generate` has too: a pipeline passes them on to it, and not to the export."""
 
 
-def translate(options: Mapping[str, Any], *, known: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return keywords without those of Optimum Neuron.
-
-    Args:
-        options: keywords of a call.
-        known: options of this package that a `neuron_config` may set.
+def translate(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords without those of Optimum Neuron; fields of `neuron_config` become keywords.
 
     Raises:
         ConfigError: a keyword has a value that is not supported; all such keywords are named.
         ModelError: keywords are of diffusion pipelines.
     """
     translated = {name: value for name, value in options.items() if name not in PEER_OPTIONS}
-    given = {name: options[name] for name in PEER_OPTIONS if options.get(name) is not None}
-    _refuse_diffusion([name for name in OF_DIFFUSION if given.get(name)])
+    values = {name: options[name] for name in PEER_OPTIONS if options.get(name) is not None}
+    _refuse_diffusion([name for name in OF_DIFFUSION if values.get(name)])
     for name in WITHOUT_EFFECT:
-        if name in given:
-            logger.info("%s=%r changes nothing: %s.", name, given[name], WITHOUT_EFFECT[name])
-    wrong = {name: given[name] for name in FIXED if name in given and not _is_same(given[name], FIXED[name][0])}
+        if name in values:
+            logger.info("%s=%r changes nothing: %s.", name, values[name], WITHOUT_EFFECT[name])
+    wrong = {name: values[name] for name in FIXED if name in values and not _is_same(values[name], FIXED[name][0])}
     if wrong:
         raise ConfigError(
-            "\n".join(
-                f"{name}={value!r} is not supported: {FIXED[name][1]}. Leave it out." for name, value in wrong.items()
-            ),
-            details={"options": wrong},
+            "\n".join(f"{name}={value!r} is not supported: {FIXED[name][1]}." for name, value in wrong.items()),
+            hint=f"Remove {', '.join(wrong)}.",
+            options=wrong,
         )
-    return _fields_of(given.get("neuron_config"), known) | translated
+    return _fields_of(values.get("neuron_config")) | translated
 
 
 def _refuse_diffusion(names: list[str]) -> None:
     if names:
         raise ModelError(
-            refusal(
-                asked=f"an export with {', '.join(names)}",
-                found="options of diffusion pipelines",
-                why="diffusion pipelines are not compiled yet",
-                do="compile the components with torch_neuronx.trace, or estimate the pipeline with `optimum-cli neuron "
-                "estimate`; to merge a LoRA adapter into a transformers model, pass adapter (--adapter)",
-            ),
-            details={"options": names},
+            f"Diffusion pipelines cannot be compiled yet, and {', '.join(names)} are options of one.",
+            hint="Compile the components with torch_neuronx.trace, or estimate the pipeline with `optimum-cli neuron "
+            "estimate`. To merge a LoRA adapter into a transformers model, pass adapter (--adapter).",
+            options=names,
         )
 
 
@@ -100,13 +92,14 @@ def _is_same(value: Any, expected: Any) -> bool:
     return value == expected and not isinstance(value, bool)
 
 
-def _fields_of(config: Any, known: tuple[str, ...]) -> dict[str, Any]:
+def _fields_of(config: Any) -> dict[str, Any]:
     if config is None:
         return {}
     if not isinstance(config, CompileConfig):
         raise ConfigError(
-            f"neuron_config is a {type(config).__name__}. Pass a NeuronConfig, for example what `get_neuron_config` "
-            "returns.",
-            details={"type": type(config).__name__},
+            f"neuron_config is a {type(config).__name__}.",
+            hint="Pass a NeuronConfig, for example the result of `get_neuron_config`.",
+            type=type(config).__name__,
         )
-    return {name: value for name, value in config.to_dict().items() if name in known and value is not None}
+    names = compile_options()
+    return {name: value for name, value in config.to_dict().items() if name in names and value is not None}

@@ -7,30 +7,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import env
+from ..artifact import Artifact, BoundProgram, open_artifact
 from ..atomic import replacing
 from ..compiler.cache import CompileCache
 from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode, Mode, lower
 from ..compiler.memory import MemoryNeed, memory_need
-from ..compiler.neff import open_neff
-from ..compiler.package import read_program
 from ..core import Choice
-from ..errors import ArtifactError, ConfigError, ValidationError, refusal
+from ..errors import ArtifactError, ConfigError, ValidationError
 from ..hardware import Target, resolve_instance
 from ..runtime.cores import CoreClaim
-from ..runtime.loaded import LoadedProgram, load_program, require_fit, require_room
+from ..runtime.loaded import LoadedProgram, require_fit, require_room
 from ..runtime.private_core import PrivateCore
-from ..weights import BoundWeights, TensorSource, bind_weights
+from ..weights import BoundWeights, TensorSource
 from .build import cached_neff
 from .kinds import kind_of
 from .progress import Progress
@@ -50,32 +50,60 @@ class WorkFolder:
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
-@dataclasses.dataclass(kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A compiled model, loaded where weights were there, with the story of how it came about."""
+    """A compiled model with the record of its compile; bound to weights and loaded if the checkpoint has weights."""
 
     source: ModelSource
+    """The checkpoint."""
     config: Any
     """Complete configuration, of the class that the task has."""
     target: Choice[Target]
-    neff: Path
+    """Compile target."""
+    artifact: Artifact
+    """The program and its NEFF."""
     cache: Choice[Path]
-    program: Program
-    metadata: dict[str, Any]
-    need: MemoryNeed
-    tensors: Choice[TensorSource] | None = None
-    host: HostCode | None = None
-    weights: BoundWeights | None = None
+    """The NEFF, and whether it was compiled or found."""
+    bound: BoundProgram | None = None
+    """The program with its weights; None for a checkpoint without weights."""
     loaded: LoadedProgram | None = None
-    validation: list[OutputError] = dataclasses.field(default_factory=list)
-    timings_s: dict[str, float] = dataclasses.field(default_factory=dict)
+    """The program on the core that it was first loaded on."""
+    validation: Sequence[OutputError] = ()
+    """Differences from the reference model, of the weights that were exported."""
+    timings_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Seconds of each step."""
     workdir: WorkFolder | None = None
     """Holds a NEFF that is not cached for as long as this object lives."""
 
     @property
+    def program(self) -> Program:
+        """The compiled program."""
+        return self.artifact.program
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Facts in the NEFF beside the program."""
+        return self.artifact.metadata
+
+    @property
     def weight_sources(self) -> dict[str, tuple[str, ...]]:
         """Checkpoint tensors of each weight."""
-        return {name: tuple(sources) for name, sources in self.metadata["weight_sources"].items()}
+        return self.artifact.weight_sources
+
+    @property
+    def host(self) -> HostCode | None:
+        """Host code, where there are weights to run with."""
+        return self.bound.host if self.bound else None
+
+    @property
+    def tensors(self) -> Choice[TensorSource] | None:
+        """Tensors that the weights come from."""
+        return self.bound.tensors if self.bound else None
+
+    @functools.cached_property
+    def need(self) -> MemoryNeed:
+        """HBM that the program takes on one core."""
+        return memory_need(self.program, lnc=self.target.value.chip.default_lnc)
 
     @property
     def placement(self) -> dict[str, Any]:
@@ -96,29 +124,26 @@ class Prepared:
         require_fit(self.need, instance=claim.instance, target=self.target.value, model_name=self.source.name)
         require_room(self.need, claim)
 
-    def load(self, core: int | None = None, *, claim: CoreClaim | PrivateCore | None = None) -> LoadedProgram:
-        """Load the program with its weights and host code on a core.
-
-        Args:
-            core: counted from 0 among the cores that the process may use; None takes the least loaded.
-            claim: the core, claimed before, in place of `core`.
+    def on_core(
+        self, tensors: Choice[TensorSource], weights: BoundWeights, host: HostCode, claim: CoreClaim | PrivateCore
+    ) -> Prepared:
+        """Return the model with its weights, loaded on a claimed core.
 
         Raises:
-            DeviceMemoryError, CoreBusyError: there is no room for it.
+            DeviceMemoryError: there is no room for it.
         """
-        assert self.weights is not None and self.host is not None, "bound and lowered before"
-        return load_program(
-            self.program,
-            self.weights.tensors,
-            self.host,
+        bound = BoundProgram(
+            program=self.program,
+            tensors=tensors,
+            weights=weights,
+            host=host,
+            model_name=self.source.name,
             instance=resolve_instance(self.config.instance_type).value,
             target=self.target.value,
-            model_name=self.source.name,
-            core=core,
-            claim=claim,
             auto_cast=self.config.auto_cast,
             task=self.config.task,
         )
+        return dataclasses.replace(self, bound=bound, loaded=bound.load(claim=claim))
 
 
 def prepare(
@@ -141,7 +166,7 @@ def prepare(
     `compiler_workdir` gets a copy of the NEFF, graph.neff.
 
     Raises:
-        NeuronError: one of the refusals of the steps; see `errors.py`.
+        NeuronError: an error of one of the steps; see `errors.py`.
     """
     check_tolerance(atol, validate=validate)
     timings: dict[str, float] = {}
@@ -158,63 +183,52 @@ def prepare(
                 trust_remote_code=trust_remote_code,
                 on_done=progress.captured,
             )
-            prepared = _compiled(source, config, target, cached)
+            artifact = open_artifact(cached.value)
             if compiler_workdir is not None:
-                _copy_neff(prepared.neff, Path(compiler_workdir))
-        prepared.timings_s, prepared.workdir = timings, workdir
+                _copy_neff(artifact.path, Path(compiler_workdir))
+        prepared = Prepared(
+            source=source,
+            config=config,
+            target=target,
+            artifact=artifact,
+            cache=cached,
+            timings_s=timings,
+            workdir=workdir,
+        )
         if not source.has_weights:
             return prepared
         core = claim or PrivateCore(resolve_instance(config.instance_type).value, model=source.name)
         prepared.require_room(core)
         with _timed(timings, "host_code"):
-            prepared.host = lower(
-                prepared.program,
+            host = lower(
+                artifact.program,
                 optlevel=config.optlevel,
                 mode=host_code,
                 on_start=progress.start_lowering,
                 on_done=progress.lowered,
             )
         with _timed(timings, "load"):
-            _bind_weights(prepared, trust_remote_code)
-            prepared.loaded = prepared.load(claim=core)
+            tensors = open_tensors(
+                source,
+                artifact.weight_sources,
+                task=config.task,
+                family=prepared.family,
+                dtype=config.torch_dtype,
+                trust_remote_code=trust_remote_code,
+            )
+            prepared = prepared.on_core(tensors, artifact.bind(tensors.value), host, core)
         if validate:
             progress.say("validating")
             with _timed(timings, "validate"):
-                prepared.validation = _validate(prepared, atol, trust_remote_code)
+                errors = _validate(prepared, atol, trust_remote_code)
+            prepared = dataclasses.replace(prepared, validation=errors)
     return prepared
-
-
-def _compiled(source: ModelSource, config: Any, target: Choice[Target], neff_path: Choice[Path]) -> Prepared:
-    with open_neff(neff_path.value) as neff:
-        program, metadata = read_program(neff), dict(neff.metadata)
-    return Prepared(
-        source=source,
-        config=config,
-        target=target,
-        neff=neff_path.value,
-        cache=neff_path,
-        program=program,
-        metadata=metadata,
-        need=memory_need(program, lnc=target.value.chip.default_lnc),
-    )
 
 
 def _copy_neff(neff: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WORKDIR_FILE, needed_bytes=neff.stat().st_size, error=ArtifactError) as file:
         file.write(neff.read_bytes())
-
-
-def _bind_weights(prepared: Prepared, trust_remote_code: bool) -> None:
-    prepared.tensors = open_tensors(
-        prepared.source,
-        prepared.weight_sources,
-        task=prepared.config.task,
-        family=prepared.family,
-        dtype=prepared.config.torch_dtype,
-        trust_remote_code=trust_remote_code,
-    )
-    prepared.weights = bind_weights(prepared.program.weights, prepared.weight_sources, prepared.tensors.value)
 
 
 def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -> list[OutputError]:
@@ -251,31 +265,19 @@ def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
 
 
 def check_tolerance(atol: float | None, *, validate: bool) -> None:
-    """Refuse a tolerance that nothing can pass or that nobody would use.
+    """Check a tolerance.
 
     Raises:
-        ConfigError: it is negative or no number, or validation is switched off.
+        ConfigError: the tolerance is negative or not finite, or validation is switched off.
     """
     if atol is None:
         return
     if not validate:
-        raise ConfigError(
-            refusal(
-                asked=f"atol={atol} with disable_validation",
-                found="both",
-                why="a tolerance is for the comparison that is switched off",
-                do="pass one of them",
-            )
-        )
+        message = f"atol={atol} has no effect: disable_validation switches the comparison off."
+        raise ConfigError(message, hint="Remove one of the two.", option="atol", value=atol)
     if not 0 <= atol < math.inf:
-        raise ConfigError(
-            refusal(
-                asked=f"atol={atol}",
-                found="not a number of at least 0",
-                why="it is the largest absolute difference that passes",
-                do="pass for example atol=0.01",
-            )
-        )
+        message = f"atol={atol} is not a number of at least 0."
+        raise ConfigError(message, hint="Pass for example atol=0.01.", option="atol", value=atol)
 
 
 def open_cache(disable_neuron_cache: bool, cache_url: str | None = None) -> CompileCache | None:
@@ -285,12 +287,6 @@ def open_cache(disable_neuron_cache: bool, cache_url: str | None = None) -> Comp
         ConfigError: it is switched off and named at once.
     """
     if disable_neuron_cache and cache_url is not None:
-        raise ConfigError(
-            refusal(
-                asked=f"disable_neuron_cache with cache {cache_url}",
-                found="both",
-                why="a cache that is switched off is not read",
-                do="pass one of them",
-            )
-        )
+        message = f"disable_neuron_cache and the cache {cache_url} contradict each other."
+        raise ConfigError(message, hint="Remove one of the two.", option="cache_url", value=cache_url)
     return None if disable_neuron_cache or (cache_url is None and env.no_compile_cache()) else CompileCache(cache_url)

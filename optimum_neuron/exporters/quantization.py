@@ -3,7 +3,7 @@
 A program is compiled for floating-point weights, so a quantized checkpoint is dequantized while it is loaded, or
 refused by the name of its method. It knows the configuration only, and reads no weight.
 
-    require_readable(config, asked="exporting org/model")
+    require_readable(config, model="org/model")
     model = AutoModelForCausalLM.from_pretrained(folder, config=dequantizing(config))
 """
 
@@ -14,7 +14,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ModelError, refusal
+from ..errors import ModelError
 
 DEQUANTIZED: dict[str, str | None] = {
     "fp8": None,
@@ -38,9 +38,9 @@ def quantization_of(config: Any) -> dict[str, Any] | None:
     is_data = isinstance(config, Mapping)
     text = config.get("text_config") if is_data else config.get_text_config(decoder=True)
     for owner in (config, text):
-        told = owner.get(KEY) if isinstance(owner, Mapping) else getattr(owner, KEY, None)
-        if told:
-            return dict(told) if isinstance(told, Mapping) else told.to_dict()
+        settings = owner.get(KEY) if isinstance(owner, Mapping) else getattr(owner, KEY, None)
+        if settings:
+            return dict(settings) if isinstance(settings, Mapping) else settings.to_dict()
     return None
 
 
@@ -60,12 +60,12 @@ def method_of(quantization: Mapping[str, Any]) -> str:
     return str(getattr(method, "value", method))
 
 
-def require_readable(config: Any, *, asked: str) -> None:
-    """Refuse a checkpoint whose weights cannot be dequantized here.
+def require_readable(config: Any, *, model: str) -> None:
+    """Reject a checkpoint whose weights cannot be dequantized here.
 
     Args:
         config: as for `quantization_of`.
-        asked: what the user does with it, for the message.
+        model: name of the checkpoint, for the message.
 
     Raises:
         ModelError: the method is not one of `DEQUANTIZED`, or its package is not installed; `details["quantization"]`
@@ -76,19 +76,20 @@ def require_readable(config: Any, *, asked: str) -> None:
         return
     method = method_of(quantization)
     package = DEQUANTIZED.get(method)
+    message = f"The weights of {model} are quantized with {method}, "
     if method not in DEQUANTIZED:
-        found, do = f"weights quantized with {method}", "pass the checkpoint that it was quantized from"
-        why = f"weights are compiled as floating point, and transformers dequantizes {', '.join(DEQUANTIZED)} only"
+        message += f"but transformers dequantizes {', '.join(DEQUANTIZED)} only."
+        hint = "Pass the checkpoint that it was quantized from."
     elif package is not None and importlib.util.find_spec(package) is None:
-        found, do = f"weights quantized with {method}", f"pip install {method}, or pass an unquantized checkpoint"
-        why = f"transformers dequantizes them with the package {method}, which is not installed"
+        message += f"and the package {method}, which dequantizes them, is not installed."
+        hint = f"Run `pip install {method}`, or pass an unquantized checkpoint."
     else:
         return
-    raise ModelError(refusal(asked=asked, found=found, why=why, do=do), details={"quantization": method})
+    raise ModelError(message, hint=hint, quantization=method)
 
 
-def require_plain(config: Any, *, asked: str) -> None:
-    """Refuse a model in memory whose weights are quantized.
+def require_plain(config: Any, *, model: str) -> None:
+    """Reject a model in memory whose weights are quantized.
 
     Raises:
         ModelError: they are; `details["quantization"]` names the method.
@@ -97,13 +98,9 @@ def require_plain(config: Any, *, asked: str) -> None:
     if quantization is not None:
         method = method_of(quantization)
         raise ModelError(
-            refusal(
-                asked=asked,
-                found=f"a model in memory with weights quantized with {method}",
-                why="weights are bound as floating point",
-                do="call its dequantize(), or pass the checkpoint that it was quantized from",
-            ),
-            details={"quantization": method},
+            f"The weights of {model} in memory are quantized with {method}.",
+            hint="Call its dequantize(), or pass the checkpoint that it was quantized from.",
+            quantization=method,
         )
 
 

@@ -1,4 +1,4 @@
-"""What decides a compiled program, as plain data: the key of the compile cache and of its request index.
+"""A compile as plain data: the key of the compile cache and of its request index.
 
 A request is known before the model is captured, so a warm export needs no capture. Neither holds a path or a
 weight: a fine-tuned checkpoint of the same configuration hits.
@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from .. import env
-from ..compiler.cache import CompileCache
 from ..compiler.canonical import canonical_json
 from ..compiler.flags import arithmetic_options
 from ..compiler.ir import Program
 from ..compiler.version import COMPILER_VERSION, source_hash
-from ..configuration import CompileConfig, check_known, plain_op_names
+from ..configuration import CompileConfig, plain_op_names
 from ..core import Choice, TorchDtype
 from ..hardware import (
     Target,
@@ -28,52 +27,11 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
-from .kinds import kind_of
+from ..options import SOURCE_OPTIONS, check_known, options_of, source_options
+from .kinds import compile_options, kind_of
 from .peer_options import translate
 from .source import ModelSource, infer_task, load_source
 from .tasks import plain_task
-
-COMMON_OPTIONS = (
-    "task",
-    "instance_type",
-    "auto_cast",
-    "auto_cast_type",
-    "optlevel",
-    "torch_dtype",
-    "allow_host_ops",
-    "inline_weights_to_neff",
-)
-"""Keywords of every compile."""
-
-COMPILE_OPTIONS = (
-    *COMMON_OPTIONS,
-    *(
-        "batch_size",
-        "sequence_length",
-        "decoder_sequence_length",
-        "prefill_buckets",
-        "decode_buckets",
-        "extend_length",
-        "family",
-    ),
-    *("text_batch_size", "image_batch_size", "num_choices", "num_channels", "height", "width"),
-    *("max_num_images", "image_size"),
-    *("audio_sequence_length", "nb_max_frames", "feature_size", "num_beams"),
-    *("dynamic_batch_size", "output_attentions", "output_hidden_states"),
-)
-"""Keywords that decide a program; every entry point of this package takes them under these names. Which of them a model
-has follows from its task, see `kinds.py`."""
-
-SOURCE_OPTIONS = (
-    "trust_remote_code",
-    "subfolder",
-    "revision",
-    "token",
-    "cache_dir",
-    "local_files_only",
-    "force_download",
-)
-"""Keywords that say where a model is found."""
 
 _NOT_STRUCTURE = (
     *("_name_or_path", "name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache"),
@@ -96,20 +54,20 @@ def neuron_config(
         ConfigError: an option is unknown, out of range, contradicts another, or is one of other models.
         UnsupportedDtypeError: the target lacks the dtype.
     """
-    check_known(options, list(COMPILE_OPTIONS), what="the export")
+    check_known(options, compile_options(), what="the export")
     options = plain_options(options)
-    task = infer_task(source.config, options.get("task") or "auto").value
+    task = infer_task(source.config, options.pop("task", None) or "auto").value
     kind = kind_of(task, source.config.model_type)
-    given = {key: value for key, value in options.items() if value is not None and key not in ("task", "instance_type")}
-    given = kind.plain(given)
-    check_known(given, [*COMMON_OPTIONS, *kind.options], what=f"a model for {task}")
+    kind.require_task(source, task)
     target = resolve_target(options.get("instance_type"))
     require_compilable(target.value)
     require_default_lnc(target.value.chip)
-    instance = resolve_instance(options.get("instance_type")).value
-    given.setdefault("torch_dtype", _default_dtype(source, given.get("auto_cast", "none")))
-    given = _environment_options(given["torch_dtype"]) | given
-    config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **given)
+    instance = resolve_instance(options.pop("instance_type", None)).value
+    fields = kind.plain({name: value for name, value in options.items() if value is not None})
+    check_known(fields, kind.config_class.option_names(), what=f"a model for {task}")
+    fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
+    fields = _environment_options(fields["torch_dtype"]) | fields
+    config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)
     require_dtype(target.value, config.torch_dtype)
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)
@@ -118,12 +76,12 @@ def neuron_config(
 
 def _environment_options(torch_dtype: str) -> dict[str, str]:
     """Return what NEURON_CC_FLAGS sets. Auto-cast rounds float32, so it has no effect on other weights."""
-    found = arithmetic_options(env.compiler_flags())
-    return found if torch_dtype == "float32" else {name: found[name] for name in ("optlevel",) if name in found}
+    options = arithmetic_options(env.compiler_flags())
+    return {name: value for name, value in options.items() if torch_dtype == "float32" or name == "optlevel"}
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options in one spelling: users write `torch.bfloat16`, 2, "sentence-similarity" and "aten::sort" too."""
+    """Return options in one spelling: users write `torch.bfloat16`, 2, "sentence-similarity" and "aten::sort" too."""
     plain = {
         key: str(value).removeprefix("torch.") if key in ("torch_dtype", "optlevel") and value is not None else value
         for key, value in options.items()
@@ -138,31 +96,31 @@ def plain_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _default_dtype(source: ModelSource, auto_cast: str) -> str:
-    """The checkpoint's own dtype; float32 where auto-cast, which rounds float32, was asked for."""
+    """The checkpoint's own dtype; float32 with auto-cast, which rounds float32."""
     of_module = getattr(source.module, "dtype", None)
     dtype = str(of_module or source.config.dtype or "float32").removeprefix("torch.")
     return dtype if auto_cast == "none" and dtype in get_args(TorchDtype) else "float32"
 
 
 def structure_of(config: Any, task: str = "text-generation") -> dict[str, Any]:
-    """The part of a transformers configuration that can shape a graph."""
+    """Return the part of a transformers configuration that can shape a graph."""
     endings = kind_of(task, config.model_type).ignored_endings()
     data = json.loads(config.to_json_string(use_diff=False))
-    return _kept(data, endings) | {"num_labels": config.num_labels}
+    return _structure(data, endings) | {"num_labels": config.num_labels}
 
 
-def _kept(data: dict[str, Any], endings: tuple[str, ...]) -> dict[str, Any]:
+def _structure(data: dict[str, Any], endings: tuple[str, ...]) -> dict[str, Any]:
     """Fields that can shape a graph, of the configurations inside too, such as that of a vision tower."""
     return {
-        key: _kept(value, endings) if isinstance(value, dict) else value
+        key: _structure(value, endings) if isinstance(value, dict) else value
         for key, value in data.items()
         if key in _STRUCTURE or (key not in _NOT_STRUCTURE and not key.endswith(endings))
     }
 
 
-def structure_differences(asked: Any, compiled: Any, task: str = "text-generation") -> list[str]:
-    """Fields in which two transformers configurations ask for different graphs, as text."""
-    left, right = structure_of(asked, task), structure_of(compiled, task)
+def structure_differences(config: Any, compiled: Any, task: str = "text-generation") -> list[str]:
+    """Return the fields in which two transformers configurations need different graphs, as text."""
+    left, right = structure_of(config, task), structure_of(compiled, task)
     return [
         f"{key}={left.get(key)!r}, compiled with {right.get(key)!r}"
         for key in sorted({*left, *right})
@@ -215,9 +173,8 @@ def entry_fields(
 
 def _flags(config: CompileConfig) -> dict[str, Any]:
     """Shapes and flags; the instance size and where weights are kept do not change the program."""
-    return {
-        key: value for key, value in config.to_dict().items() if key not in ("instance_type", "inline_weights_to_neff")
-    }
+    options = options_of(type(config))
+    return {name: value for name, value in config.to_dict().items() if options[name].in_program}
 
 
 def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -226,9 +183,9 @@ def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     Raises:
         ConfigError: a keyword is neither.
     """
-    check_known(options, [*COMPILE_OPTIONS, *SOURCE_OPTIONS], what="the export")
-    where = {key: value for key, value in options.items() if key in SOURCE_OPTIONS}
-    return where, {key: value for key, value in options.items() if key in COMPILE_OPTIONS}
+    check_known(options, [*compile_options(), *SOURCE_OPTIONS], what="the export")
+    where = source_options(options)
+    return where, {name: value for name, value in options.items() if name not in where}
 
 
 def without_weights(
@@ -240,26 +197,8 @@ def without_weights(
         ModelError: the model cannot be found.
         ConfigError: an option is unknown or out of range.
     """
-    where, compile_options = split_options(translate(options, known=COMPILE_OPTIONS))
+    where, fields = split_options(translate(options))
     source = load_source(model_name_or_path, with_weights=False, **where)
     trust = where.get("trust_remote_code", False)
-    config, target = neuron_config(source, compile_options, trust_remote_code=trust)
+    config, target = neuron_config(source, fields, trust_remote_code=trust)
     return source, config, target.value, trust
-
-
-def cache_request(
-    model_name_or_path: str | Path, *, cache_url: str | None = None, **options: Any
-) -> tuple[CompileCache, dict[str, Any]]:
-    """Return the cache and the fields that an export with these options would ask it for.
-
-    The model is captured, which takes seconds and no weights, because the fields hold the program's hash.
-
-    Raises:
-        ModelError: the model cannot be found.
-        ConfigError: an option is unknown or out of range.
-    """
-    from .build import compile_source
-
-    source, config, target, trust = without_weights(model_name_or_path, options)
-    built = compile_source(source, config, target, trust_remote_code=trust)
-    return CompileCache(cache_url), entry_fields(built.compiled.program, built.metadata, source, config)

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from ..compiler.package import write_program
 from ..compiler.version import COMPILER_VERSION
 from ..configuration import CONFIG_FILE, NEFF_FILE
-from ..errors import CacheError, ConfigError, refusal
+from ..errors import CacheError, ConfigError
 from ..version import __version__
 from ..weights import pack_checkpoint
 from ..weights.checkpoint import SINGLE_FILE
@@ -51,7 +51,7 @@ COPIED = (
     "[0-9]_*/config.json",
     "LICENSE*",
 )
-"""What a folder has beside configuration and weights, and the next folder needs too."""
+"""Files beside configuration and weights that an export copies."""
 
 
 def save_folder(prepared: Prepared, output: Path) -> int:
@@ -71,14 +71,8 @@ def save_folder(prepared: Prepared, output: Path) -> int:
     except OSError as error:
         if isinstance(error, CacheError):
             raise
-        raise CacheError(
-            refusal(
-                asked=f"writing the export to {output}",
-                found=str(error),
-                why="the folder could not be written",
-                do="free space or choose another folder",
-            )
-        ) from error
+        message = f"The export cannot be written to {output}: {error}"
+        raise CacheError(message, hint="Free space or choose another folder.", folder=str(output)) from error
     return sum(path.stat().st_size for path in output.iterdir() if path.is_file())
 
 
@@ -100,39 +94,21 @@ def _work_folder(output: Path) -> Iterator[Path]:
 
 
 def check_output(source: ModelSource, output: Path) -> None:
-    """Refuse to write over something that is no export.
+    """Reject an output folder that is not an export of this package.
 
     Raises:
         ConfigError: the output is the checkpoint's own folder, another checkpoint, or a file.
     """
-    if output.resolve() == source.folder.resolve():
-        raise ConfigError(
-            refusal(
-                asked=f"export into {output}",
-                found="the folder of the checkpoint itself",
-                why="its weights would be replaced",
-                do="choose another output folder",
-            )
-        )
-    if output.exists() and not output.is_dir():
-        raise ConfigError(
-            refusal(
-                asked=f"export into {output}",
-                found="a file of that name",
-                why="an export is a folder",
-                do="choose another output folder",
-            )
-        )
     weights = sorted(path.name for pattern in ("*.safetensors", "*.bin") for path in output.glob(pattern))
-    if weights and not (output / NEFF_FILE).exists():
-        raise ConfigError(
-            refusal(
-                asked=f"export into {output}",
-                found=f"{weights[0]} of something that is no export",
-                why="weights there would be replaced",
-                do="choose another output folder, or empty this one",
-            )
-        )
+    if output.resolve() == source.folder.resolve():
+        problem = "is the folder of the checkpoint itself"
+    elif output.exists() and not output.is_dir():
+        problem = "is a file"
+    elif weights and not (output / NEFF_FILE).exists():
+        problem = f"holds {weights[0]}, but is not an export"
+    else:
+        return
+    raise ConfigError(f"The output {output} {problem}.", hint="Choose another output folder.", output=str(output))
 
 
 def _write_files(prepared: Prepared, work: Path) -> None:
@@ -187,7 +163,7 @@ def _write_files(prepared: Prepared, work: Path) -> None:
         )
         (work / SINGLE_FILE).unlink()
     else:
-        shutil.copyfile(prepared.neff, work / NEFF_FILE)
+        shutil.copyfile(prepared.artifact.path, work / NEFF_FILE)
     artifact["neff_sha256"] = file_hash(work / NEFF_FILE)
     marker = {"version": FOLDER_VERSION, "neuron": prepared.config.to_dict(), "artifact": artifact}
     (work / CONFIG_FILE).write_text(json.dumps(marker, indent=2, sort_keys=True, allow_nan=False) + "\n")

@@ -1,4 +1,4 @@
-"""Which architectures were compared with transformers for which tasks, as the tests found it.
+"""Architectures that were compared with transformers for each task.
 
 `tests/exporters/encoders/test_architectures.py` writes the list; it, `tests/exporters/test_architectures.py` for text
 generation, `tests/modeling/test_seq2seq.py` for text to text, `tests/modeling/test_speech.py` for speech to text and
@@ -11,23 +11,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..errors import ModelError, nearest, refusal
-from .tasks import TASKS, plain_task
+from .source import require_known_task
 
 SUPPORT_FILE = Path(__file__).with_name("support.json")
 """Model type to task to outcome."""
 
 COMPARED = "compared"
-"""Outcome of a model that answers as transformers does; any other is the refusal."""
+"""Outcome of a model that answers as transformers does; any other outcome is the error."""
 
 
 def read_support() -> dict[str, dict[str, str]]:
-    """The list: model type to task to `COMPARED` or the refusal."""
+    """Return the list: model type to task to `COMPARED` or the error."""
     return json.loads(SUPPORT_FILE.read_text())
 
 
 def support_rows(task: str | None = None) -> list[dict[str, Any]]:
-    """The list as rows: architecture, tasks that were compared, tasks that were refused.
+    """Return the list as rows: architecture, tasks that were compared, tasks that failed.
 
     Args:
         task: show only the architectures that were tried for it.
@@ -35,16 +34,7 @@ def support_rows(task: str | None = None) -> list[dict[str, Any]]:
     Raises:
         ModelError: there is no such task.
     """
-    task = None if task is None else plain_task(task)
-    if task is not None and task not in TASKS:
-        raise ModelError(
-            refusal(
-                asked=f"models for task={task!r}",
-                found=f"not a task that can be exported{nearest(task, TASKS)}",
-                why=f"tasks are {', '.join(TASKS)}",
-                do="pass one of them",
-            )
-        )
+    task = None if task is None else require_known_task(task)
     rows = []
     for model_type, outcomes in read_support().items():
         tried = {name: outcome for name, outcome in outcomes.items() if task in (None, name)}

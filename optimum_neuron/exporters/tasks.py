@@ -9,9 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from typing import Any, Literal
-
-Modality = Literal["text", "image", "audio", "text and image"]
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,10 +18,8 @@ class Task:
 
     name: str
     """As transformers' pipelines and optimum spell it."""
-    kind: Literal["decoder", "encoder", "seq2seq", "speech", "image_text"]
-    """How it is compiled: a decoder with a cache, graphs of one forward, or both, the second reading a text, a
-    sound or images.
-    """
+    kind: str
+    """How it is compiled: a key of `kinds.KINDS`."""
     model_class: str
     """Class in `optimum_neuron` that runs it."""
     auto_class: str
@@ -32,8 +28,10 @@ class Task:
     """transformers' table of the architectures that serve it."""
     suffixes: tuple[str, ...]
     """Endings of class names that serve it, for code that comes with a checkpoint and is in no table."""
+    is_listed: bool = True
+    """Whether every class in the table is for this task; False: only classes with one of the `suffixes`."""
     output_type: str = ""
-    """transformers' output class, where the original's own cannot be had."""
+    """transformers' output class, where the reference model's own is not available."""
     pipeline: str | None = None
     """Name of the matching pipeline."""
 
@@ -66,7 +64,7 @@ _ROWS = (
 """Task, ending of our class, transformers' table, ending of its classes, its output, its pipeline."""
 
 _AUTO_CLASS = {"XVector": "AudioXVector"}
-"""Where transformers' auto class is named otherwise than ours."""
+"""Our classes to transformers' auto classes of another name."""
 
 
 def _encoder(row: tuple[Any, ...]) -> Task:
@@ -83,7 +81,7 @@ def _encoder(row: tuple[Any, ...]) -> Task:
     )
 
 
-_TABLE = (
+_TABLE = [
     Task(
         name="text-generation",
         kind="decoder",
@@ -91,6 +89,7 @@ _TABLE = (
         auto_class="AutoModelForCausalLM",
         mapping="MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
         suffixes=("ForCausalLM", "LMHeadModel"),
+        is_listed=False,
         pipeline="text-generation",
     ),
     # Before the encoders: transformers lists some of these classes under fill-mask too.
@@ -134,7 +133,7 @@ _TABLE = (
         output_type="BaseModelOutputWithPooling",
         pipeline="feature-extraction",
     ),
-)
+]
 
 
 @functools.cache
@@ -150,14 +149,20 @@ def other_tasks() -> frozenset[str]:
 
 
 def kinds_of_task(name: str) -> tuple[Task, ...]:
-    """A row for each kind of models that serve a task."""
+    """Return a row for each kind of models that serve a task."""
     return tuple(task for task in _TABLE if task.name == name)
 
 
 TASKS: dict[str, Task] = {task.name: kinds_of_task(task.name)[0] for task in _TABLE}
-"""By name, in the order in which a class of transformers is looked up. Of a task that models of two kinds serve, it has
-the first: what depends on the model asks `find_task`.
+"""By name, in the order in which a class of transformers is looked up. If models of two kinds serve a task, this is the
+first; `find_task` decides by the model.
 """
+
+
+def register_task(task: Task) -> None:
+    """Add a task, or another kind of models that serve one."""
+    _TABLE.append(task)
+    TASKS.setdefault(task.name, task)
 
 
 SYNONYMS = {
@@ -183,7 +188,7 @@ SYNONYMS = {
 
 
 def plain_task(name: str) -> str:
-    """A task by the name that it has here; one that is none stays as it is.
+    """Return a task by its name here; an unknown name stays as it is.
 
     Example:
         ```python
@@ -197,17 +202,17 @@ def plain_task(name: str) -> str:
 
 
 def find_task(name: str, model_type: str) -> Task:
-    """The row of a task that an architecture is of; the first one for code that comes with a checkpoint."""
+    """Return the row of a task for an architecture; the first one for code that comes with a checkpoint."""
     rows = kinds_of_task(name)
     return next((task for task in rows if model_type in _architectures(task.mapping)), rows[0])
 
 
 def architectures_of(name: str) -> dict[str, tuple[str, ...]]:
     """Classes of transformers that serve a task, by model type."""
-    found: dict[str, tuple[str, ...]] = {}
+    classes: dict[str, tuple[str, ...]] = {}
     for task in kinds_of_task(name):
-        found |= _architectures(task.mapping)
-    return found
+        classes |= _architectures(task.mapping)
+    return classes
 
 
 @functools.cache
@@ -226,6 +231,6 @@ def tasks_of(model_type: str) -> list[str]:
 def task_of(architecture: str) -> str | None:
     """The task that a class of transformers, or one that comes with a checkpoint, is for."""
     for name in TASKS:
-        if TASKS[name].kind != "decoder" and any(architecture in names for names in architectures_of(name).values()):
+        if TASKS[name].is_listed and any(architecture in names for names in architectures_of(name).values()):
             return name
     return next((task.name for task in _TABLE if task.suffixes and architecture.endswith(task.suffixes)), None)

@@ -1,4 +1,4 @@
-"""Open the tensors that a compiled model is bound to, and the original model to compare it with.
+"""Open the tensors that a compiled model is bound to, and the reference model to compare it with.
 
 Most checkpoints are mapped as they are. Some architectures rename or fuse tensors while transformers loads them
 (Mixtral's experts, GPT-NeoX's head); these go through transformers' own loader.
@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
-from ..errors import ModelError, WeightsError, refusal
+from ..errors import ModelError, WeightsError
 from ..models.registry import cast_parameters
 from ..weights import Checkpoint, StateDict, TensorSource
 from .kinds import kind_of
@@ -82,22 +82,19 @@ def tensors_in_memory(
     """
     import torch
 
-    found = dict(_state_dict(tensors, origin).tensors if isinstance(tensors, torch.nn.Module) else tensors)
-    wrong = [f"{name} is a {type(value).__name__}" for name, value in found.items() if not torch.is_tensor(value)]
-    wrong += [f"{name} is on the device meta" for name in names if getattr(found.get(name), "is_meta", False)]
+    state = dict(_state_dict(tensors, origin).tensors if isinstance(tensors, torch.nn.Module) else tensors)
+    wrong = [f"{name} is a {type(value).__name__}" for name, value in state.items() if not torch.is_tensor(value)]
+    wrong += [f"{name} is on the device meta" for name in names if getattr(state.get(name), "is_meta", False)]
     if wrong:
+        shown = "; ".join(wrong[:12]) + (f"; and {len(wrong) - 12} more" if len(wrong) > 12 else "")
         raise WeightsError(
-            refusal(
-                asked=f"binding the tensors of {origin}",
-                found="; ".join(wrong[:12]) + (f"; and {len(wrong) - 12} more" if len(wrong) > 12 else ""),
-                why="weights are tensors with values, by their names in the checkpoint",
-                do="pass the state dict of a model that was loaded with its weights, that model, or a folder",
-            ),
-            details={"problems": wrong},
+            f"The weights of {origin} are not tensors with values: {shown}.",
+            hint="Pass a model that was loaded with its weights, its state dict, or a folder.",
+            problems=wrong,
         )
-    if found.keys() >= set(names):  # otherwise they are refused, with the nearest of all names
-        found = {name: found[name].detach().to("cpu", copy=True) for name in names}
-    return StateDict(tensors=found, origin=origin)
+    if state.keys() >= set(names):  # otherwise binding rejects them, with the nearest of all names
+        state = {name: state[name].detach().to("cpu", copy=True) for name in names}
+    return StateDict(tensors=state, origin=origin)
 
 
 def _state_dict(model: Any, origin: str) -> StateDict:
@@ -146,7 +143,7 @@ def load_original(
     trust_remote_code: bool = False,
     needed: Collection[str] | None = None,
 ) -> Any:
-    """The original transformers model on the CPU, in evaluation mode.
+    """Return the reference model: transformers' on the CPU, in evaluation mode.
 
     Args:
         source: the checkpoint, with the transformers configuration to use; a model in memory is returned itself.
@@ -166,27 +163,27 @@ def load_original(
     model, missing = _load(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code)
     if missing := [name for name in missing if needed is None or name in needed]:
         served = served_task(source.config)
-        do = "Download the checkpoint again, or save it with save_pretrained()"
+        hint = "Download the checkpoint again, or save it with save_pretrained()."
         if served is not None and served.value != task:
-            do = f"Export it for {served.value}, or pass a checkpoint that was trained for {task}"
+            hint = f"Export it for {served.value}, or pass a checkpoint that was trained for {task}."
         raise WeightsError(
-            f"{len(missing)} tensors of the original model in {source.folder} are missing: {', '.join(missing[:12])}. "
-            f"{do}. To fill them with random numbers, pass --allow_missing_weights (Python: "
+            f"{len(missing)} tensors of the model in {source.folder} are missing: {', '.join(missing[:12])}.",
+            hint=f"{hint} To fill them with random numbers, pass --allow_missing_weights (Python: "
             "allow_missing_weights=True).",
-            details={"problems": missing},
+            problems=missing,
         )
     return model.eval()
 
 
 def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool) -> tuple[Any, list[str]]:
-    """The original in transformers, and the weights that are not in the checkpoint."""
+    """The reference model in transformers, and the weights that the checkpoint lacks."""
     import torch
     import transformers
 
     folder = source.folder
     quantized = quantization_of(source.config) is not None
     try:
-        model, told = getattr(transformers, find_task(task, source.config.model_type).auto_class).from_pretrained(
+        model, info = getattr(transformers, find_task(task, source.config.model_type).auto_class).from_pretrained(
             folder,
             config=dequantizing(source.config),
             dtype=getattr(torch, dtype),
@@ -195,17 +192,15 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
         )
     except (OSError, ValueError, RuntimeError, ImportError) as error:
         raise ModelError(
-            refusal(
-                asked=f"the original model in {folder}",
-                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",
-                why="transformers cannot load it",
-                do="repair the checkpoint; to compare nothing, pass --disable-validation",
-            )
+            f"transformers cannot load the model in {folder}: {type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0]}",
+            hint="Repair the checkpoint; to export without comparing, pass --disable-validation.",
+            folder=str(folder),
         ) from error
     if quantized:
         # transformers leaves tensors that were not quantized in the dtype of the file.
         cast_parameters(model, getattr(torch, dtype))
-    return model, sorted(told["missing_keys"])
+    return model, sorted(info["missing_keys"])
 
 
 def _in_dtype(model: Any, dtype: str) -> Any:

@@ -14,13 +14,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any, get_args
 
-from ..configuration import CONFIG_FILE, is_count
+from ..configuration import CONFIG_FILE
 from ..core import AutoCast
 from ..errors import ArtifactError, NeuronError
 from ..hardware import TARGETS
 from ..plain_json import parse_json
+from ..sizes import is_count
 from .kinds import Kind, kind_of
-from .request import COMMON_OPTIONS, plain_options
+from .request import plain_options
 from .tasks import TASKS, find_task, plain_task
 
 _PROGRAMS = ("model.neuron", "encoder/model.neuron", "decoder/model.neuron")
@@ -35,7 +36,7 @@ _DECODER_KEYS = ("_serialized_key", "neuronxcc_version")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VendorExport:
-    """What such a folder records."""
+    """The record in such a folder."""
 
     checkpoint: str | None
     """Hub model ID or path of the checkpoint; None: not recorded."""
@@ -55,32 +56,35 @@ class VendorExport:
     def call(self) -> str:
         """Python call that exports the checkpoint here."""
         options = {"export": True, "revision": self.revision, **self.options}
-        given = [repr(self.checkpoint or "CHECKPOINT")]
-        given += [f"{name}={value!r}" for name, value in options.items() if value is not None]
-        return f"{self.model_class}.from_pretrained({', '.join(given)})"
+        arguments = [repr(self.checkpoint or "CHECKPOINT")]
+        arguments += [f"{name}={value!r}" for name, value in options.items() if value is not None]
+        return f"{self.model_class}.from_pretrained({', '.join(arguments)})"
 
 
 def refuse_vendor_export(folder: Path) -> None:
-    """Refuse a folder that was exported for hardware.
+    """Reject a folder that was exported for hardware.
 
     Raises:
         ArtifactError: it was; the message and the details have the export that replaces it.
     """
-    found = read_vendor_export(folder)
-    if found is None:
+    export = read_vendor_export(folder)
+    if export is None:
         return
-    cores = f" It was sharded over {found.num_cores} cores; a compiled model has one core here." * (found.num_cores > 1)
-    if found.checkpoint is None:
-        cores += " The folder does not record the checkpoint."
+    message = f"{folder} was compiled by the vendor's Neuron SDK for hardware and cannot run on the simulator."
+    if export.num_cores > 1:
+        message += f" It was sharded over {export.num_cores} cores; a compiled model has one core here."
+    if export.checkpoint is None:
+        message += " The folder does not record the checkpoint."
     raise ArtifactError(
-        f"{folder} was compiled by the vendor's Neuron SDK for hardware and cannot run on the simulator. Export the "
-        f"original checkpoint here: {found.call}.{cores}",
-        details={"folder": str(folder), "export": dataclasses.asdict(found)},
+        message,
+        hint=f"Export the original checkpoint here: {export.call}.",
+        folder=str(folder),
+        export=dataclasses.asdict(export),
     )
 
 
 def read_vendor_export(folder: Path) -> VendorExport | None:
-    """Return what a folder that was exported for hardware records, or None if it is something else."""
+    """Return the record of a folder that was exported for hardware, or None for any other folder."""
     model = _json(folder / "config.json")
     decoder = _json(folder / CONFIG_FILE)
     if any(key in decoder for key in _DECODER_KEYS):
@@ -100,9 +104,9 @@ def _of_decoder(facts: dict[str, Any], model_type: str) -> VendorExport:
     is_image_text = "VLM" in str(facts.get("_serialized_key"))
     task = "image-text-to-text" if is_image_text else "text-generation"
     names = facts | {"instance_type": facts.get("target")}
-    found = _export(names, facts.get("checkpoint_id"), facts.get("checkpoint_revision"), task, model_type)
+    export = _export(names, facts.get("checkpoint_id"), facts.get("checkpoint_revision"), task, model_type)
     cores: Any = facts.get("tp_degree")
-    return dataclasses.replace(found, num_cores=cores if is_count(cores) else 1)
+    return dataclasses.replace(export, num_cores=cores if is_count(cores) else 1)
 
 
 def _export(names: dict[str, Any], checkpoint: Any, revision: Any, task: str | None, model_type: str) -> VendorExport:
@@ -124,15 +128,15 @@ def _options(names: dict[str, Any], kind: Kind) -> dict[str, Any]:
     left_out = ["task", "inline_weights_to_neff"]
     left_out += [] if names.get("auto_cast") in _AUTO_CAST else ["auto_cast", "auto_cast_type"]
     left_out += [] if names.get("instance_type") in TARGETS else ["instance_type"]
-    known = (*COMMON_OPTIONS, *kind.options, *kind.synonyms)
-    given = {
+    known = (*kind.config_class.option_names(), *kind.synonyms)
+    options = {
         name: value
         for name, value in names.items()
         if name in known and name not in left_out and value not in (None, False)
     }
     with contextlib.suppress(NeuronError):  # two lengths for one axis: both are shown
-        given = kind.plain(given)
-    return plain_options(given)
+        options = kind.plain(options)
+    return plain_options(options)
 
 
 def _is_zip(path: Path) -> bool:

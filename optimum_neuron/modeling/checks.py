@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from ..configuration import is_count
 from ..engine import Packing
 from ..errors import ConfigError, ShapeError
+from ..sizes import count_error, is_count, raise_together
 
 logger = logging.getLogger(__name__)
 
@@ -95,13 +95,7 @@ def check_counts(**numbers: int) -> None:
     Raises:
         ConfigError: some are not; all of them are named.
     """
-    wrong = {name: number for name, number in numbers.items() if not is_count(number)}
-    if wrong:
-        raise ConfigError(
-            f"{' and '.join(f'{name}={number!r}' for name, number in wrong.items())} must be at least 1.",
-            hint="Pass an integer of 1 or more.",
-            options=wrong,
-        )
+    raise_together(count_error(name, number) for name, number in numbers.items() if not is_count(number))
 
 
 def on_host(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -35,7 +35,7 @@ def source_in_memory(module: transformers.PreTrainedModel, task: str) -> Iterato
         )
     task = infer_task(module.config, task).value
     _require_head(module, task)
-    require_plain(module.config, asked=f"from_model({type(module).__name__})")
+    require_plain(module.config, model=type(module).__name__)
     kind = kind_of(task, module.config.model_type)
     if not kind.captures_module and not type(module).__module__.startswith("transformers."):
         raise ConfigError(

@@ -13,18 +13,19 @@ from typing import Any, Self
 import transformers
 
 from ..compiler.lower.lower import Mode
-from ..configuration import check_known
 from ..errors import ConfigError, ModelError
 from ..exporters.folder import is_export
+from ..exporters.kinds import compile_options
+from ..exporters.load import load_exported
 from ..exporters.peer_options import translate
 from ..exporters.prepare import Prepared, WorkFolder, check_tolerance, open_cache, prepare
-from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS, neuron_config
+from ..exporters.request import neuron_config
 from ..exporters.source import ModelSource, find_folder, load_source
 from ..exporters.tasks import TASKS, find_task, kinds_of_task, plain_task
 from ..exporters.tensors import fill_missing
 from ..hardware import resolve_instance
+from ..options import SOURCE_OPTIONS, check_known, source_options
 from ..runtime.copies import claimed
-from .exported import load_exported
 from .form import require_form, require_name
 from .in_memory import source_in_memory
 from .model import CompiledModel
@@ -71,12 +72,12 @@ class NeuronModel(CompiledModel):
         Raises:
             NeuronError: see `optimum_neuron/errors.py`.
         """
-        options = translate(options, known=COMPILE_OPTIONS)
-        known = [*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *cls.load_options]
+        options, compiling = translate(options), compile_options()
+        known = [*compiling, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *cls.load_options]
         check_known(options, known, what=f"{cls.__name__}")
-        location = _subset(options, SOURCE_OPTIONS)
-        trust_remote_code = location.pop("trust_remote_code", False)
-        shapes, how = _subset(options, COMPILE_OPTIONS), _subset(options, CHECKPOINT_OPTIONS)
+        location = source_options(options)
+        trust_remote_code = location.get("trust_remote_code", False)
+        shapes, how = _subset(options, compiling), _subset(options, CHECKPOINT_OPTIONS)
         loading = _subset(options, cls.load_options)
         require_name(model_id, cls.__name__)
         folder = find_folder(model_id, **location)
@@ -118,9 +119,9 @@ class NeuronModel(CompiledModel):
             model = NeuronModelForSequenceClassification.from_model(module, batch_size=1, sequence_length=128)
             ```
         """
-        options = translate(options, known=COMPILE_OPTIONS)
-        check_known(options, [*COMPILE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS, *cls.load_options], what=cls.__name__)
-        shapes, how = _subset(options, COMPILE_OPTIONS), _subset(options, (*EXPORT_OPTIONS, *cls.load_options))
+        options, compiling = translate(options), compile_options()
+        check_known(options, [*compiling, *EXPORT_OPTIONS, *LOAD_OPTIONS, *cls.load_options], what=cls.__name__)
+        shapes, how = _subset(options, compiling), _subset(options, (*EXPORT_OPTIONS, *cls.load_options))
         with source_in_memory(module, cls._task(shapes) or "auto") as (source, work):
             model = cls._export(source, shapes, trust_remote_code=False, host_code=_mode(options), **how)
         model._config_folder = work

@@ -5,20 +5,20 @@ It knows nothing of compiling and loading (`loading.py`), nor of the model's inp
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from ..configuration import check_known
 from ..errors import ConfigError
 from ..exporters.export import describe
 from ..exporters.folder import is_export
 from ..exporters.prepare import Prepared
 from ..exporters.save import save_folder
+from ..options import check_known
 from ..runtime.copies import Copies
 from ..runtime.loaded import LoadedProgram
-from ..weights import bind_weights
 from .checks import on_host
 from .facts import ModelFacts, with_facts
 from .parameters import CheckpointParameters
@@ -106,14 +106,14 @@ class CompiledModel(ModelFacts, CheckpointParameters):
         """
         self.loaded.require_open()
         opened = open_weights(weights, self.prepared)
-        bound = bind_weights(self.loaded.program.weights, self.prepared.weight_sources, opened.tensors.value)
-        assert self.prepared.host is not None
+        assert self.prepared.bound is not None
+        tensors, replacement = opened.tensors, self.prepared.artifact.bind(opened.tensors.value)
+        bound = dataclasses.replace(self.prepared.bound, tensors=tensors, weights=replacement)
         for loaded in self.copies.loaded:
-            loaded.bind(self.prepared.host, bound.tensors)
+            loaded.bind(bound.host, replacement.tensors)
         self.model.reset()
-        self.prepared.weights, self.prepared.tensors = bound, opened.tensors
-        self.prepared.validation = []  # of the previous weights
-        self.prepared.source = opened.source
+        # The validation was of the previous weights.
+        self.prepared = dataclasses.replace(self.prepared, bound=bound, source=opened.source, validation=())
         self._saved_in = None
 
     def close(self) -> None:

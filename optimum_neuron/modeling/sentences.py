@@ -20,14 +20,12 @@ import torch
 from ..errors import ConfigError
 from ..exporters.prepare import Prepared
 from ..exporters.source import find_folder
+from ..options import source_options
 from .checks import check_counts
 from .facts import load_preprocessor
 from .features import SentenceFeatures
 from .pooling import normalized, pooled, read_recipe, transformer_subfolder
 from .tasks import NeuronModelForFeatureExtraction
-
-_LOCATION_OPTIONS = ("revision", "token", "cache_dir", "local_files_only", "force_download")
-"""Keywords that locate a model."""
 
 
 class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
@@ -54,8 +52,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
             NeuronError: see `optimum_neuron/errors.py`.
         """
         if isinstance(model_id, (str, Path)) and not options.get("subfolder"):
-            location = {name: options[name] for name in _LOCATION_OPTIONS if name in options}
-            options |= transformer_subfolder(find_folder(model_id, **location))
+            options |= transformer_subfolder(find_folder(model_id, **source_options(options)))
         return super().from_pretrained(model_id, config, export, **options)
 
     @classmethod

@@ -6,6 +6,7 @@ is names, so `tasks.py` has a line for each; compiling is in `exporters`.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 from collections.abc import Mapping
@@ -110,12 +111,13 @@ class NeuronTracedModel(NeuronModel):
             CoreBusyError: other processes hold some of them.
             DeviceMemoryError: there is no room on one of them.
         """
-        prepared = self.prepared
-        assert prepared.loaded is not None and prepared.host is not None
-        cores = range(num_usable(prepared.loaded.claim.instance, os.environ))
-        prepared.loaded.close()
-        self.copies = Copies(load_copies(cores, prepared.load, model=prepared.source.name))
-        self.loaded = prepared.loaded = self.copies.loaded[0]
+        bound = self.prepared.bound
+        assert bound is not None
+        cores = range(num_usable(bound.instance, os.environ))
+        self.loaded.close()
+        self.copies = Copies(load_copies(cores, bound.load, model=bound.model_name))
+        self.loaded = self.copies.loaded[0]
+        self.prepared = dataclasses.replace(self.prepared, loaded=self.loaded)
         self._forward = Forward(self.copies, "forward", self.signature)
         return self
 

@@ -59,7 +59,7 @@ def open_weights(weights: Any, prepared: Prepared) -> OpenedWeights:
     if isinstance(weights, torch.nn.Module):
         config = getattr(weights, "config", None)
         if config is not None and hasattr(config, "model_type"):
-            require_plain(config, asked=f"replace_weights({name})")
+            require_plain(config, model=name)
             _refuse_other_architecture(config.to_dict(), prepared, name)
     names = {source for group in prepared.weight_sources.values() for source in group}
     tensors = tensors_in_memory(weights, names, f"a {name}")
@@ -74,7 +74,7 @@ def _of_folder(weights: str | Path, prepared: Prepared) -> OpenedWeights:
     config = _config_of(folder)
     quantization = None
     if config is not None:
-        require_readable(config, asked=f"replace_weights({str(weights)!r})")
+        require_readable(config, model=str(weights))
         quantization = quantization_of(config)
         _refuse_other_architecture(config, prepared, str(folder))
     source = ModelSource(

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..configuration import check_known
 from ..errors import ConfigError, ModelError, invalid_choice
 from ..exporters.tasks import TASKS, Task, find_task, kinds_of_task, other_tasks
+from ..options import SOURCE_OPTIONS, check_known, source_options
 
 if TYPE_CHECKING:
     from transformers import Pipeline
@@ -97,13 +97,16 @@ def pipeline(
         ModelError: the task is unknown, or there is no tokenizer or processor.
         NeuronError: the model cannot be exported or loaded.
     """
+    from ..exporters.kinds import compile_options
     from ..exporters.peer_options import OF_GENERATION, PEER_OPTIONS
-    from ..exporters.request import COMPILE_OPTIONS, SOURCE_OPTIONS
     from ..modeling.loading import CHECKPOINT_OPTIONS, LOAD_OPTIONS, NeuronModel
 
     name = ALIASES.get(task, task)
     served = _served(plain_name(name))
-    every = (*COMPILE_OPTIONS, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *PEER_OPTIONS, "data_parallel_mode")
+    every = (
+        *compile_options(),
+        *(*SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *PEER_OPTIONS, "data_parallel_mode"),
+    )
     known = tuple(option for option in every if option not in OF_GENERATION)
     if use_fast is not None:
         logger.info("use_fast=%r changes nothing: transformers 5 has one tokenizer for each model.", use_fast)
@@ -128,9 +131,8 @@ def pipeline(
 def _loaded(served: Task, path: str | Path, export: bool | None, loading: dict[str, Any]) -> NeuronModel:
     """The model of a path, of the class that serves the task and the architecture."""
     from .. import modeling
-    from ..exporters.request import SOURCE_OPTIONS
 
-    where = {key: value for key, value in loading.items() if key in SOURCE_OPTIONS}
+    where = source_options(loading)
     model_class = getattr(modeling, _of_architecture(served, path, where).model_class)
     model: NeuronModel = model_class.from_pretrained(path, export=export, **loading)
     return model

@@ -41,7 +41,7 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
         ConfigError: a length that was not compiled, or of a model that has none.
         CoreBusyError, DeviceMemoryError: there is no room for it.
     """
-    from ..modeling.exported import load_exported
+    from ..exporters.load import load_exported
 
     folder = Path(folder)
     prepared = load_exported(folder, {}, name=folder.name, host_code="stored")

@@ -9,7 +9,7 @@ from ..hardware import Target
 from .constants import Band, Constants
 
 WIDE = Band(low=0.4, high=2.5, num_rows=0, basis="no published value of this class: a judgment")
-"""For what nobody published."""
+"""For classes without published values."""
 MEMORY = Band(low=0.95, high=1.3, num_rows=2, basis="one published breakdown; collectives and DMA rings come on top")
 """Footprint of a core."""
 EXACT = Band(low=0.995, high=1.005, num_rows=15, basis="counted, and compared with 15 device profiles")

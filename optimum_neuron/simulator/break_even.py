@@ -1,11 +1,11 @@
 """`breakeven`: whether moving a workload from a GPU to the simulated instance pays, and when. Arithmetic, no model.
 
-It knows prices and hours. How long a run takes, or how many inferences a second there are, is told by the caller, for
+It knows prices and hours. How long a run takes, or how many inferences a second there are, comes from the caller, for
 example from `estimate`. Nothing is discounted, and upkeep after the port is taken to be the same on both sides.
 
     >>> from optimum_neuron.simulator import breakeven
-    >>> told = breakeven(engineer_days=10, day_rate=800, runs_per_month=1000, gpu_price=5.0, instance="inf2.xlarge")
-    >>> told.port_usd, round(told.saving_usd_per_month, 1), round(told.months, 2)
+    >>> port = breakeven(engineer_days=10, day_rate=800, runs_per_month=1000, gpu_price=5.0, instance="inf2.xlarge")
+    >>> port.port_usd, round(port.saving_usd_per_month, 1), round(port.months, 2)
     (8000.0, 4241.8, 1.89)
 """
 
@@ -16,7 +16,7 @@ import math
 from typing import Any
 
 from ..core import Choice
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .machine import choose_machine
 
 HOURS_PER_MONTH = 730.0
@@ -53,7 +53,7 @@ class Breakeven:
     assumptions: tuple[str, ...]
     """What was taken for granted."""
     simulated: bool = True
-    """Always."""
+    """True: nothing was measured."""
 
     @property
     def port_usd(self) -> float:
@@ -162,10 +162,10 @@ def breakeven(
         ```python
         from optimum_neuron.simulator import breakeven
 
-        told = breakeven(
+        port = breakeven(
             engineer_days=15, day_rate=900, inferences_per_month=2e8, gpu_price=1.2, instance="inf2.xlarge"
         )
-        print(told.verdict)
+        print(port.verdict)
         ```
     """
     numbers = {name: value for name, value in locals().items() if name != "instance" and value is not None}
@@ -174,12 +174,10 @@ def breakeven(
     name = machine.instance.value.name
     if machine.price_usd_per_h is None:
         raise ConfigError(
-            refusal(
-                asked=f"the break-even of {name}",
-                found=f"no price of {name} is published",
-                why="what is saved is a difference of prices",
-                do="pass --price (price=...), US dollars for an hour of the instance",
-            )
+            f"No price of {name} is published, and a break-even compares prices.",
+            hint="Pass --price (price=...), US dollars for an hour of the instance.",
+            option="price",
+            instance=name,
         )
     if runs_per_month is not None:
         units, per_month = "runs", runs_per_month
@@ -203,38 +201,36 @@ def breakeven(
     )
 
 
-def _hours_of_runs(runs: float, own: float | None, gpu: float | None) -> tuple[float, float, str]:
-    """Hours a month on the instance and on the GPU, and what was assumed."""
-    if own is None and gpu is None:
+def _hours_of_runs(runs: float, hours: float | None, gpu_hours: float | None) -> tuple[float, float, str]:
+    """Hours a month on the instance and on the GPU, and the assumption about them."""
+    if hours is not None and gpu_hours is not None:
+        reason = f"a run takes {hours:g} hours on the instance and {gpu_hours:g} on the GPU, as given"
+        return runs * hours, runs * gpu_hours, reason
+    known = hours or gpu_hours
+    if known is None:
         return runs, runs, "a run takes 1 hour on both: pass --hours-per-run and --gpu-hours-per-run"
-    if own is None or gpu is None:
-        told = own if own is not None else gpu
-        assert told is not None
-        return runs * told, runs * told, f"a run takes as long on both, {told:g} hours: only one of them was given"
-    return runs * own, runs * gpu, f"a run takes {own:g} hours on the instance and {gpu:g} on the GPU, as given"
+    return runs * known, runs * known, f"a run takes as long on both, {known:g} hours: only one of them was given"
 
 
-def _hours_of_inferences(inferences: float, own: float | None, gpu: float | None) -> tuple[float, float, str]:
-    """Hours a month on the instance and on the GPU, and what was assumed."""
-    if own is None and gpu is None:
-        needed = inferences / (3600 * HOURS_PER_MONTH)
-        return (
-            HOURS_PER_MONTH,
-            HOURS_PER_MONTH,
-            f"one machine of either kind runs all month, {HOURS_PER_MONTH:g} hours, and has to keep up with "
-            f"{needed:.4g} inferences a second: pass --throughput and --gpu-throughput to pay for hours of use",
-        )
-    if own is None or gpu is None:
-        told = own if own is not None else gpu
-        assert told is not None
-        hours = inferences / (3600 * told)
-        return hours, hours, f"{told:g} inferences a second on both: only one of them was given"
-    hours, gpu_hours = inferences / (3600 * own), inferences / (3600 * gpu)
-    return hours, gpu_hours, f"{own:g} inferences a second on the instance and {gpu:g} on the GPU, as given"
+def _hours_of_inferences(inferences: float, per_s: float | None, gpu_per_s: float | None) -> tuple[float, float, str]:
+    """Hours a month on the instance and on the GPU, and the assumption about them."""
+    if per_s is not None and gpu_per_s is not None:
+        reason = f"{per_s:g} inferences a second on the instance and {gpu_per_s:g} on the GPU, as given"
+        return inferences / (3600 * per_s), inferences / (3600 * gpu_per_s), reason
+    known = per_s or gpu_per_s
+    if known is not None:
+        hours = inferences / (3600 * known)
+        return hours, hours, f"{known:g} inferences a second on both: only one of them was given"
+    reason = (
+        f"one machine of either kind runs all month, {HOURS_PER_MONTH:g} hours, and has to keep up with "
+        f"{inferences / (3600 * HOURS_PER_MONTH):.4g} inferences a second: pass --throughput and --gpu-throughput to "
+        "pay for hours of use"
+    )
+    return HOURS_PER_MONTH, HOURS_PER_MONTH, reason
 
 
 def _check(numbers: dict[str, float]) -> None:
-    """Refuse numbers and combinations that mean nothing, all at once."""
+    """Check numbers and their combination; all problems are in one error."""
     problems = [
         f"{name}={value!r} is no number above 0"
         for name, value in numbers.items()
@@ -252,11 +248,7 @@ def _check(numbers: dict[str, float]) -> None:
         problems += [f"{name} is for runs" for name in numbers if name.endswith("hours_per_run")]
     if problems:
         raise ConfigError(
-            refusal(
-                asked="a break-even",
-                found="; ".join(problems),
-                why="it is the arithmetic of one workload, from amounts and prices above 0",
-                do="give runs_per_month (hours of a run) or inferences_per_month (throughput), and correct the numbers",
-            ),
-            details={"problems": problems},
+            f"The break-even cannot be computed: {'; '.join(problems)}.",
+            hint="Give runs_per_month (hours of a run) or inferences_per_month (throughput), and amounts above 0.",
+            problems=problems,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ..compiler.compile import capture_graph, link
+from ..compiler.compile import compile_graphs
 from ..compiler.ir import Program
 from ..compiler.memory import MemoryNeed, memory_need
 from ..configuration import CompileConfig
@@ -43,17 +43,12 @@ def capture_model(source: ModelSource, *, trust_remote_code: bool = False, **opt
 
     Raises:
         CaptureError: the model's code is not static.
-        ConfigError: an option is unknown, or none of this kind of model.
+        ConfigError: an option is unknown, or one of another kind of model.
         ModelError: transformers cannot build it.
     """
     config, target = neuron_config(source, options, trust_remote_code=trust_remote_code)
     plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
-    graphs = []
     with Progress(f"Estimating {source.name} for {config.target}") as progress:
-        for recapture in plan.captures:
-            captured = capture_graph(recapture)
-            graphs.append((captured, recapture))
-            progress.captured(captured.name)
-    program, _ = link(graphs, auto_cast="none", auto_cast_type="bf16")
+        program = compile_graphs(plan.captures, target=None, on_done=progress.captured).program
     memory = memory_need(program, lnc=target.value.chip.default_lnc)
     return CapturedModel(program=program, config=config, target=target.value, memory=memory)

@@ -1,4 +1,4 @@
-"""Estimate of a transformers configuration: a decoder from its sizes, other models from what an export would compile.
+"""Estimate of a transformers configuration: a decoder from its sizes, other models from the graphs of an export.
 
 config_estimate(source, DecoderRequest(sequence_length=128), machine, {}, trust_remote_code=False)
 """
@@ -9,20 +9,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..core import AutoCast, Choice
-from ..errors import ConfigError, refusal
-from .decoders import DecoderRequest, decoder_estimate, serving_estimate
-from .graphs import graph_estimate
-from .machine import Machine, choose_copies, require_fits
+from ..core import AutoCast
+from ..errors import ConfigError
+from .decoders import DecoderRequest, decoder_estimate
+from .machine import Machine, require_fits
+from .programs import DEFAULT_AUTO_CAST, linked_estimate
 from .quantity import Estimate
 
 if TYPE_CHECKING:
     from ..exporters.source import ModelSource
 
-DEFAULT_AUTO_CAST: AutoCast = "matmul"
-"""Of models of one forward in float32: published measurements use it."""
 TEXT_IN_LARGER = "image-text-to-text"
-"""Task of models whose text model alone is estimated."""
+"""Task of a configuration that holds a decoder beside other modules."""
 
 
 def config_estimate(
@@ -32,13 +30,14 @@ def config_estimate(
     from .work.sizes import decoder_sizes
 
     task = _task(source.config, options.get("task") or "auto")
-    if task == TEXT_IN_LARGER or kind_of(task, source.config.model_type).name == "decoder":
+    kind = kind_of(task, source.config.model_type)
+    if options.get("task"):
+        kind.require_task(source, task)
+    if kind.is_estimated_by_size:
         require_no_options({key: value for key, value in options.items() if key != "task"}, "a decoder")
         sizes = decoder_sizes(source.config, trust_remote_code=trust_remote_code)
-        told = decoder_estimate(sizes, request, machine, name=source.name)
-        if task != TEXT_IN_LARGER:
-            return told
-        return dataclasses.replace(told, notes=(*told.notes, "the text model alone: what reads images is not counted"))
+        result = decoder_estimate(sizes, request, machine, name=source.name)
+        return dataclasses.replace(result, notes=(*result.notes, *([kind.estimate_note] if kind.estimate_note else [])))
     return _forward_estimate(source, request, machine, options, task, trust_remote_code=trust_remote_code)
 
 
@@ -46,22 +45,21 @@ def decodes(config: Any) -> bool:
     """Whether a model is a causal language model, or one with a part that reads images or sounds."""
     from ..exporters.kinds import kind_of
 
-    task = _task(config, "auto")
-    return task == TEXT_IN_LARGER or kind_of(task, config.model_type).name == "decoder"
+    return kind_of(_task(config, "auto"), config.model_type).is_estimated_by_size
 
 
-def _task(config: Any, asked: str) -> str:
-    """What a model is for; a configuration that names no architecture is taken for what its type is known for."""
+def _task(config: Any, task: str) -> str:
+    """Return the task of a model; without an architecture in the configuration, the usual one of its type."""
     from ..exporters.source import infer_task
     from ..exporters.tasks import tasks_of
 
-    if asked == "auto" and _holds_a_decoder(config):
+    if task == "auto" and _holds_a_decoder(config):
         return TEXT_IN_LARGER
-    if asked == "auto" and not config.architectures:
+    if task == "auto" and not config.architectures:
         served = tasks_of(config.model_type)
         decodes = "text-generation" in served and "fill-mask" not in served
-        asked = "text-generation" if decodes else next(iter(set(served) & {"feature-extraction"}), "auto")
-    return infer_task(config, asked).value
+        task = "text-generation" if decodes else next(iter(set(served) & {"feature-extraction"}), "auto")
+    return infer_task(config, task).value
 
 
 def _holds_a_decoder(config: Any) -> bool:
@@ -81,102 +79,68 @@ def _forward_estimate(
     *,
     trust_remote_code: bool,
 ) -> Estimate:
-    """A model of one forward, from the graphs that an export would compile; the largest of several buckets."""
+    """Estimate another model from the graphs that an export would compile; the largest of several buckets."""
     from ..exporters.kinds import kind_of
     from .capture import capture_model
-    from .compiled import serving_plan_of
     from .decoders import DTYPES
-    from .work.graph import work_of_program
 
-    generates = kind_of(task, source.config.model_type).name in ("seq2seq", "speech")
+    generates = kind_of(task, source.config.model_type).generates
     require_decoder_options_absent(request, task, generates=generates)
     dtype = DTYPES.get(request.dtype or "", request.dtype) or "float32"
     auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if dtype == "float32" else "none")
-    rows = ("text_batch_size", "image_batch_size") if task.startswith("zero-shot") else ("batch_size",)
-    given = dict(options, **dict.fromkeys(rows, request.batch_size), torch_dtype=dtype, task=task)
-    given["instance_type"] = machine.instance.value.name
+    batch_sizes = ("text_batch_size", "image_batch_size") if task.startswith("zero-shot") else ("batch_size",)
+    shapes = dict.fromkeys(batch_sizes, request.batch_size)
     if request.sequence_length is not None:
-        given["sequence_length"] = request.sequence_length
-    captured = capture_model(source, trust_remote_code=trust_remote_code, **given)
-    memory = {
-        "weights": captured.memory.weights,
-        "kv_cache": captured.memory.kv_cache,
-        "scratch": captured.memory.scratch,
-        "code": captured.memory.code,
-    }
+        shapes["sequence_length"] = request.sequence_length
+    captured = capture_model(
+        source,
+        trust_remote_code=trust_remote_code,
+        **{**options, **shapes, "torch_dtype": dtype, "task": task, "instance_type": machine.instance.value.name},
+    )
+    memory = dataclasses.asdict(captured.memory)
     require_fits(source.name, memory, machine)
-    arithmetic = f"as an export would compile it, weights in {dtype}, auto_cast {auto_cast}"
-    plan = serving_plan_of(captured.program, request, auto_cast=auto_cast)
-    if plan is not None:
-        return serving_estimate(
-            plan.value,
-            machine,
-            name=source.name,
-            kind="seq2seq",
-            num_cores=Choice(value=1, reason="an encoder-decoder runs on one core"),
-            num_copies=choose_copies(machine, 1, request.data_parallel_size),
-            memory=memory,
-            assumptions=(f"{arithmetic}: {plan.reason}", machine.price_source),
-            notes=("no published value of this class of model",),
-        )
-    graph_name = list(captured.program.graphs)[-1]
-    work = work_of_program(captured.program, graph_name, auto_cast=auto_cast)
-    return graph_estimate(
-        work,
+    return linked_estimate(
+        captured.program,
+        request,
         machine,
         name=source.name,
-        rows=request.batch_size,
         memory=memory,
+        auto_cast=auto_cast,
         task=task,
-        num_copies=request.data_parallel_size,
-        assumptions=(
-            f"graph {graph_name} {arithmetic}",
-            f"Neuron SDK {request.sdk or 'current'}: models of one forward changed little between releases",
-        ),
+        rows=request.batch_size,
+        origin=f"as an export would compile it, weights in {dtype}, auto_cast {auto_cast}",
+        assumptions=(f"Neuron SDK {request.sdk or 'current'}: single-pass models changed little between releases",),
     )
 
 
 def require_decoder_options_absent(request: DecoderRequest, task: str, *, generates: bool = False) -> None:
-    """Refuse options that a model on one core does not have; one that generates has a length of its answers.
+    """Check that there are no options of decoders; a model that generates has an output length.
 
     Raises:
-        ConfigError: at least one was given; all are named.
+        ConfigError: there is at least one; all are named.
     """
     from .stacks import parse_sdk
 
     if request.sdk is not None:
         parse_sdk(request.sdk)
     cores = request.tensor_parallel_size
-    given = {
+    values = {
         "output_length": None if generates else request.output_length,
         "tensor_parallel_size": None if cores == 1 else cores,
         "concurrency": None if generates else request.concurrency,
         "stack": request.stack,
     }
-    named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
-    if named:
-        raise ConfigError(
-            refusal(
-                asked=", ".join(named),
-                found=f"a model for {task}",
-                why="it runs on one core: only decoders have these options",
-                do="leave them out; data_parallel_size sets the number of copies",
-            )
-        )
+    options = [name for name, value in values.items() if value is not None]
+    if options:
+        message = f"{', '.join(options)} has no effect on a model for {task}, which runs on one core."
+        raise ConfigError(message, hint="Remove it; data_parallel_size sets the number of replicas.", options=options)
 
 
 def require_no_options(options: Mapping[str, Any], what: str) -> None:
-    """Refuse keywords that nobody would read.
+    """Check that no options are left that would be ignored.
 
     Raises:
         ConfigError: at least one was given; all are named.
     """
-    if unread := [f"{name}={value!r}" for name, value in options.items()]:
-        raise ConfigError(
-            refusal(
-                asked=", ".join(unread),
-                found=f"{what}, which has no such options",
-                why="an option that nobody reads would be ignored in silence",
-                do="leave them out",
-            )
-        )
+    if options:
+        raise ConfigError(f"{', '.join(options)} has no effect on {what}.", hint="Remove it.", options=list(options))

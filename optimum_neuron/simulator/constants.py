@@ -1,6 +1,6 @@
 """The fitted constants: a handful for each core generation, read from one versioned file with its provenance.
 
-`data/constants.json` is written by `tools/fit_simulator.py` from published measurements and by nobody else. Documented
+`data/constants.json` is written by `tools/fit_simulator.py` from published measurements. Documented
 rates are not in it: they are in `optimum_neuron.hardware`. It knows no formula.
 
     >>> constants().version

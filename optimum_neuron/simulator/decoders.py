@@ -10,17 +10,16 @@ from collections.abc import Callable
 
 from ..compiler.memory import MICROCODE_BYTES
 from ..core import AutoCast, Choice
-from ..errors import ConfigError, DeviceMemoryError, refusal
+from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import legal_core_counts
 from ..wording import counted
-from .bands import band_of
-from .constants import Band
-from .machine import Machine, choose_copies, choose_cores, needed, positive
-from .quantity import Estimate, Quantity
-from .serving import ServingPlan, plan_serving, serving_times
+from .machine import Machine, choose_copies, choose_cores, does_not_fit, positive
+from .quantity import Estimate
+from .result import generation_notes
+from .served import serving_estimate
+from .serving import plan_serving
 from .stacks import DEFAULT_SDK, Stack, choose_stack
 from .work.decoder import Layout, cache_bytes, parameter_bytes
-from .work.record import Work
 from .work.sizes import DecoderSizes
 
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "float8_e4m3": 1.0}
@@ -42,9 +41,9 @@ class DecoderRequest:
     output_length: int | None = None
     """Tokens of an answer; None for half of the sequence."""
     tensor_parallel_size: int | None = None
-    """Cores of a copy; None for the fewest that hold it."""
+    """Cores of a replica; None for the fewest that hold it."""
     data_parallel_size: int | None = None
-    """Copies; None for as many as the instance holds."""
+    """Replicas; None for as many as the instance holds."""
     concurrency: int | None = None
     """Requests that arrive together; None for the batch."""
     dtype: str | None = None
@@ -69,23 +68,15 @@ class DecoderRequest:
         output = self.output_length if self.output_length is not None else max(length // 2, 1)
         if positive("output_length", output) >= length:
             raise ConfigError(
-                refusal(
-                    asked=f"output_length={output} with sequence_length={length}",
-                    found="no room for a prompt",
-                    why="the sequence is prompt and answer",
-                    do=f"pass an output_length below {length}, or a longer sequence_length",
-                )
+                f"output_length={output} with sequence_length={length} leaves no room for a prompt.",
+                hint=f"Pass an output_length below {length}, or a longer sequence_length.",
+                option="output_length",
+                value=output,
+                sequence_length=length,
             )
         dtype = DTYPES.get(self.dtype or "", self.dtype) or _default_dtype(sizes)
         if dtype not in WEIGHT_BYTES:
-            raise ConfigError(
-                refusal(
-                    asked=f"dtype={self.dtype!r}",
-                    found="no dtype of weights that is estimated",
-                    why=f"known are {', '.join(WEIGHT_BYTES)}",
-                    do="use one of them",
-                )
-            )
+            raise invalid_choice("dtype", self.dtype, WEIGHT_BYTES)
         if self.concurrency is not None:
             positive("concurrency", self.concurrency)
         return dataclasses.replace(self, sequence_length=length, output_length=output, dtype=dtype)
@@ -152,7 +143,7 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         concurrency=request.concurrency,
     )
     notes = _notes(sizes, machine, request.sequence_length)
-    told = serving_estimate(
+    result = serving_estimate(
         plan,
         machine,
         name=name,
@@ -163,87 +154,7 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         assumptions=_assumptions(request, stack, machine, sizes),
         notes=notes,
     )
-    return dataclasses.replace(told, divisible=True)
-
-
-def serving_estimate(
-    plan: ServingPlan,
-    machine: Machine,
-    *,
-    name: str,
-    kind: str,
-    num_cores: Choice[int],
-    num_copies: Choice[int],
-    memory: dict[str, int],
-    assumptions: tuple[str, ...],
-    notes: tuple[str, ...] = (),
-) -> Estimate:
-    """Time a plan and put every quantity and its interval together."""
-    instance, rates = machine.instance.value, machine.rates
-    times = serving_times(
-        plan,
-        rates,
-        machine.fitted,
-        machine.constants.hosts[plan.stack.host],
-        family=instance.family,
-        num_chips=machine.num_chips(num_cores.value),
-    )
-    tokens = num_copies.value * times.tokens_per_s(plan)
-    decode = plan.decode.total
-    runs = [("prefill", plan.prefill, times.prefill), ("decode", plan.decode, times.decode)]
-    if plan.encode is not None and times.encode is not None:
-        runs.insert(0, ("encode", plan.encode, times.encode))
-    begin_flops = sum(graph.total.product_flops for _, graph, _ in runs[:-1])
-    begin_s = sum(time.total_s for _, _, time in runs[:-1])
-    slowest = max((time for _, _, time in runs[:-1]), key=lambda time: time.total_s)
-    limits = {"prefill": slowest.limited_by, "decode": times.decode.limited_by}
-
-    def band(metric: str) -> Band:
-        return band_of(kind, metric, machine.target, machine.constants)
-
-    answer_s = times.ttft_s + plan.output_length * times.tpot_s
-    quantities = {
-        "ttft_ms": Quantity.of(times.ttft_s * 1e3, band("ttft_ms"), limits["prefill"]),
-        "tpot_ms": Quantity.of(times.tpot_s * 1e3, band("tpot_ms"), limits["decode"]),
-        "latency_ms": Quantity.inverse(answer_s * 1e3, band("tokens_per_s"), limits["decode"]),
-        "throughput_per_s": Quantity.of(tokens / plan.output_length, band("tokens_per_s"), limits["decode"]),
-        "tokens_per_s": Quantity.of(tokens, band("tokens_per_s"), limits["decode"]),
-        "hbm_bytes_per_core": Quantity.of(sum(memory.values()), band("hbm_bytes_per_core"), _largest(memory)),
-        "hbm_bytes_per_step": Quantity.of(decode.hbm_bytes, band("hbm_bytes_per_step"), _read(decode)),
-        "mfu": Quantity.share(begin_flops / begin_s / rates.peak_flops_per_s, band("mfu"), limits["prefill"]),
-        "mbu": Quantity.share(
-            decode.hbm_bytes / times.decode.total_s / rates.hbm_bytes_per_s, band("mbu"), limits["decode"]
-        ),
-    }
-    if (usd := machine.usd_per_1m(tokens)) is not None:
-        quantities["usd_per_1m"] = Quantity.inverse(usd, band("tokens_per_s"), limits["decode"])
-    else:
-        notes = (*notes, machine.price_source)
-    return Estimate(
-        model=name,
-        kind=kind,
-        instance=Choice(value=instance.name, reason=machine.instance.reason),
-        target=machine.target.name,
-        num_cores=num_cores,
-        num_copies=num_copies,
-        quantities=quantities,
-        memory=memory,
-        available_bytes=machine.hbm_bytes_per_core,
-        bounds={role: 1e3 * rates.least_s(graph.total) for role, graph, _ in runs},
-        parts_ms={
-            graph.name: {engine: 1e3 * seconds for engine, seconds in time.parts_s.items()} for _, graph, time in runs
-        },
-        assumptions=assumptions,
-        notes=notes,
-    )
-
-
-def _largest(memory: dict[str, int]) -> str:
-    return max(memory, key=lambda name: memory[name])
-
-
-def _read(work: Work) -> str:
-    return "weights" if work.weight_bytes >= work.state_bytes else "kv_cache"
+    return dataclasses.replace(result, divisible=True)
 
 
 def _assumptions(
@@ -260,8 +171,7 @@ def _assumptions(
         f"{counted(request.sequence_length, 'token')}",
         f"weights in {request.dtype}, products at the 16-bit rate",
         f"read from a configuration with {sizes.num_parameters:,} parameters; no weights were read",
-        machine.price_source,
-        f"constants version {machine.constants.version}, {machine.constants.fitted_on}",
+        *machine.sources,
     )
 
 
@@ -274,11 +184,7 @@ def _notes(sizes: DecoderSizes, machine: Machine, sequence_length: int) -> tuple
         )
     if sizes.is_mixture:
         notes.append("mixture of experts: one published model, so the intervals are wide")
-    if machine.target.core.generation == 3:
-        notes.append("Trainium2: few published values, none of prompts over many chips; the intervals are wide")
-    if machine.target.core.generation >= 4:
-        notes.append("Trainium3: no published value; an extrapolation by documented rates that nothing validates")
-    return tuple(notes)
+    return (*notes, *generation_notes(machine.target, "few published values, none of prompts over many chips"))
 
 
 def _rows_that_fit(memory: dict[str, int], machine: Machine, batch_size: int) -> int:
@@ -296,7 +202,7 @@ def _does_not_fit(
     *,
     batch_size: int,
 ) -> DeviceMemoryError:
-    """The refusal, with the smallest change: more cores, fewer rows, a larger instance of the same family."""
+    """Return the error with the smallest change that fits: more cores, a smaller batch, a larger instance."""
     instance = machine.instance.value
     counts = [n for n in legal_core_counts(instance).counts if fits(n)]
     larger = [
@@ -306,21 +212,15 @@ def _does_not_fit(
         if spec.num_cores > instance.num_cores and fits(count)
     ]
     if counts:
-        change = f"pass tensor_parallel_size={counts[0]}"
+        hint = f"Pass tensor_parallel_size={counts[0]}"
     elif (rows := _rows_that_fit(memory, machine, batch_size)) > 0:
-        change = f"pass batch_size={rows} or less: the cache of each row takes its part"
+        hint = f"Pass batch_size={rows} or less: the cache of each sequence takes its part"
     elif memory["kv_cache"] > sum(memory.values()) / 2:
-        change = "pass a smaller sequence_length: most of it is cache"
+        hint = "Pass a smaller sequence_length: most of it is cache"
     elif larger:
-        change = f"take a larger instance, such as {larger[0]}"
+        hint = f"Take a larger instance, such as {larger[0]}"
     else:
-        change = f"pass dtype='int8', or take a family with more memory than {instance.family}"
-    return DeviceMemoryError(
-        refusal(
-            asked=f"{name} on {num_cores} cores of {instance.name}",
-            found=f"each core needs {needed(memory, machine)}",
-            why="weights are split over the cores of a copy, and a cache is compiled for its whole batch",
-            do=change,
-        ),
-        details={"hbm_bytes": memory, "available": machine.hbm_bytes_per_core, "fitting_core_counts": counts},
+        hint = f"Pass dtype='int8', or take a family with more memory than {instance.family}"
+    return does_not_fit(
+        f"{name} on {num_cores} cores of {instance.name}", memory, machine, hint=f"{hint}.", fitting_core_counts=counts
     )

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
+from ..options import SOURCE_OPTIONS, source_options
 from .configured import config_estimate, require_no_options
 from .decoders import DecoderRequest
 from .machine import Machine, choose_machine, positive
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from ..configuration import CompileConfig
     from ..exporters.source import ModelSource
     from .diffusion.source import Pipeline
-
-SOURCE_OPTIONS = ("trust_remote_code", "subfolder", "revision", "cache_dir")
-"""Keywords that say where a configuration is."""
 
 
 def estimate(
@@ -64,8 +62,8 @@ def estimate(
         batch_size: rows of a run, or of a decode step.
         sequence_length: tokens of a row; of a decoder prompt and answer together.
         output_length: tokens of an answer; None for half of the sequence.
-        tensor_parallel_size: cores that share a copy of a decoder; None for the fewest that hold it.
-        data_parallel_size: copies on the instance; None for as many as it holds.
+        tensor_parallel_size: cores that share a replica of a decoder; None for the fewest that hold it.
+        data_parallel_size: replicas on the instance; None for as many as it holds.
         concurrency: requests of a decoder that arrive together; None for the batch.
         dtype: dtype of the weights; None for the checkpoint's.
         auto_cast: rounding of float32 products; None for "matmul" where weights are float32.
@@ -91,8 +89,8 @@ def estimate(
         from optimum_neuron.simulator import estimate
 
         config = LlamaConfig(num_hidden_layers=2, hidden_size=256, num_attention_heads=4)
-        told = estimate(config, instance="trn1.2xlarge", sequence_length=512)
-        assert told.simulated and told.tpot_ms.low < told.tpot_ms.value < told.tpot_ms.high
+        result = estimate(config, instance="trn1.2xlarge", sequence_length=512)
+        assert result.simulated and result.tpot_ms.low < result.tpot_ms.value < result.tpot_ms.high
         ```
     """
     positive("batch_size", batch_size)
@@ -109,15 +107,15 @@ def estimate(
         sdk=sdk,
         stack=stack,
     )
-    told = _estimate(model, example_inputs, request, machine, options)
-    footprint = told.quantities["hbm_bytes_per_core"]
-    if footprint.high > told.available_bytes:
-        note = f"a core has {told.available_bytes / 2**30:.0f} GiB: the upper end of what it needs does not fit"
-        told = dataclasses.replace(told, notes=(*told.notes, note))
+    result = _estimate(model, example_inputs, request, machine, options)
+    footprint = result.quantities["hbm_bytes_per_core"]
+    if footprint.high > result.available_bytes:
+        note = f"a core has {result.available_bytes / 2**30:.0f} GiB: the upper end of what it needs does not fit"
+        result = dataclasses.replace(result, notes=(*result.notes, note))
     if requests_per_s is None:
-        return told
-    room = machine.num_logical_cores // told.num_cores.value
-    return under_load(told, requests_per_s, room=room, price_usd_per_h=machine.price_usd_per_h)
+        return result
+    room = machine.num_logical_cores // result.num_cores.value
+    return under_load(result, requests_per_s, room=room, price_usd_per_h=machine.price_usd_per_h)
 
 
 def _estimate(
@@ -142,12 +140,14 @@ def _estimate(
 
         return diffusion_estimate(pipeline, request, machine, others)
     source = source_of(model, options)
-    told = config_estimate(source, request, machine, others, trust_remote_code=options.get("trust_remote_code", False))
+    result = config_estimate(
+        source, request, machine, others, trust_remote_code=options.get("trust_remote_code", False)
+    )
     quantization = quantization_of(source.config)
     if quantization is None:
-        return told
+        return result
     note = f"the checkpoint's weights are quantized with {method_of(quantization)}; an export dequantizes them"
-    return dataclasses.replace(told, notes=(*told.notes, note))
+    return dataclasses.replace(result, notes=(*result.notes, note))
 
 
 def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | None:
@@ -155,8 +155,7 @@ def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | No
     from ..exporters.source import find_folder
     from .diffusion.source import is_pipeline, read_pipeline, require_no_component
 
-    where = {key: options[key] for key in SOURCE_OPTIONS if key in options and key != "trust_remote_code"}
-    folder = find_folder(model, with_weights=False, **where)
+    folder = find_folder(model, with_weights=False, **source_options(options))
     if is_pipeline(folder):
         return read_pipeline(folder, name=str(model))
     require_no_component(folder)
@@ -169,18 +168,14 @@ def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
     from ..exporters.source import ModelSource, load_source
 
     if isinstance(model, (str, Path)):
-        where = {key: options[key] for key in SOURCE_OPTIONS if key in options}
-        return load_source(model, with_weights=False, **where)
+        return load_source(model, with_weights=False, **source_options(options))
     if not hasattr(model, "get_text_config"):
         raise ConfigError(
-            refusal(
-                asked=f"estimating a {type(model).__name__}",
-                found="neither a name, a folder, a transformers configuration nor a torch module",
-                why="work is counted from one of these",
-                do="pass one of them",
-            )
+            f"A {type(model).__name__} cannot be estimated.",
+            hint="Pass a name, a folder, a transformers configuration, or a torch module.",
+            type=type(model).__name__,
         )
-    require_readable(model, asked=f"estimating a {model.model_type} configuration")
+    require_readable(model, model=f"a {model.model_type} configuration")
     return ModelSource(name=model.model_type, folder=Path(), config=model, revision=None)
 
 
@@ -193,11 +188,9 @@ def _is_compiled(path: Path) -> bool:
 
 
 def _read_compiled(path: Path) -> tuple[Program, CompileConfig | None, str]:
-    from ..compiler.neff import open_neff
-    from ..compiler.package import read_program
+    from ..artifact import open_artifact
     from ..configuration import NEFF_FILE
     from ..exporters.folder import read_folder
 
     config = read_folder(path).config if path.is_dir() else None
-    with open_neff(path / NEFF_FILE if path.is_dir() else path) as neff:
-        return read_program(neff), config, path.name
+    return open_artifact(path / NEFF_FILE if path.is_dir() else path).program, config, path.name

@@ -1,4 +1,4 @@
-"""Estimate of a model of one forward: every graph is a run, copies run side by side.
+"""Estimate of a single-pass model: every graph is a run, replicas run side by side.
 
 Work comes from the graphs that an export would compile, or from a compiled program, or from any torch.fx graph.
 """
@@ -6,25 +6,25 @@ Work comes from the graphs that an export would compile, or from a compiled prog
 from __future__ import annotations
 
 from ..core import Choice
-from .bands import band_of
 from .device_time import device_time
 from .machine import Machine, choose_copies
-from .quantity import Estimate, Quantity
+from .quantity import Estimate
+from .result import generation_notes, largest, make_estimate
 from .work.record import GraphWork
 
 CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")
 MOSTLY = 0.5
 """Share of the product operations from which convolutions decide what a model is."""
 TASKS_OF_IMAGES = ("image", "depth", "object-detection", "semantic")
-"""Parts of the names of tasks that take a picture."""
+"""Parts of the names of image tasks."""
 
 
 def kind_of_graph(work: GraphWork, task: str | None) -> str:
-    """Class of a model of one forward, which decides its intervals.
+    """Return the class of a single-pass model, which decides its intervals.
 
     What was compared with published values are networks of convolutions without attention (ResNet), and encoders whose
     tokens attend to each other (BERT, ViT). Everything else is "graph", such as attention to other tokens (perceivers)
-    and convolutions over time (models of sounds).
+    and convolutions over time (audio models).
     """
     total = work.total.product_flops
     convolved = sum(s.count * s.work.product_flops for s in work.steps if s.name in CONVOLUTIONS)
@@ -48,7 +48,7 @@ def graph_estimate(
     num_copies: int | None = None,
     assumptions: tuple[str, ...] = (),
 ) -> Estimate:
-    """Estimate one graph on one core, with copies on the others.
+    """Estimate one graph on one core, with replicas on the others.
 
     Args:
         work: of one run.
@@ -56,8 +56,8 @@ def graph_estimate(
         name: of the model.
         rows: inferences of one run.
         memory: HBM by category.
-        task: what the model is for; None where nobody says.
-        num_copies: copies side by side; None for as many as the instance has cores.
+        task: task of the model; None if unknown.
+        num_copies: replicas side by side; None for as many as the instance has cores.
         assumptions: what the caller assumed.
     """
     copies = choose_copies(machine, 1, num_copies)
@@ -68,49 +68,30 @@ def graph_estimate(
     parts = {**device.parts_s, "host": host_s}
     limited_by = max(parts, key=lambda part: parts[part])
     per_s = copies.value * rows / run_s
-    memory_limit = max(memory, key=lambda part: memory[part])
-
-    def of(metric: str, value: float) -> Quantity:
-        make = Quantity.share if metric in ("mfu", "mbu") else Quantity.of
-        return make(value, band_of(kind, metric, machine.target, machine.constants), limited_by)
-
-    quantities = {
-        "latency_ms": of("latency_ms", run_s * 1e3),
-        "throughput_per_s": of("throughput_per_s", per_s),
-        "hbm_bytes_per_core": Quantity.of(
-            sum(memory.values()),
-            band_of(kind, "hbm_bytes_per_core", machine.target, machine.constants),
-            memory_limit,
-        ),
-        "hbm_bytes_per_step": of("hbm_bytes_per_step", total.hbm_bytes),
-        "mfu": of("mfu", total.product_flops / device.total_s / rates.peak_flops_per_s),
-        "mbu": of("mbu", total.hbm_bytes / device.total_s / rates.hbm_bytes_per_s),
-    }
-    notes = list(_notes(kind, machine, work))
-    if (usd := machine.usd_per_1m(per_s)) is not None:
-        band = band_of(kind, "throughput_per_s", machine.target, machine.constants)
-        quantities["usd_per_1m"] = Quantity.inverse(usd, band, limited_by)
-    else:
-        notes.append(machine.price_source)
-    return Estimate(
-        model=name,
+    return make_estimate(
+        machine,
+        name=name,
         kind=kind,
-        instance=Choice(value=machine.instance.value.name, reason=machine.instance.reason),
-        target=machine.target.name,
-        num_cores=Choice(value=1, reason="a model of one forward runs on one core"),
+        values={
+            "latency_ms": (run_s * 1e3, limited_by),
+            "throughput_per_s": (per_s, limited_by),
+            "hbm_bytes_per_core": (sum(memory.values()), largest(memory)),
+            "hbm_bytes_per_step": (total.hbm_bytes, limited_by),
+            "mfu": (total.product_flops / device.total_s / rates.peak_flops_per_s, limited_by),
+            "mbu": (total.hbm_bytes / device.total_s / rates.hbm_bytes_per_s, limited_by),
+        },
+        per_s=per_s,
+        num_cores=Choice(value=1, reason="a single-pass model runs on one core"),
         num_copies=copies,
-        quantities=quantities,
         memory=memory,
-        available_bytes=machine.hbm_bytes_per_core,
-        bounds={"run": 1e3 * rates.least_s(total)},
-        parts_ms={work.name: {part: 1e3 * seconds for part, seconds in parts.items()}},
+        bounds_s={"run": rates.least_s(total)},
+        parts_s={work.name: parts},
         assumptions=(
             *assumptions,
             f"{rows} rows for each run, one run at a time on each of {copies.value} cores",
-            machine.price_source,
-            f"constants version {machine.constants.version}, {machine.constants.fitted_on}",
+            *machine.sources,
         ),
-        notes=tuple(notes),
+        notes=_notes(kind, machine, work),
         unknown={op: 1 / max(work.num_calls, 1) for op in work.unknown},
     )
 
@@ -122,10 +103,7 @@ def _notes(kind: str, machine: Machine, work: GraphWork) -> tuple[str, ...]:
             "no published value of this class of model was compared: real graphs of others were up to 2.5 times slower "
             "than such sums, so the intervals are wide"
         )
-    if machine.target.core.generation == 3:
-        notes.append("Trainium2: no published value of models of one forward; the intervals are wide")
-    if machine.target.core.generation >= 4:
-        notes.append("Trainium3: no published value; an extrapolation by documented rates that nothing validates")
+    notes += generation_notes(machine.target, "no published value of single-pass models")
     if work.unknown:
         count = sum(step.count for step in work.steps if step.work.num_unknown)
         share = count / max(work.num_calls, 1)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..core import Choice
-from ..errors import ConfigError, DeviceMemoryError, refusal
+from ..errors import ConfigError, DeviceMemoryError
 from ..hardware import (
     InstanceSpec,
     Target,
@@ -23,7 +24,7 @@ from .constants import Constants, CoreConstants, constants
 from .device_time import CoreRates, core_rates
 
 MAX_SIZE = 2**20
-"""Rows, tokens and copies beyond this are taken for a slip."""
+"""Rows, tokens and replicas beyond this are taken for a slip."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class Machine:
     target: Target
     """Its compile target."""
     price_usd_per_h: float | None
-    """Price of the instance; None where nobody published one and none was given."""
+    """Price of the instance; None if it is neither published nor given."""
     price_source: str
     """Where the price is from, or what to do."""
 
@@ -64,12 +65,17 @@ class Machine:
         """Memory of one."""
         return self.target.hbm_bytes_per_core()
 
+    @property
+    def sources(self) -> tuple[str, str]:
+        """Origins of the price and of the fitted constants, as assumptions."""
+        return self.price_source, f"constants version {self.constants.version}, {self.constants.fitted_on}"
+
     def usd_per_1m(self, per_s: float) -> float | None:
         """Dollars for a million of what it makes at a rate; None without a price."""
         return None if self.price_usd_per_h is None else self.price_usd_per_h / 3600 / per_s * 1e6
 
     def num_chips(self, num_cores: int) -> int:
-        """Chips that a copy on `num_cores` cores takes."""
+        """Chips that a replica on `num_cores` cores takes."""
         return -(-num_cores // self.target.logical_cores_per_chip())
 
 
@@ -83,14 +89,8 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
     target = resolve_target(chosen.value.name).value
     require_compilable(target)
     if price is not None and not 0 < price < 1e5:
-        raise ConfigError(
-            refusal(
-                asked=f"price={price}",
-                found="no price of an instance",
-                why="it is in US dollars for one hour of the instance",
-                do="pass a number such as 0.76",
-            )
-        )
+        message = f"price={price} is not a price in US dollars for an hour."
+        raise ConfigError(message, hint="Pass a number such as 0.76.", option="price", value=price)
     listed = chosen.value.price_on_demand_usd_per_h
     if price is not None:
         source = f"${price:g} an hour, as given"
@@ -102,12 +102,12 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
 
 
 def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], bool]) -> Choice[int]:
-    """Cores of one copy: those that were asked for, if legal, else the fewest legal ones that hold the model.
+    """Cores of one replica: those that were asked for, if legal, else the fewest legal ones that hold the model.
 
     Args:
         machine: where.
         num_cores: as asked; None to choose.
-        fits: whether a copy fits that many cores.
+        fits: whether a replica fits that many cores.
 
     Raises:
         ConfigError: the count is not legal on the instance; the message lists the legal ones.
@@ -119,12 +119,12 @@ def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], 
     counts = legal_core_counts(instance).counts
     for count in counts:
         if fits(count):
-            return Choice(value=count, reason=f"fewest legal cores of {instance.name} that hold a copy")
-    return Choice(value=counts[-1], reason=f"all cores of {instance.name}: fewer do not hold a copy")
+            return Choice(value=count, reason=f"fewest legal cores of {instance.name} that hold a replica")
+    return Choice(value=counts[-1], reason=f"all cores of {instance.name}: fewer do not hold a replica")
 
 
 def choose_copies(machine: Machine, num_cores: int, num_copies: int | None) -> Choice[int]:
-    """Copies of a model on the instance, each on `num_cores` cores.
+    """Replicas of a model on the instance, each on `num_cores` cores.
 
     Raises:
         ConfigError: the instance has not as many cores.
@@ -134,58 +134,51 @@ def choose_copies(machine: Machine, num_cores: int, num_copies: int | None) -> C
         return Choice(value=room, reason=f"{machine.num_logical_cores} cores hold {room} of {num_cores}")
     if positive("data_parallel_size", num_copies) > room:
         raise ConfigError(
-            refusal(
-                asked=f"data_parallel_size={num_copies} with {num_cores} cores each",
-                found=f"{machine.instance.value.name} has {machine.num_logical_cores} cores",
-                why="copies do not share cores",
-                do=f"pass data_parallel_size={room} or less",
-            ),
-            details={"most": room},
+            f"data_parallel_size={num_copies} needs {num_copies} x {num_cores} cores of {machine.num_logical_cores}.",
+            hint=f"Pass data_parallel_size={room} or less.",
+            option="data_parallel_size",
+            value=num_copies,
+            most=room,
         )
     return Choice(value=num_copies, reason=f"data_parallel_size={num_copies}")
 
 
 def positive(name: str, value: int) -> int:
-    """Return a size, or refuse one that is none.
+    """Return a size that is a whole number from 1 to `MAX_SIZE`.
 
     Raises:
-        ConfigError: it is below one, beyond any machine, or no whole number.
+        ConfigError: it is not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_SIZE:
         raise ConfigError(
-            refusal(
-                asked=f"{name}={value!r}",
-                found="no size that a run can have",
-                why=f"sizes are whole numbers from 1 to {MAX_SIZE}",
-                do="pass one of them",
-            )
+            f"{name}={value!r} is not a whole number from 1 to {MAX_SIZE}.", hint="Pass one.", option=name, value=value
         )
     return value
 
 
-def needed(memory: Mapping[str, int], machine: Machine) -> str:
-    """What a core needs and has, with a line for each category, as a message shows it."""
-    sizes = {**memory, "total": sum(memory.values())}
+def does_not_fit(
+    what: str, memory: Mapping[str, int], machine: Machine, *, hint: str, **details: Any
+) -> DeviceMemoryError:
+    """Return the error for a core that is too small, with the memory by category."""
+    total, available = sum(memory.values()), machine.hbm_bytes_per_core
+    sizes = {**memory, "total": total}
     width = max(map(len, sizes))
-    lines = [f"  {what:<{width}} {size / 2**30:9.3f} GiB" for what, size in sizes.items()]
-    told = f"{sizes['total'] / 2**30:.2f} of {machine.hbm_bytes_per_core / 2**30:.0f} GiB"
-    return "\n".join((told, *lines, ""))
+    table = "\n".join(f"  {category:<{width}} {size / 2**30:9.3f} GiB" for category, size in sizes.items())
+    message = f"{what} needs {total / 2**30:.2f} of {available / 2**30:.0f} GiB of each core:\n{table}"
+    return DeviceMemoryError(message, hint=hint, hbm_bytes=dict(memory), available=available, **details)
 
 
 def require_fits(name: str, memory: Mapping[str, int], machine: Machine) -> None:
-    """Refuse a model of one core that is too large for it.
+    """Check that a model of one core fits it.
 
     Raises:
-        DeviceMemoryError: the message has the table.
+        DeviceMemoryError: the model is too large; the message has the memory by category.
     """
     if sum(memory.values()) <= machine.hbm_bytes_per_core:
         return
-    raise DeviceMemoryError(
-        refusal(
-            asked=f"{name} on one core of {machine.instance.value.name}",
-            found=f"it needs {needed(memory, machine)}",
-            why="only decoders and diffusion transformers are split over cores",
-            do="pass a smaller batch_size or sequence_length, or dtype='bf16', or take an instance with larger cores",
-        ),
-        details={"hbm_bytes": dict(memory), "available": machine.hbm_bytes_per_core},
+    raise does_not_fit(
+        f"{name} on one core of {machine.instance.value.name}",
+        memory,
+        machine,
+        hint="Pass a smaller batch_size or sequence_length, or dtype='bf16', or take an instance with larger cores.",
     )

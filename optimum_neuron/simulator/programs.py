@@ -1,4 +1,4 @@
-"""Estimate of what has its graphs already: compiled programs, and torch modules on example inputs.
+"""Estimates from graphs: compiled or captured programs, and torch modules on example inputs.
 
 program_estimate(program, config, DecoderRequest(), machine, name="bert")
 module_estimate(torch.nn.Linear(8, 8), (torch.zeros(1, 8),), DecoderRequest(), machine)
@@ -11,16 +11,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast, Choice
-from ..errors import ConfigError, refusal
-from .configured import DEFAULT_AUTO_CAST
-from .decoders import DecoderRequest, serving_estimate
+from ..errors import ConfigError
+from .decoders import DecoderRequest
 from .graphs import graph_estimate
 from .machine import Machine, choose_copies, positive, require_fits
 from .quantity import Estimate
+from .served import serving_estimate
 
 if TYPE_CHECKING:
     from ..compiler.ir import Program
     from ..configuration import CompileConfig
+
+DEFAULT_AUTO_CAST: AutoCast = "matmul"
+"""Rounding of single-pass models in float32, as in published measurements."""
 
 
 def program_estimate(
@@ -30,52 +33,93 @@ def program_estimate(
 
     Args:
         program: of a NEFF or of a loaded model.
-        config: how it was compiled; None where a NEFF does not say.
-        request: lengths, copies and stack; shapes are those of the program.
-        machine: where.
-        name: of the model.
+        config: how it was compiled; None if a NEFF does not say.
+        request: lengths, replicas, and stack; shapes are those of the program.
+        machine: instance and price.
+        name: the model.
     """
     from ..compiler.memory import memory_need
-    from .compiled import generates, serving_plan_of
-    from .work.graph import work_of_program
+    from .compiled import generates
 
-    need = memory_need(program, lnc=machine.rates.num_physical)
-    memory = {"weights": need.weights, "kv_cache": need.kv_cache, "scratch": need.scratch, "code": need.code}
     auto_cast = config.auto_cast if config is not None else "none"
+    memory = dataclasses.asdict(memory_need(program, lnc=machine.rates.num_physical))
     require_fits(name, memory, machine)
     lengths = ("sequence_length", "output_length", "concurrency") if generates(program) else ()
     _require_own_shapes(request, "a compiled model", lengths)
+    return linked_estimate(
+        program,
+        request,
+        machine,
+        name=name,
+        memory=memory,
+        auto_cast=auto_cast,
+        task=config.task if config is not None else None,
+        origin="of the compiled program, its largest shapes",
+    )
+
+
+def linked_estimate(
+    program: Program,
+    request: DecoderRequest,
+    machine: Machine,
+    *,
+    name: str,
+    memory: dict[str, int],
+    auto_cast: AutoCast,
+    task: str | None,
+    origin: str,
+    rows: int | None = None,
+    assumptions: tuple[str, ...] = (),
+) -> Estimate:
+    """Estimate linked graphs: the plan of a request where they generate, otherwise one run of the largest.
+
+    Args:
+        program: all graphs of the model.
+        request: lengths and replicas.
+        machine: instance and price.
+        name: the model.
+        memory: bytes of HBM by category.
+        auto_cast: rounding of float32 operations.
+        task: task of the model; None if unknown.
+        origin: where the graphs come from, in words.
+        rows: inferences of one run; None for the largest batch of the inputs.
+        assumptions: more conditions of a single-pass model.
+    """
+    from .compiled import serving_plan_of
+    from .work.graph import work_of_program
+
     plan = serving_plan_of(program, request, auto_cast=auto_cast)
     if plan is not None:
+        encodes = plan.value.encode is not None
         return serving_estimate(
             plan.value,
             machine,
             name=name,
-            kind="seq2seq" if plan.value.encode is not None else "decoder",
+            kind="seq2seq" if encodes else "decoder",
             num_cores=Choice(value=1, reason="compiled for one core"),
             num_copies=choose_copies(machine, 1, request.data_parallel_size),
             memory=memory,
-            assumptions=(plan.reason, machine.price_source),
+            assumptions=(f"{plan.reason}, {origin}", machine.price_source),
+            notes=("no published value of this class of model",) if encodes else (),
         )
     graph_name = list(program.graphs)[-1]
-    work = work_of_program(program, graph_name, auto_cast=auto_cast)
-    rows = max((spec.shape[0] for spec in program.graphs[graph_name].inputs.values() if spec.shape), default=1)
+    shapes = [spec.shape for spec in program.graphs[graph_name].inputs.values() if spec.shape]
     return graph_estimate(
-        work,
+        work_of_program(program, graph_name, auto_cast=auto_cast),
         machine,
         name=name,
-        rows=rows,
+        rows=rows or max((shape[0] for shape in shapes), default=1),
         memory=memory,
-        task=config.task if config is not None else None,
+        task=task,
         num_copies=request.data_parallel_size,
-        assumptions=(f"graph {graph_name} of the compiled program, its largest shapes",),
+        assumptions=(f"graph {graph_name} {origin}", *assumptions),
     )
 
 
 def module_estimate(
     module: Any, example_inputs: Sequence[Any] | None, request: DecoderRequest, machine: Machine
 ) -> Estimate:
-    """Any torch module: exported on its example inputs."""
+    """Estimate a torch module, exported on its example inputs."""
     import torch
 
     from ..compiler.memory import MICROCODE_BYTES
@@ -83,12 +127,9 @@ def module_estimate(
 
     if not example_inputs:
         raise ConfigError(
-            refusal(
-                asked=f"estimating a {type(module).__name__}",
-                found="no example_inputs",
-                why="a graph is static: its shapes come from them",
-                do="pass example_inputs=(tensor, ...), on any device, the meta device too",
-            )
+            f"Estimating a {type(module).__name__} needs example_inputs, because a graph is static.",
+            hint="Pass example_inputs=(tensor, ...), on any device, the meta device too.",
+            option="example_inputs",
         )
     _require_own_shapes(request, "a torch module", ("auto_cast",))
     exported = torch.export.export(module.eval(), tuple(example_inputs), strict=False)
@@ -114,24 +155,20 @@ def module_estimate(
 
 
 def _require_own_shapes(request: DecoderRequest, what: str, changeable: Sequence[str]) -> None:
-    """Refuse what is fixed already, all at once; what can still be chosen has to be a size.
+    """Check that a request leaves out options that are fixed already, and that the others are in range.
 
     Raises:
-        ConfigError: at least one was given, or is no size.
+        ConfigError: at least one option is fixed, or out of range.
     """
-    asked = {
-        name: value
+    fixed = [
+        name
         for name, value in dataclasses.asdict(request).items()
         if value not in (None, 1) and name not in (*changeable, "data_parallel_size")
-    }
-    if asked:
+    ]
+    if fixed:
+        message = f"{', '.join(fixed)} cannot be chosen for {what}: it was decided before."
         raise ConfigError(
-            refusal(
-                asked=", ".join(f"{name}={value!r}" for name, value in asked.items()),
-                found=what,
-                why="its shapes, dtypes and cores were decided when it was made",
-                do="leave them out, or estimate the model's folder or configuration instead",
-            )
+            message, hint="Remove it, or estimate the model's folder or configuration instead.", options=fixed
         )
     for name in changeable:
         if isinstance(value := getattr(request, name), int):

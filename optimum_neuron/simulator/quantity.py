@@ -10,21 +10,19 @@ each prediction was made without the family of its model.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core import Choice
 from .constants import Band
-
-if TYPE_CHECKING:
-    from .queueing import Load
 
 QUANTITIES = {
     "ttft_ms": "until every request of a batch has its first token",
     "tpot_ms": "between output tokens",
     "latency_ms": "of one request: prompt and answer, or one run",
-    "throughput_per_s": "requests of all copies on the instance",
-    "tokens_per_s": "output tokens of all copies on the instance",
+    "throughput_per_s": "requests of all replicas on the instance",
+    "tokens_per_s": "output tokens of all replicas on the instance",
     "usd_per_1m": "for a million output tokens, or requests where there are none",
     "hbm_bytes_per_core": "weights, cache, scratch and code",
     "hbm_bytes_per_step": "read by one core in a decode step, or in one run",
@@ -69,6 +67,39 @@ class Quantity:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Load:
+    """Requests that arrive at random, on one instance. Every number is simulated.
+
+    An end of an interval is infinite where the instance cannot keep up at that end of the estimate: the queue then
+    grows as long as the load lasts.
+    """
+
+    requests_per_s: float
+    """Arrivals."""
+    utilization: Quantity
+    """Arrivals over what the instance can take; from one on the queue grows without end."""
+    wait_mean_ms: Quantity
+    """Until service begins, on average."""
+    wait_p95_ms: Quantity
+    """The same, exceeded by one request in twenty."""
+    num_copies: int
+    """Fewest replicas that keep up at the slow end of the estimate, on as many instances as they take."""
+    num_instances: int
+    """Those instances."""
+    usd_per_h: float | None
+    """Their price; None if it is not published."""
+    note: str
+    """How it was found."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; what is infinite is None."""
+        data = dataclasses.asdict(self)
+        for name in ("utilization", "wait_mean_ms", "wait_p95_ms"):
+            data[name] = {key: None if value == math.inf else value for key, value in data[name].items()}
+        return data
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
     """What a model would take on an instance. Every number is simulated."""
 
@@ -81,9 +112,9 @@ class Estimate:
     target: str
     """Compile target."""
     num_cores: Choice[int]
-    """Logical cores of one copy, and why."""
+    """Logical cores of one replica, and why."""
     num_copies: Choice[int]
-    """Copies on the instance, and why."""
+    """Replicas on the instance, and why."""
     quantities: Mapping[str, Quantity] = dataclasses.field(hash=False)
     """By the names in `QUANTITIES`; what a model does not have is left out."""
     memory: Mapping[str, int] = dataclasses.field(hash=False)
@@ -103,9 +134,9 @@ class Estimate:
     load: Load | None = None
     """Waiting under requests that arrive at random, where a rate was given."""
     divisible: bool = False
-    """Whether a copy can be divided over more cores; what is compiled, or has one core only, cannot."""
+    """Whether a replica can be divided over more cores; what is compiled, or has one core only, cannot."""
     simulated: bool = True
-    """Always."""
+    """True: nothing was measured."""
 
     def __getattr__(self, name: str) -> Quantity | None:
         if name in QUANTITIES:
@@ -114,7 +145,7 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: each quantity under its own name, None where the model has none."""
-        told = {name: dataclasses.asdict(q) if (q := self.quantities.get(name)) else None for name in QUANTITIES}
+        values = {name: dataclasses.asdict(q) if (q := self.quantities.get(name)) else None for name in QUANTITIES}
         return {
             "simulated": True,
             "model": self.model,
@@ -123,7 +154,7 @@ class Estimate:
             "target": self.target,
             "num_cores": self.num_cores.to_dict(),
             "num_copies": self.num_copies.to_dict(),
-            **told,
+            **values,
             "hbm_bytes": {**self.memory, "total": sum(self.memory.values()), "available": self.available_bytes},
             "bounds_ms": dict(self.bounds),
             "parts_ms": {graph: dict(parts) for graph, parts in self.parts_ms.items()},

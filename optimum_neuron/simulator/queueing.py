@@ -5,8 +5,8 @@ to its batch, for a time that is always the same. No formula covers all of that,
 the same random numbers. Where there is a formula it agrees: Pollaczek and Khinchine's for one server, Allen and
 Cunneen's for several (Allen, Probability, Statistics and Queueing Theory, 2nd edition, 1990, sections 5.3.1 and 5.3.4).
 
-    told = under_load(told, 3.0, room=2, price_usd_per_h=0.76)
-    told.load.wait_p95_ms
+    estimate = under_load(estimate, 3.0, room=2, price_usd_per_h=0.76)
+    estimate.load.wait_p95_ms
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import dataclasses
 import heapq
 import math
 import random
-from typing import Any
 
-from ..errors import ConfigError, refusal
-from .quantity import Estimate, Quantity
+from ..errors import ConfigError
+from .quantity import Estimate, Load, Quantity
 
 NUM_REQUESTS = 50_000
 """Requests that are simulated."""
@@ -36,39 +35,6 @@ class Waits:
     """On average."""
     p95_s: float
     """Longer than this one in twenty."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Load:
-    """Requests that arrive at random, on one instance. Every number is simulated.
-
-    An end of an interval is infinite where the instance cannot keep up at that end of the estimate: the queue then
-    grows as long as the load lasts.
-    """
-
-    requests_per_s: float
-    """Arrivals."""
-    utilization: Quantity
-    """Arrivals over what the instance can take; from one on the queue grows without end."""
-    wait_mean_ms: Quantity
-    """Until service begins, on average."""
-    wait_p95_ms: Quantity
-    """The same, exceeded by one request in twenty."""
-    num_copies: int
-    """Fewest copies that keep up at the slow end of the estimate, on as many instances as they take."""
-    num_instances: int
-    """Those instances."""
-    usd_per_h: float | None
-    """Their price; None where nobody published one."""
-    note: str
-    """How it was found."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data; what is infinite is None."""
-        data = dataclasses.asdict(self)
-        for name in ("utilization", "wait_mean_ms", "wait_p95_ms"):
-            data[name] = {key: None if value == math.inf else value for key, value in data[name].items()}
-        return data
 
 
 def simulate_waits(
@@ -115,25 +81,25 @@ def simulate_waits(
     return Waits(mean_s=sum(counted) / len(counted), p95_s=counted[int(0.95 * len(counted))])
 
 
-def under_load(told: Estimate, requests_per_s: float, *, room: int, price_usd_per_h: float | None) -> Estimate:
+def under_load(estimate: Estimate, requests_per_s: float, *, room: int, price_usd_per_h: float | None) -> Estimate:
     """Add to an estimate what requests that arrive at random make of it.
 
     A decoder serves each request in a row of its own, and the time of one is that with every row in use; other models
     take what waits, up to their batch, in one run.
 
     Args:
-        told: without a load.
+        estimate: without a load.
         requests_per_s: arrivals.
-        room: copies that an instance holds.
+        room: replicas that an instance holds.
         price_usd_per_h: of the instance.
 
     Raises:
-        ConfigError: the rate is none.
+        ConfigError: the rate is not above 0.
     """
-    service = told.quantities["latency_ms"]
-    copies = told.num_copies.value
-    rows = max(round(told.quantities["throughput_per_s"].value * service.value * 1e-3 / copies), 1)
-    generates = "tpot_ms" in told.quantities
+    service = estimate.quantities["latency_ms"]
+    copies = estimate.num_copies.value
+    rows = max(round(estimate.quantities["throughput_per_s"].value * service.value * 1e-3 / copies), 1)
+    generates = "tpot_ms" in estimate.quantities
     load = load_on(
         requests_per_s=requests_per_s,
         service_ms=service,
@@ -143,7 +109,7 @@ def under_load(told: Estimate, requests_per_s: float, *, room: int, price_usd_pe
         room=room,
         price_usd_per_h=price_usd_per_h,
     )
-    return dataclasses.replace(told, load=load)
+    return dataclasses.replace(estimate, load=load)
 
 
 def load_on(
@@ -164,20 +130,16 @@ def load_on(
         num_servers: what serves side by side: copies, or rows of all copies where each row is a request's own.
         batch_size: requests that a server takes at once.
         num_copies: copies on the instance.
-        room: copies that an instance holds.
+        room: replicas that an instance holds.
         price_usd_per_h: of the instance.
 
     Raises:
-        ConfigError: the rate is none.
+        ConfigError: the rate is not above 0.
     """
     if not 0 < requests_per_s < 1e9:
+        message = f"requests_per_s={requests_per_s} is not a rate of arrivals."
         raise ConfigError(
-            refusal(
-                asked=f"requests_per_s={requests_per_s}",
-                found="no rate of arrivals",
-                why="it is the average number of requests that arrive in a second",
-                do="pass a number above 0, such as 2.5",
-            )
+            message, hint="Pass a number above 0, such as 2.5.", option="requests_per_s", value=requests_per_s
         )
     ends = {end: getattr(service_ms, end) * 1e-3 for end in ("value", "low", "high")}
     busy = {end: requests_per_s * seconds / (num_servers * batch_size) for end, seconds in ends.items()}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from ..core import Choice, Rejected
-from ..errors import ConfigError, DeviceMemoryError, nearest, refusal
+from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import INSTANCES, TARGETS, legal_core_counts
 from .entry import estimate
 from .quantity import Estimate, Quantity
@@ -70,43 +70,27 @@ def compare(
         ConfigError: the goal is unknown, a price names no instance, or nothing at all fits.
     """
     if optimize not in get_args(Goal):
-        raise ConfigError(
-            refusal(
-                asked=f"optimize={optimize!r}",
-                found="no such goal" + nearest(str(optimize), get_args(Goal)),
-                why=f"goals are {', '.join(get_args(Goal))}",
-                do="use one of them",
-            )
-        )
+        raise invalid_choice("optimize", optimize, get_args(Goal))
     names = _candidates(instance)
     if price is not None and len(names) > 1:
-        raise ConfigError(
-            refusal(
-                asked=f"price={price} for {len(names)} instances",
-                found="one price",
-                why="instances have different prices",
-                do="name the instance that it is for, or leave it out",
-            )
-        )
-    found: list[Estimate] = []
+        message = f"price={price} is for one instance, but {len(names)} are compared."
+        raise ConfigError(message, hint="Name the instance that it is for, or remove it.", option="price", value=price)
+    estimates: list[Estimate] = []
     skipped: dict[str, str] = {}
     for name in names:
         try:
-            found += _on_instance(model, name, tensor_parallel_size, price, options)
+            estimates += _on_instance(model, name, tensor_parallel_size, price, options)
         except (DeviceMemoryError, ConfigError) as error:
             if isinstance(error, ConfigError) and len(names) == 1:
                 raise
             skipped[name] = str(error).splitlines()[0]
-    ranked = tuple(sorted(found, key=lambda one: _key(one, optimize)))
+    ranked = tuple(sorted(estimates, key=lambda one: _key(one, optimize)))
     if not ranked:
         raise ConfigError(
-            refusal(
-                asked=f"comparing {len(names)} instances",
-                found="; ".join(f"{name}: {why}" for name, why in skipped.items()),
-                why="none of them can take the request",
-                do="make the request smaller",
-            ),
-            details={"skipped": skipped},
+            "No instance can take the request:\n"
+            + "\n".join(f"  {name}: {reason}" for name, reason in skipped.items()),
+            hint="Make the request smaller.",
+            skipped=skipped,
         )
     return Comparison(
         model=ranked[0].model, goal=optimize, ranked=ranked, skipped=skipped, best=_best(ranked, optimize)
@@ -166,13 +150,13 @@ def _best(ranked: tuple[Estimate, ...], goal: Goal) -> Choice[str]:
         return Choice(value=_label(first), reason="no price of these instances is published: pass --price")
     rejected = []
     for one in others[:_MOST_REJECTED]:
-        own = _deciding(one, goal)
-        if own is None:
+        other = _deciding(one, goal)
+        if other is None:
             rejected.append(Rejected(candidate=_label(one), reason="no price is published"))
             continue
-        overlap = own.low <= quantity.high and quantity.low <= own.high
+        overlap = other.low <= quantity.high and quantity.low <= other.high
         close = ", within the interval" if overlap else ""
-        rejected.append(Rejected(candidate=_label(one), reason=f"{own.value:.4g} {unit}{close}"))
+        rejected.append(Rejected(candidate=_label(one), reason=f"{other.value:.4g} {unit}{close}"))
     direction = "most" if goal == "throughput" else "fewest"
     return Choice(
         value=_label(first), reason=f"{direction} {unit}: {quantity.value:.4g}, simulated", rejected=tuple(rejected)

@@ -64,7 +64,7 @@ class ServingTimes:
     """One step on the device."""
 
     def tokens_per_s(self, plan: ServingPlan) -> float:
-        """Output tokens of one copy, prompts included in the time."""
+        """Output tokens of one replica, prompts included in the time."""
         return plan.concurrency * plan.output_length / (self.ttft_s + plan.output_length * self.tpot_s)
 
 
@@ -114,7 +114,7 @@ def serving_times(
         fitted: constants of its generation.
         host: constants of the stack's host path.
         family: instance family, whose host processor prepares prompts.
-        num_chips: chips whose cores run one copy.
+        num_chips: chips whose cores run one replica.
     """
     stack = plan.stack
 

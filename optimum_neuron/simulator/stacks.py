@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 
 from ..core import Choice
-from ..errors import ConfigError, nearest, refusal
+from ..errors import ConfigError, invalid_choice
 
 DEFAULT_SDK = "2.27"
 """SDK that an estimate assumes."""
@@ -121,19 +121,12 @@ def choose_stack(sdk: str | None, stack: str | None = None) -> Choice[Stack]:
     release = parse_sdk(sdk or DEFAULT_SDK)
     if stack is not None:
         if stack not in STACKS:
-            raise ConfigError(
-                refusal(
-                    asked=f"stack={stack!r}",
-                    found="no such serving stack" + nearest(stack, STACKS),
-                    why=f"known are {', '.join(STACKS)}",
-                    do="use one of them or leave it out",
-                )
-            )
-        found = stack_at(stack, release)
-        return Choice(value=found, reason=f"stack={stack!r}: {found.description}")
-    found = stack_at("vllm" if release >= FIRST_NXD_SDK else "transformers-neuronx", release)
-    asked = f"usual with SDK {sdk}" if sdk else f"usual with SDK {DEFAULT_SDK}, the default"
-    return Choice(value=found, reason=f"{asked}: {found.description}")
+            raise invalid_choice("stack", stack, STACKS)
+        named = stack_at(stack, release)
+        return Choice(value=named, reason=f"stack={stack!r}: {named.description}")
+    usual = stack_at("vllm" if release >= FIRST_NXD_SDK else "transformers-neuronx", release)
+    reason = f"usual with SDK {sdk}" if sdk else f"usual with SDK {DEFAULT_SDK}, the default"
+    return Choice(value=usual, reason=f"{reason}: {usual.description}")
 
 
 def stack_at(name: str, release: tuple[int, int]) -> Stack:
@@ -156,13 +149,9 @@ def parse_sdk(sdk: str) -> tuple[int, int]:
     release = (int(match.group(1)), int(match.group(2))) if match else None
     if release is None or not KNOWN_SDKS[0] <= release <= KNOWN_SDKS[1]:
         first, last = (".".join(map(str, known)) for known in KNOWN_SDKS)
+        message = f"sdk={sdk!r} is not a known release of the Neuron SDK."
         raise ConfigError(
-            refusal(
-                asked=f"sdk={sdk!r}",
-                found="no release of the Neuron SDK that is known",
-                why="libraries and kernels changed between releases, and estimates with them",
-                do=f"pass a release from {first} to {last}, for example {DEFAULT_SDK}",
-            )
+            message, hint=f"Pass a release from {first} to {last}, for example {DEFAULT_SDK}.", option="sdk", value=sdk
         )
     return release
 

@@ -9,20 +9,18 @@ on other families. Pipeline stages wait for each other as GPipe's do (Huang et a
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from ..compiler.memory import MICROCODE_BYTES
 from ..core import Choice
-from ..errors import ConfigError, DeviceMemoryError, refusal
-from ..hardware import legal_core_counts, require_core_count
 from .bands import WIDE
 from .constants import Band
-from .machine import Machine, choose_machine, needed, positive
+from .machine import Machine, choose_machine, positive
 from .quantity import Quantity
+from .training_layout import TrainingLayout, TrainingRequest, choose_layout, training_memory
 from .work.trained import TrainedSizes, trained_sizes
-from .work.training import RECOMPUTE, activation_bytes, step_flops
+from .work.training import RECOMPUTE, step_flops
 
 BANDS = {
     "decoder": Band(low=0.68, high=1.32, num_rows=10, basis="published pre-training runs on 1 to 32 nodes, Trainium"),
@@ -30,50 +28,8 @@ BANDS = {
     "vision": WIDE,
 }
 """Published share of the peak over the median, tenth to ninetieth percentile, by kind of model."""
-GRADIENT_BYTES = {"bf16": 2, "fp32": 4}
-"""Bytes of a gradient, by the dtype in which it is accumulated."""
 DEFAULT_BATCH_SIZE = 256
-"""Sequences of a step, of all copies together."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingLayout:
-    """How training is put on cores."""
-
-    tensor_parallel: int
-    """Cores that share a layer."""
-    pipeline_parallel: int
-    """Stages."""
-    data_parallel: int
-    """Copies."""
-
-    def __str__(self) -> str:
-        return f"TP={self.tensor_parallel} PP={self.pipeline_parallel} DP={self.data_parallel}"
-
-    @property
-    def num_cores(self) -> int:
-        """All of them."""
-        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingRequest:
-    """What is trained, and how."""
-
-    sequence_length: int
-    """Tokens of a sequence."""
-    batch_size: int
-    """Sequences of a step, of all copies together."""
-    micro_batch_size: int
-    """Sequences of one forward and backward."""
-    zero_1: bool
-    """Optimizer states are split over the copies."""
-    checkpointing: bool
-    """Activations of a layer are computed again in the backward."""
-    master_weights: bool
-    """The optimizer keeps float32 weights beside the 16-bit ones."""
-    num_instances: int
-    """Instances."""
+"""Sequences of a step, of all replicas together."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,7 +55,7 @@ class TrainingEstimate:
     notes: tuple[str, ...] = ()
     """What makes it weaker."""
     simulated: bool = True
-    """Always."""
+    """True: nothing was measured."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -139,7 +95,7 @@ def estimate_training(
         instance: of Trainium.
         num_instances: how many take part.
         sequence_length: tokens of a sequence; None for the model's own, at most 4096, and for pictures.
-        batch_size: sequences of a step, of all copies together.
+        batch_size: sequences of a step, of all replicas together.
         micro_batch_size: sequences of one forward and backward.
         tensor_parallel_size: cores that share a layer; None for the smallest layout that fits.
         pipeline_parallel_size: stages; None as above.
@@ -160,8 +116,8 @@ def estimate_training(
         from optimum_neuron.simulator import estimate_training
 
         config = LlamaConfig(num_hidden_layers=4, hidden_size=512, num_attention_heads=8, intermediate_size=1408)
-        told = estimate_training(config, sequence_length=1024)
-        assert told.layout.value == "TP=1 PP=1 DP=32"
+        result = estimate_training(config, sequence_length=1024)
+        assert result.layout.value == "TP=1 PP=1 DP=32"
         ```
     """
     from .configured import decodes
@@ -184,91 +140,13 @@ def estimate_training(
         master_weights=optimizer_use_master_weights,
         num_instances=positive("num_instances", num_instances),
     )
-    layout = _choose_layout(sizes, request, machine, tensor_parallel_size, pipeline_parallel_size)
-    told = _estimate(sizes, request, machine, layout, source.name)
+    layout = choose_layout(sizes, request, machine, tensor_parallel_size, pipeline_parallel_size)
+    result = _estimate(sizes, request, machine, layout, source.name)
     if sizes.kind == "decoder" and source.config.get_text_config(decoder=True) is not source.config:
-        return dataclasses.replace(told, notes=(*told.notes, "the text model alone: what reads images is not counted"))
-    return told
-
-
-def training_memory(sizes: TrainedSizes, request: TrainingRequest, layout: TrainingLayout, code: int) -> dict[str, int]:
-    """HBM of one core: a stage keeps activations of as many microbatches as there are stages."""
-    weights = math.ceil(sizes.num_parameters / (layout.tensor_parallel * layout.pipeline_parallel))
-    copies = layout.data_parallel if request.zero_1 else 1
-    states = math.ceil(weights * (8 + (4 if request.master_weights else 0)) / copies)
-    microbatch = activation_bytes(
-        tokens=request.micro_batch_size * request.sequence_length,
-        hidden=sizes.hidden,
-        num_layers=math.ceil(sizes.num_layers / layout.pipeline_parallel),
-        tensor_parallel=layout.tensor_parallel,
-        checkpointing=request.checkpointing,
-    )
-    logits = (
-        request.micro_batch_size * request.sequence_length * math.ceil(sizes.num_logits / layout.tensor_parallel) * 4
-    )
-    return {
-        "weights": 2 * weights,
-        "gradients": GRADIENT_BYTES["fp32"] * weights,
-        "optimizer": states,
-        "activations": layout.pipeline_parallel * microbatch + logits,
-        "code": code,
-    }
-
-
-def _layouts(
-    sizes: TrainedSizes, request: TrainingRequest, machine: Machine, tensor: int | None, pipeline: int | None
-) -> list[TrainingLayout]:
-    """Legal layouts, fewest cores for a copy first."""
-    spec = machine.instance.value
-    cores = machine.num_logical_cores * request.num_instances
-    if tensor is not None:
-        require_core_count(spec, positive("tensor_parallel_size", tensor))
-    tensors = [tensor] if tensor is not None else [
-        n for n in legal_core_counts(spec).counts if sizes.num_heads % n == 0
-    ]  # fmt: skip
-    stages = [positive("pipeline_parallel_size", pipeline)] if pipeline is not None else [
-        n for n in (1, 2, 4, 8, 16, 32) if n <= sizes.num_layers
-    ]  # fmt: skip
-    found = [
-        TrainingLayout(tensor_parallel=t, pipeline_parallel=p, data_parallel=cores // (t * p))
-        for t in tensors
-        for p in stages
-        if cores % (t * p) == 0
-    ]
-    return sorted(found, key=lambda one: (one.tensor_parallel * one.pipeline_parallel, one.pipeline_parallel))
-
-
-def _choose_layout(
-    sizes: TrainedSizes, request: TrainingRequest, machine: Machine, tensor: int | None, pipeline: int | None
-) -> Choice[TrainingLayout]:
-    layouts = _layouts(sizes, request, machine, tensor, pipeline)
-    if not layouts:
-        legal = legal_core_counts(machine.instance.value).counts
-        raise ConfigError(
-            refusal(
-                asked=f"tensor_parallel_size={tensor}, pipeline_parallel_size={pipeline}",
-                found=f"{machine.num_logical_cores * request.num_instances} cores and {sizes.num_heads} heads",
-                why="tensor and pipeline parallelism have to divide the cores, and the first the heads",
-                do=f"use one of the legal tensor-parallel sizes: {', '.join(map(str, legal))}",
-            )
+        return dataclasses.replace(
+            result, notes=(*result.notes, "the text model alone: what reads images is not counted")
         )
-    code = MICROCODE_BYTES * machine.rates.num_physical
-    for layout in layouts:
-        memory = training_memory(sizes, request, layout, code)
-        if sum(memory.values()) <= machine.hbm_bytes_per_core:
-            asked = tensor is not None and pipeline is not None
-            why = "as asked" if asked else "fewest cores for a copy whose memory fits"
-            return Choice(value=layout, reason=why)
-    largest = training_memory(sizes, request, layouts[-1], code)
-    raise DeviceMemoryError(
-        refusal(
-            asked=f"training on {request.num_instances} x {machine.instance.value.name}",
-            found=f"{layouts[-1]} needs {needed(largest, machine)}",
-            why="no legal layout with what was asked fits a core",
-            do="take more instances, a shorter sequence_length or micro_batch_size=1, or leave the layout open",
-        ),
-        details={"hbm_bytes": largest},
-    )
+    return result
 
 
 def _estimate(

@@ -16,12 +16,11 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .analysis import analyze
-    from .batches import dynamic_batch
     from .buckets import BucketModelConfig, bucket_model_trace
     from .contexts import disable_nrt_load, multicore_context, neuron_cores_context
     from .data_parallel import DataParallel
     from .partition import PartitionerConfig
-    from .placement import async_load, lazy_load, set_multicore, set_neuron_cores, wait_for_host_code
+    from .placement import async_load, dynamic_batch, lazy_load, set_multicore, set_neuron_cores, wait_for_host_code
     from .profiler import profile
     from .tracer import trace
     from .weights import move_trace_to_device, replace_weights
@@ -55,7 +54,7 @@ _MODULES = {
     "async_load": "placement",
     "bucket_model_trace": "buckets",
     "disable_nrt_load": "contexts",
-    "dynamic_batch": "batches",
+    "dynamic_batch": "placement",
     "lazy_load": "placement",
     "move_trace_to_device": "weights",
     "multicore_context": "contexts",

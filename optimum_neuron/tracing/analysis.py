@@ -66,10 +66,12 @@ def analyze(
         assert report["supported_operators"] == {"aten::linear": 1}
         ```
     """
-    given = {"max_workers": max_workers != 4, "is_hf_transformers": is_hf_transformers}
-    if any(given.values()):
-        told = "; ".join(f"{name} ({_WITHOUT_EFFECT[name]})" for name, is_given in given.items() if is_given)
-        warnings.warn(f"analyze arguments without an effect here: {told}", stacklevel=2)
+    ignored = [
+        name for name, used in (("max_workers", max_workers != 4), ("is_hf_transformers", is_hf_transformers)) if used
+    ]
+    if ignored:
+        reasons = "; ".join(f"{name} ({_WITHOUT_EFFECT[name]})" for name in ignored)
+        warnings.warn(f"analyze arguments without an effect here: {reasons}", stacklevel=2)
     flags = checked_flags(None)
     calls = survey(make_entry(func, example_inputs, {}), flags.target, flags.flags)
     counted = [call for call in calls if call.kind not in additional_ignored_ops]

@@ -2,59 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..compiler.ir import Program
+from ..artifact import Artifact
 from ..compiler.neff import Neff
-from ..errors import ArtifactError, refusal
+from ..errors import ArtifactError
 
 KIND = "trace"
-"""What the metadata of a traced NEFF says that it is."""
+"""Kind of artifact in the metadata of a traced NEFF."""
 
 _METADATA = ("entries", "optlevel", "weight_sources", "weights", "states")
 
 
-def trace_metadata(neff: Neff) -> dict[str, Any]:
-    """The metadata of a traced model.
+def require_traced(neff: Neff) -> None:
+    """Check that a NEFF is a traced model.
 
     Raises:
         ArtifactError: the NEFF was written by something else.
     """
-    metadata = dict(neff.metadata)
-    missing = [key for key in _METADATA if key not in metadata]
-    if metadata.get("kind") != KIND or missing:
+    kind, missing = neff.metadata.get("kind"), [key for key in _METADATA if key not in neff.metadata]
+    if kind != KIND or missing:
         raise ArtifactError(
-            refusal(
-                asked=f"running {neff.path} as a traced model",
-                found=f"its metadata has no {', '.join(missing)}" if missing else f"kind {metadata.get('kind')!r}",
-                why="it was not written by torch_neuronx.trace",
-                do="load an exported folder with from_pretrained, and trace models with torch_neuronx.trace",
-            )
+            f"{neff.path} is not a traced model: kind {kind!r}, missing metadata: {', '.join(missing) or 'none'}.",
+            hint="Load an exported folder with from_pretrained, and trace models with torch_neuronx.trace.",
+            path=str(neff.path),
+            kind=kind,
+            missing=missing,
         )
-    return metadata
 
 
-def require_agreement(program: Program, metadata: dict[str, Any], name: str) -> None:
-    """Compare metadata and program.
+def require_agreement(artifact: Artifact) -> None:
+    """Check that the metadata of a traced model agrees with its program.
 
     Raises:
         ArtifactError: they do not belong together.
     """
+    metadata, program = artifact.metadata, artifact.program
     problems = [
-        f"{what} are {told}, those of the program {found}"
-        for what, told, found in (
+        f"its metadata's {key} are {written}, those of the program {actual}"
+        for key, written, actual in (
             ("entries", sorted(metadata["entries"]), sorted(program.graphs)),
             ("weights", sorted(metadata["weight_sources"]), sorted(program.weights)),
             ("states", [f"{state}.0" for state in metadata["states"]], list(program.states)),
         )
-        if told != found
+        if written != actual
     ]
     if problems:
-        raise ArtifactError(
-            refusal(
-                asked=f"running {name}",
-                found=f"its metadata's {'; '.join(problems)}",
-                why="the program and what is told about it belong together",
-                do="trace the model again",
-            )
-        )
+        message = f"{artifact.path} does not fit together: {'; '.join(problems)}."
+        raise ArtifactError(message, hint="Trace the model again.", problems=problems)

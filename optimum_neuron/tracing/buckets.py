@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..compiler.serial import tensor_spec
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .compile import checked_flags, compile_entries, work_folder
 from .entry import Entry, make_entry
 from .neuron_model import BucketModel
@@ -76,12 +76,10 @@ class BucketModelConfig:
             return dict(self.func_kwargs or {})
         if len(self.func_kwargs) != num_buckets:
             raise ConfigError(
-                refusal(
-                    asked=f"func_kwargs for {num_buckets} buckets",
-                    found=f"a list of {len(self.func_kwargs)}",
-                    why="each bucket has its own",
-                    do="pass one dictionary for all buckets, or one for each",
-                )
+                f"func_kwargs has {len(self.func_kwargs)} dictionaries for {num_buckets} buckets.",
+                hint="Pass one dictionary for all buckets, or one for each.",
+                option="func_kwargs",
+                num_buckets=num_buckets,
             )
         return dict(self.func_kwargs[bucket])
 
@@ -126,14 +124,8 @@ def bucket_model_trace(
         ```
     """
     if not isinstance(example_inputs, (list, tuple)) or not example_inputs:
-        raise ConfigError(
-            refusal(
-                asked=f"example_inputs of type {type(example_inputs).__name__}",
-                found="no list of buckets",
-                why="each bucket has example inputs of its own",
-                do="pass a list with a tuple of tensors for each bucket",
-            )
-        )
+        message = f"example_inputs is a {type(example_inputs).__name__}, not a list of buckets."
+        raise ConfigError(message, hint="Pass a list with a tuple of tensors for each bucket.", option="example_inputs")
     kernel = _scripted(bucket_config.bucket_kernel, "bucket_kernel")
     flags = checked_flags(compiler_args)
     entries = _entries(func, example_inputs, bucket_config)
@@ -166,38 +158,23 @@ def _entries(func: Callable[..., Any], examples: Sequence[Any], config: BucketMo
 def _scripted(make: Callable[..., Any], what: str) -> torch.jit.ScriptFunction:
     kernel = make()
     if not isinstance(kernel, torch.jit.ScriptFunction):
-        raise ConfigError(
-            refusal(
-                asked=f"{what} of a model with buckets",
-                found=f"it returns {type(kernel).__name__}",
-                why="it becomes part of the ScriptModule",
-                do="return torch.jit.script(function)",
-            )
-        )
+        message = f"{what} returns a {type(kernel).__name__}, which cannot become part of a ScriptModule."
+        raise ConfigError(message, hint="Return torch.jit.script(function).", option=what)
     return kernel
 
 
 def _require_equal_states(entries: Sequence[Entry]) -> None:
     if any(entry.state_specs != entries[0].state_specs for entry in entries):
-        told = ["; ".join(f"{s.name} {tensor_spec(s.value)}" for s in entry.states) or "none" for entry in entries]
+        states = [", ".join(f"{s.name} {tensor_spec(s.value)}" for s in entry.states) or "none" for entry in entries]
         raise ConfigError(
-            refusal(
-                asked=f"{len(entries)} buckets with states",
-                found="; ".join(f"bucket {index}: {text}" for index, text in enumerate(told)),
-                why="buckets share their states",
-                do="pass a shared_state_buffer_preprocessor that returns the part of each state that a bucket uses",
-            )
+            f"The buckets share their states, which differ: {'; '.join(states)}.",
+            hint="Pass a shared_state_buffer_preprocessor that returns the part of each state that a bucket uses.",
+            states=states,
         )
 
 
 def _require_equal_outputs(entries: Sequence[Entry]) -> None:
     skeletons = [entry.outputs.skeleton for entry in entries]
     if any(skeleton != skeletons[0] for skeleton in skeletons):
-        raise ConfigError(
-            refusal(
-                asked=f"{len(entries)} buckets",
-                found="their outputs are nested differently",
-                why="a model returns the same structure from every bucket",
-                do="return the same tuple, list or dictionary for every shape",
-            )
-        )
+        message = f"The outputs of the {len(entries)} buckets are nested differently."
+        raise ConfigError(message, hint="Return the same tuple, list, or dictionary for every shape.")

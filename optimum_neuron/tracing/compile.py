@@ -23,9 +23,8 @@ from ..compiler.compile import Compiled, compile_graphs
 from ..compiler.flags import CompilerFlags, parse_flags
 from ..compiler.neff import Neff, open_neff
 from ..compiler.package import write_program
-from ..compiler.serial import tensor_spec
 from ..compiler.version import COMPILER_VERSION
-from ..errors import ConfigError, UnsupportedDtypeError, refusal
+from ..errors import ConfigError
 from ..hardware import (
     Target,
     require_compilable,
@@ -34,10 +33,10 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
-from ..weights.mapped import DTYPES
 from .artifact import KIND
 from .entry import ROOT, Entry
 from .log import compile_log, unwritable
+from .tensors import require_dtypes, tensors_of, weights_file
 
 NEFF_FILE = "graph.neff"
 """Name of the artifact in the compiler's work folder."""
@@ -54,7 +53,7 @@ class Flags:
 
 
 def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: bool = False) -> Flags:
-    """Read `compiler_args`, and refuse what the target lacks or the simulated instance could not run.
+    """Read `compiler_args`, and check that the target and the simulated instance support them.
 
     Raises:
         ConfigError: a flag is unknown or wrong, the target cannot be compiled for, or the instance has other cores.
@@ -62,14 +61,8 @@ def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: boo
     """
     flags = parse_flags(compiler_args, defaults=env.compiler_flags())
     if cpu_backend and flags.target is None:
-        raise ConfigError(
-            refusal(
-                asked="cpu_backend=True",
-                found="compiler_args name no target",
-                why="without an instance nothing else tells what to compile for",
-                do='pass compiler_args="--target inf2", or another target',
-            )
-        )
+        message = "cpu_backend=True needs a target, and compiler_args name none."
+        raise ConfigError(message, hint='Pass compiler_args="--target inf2", or another target.', option="cpu_backend")
     target = require_compilable(resolve_target(flags.target).value)
     require_default_lnc(target.chip, asked={} if flags.lnc is None else {"--lnc": flags.lnc})
     if flags.auto_cast != "none":
@@ -77,12 +70,10 @@ def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: boo
     instance = resolve_instance().value
     if not cpu_backend and instance.chip.core.generation != target.core.generation:
         raise ConfigError(
-            refusal(
-                asked=f"tracing for {target.name}",
-                found=f"the simulated instance is {instance.name}",
-                why=f"its {instance.chip.core.name} cores cannot run what is compiled for {target.core.name}",
-                do=f"set OPTIMUM_NEURON_INSTANCE={target.instances[0].name}, or pass cpu_backend=True to compile only",
-            )
+            f"{instance.name}, the simulated instance, cannot run a model compiled for {target.name}.",
+            hint=f"Set OPTIMUM_NEURON_INSTANCE={target.instances[0].name}, or pass cpu_backend=True to compile only.",
+            target=target.name,
+            instance=instance.name,
         )
     flags.warn_ineffective(stacklevel=4)
     return Flags(flags=flags, target=target)
@@ -130,21 +121,21 @@ def compile_entries(
         flags: see `checked_flags`.
         folder: where `graph.neff` goes.
         inline_weights: put weights into the NEFF.
-        host_ops: refused operators that run on the host.
+        host_ops: unsupported operators that run on the host.
         facts: more metadata.
 
     Returns:
-        The open NEFF, and the weights beside it: none where they are inlined.
+        The open NEFF, and the weights beside it, an empty list if they are inlined.
 
     Raises:
         CaptureError: the code is not static.
         UnsupportedDtypeError: a tensor has a dtype that no file of a program can hold.
-        UnsupportedOperatorError: the target refuses operators; all are listed.
+        UnsupportedOperatorError: the target does not support some operators; all are listed.
     """
     options = flags.flags
     for entry in entries.values():
         inputs = dict(zip(entry.inputs.names, entry.inputs.tensors, strict=True))
-        _require_dtypes({name: t for name, t in {**entry.tensors(), **inputs}.items() if t.is_quantized})
+        require_dtypes({name: t for name, t in {**entry.tensors(), **inputs}.items() if t.is_quantized})
     with compile_log(options.logfile) as log:
         log.add(f"compiling {', '.join(entries)} for {flags.target.name}: {options}")
         compiled = compile_graphs(
@@ -157,8 +148,8 @@ def compile_entries(
         )
         log.add_compiled(list(entries), compiled)
     first = next(iter(entries.values()))
-    tensors = _tensors(entries, compiled)
-    _require_dtypes({**tensors, **compiled.program.constants})
+    tensors = tensors_of(entries, compiled.program)
+    require_dtypes({**tensors, **compiled.program.constants})
     metadata = {**_metadata(entries, compiled, flags, list(tensors)), **(facts or {})}
     write = functools.partial(
         write_program, program=compiled.program, name=type(first).__name__, target=flags.target, metadata=metadata
@@ -178,30 +169,10 @@ def compile_entries(
     else:
         shutil.copyfile(CompileCache().get_or_compile(fields, write).path, path)
     if inline_weights and tensors:
-        with _weights_file(tensors, folder) as weights:
+        with weights_file(tensors, folder) as weights:
             write(path, weights=weights)
         return open_neff(path), []
     return open_neff(path), list(tensors.values())
-
-
-def _require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Refuse tensors that a file of a program cannot hold, although no operator computes with them.
-
-    Raises:
-        UnsupportedDtypeError: there is one; all are named.
-    """
-    dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
-    wrong = {name: dtype for name, dtype in dtypes.items() if dtype not in DTYPES.values()}
-    if wrong:
-        raise UnsupportedDtypeError(
-            refusal(
-                asked=f"compiling with {', '.join(f'{name} of {dtype}' for name, dtype in wrong.items())}",
-                found=f"a compiled program holds {', '.join(DTYPES.values())}",
-                why="no NeuronCore has other dtypes",
-                do="convert the tensors, for example complex numbers to pairs with torch.view_as_real",
-            ),
-            details={"dtypes": wrong},
-        )
 
 
 def _metadata(entries: Mapping[str, Entry], compiled: Compiled, flags: Flags, names: Sequence[str]) -> dict[str, Any]:
@@ -217,54 +188,3 @@ def _metadata(entries: Mapping[str, Entry], compiled: Compiled, flags: Flags, na
         "operators": {name: report.to_dict() for name, report in zip(entries, compiled.reports, strict=True)},
         "stacks": {path: choice.to_dict() for path, choice in compiled.stacks.items()},
     }
-
-
-def _tensors(entries: Mapping[str, Entry], compiled: Compiled) -> dict[str, torch.Tensor]:
-    """Weights and first values of states, by their names in the user's module.
-
-    Raises:
-        ConfigError: entries disagree on the value of a tensor.
-    """
-    names = [name.removeprefix(f"{ROOT}.") for name in compiled.program.weights]
-    names += [name.rpartition(".")[0] for name in compiled.program.states]
-    found: dict[str, torch.Tensor] = {}
-    different: list[str] = []
-    for entry in entries.values():
-        tensors = entry.tensors()
-        for name in names:
-            if name not in tensors:
-                continue
-            value = tensors[name].detach()
-            known = found.setdefault(name, value)
-            if known is not value and not _identical(known, value):
-                different.append(name)
-    if different:
-        raise ConfigError(
-            refusal(
-                asked=f"one model of {len(entries)} buckets",
-                found=f"the buckets have different values in {', '.join(dict.fromkeys(different))}",
-                why="buckets share their weights",
-                do="return modules with the same weights for every bucket",
-            )
-        )
-    return {name: found[name] for name in dict.fromkeys(names)}
-
-
-def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors hold the same bytes; NaNs are then equal too."""
-    return tensor_spec(left) == tensor_spec(right) and torch.equal(_bytes(left), _bytes(right))
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
-
-
-@contextlib.contextmanager
-def _weights_file(tensors: Mapping[str, torch.Tensor], folder: Path) -> Iterator[Path]:
-    from safetensors.torch import save_file
-
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".weights-") as scratch:
-        path = Path(scratch) / "weights.safetensors"
-        # Each tensor in memory of its own: the format has no views.
-        save_file({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}, path)
-        yield path

@@ -1,4 +1,4 @@
-"""What is in force while models are traced or loaded: on which cores, and whether at all.
+"""Settings of a thread while models are traced, loaded, and called: cores, replica, and whether anything runs.
 
 The contexts hold for the thread that enters them. They know nothing of models.
 """
@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Iterator
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..hardware import InstanceSpec, resolve_instance
 from ..runtime.core_choice import allowed_cores, num_usable
 from ..runtime.cores import claim_cores
@@ -27,6 +27,8 @@ class Placement:
 
 _PLACEMENT: contextvars.ContextVar[Placement | None] = contextvars.ContextVar("placement", default=None)
 _DISABLED: contextvars.ContextVar[bool] = contextvars.ContextVar("disabled", default=False)
+_REPLICA: contextvars.ContextVar[int | None] = contextvars.ContextVar("replica", default=None)
+_DRY: contextvars.ContextVar[bool] = contextvars.ContextVar("dry", default=False)
 
 
 def current_placement() -> Placement:
@@ -37,6 +39,16 @@ def current_placement() -> Placement:
 def loading_disabled() -> bool:
     """Whether a model that is traced or loaded now waits for its first call."""
     return _DISABLED.get()
+
+
+def chosen_replica() -> int | None:
+    """Return the replica that calls of this thread go to; None lets replicas take turns."""
+    return _REPLICA.get()
+
+
+def is_dry() -> bool:
+    """Return whether calls of this thread compute nothing."""
+    return _DRY.get()
 
 
 def make_placement(start_nc: int, nc_count: int) -> Placement:
@@ -60,18 +72,14 @@ def make_placement(start_nc: int, nc_count: int) -> Placement:
     return Placement(cores=tuple((first + index) % total for index in range(count)))
 
 
-def no_such_cores(asked: str) -> ConfigError:
-    """The refusal of cores that this process does not have."""
+def no_such_cores(request: str) -> ConfigError:
+    """Return the error for cores that this process does not have."""
     instance = resolve_instance().value
     total = num_usable(instance, os.environ)
     return ConfigError(
-        refusal(
-            asked=asked,
-            found=f"this process may use {total} cores of {instance.name}",
-            why="a process counts its cores from 0, and each takes one replica",
-            do=f"name different cores from 0 to {total - 1}; -1 as start_nc or nc_count leaves the choice open",
-        ),
-        details={"num_cores": total},
+        f"{request} is not possible: this process may use {total} cores of {instance.name}.",
+        hint=f"Name different cores from 0 to {total - 1}; -1 as start_nc or nc_count leaves the choice open.",
+        num_cores=total,
     )
 
 
@@ -120,3 +128,23 @@ def disable_nrt_load() -> Iterator[None]:
         yield
     finally:
         _DISABLED.reset(token)
+
+
+@contextlib.contextmanager
+def calls_to(replica: int) -> Iterator[None]:
+    """Send the calls of this thread to one replica."""
+    token = _REPLICA.set(replica)
+    try:
+        yield
+    finally:
+        _REPLICA.reset(token)
+
+
+@contextlib.contextmanager
+def dry_calls() -> Iterator[None]:
+    """Let calls return tensors of the right shapes without computing or loading anything."""
+    token = _DRY.set(True)
+    try:
+        yield
+    finally:
+        _DRY.reset(token)

@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import ConfigError, ShapeError, refusal
+from ..errors import ConfigError, ShapeError
 from ..hardware import resolve_instance
 from ..runtime.copies import CoreThreads
 from ..runtime.core_choice import num_usable
-from .batches import dynamic_batch
-from .contexts import Placement, no_such_cores
+from .contexts import Placement, calls_to, no_such_cores
+from .placement import dynamic_batch
 from .script import neuron_models, session_of
-from .session import calls_to
 from .structure import flatten, rebuild
 
 
@@ -96,8 +95,8 @@ class DataParallel(nn.Module):
         parts = list(zip(*(tensor.split(split_size, self.dim) for tensor in flat.tensors), strict=True))
         if self._threads is None:
             self._threads = CoreThreads(len(self.device_ids), num_threads=self.num_workers)
-        found = self._threads.map(self._call, [rebuild(flat.skeleton, part) for part in parts])
-        outputs = [flatten(output, "output") for output in found]
+        results = self._threads.map(self._call, [rebuild(flat.skeleton, part) for part in parts])
+        outputs = [flatten(output, "output") for output in results]
         joined = [torch.cat(tensors, self.dim) for tensors in zip(*(o.tensors for o in outputs), strict=True)]
         return rebuild(outputs[0].skeleton, joined)
 
@@ -120,26 +119,22 @@ class DataParallel(nn.Module):
         sizes = [tensor.shape[self.dim] if -tensor.dim() <= self.dim < tensor.dim() else 0 for tensor in tensors]
         if len(set(sizes)) == 1 and sizes[0] > 0:
             return sizes[0]
+        message = f"The sizes of the inputs in dimension {self.dim} are {', '.join(map(str, sizes)) or 'missing'}."
         raise ShapeError(
-            refusal(
-                asked=f"splitting {len(tensors)} inputs along dimension {self.dim}",
-                found=f"their sizes are {', '.join(map(str, sizes)) or 'none'}",
-                why="every input is split into the same parts",
-                do="pass inputs of one size, at least 1, in that dimension",
-            )
+            message, hint="Pass inputs of one size, at least 1, in that dimension.", dim=self.dim, sizes=sizes
         )
 
 
-def _device_ids(given: Sequence[int | str] | None) -> tuple[int, ...]:
+def _device_ids(names: Sequence[int | str] | None) -> tuple[int, ...]:
     total = num_usable(resolve_instance().value, os.environ)
-    if given is None:
+    if names is None:
         return tuple(range(total))
-    found = []
-    for item in given:
+    cores = []
+    for item in names:
         text = item.removeprefix("nc:") if isinstance(item, str) else str(item)
         if isinstance(item, bool) or not text.isdecimal() or int(text) >= total:
-            raise no_such_cores(f"device_ids={list(given)}")
-        found.append(int(text))
-    if not found or len(set(found)) != len(found):
-        raise no_such_cores(f"device_ids={list(given)}")
-    return tuple(found)
+            raise no_such_cores(f"device_ids={list(names)}")
+        cores.append(int(text))
+    if not cores or len(set(cores)) != len(cores):
+        raise no_such_cores(f"device_ids={list(names)}")
+    return tuple(cores)

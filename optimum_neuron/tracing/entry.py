@@ -18,7 +18,7 @@ from torch import nn
 from ..compiler.capture import Captured, capture, fake_parameters
 from ..compiler.serial import tensor_spec
 from ..core import TensorSpec
-from ..errors import CaptureError, ConfigError, refusal
+from ..errors import CaptureError, ConfigError
 from .states import Aliases, SharedStates, find_states, output_of, replaced, without_states
 from .structure import Skeleton, flatten, rebuild
 
@@ -126,9 +126,9 @@ class Entry(nn.Module):
         outputs = flatten(result, "output")
         for state, tensor in zip(self.states, states, strict=True):
             tensor.copy_(output_of(state, outputs, tensor))
-        kept = without_states(outputs, {state.output for state in self.states})
-        self._last.outputs = Outputs(skeleton=kept.skeleton, specs=tuple(map(_spec, kept.tensors)))
-        return list(kept.tensors)
+        result = without_states(outputs, {state.output for state in self.states})
+        self._last.outputs = Outputs(skeleton=result.skeleton, specs=tuple(map(_spec, result.tensors)))
+        return list(result.tensors)
 
     def capture(self, name: str, shorten: bool) -> Captured:
         """Trace as a graph of the given name, see `compiler.capture`.
@@ -144,10 +144,10 @@ class Entry(nn.Module):
             outputs=(),
             shorten=shorten and not self.states,
         )
-        found = self.outputs
-        if any(stack.captured.value < stack.num_layers for stack in captured.stacks) and found != self._measured():
+        outputs = self.outputs
+        if any(stack.captured.value < stack.num_layers for stack in captured.stacks) and outputs != self._measured():
             raise CaptureError("its outputs depend on the number of layers")
-        return dataclasses.replace(captured, outputs=tuple(f"output_{index}" for index in range(len(found.specs))))
+        return dataclasses.replace(captured, outputs=tuple(f"output_{index}" for index in range(len(outputs.specs))))
 
     def _measured(self) -> Outputs:
         """The outputs with all layers, without computing them."""
@@ -160,23 +160,15 @@ class Entry(nn.Module):
         return self.outputs
 
 
-def make_entry(
-    function: Callable[..., Any], example_inputs: Any, aliases: Aliases, shared: SharedStates | None = None
-) -> Entry:
-    """An entry whose class has the name of what is traced, so that messages tell it.
+def make_entry(function: Any, example_inputs: Any, aliases: Aliases, shared: SharedStates | None = None) -> Entry:
+    """Return an entry whose class has the name of the function, for messages.
 
     Raises:
         ConfigError: see `Entry`; a single tensor counts as one input.
     """
     if not callable(function):
-        raise ConfigError(
-            refusal(
-                asked=f"tracing {type(function).__name__}",
-                found="it cannot be called",
-                why="tracing calls it with the example inputs",
-                do="pass a torch.nn.Module or a function",
-            )
-        )
+        message = f"A {type(function).__name__} cannot be traced, because it cannot be called."
+        raise ConfigError(message, hint="Pass a torch.nn.Module or a function.")
     inputs = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     kind = type(function).__name__ if isinstance(function, nn.Module) else getattr(function, "__name__", "function")
     return type(kind, (Entry,), {})(function, inputs, aliases, shared)

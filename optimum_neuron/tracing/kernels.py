@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from ..errors import UnsupportedOperatorError, refusal
+from ..errors import UnsupportedOperatorError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,19 +38,16 @@ class Kernel:
         return self
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-        """Refuse the call.
+        """Reject the call.
 
         Raises:
             UnsupportedOperatorError: always; `details` has the kernel and its replacement.
         """
         raise UnsupportedOperatorError(
-            refusal(
-                asked=f"calling the NKI kernel {self.name}",
-                found="this version runs no NKI kernels",
-                why="it compiles operators of torch",
-                do=f"call {self.replacement}" if self.replacement else "write it with operators of torch",
-            ),
-            details={"kernel": self.name, "replacement": self.replacement},
+            f"The NKI kernel {self.name} cannot run: this version compiles torch operators only.",
+            hint=f"Call {self.replacement}." if self.replacement else "Write it with torch operators.",
+            kernel=self.name,
+            replacement=self.replacement,
         )
 
 
@@ -61,7 +58,7 @@ attention_isa_kernel = Kernel(
 
 
 def nki_jit(func: Callable[..., Any] | None = None) -> Any:
-    """Make a kernel of a function, as `@nki_jit`, `@nki_jit()` or `nki_jit()(function)`; a call of it is refused."""
+    """Make a kernel of a function, as `@nki_jit`, `@nki_jit()` or `nki_jit()(function)`; calling it is an error."""
     if func is None:
         return nki_jit
     return func if isinstance(func, Kernel) else Kernel(name=getattr(func, "__name__", type(func).__name__))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..compiler.compile import Compiled
-from ..errors import ConfigError, NeuronError, refusal
+from ..errors import ConfigError, NeuronError
 
 
 class CompileLog:
@@ -58,12 +58,7 @@ def compile_log(path: str | None) -> Iterator[CompileLog]:
 
 def unwritable(flag: str, path: str, error: OSError) -> ConfigError:
     """Return the error for a flag whose path cannot be written."""
+    message = f"{flag} {path} of compiler_args cannot be written ({error.strerror or error})."
     return ConfigError(
-        refusal(
-            asked=f"compiler_args {flag} {path}",
-            found=f"it cannot be written ({error.strerror or error})",
-            why="the compile writes there",
-            do="name a path in a folder that exists and that you may write",
-        ),
-        details={"flag": flag, "path": path},
+        message, hint="Name a path in a folder that exists and that you may write.", flag=flag, path=path
     )

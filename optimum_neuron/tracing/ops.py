@@ -14,14 +14,16 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from .. import env
+from ..artifact import read_artifact
 from ..compiler.neff import Neff, neff_from_bytes
 from ..compiler.serial import tensor_spec
-from ..errors import ArtifactError, WeightsError, refusal
+from ..errors import ArtifactError, WeightsError
+from .artifact import require_traced
 from .contexts import current_placement, loading_disabled
 from .session import Session
 
 ORIGIN = "the traced model"
-"""What messages call a NEFF that came out of a TorchScript file."""
+"""Name of a NEFF from a TorchScript file in messages."""
 
 _SCHEMAS = (
     "load(Tensor neff, Tensor[] weights, str weights_hash, bool lazy, bool background) -> Tensor",
@@ -34,14 +36,15 @@ _SESSIONS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def open_session(neff: Neff, weights: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Make a session, and return the tensor that it belongs to: the bytes of the NEFF, not copied.
+    """Make a session, and return the tensor that it belongs to: the bytes of the NEFF, without a copy.
 
     Raises:
-        ArtifactError: see `Session`.
+        ArtifactError: the NEFF is not a traced model, or is broken.
     """
-    session = Session(neff, weights, placement=current_placement())
+    require_traced(neff)
+    session = Session(read_artifact(neff), weights, placement=current_placement())
     with warnings.catch_warnings():
-        # The mapping is for reading only, and torch warns of that; nobody writes into it.
+        # The mapping is for reading only, and torch warns about that.
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         tensor = torch.frombuffer(neff.content, dtype=torch.uint8)
     _SESSIONS[tensor] = session
@@ -56,14 +59,8 @@ def session_of_bytes(neff: torch.Tensor) -> Session:
     """
     session = _SESSIONS.get(neff)
     if session is None:
-        raise ArtifactError(
-            refusal(
-                asked=f"running {ORIGIN}",
-                found="its program was replaced by a plain tensor",
-                why="a program is checked and loaded when the model is",
-                do="load the file again with torch.jit.load",
-            )
-        )
+        message = f"The program of {ORIGIN} was replaced by a plain tensor."
+        raise ArtifactError(message, hint="Load the file again with torch.jit.load.")
     return session
 
 
@@ -90,12 +87,8 @@ def _load(neff: torch.Tensor, weights: list[torch.Tensor], expected: str, lazy: 
     opened = neff_from_bytes(memoryview(neff.contiguous().numpy()), ORIGIN)
     if env.validate_hash() and weights_hash(weights) != expected:
         raise WeightsError(
-            refusal(
-                asked=f"loading {ORIGIN} with {len(weights)} weights beside it",
-                found="they do not have the hash that was saved with them",
-                why="the file was altered after it was written",
-                do="copy the file again from its source, or set NEURON_RT_VALIDATE_HASH=0 if you changed it yourself",
-            )
+            f"The {len(weights)} weights of {ORIGIN} were altered: their hash is not the one in the file.",
+            hint="Copy the file again, or set NEURON_RT_VALIDATE_HASH=0 if you changed it yourself.",
         )
     tensor = open_session(opened, weights)
     session = session_of_bytes(tensor)

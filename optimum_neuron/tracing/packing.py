@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .structure import Skeleton
 
 
@@ -88,11 +88,7 @@ def _key_type(skeleton: dict[object, Skeleton]) -> str:
     if kinds == {int}:
         return "int"
     raise ConfigError(
-        refusal(
-            asked="tracing with a dictionary of outputs",
-            found=f"its keys are {', '.join(map(repr, skeleton))}",
-            why="TorchScript has dictionaries of texts and of whole numbers",
-            do="return a dictionary with one of these kinds of keys, or a tuple",
-        ),
-        details={"keys": [repr(key) for key in skeleton]},
+        f"The keys of an output dictionary are neither strings nor integers only: {', '.join(map(repr, skeleton))}.",
+        hint="Return a dictionary with keys of one of these types, or a tuple.",
+        keys=[repr(key) for key in skeleton],
     )

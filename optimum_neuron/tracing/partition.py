@@ -1,4 +1,4 @@
-"""Host fallback: operators that the target refuses run on the CPU, between parts that run on a core.
+"""Host fallback: operators that the target does not support run on the CPU, between parts that run on a core.
 
 Parts are runs of calls in the order of the graph that have the same place; together they are one program and one file.
 A user asks for this with a `PartitionerConfig`, whose limits are checked. What it decides goes to the logger "Neuron".
@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..compiler.rules.shapes import MAKES, USES
-from ..configuration import check_known
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
+from ..options import check_known
 from .compile import Flags
 from .entry import Entry
 from .survey import SurveyedCall, survey
@@ -53,7 +53,7 @@ class PartitionerConfig:
     ops_to_partition: Collection[str] | None = None
     """Operators that run on the host although the target supports them, such as "aten::log_softmax"."""
     analyze_parameters: Mapping[str, Any] | None = None
-    """`additional_ignored_ops`: operators that count neither as supported nor as refused. `compiler_workdir` and
+    """`additional_ignored_ops`: operators that count neither as supported nor as unsupported. `compiler_workdir` and
     `max_workers` are accepted; the analysis writes nothing and needs no workers."""
 
     def __post_init__(self) -> None:
@@ -69,12 +69,9 @@ class PartitionerConfig:
             problems.append(f"ops_to_partition={self.ops_to_partition!r}")
         if problems:
             raise ConfigError(
-                refusal(
-                    asked="PartitionerConfig",
-                    found=", ".join(problems),
-                    why="sizes and counts are at least 1 or -1, the threshold is 0 to 1, operators are a set of names",
-                    do='pass for example max_subgraph_count=2, ops_to_partition={"aten::sort"}',
-                )
+                f"PartitionerConfig has wrong values: {', '.join(problems)}.",
+                hint='Pass sizes and counts of at least 1 or -1, a threshold of 0 to 1, operators as {"aten::sort"}.',
+                problems=problems,
             )
         check_known(dict(self.trace_kwargs or {}), ["compiler_args", "compiler_workdir"], what="trace_kwargs")
         known = ["additional_ignored_ops", "compiler_workdir", "max_workers"]
@@ -114,27 +111,27 @@ def partition(entry: Entry, flags: Flags, config: PartitionerConfig) -> Partitio
     """
     ignored = set((config.analyze_parameters or {}).get("additional_ignored_ops", ()))
     calls = survey(entry, flags.target, flags.flags)
-    # A size that depends on values stays refused: what uses it could not run on a core either.
-    refused = {c.kind for c in calls if not c.supported and c.ruling.rule not in (MAKES, USES)}
-    wanted = set(config.ops_to_partition or ())
+    # A size that depends on values stays unsupported: operators that use it could not run on a core either.
+    unsupported = {c.kind for c in calls if not c.supported and c.ruling.rule not in (MAKES, USES)}
+    moved = set(config.ops_to_partition or ())
     counted = [call for call in calls if call.kind not in ignored]
     share = sum(call.supported for call in counted) / len(counted) if counted else 1.0
-    hosted = frozenset(refused | wanted)
+    hosted = frozenset(unsupported | moved)
     grouped = itertools.groupby(calls, key=lambda call: "cpu" if call.kind in hosted else "neuron")
     subgraphs = tuple((device, tuple(call.kind for call in part)) for device, part in grouped)
-    found = Partition(host_ops=hosted, supported_share=share, subgraphs=subgraphs)
-    _log(found, counted)
-    _check(found, config)
-    return found
+    result = Partition(host_ops=hosted, supported_share=share, subgraphs=subgraphs)
+    _log(result, counted)
+    _check(result, config)
+    return result
 
 
-def _check(found: Partition, config: PartitionerConfig) -> None:
-    smallest = min((len(kinds) for _, kinds in found.subgraphs), default=0)
-    count = len(found.subgraphs)
+def _check(partition: Partition, config: PartitionerConfig) -> None:
+    smallest = min((len(kinds) for _, kinds in partition.subgraphs), default=0)
+    count = len(partition.subgraphs)
     problems = []
-    if found.supported_share < config.model_support_percentage_threshold:
+    if partition.supported_share < config.model_support_percentage_threshold:
         problems.append(
-            f"{found.supported_share:.2%} of the operators are supported, which is below the threshold of "
+            f"{partition.supported_share:.2%} of the operators are supported, which is below the threshold of "
             f"{config.model_support_percentage_threshold:.2%}"
         )
     if config.max_subgraph_count != -1 and count > config.max_subgraph_count:
@@ -148,21 +145,20 @@ def _check(found: Partition, config: PartitionerConfig) -> None:
         )
     if problems:
         raise ConfigError(
-            refusal(
-                asked="partitioning between a core and the host",
-                found="; ".join(problems),
-                why="every change of place costs a transfer, and the configuration sets these limits",
-                do="relax the limits of the PartitionerConfig, or change the operators that it moves to the host: "
-                + ", ".join(sorted(found.host_ops)),
-            ),
-            details=found.to_dict(),
+            f"The model cannot be divided within the limits of the PartitionerConfig: {'; '.join(problems)}.",
+            hint="Relax the limits, or change the operators on the host: "
+            + ", ".join(sorted(partition.host_ops))
+            + ".",
+            **partition.to_dict(),
         )
 
 
-def _log(found: Partition, counted: Sequence[SurveyedCall]) -> None:
+def _log(partition: Partition, counted: Sequence[SurveyedCall]) -> None:
     supported = sum(call.supported for call in counted)
-    _LOGGER.info("%.2f%% of operations (%d of %d) are supported", 100 * found.supported_share, supported, len(counted))
-    _LOGGER.info("Num Partitions: %d", len(found.subgraphs))
-    for index, (device, kinds) in enumerate(found.subgraphs):
+    _LOGGER.info(
+        "%.2f%% of operations (%d of %d) are supported", 100 * partition.supported_share, supported, len(counted)
+    )
+    _LOGGER.info("Num Partitions: %d", len(partition.subgraphs))
+    for index, (device, kinds) in enumerate(partition.subgraphs):
         counts = ", ".join(f"{kind}: {count}" for kind, count in collections.Counter(kinds).items())
         _LOGGER.info("Partition #%d for %s: %s", index + 1, device, counts)

@@ -1,6 +1,7 @@
-"""Move traced models between cores, and say when they are loaded.
+"""Settings of traced models: their cores, when they load, and whether they take any batch size.
 
-Placement and loading are properties of the model in this process; `lazy_load` and `async_load` are also saved with it.
+Cores and loading are properties of the model in this process; `lazy_load`, `async_load`, and `dynamic_batch` are also
+saved with it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..hardware import resolve_instance
 from ..runtime.core_choice import num_usable
+from .batches import compiled_rows
 from .contexts import make_placement
 from .script import neuron_models, session_of
 
@@ -102,3 +104,31 @@ def wait_for_host_code(trace: torch.jit.ScriptModule, timeout_s: float | None = 
         ```
     """
     return all([session_of(model).wait_for_host_code(timeout_s) for model in neuron_models(trace)])
+
+
+def dynamic_batch(neuron_script: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """Let a traced model take any size of dimension 0, and return it; the setting is saved with it.
+
+    Calls are split into the compiled number of rows, and the last rows are padded. Time goes with the number of splits.
+
+    Args:
+        neuron_script: what `trace` returned; it is changed in place.
+
+    Raises:
+        ConfigError: inputs or outputs have no dimension 0 that all of them share, or the model has a state.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.tracing import dynamic_batch, trace
+
+        model = trace(torch.nn.Linear(4, 2), torch.rand(3, 4), compiler_args="-O1")
+        assert dynamic_batch(model)(torch.rand(7, 4)).shape == (7, 2)
+        ```
+    """
+    for model in neuron_models(neuron_script):
+        program = session_of(model).program
+        for graph in program.graphs.values():
+            compiled_rows(program, graph)
+        model.dynamic_batch = True
+    return neuron_script

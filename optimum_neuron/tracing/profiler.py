@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..errors import ConfigError, nearest, refusal
+from ..errors import invalid_choice
 
 TRACE_FILES = {"operator": "device_trace.json", "trace": "host_trace.json"}
 """Chrome trace in the plugin folder, by the type of the profile."""
@@ -58,16 +58,14 @@ class profile:  # noqa: N801, the vendor's name
         traced_only: bool = False,
     ) -> None:
         if profile_type not in TRACE_FILES:
-            raise ConfigError(
-                refusal(
-                    asked=f"profile_type={profile_type!r}",
-                    found=f"unknown{nearest(profile_type, TRACE_FILES)}",
-                    why="there are two types",
-                    do='pass "operator" for the engines of the cores, simulated, or "trace" for this host',
-                )
-            )
-        given = {"port": port, "ms_duration": ms_duration, "delete_working": delete_working, "traced_only": traced_only}
-        unused = [name for name, value in given.items() if value != _DEFAULTS[name]]
+            raise invalid_choice("profile_type", profile_type, TRACE_FILES)
+        ignored = {
+            "port": port,
+            "ms_duration": ms_duration,
+            "delete_working": delete_working,
+            "traced_only": traced_only,
+        }
+        unused = [name for name, value in ignored.items() if value != _DEFAULTS[name]]
         if unused:
             warnings.warn(f"profile arguments without an effect here: {', '.join(unused)}", stacklevel=2)
         self.path = Path(neuron_tensorboard_plugin_dir) / TRACE_FILES[profile_type]

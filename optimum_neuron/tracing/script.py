@@ -15,12 +15,13 @@ import torch
 from torch import nn
 
 from ..compiler.neff import Neff
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from . import ops
+from .contexts import dry_calls
 from .entry import Entry
 from .neuron_model import NeuronModel
 from .packing import is_traceable, packed
-from .session import Session, dry_calls
+from .session import Session
 from .structure import Skeleton, pick, rebuild
 
 _DEPRECATED = r".torch\.jit\.\w+. is deprecated"
@@ -99,21 +100,15 @@ def neuron_models(module: Any) -> list[Any]:
     """The `NeuronModel`s inside a traced model.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such model.
     """
-    found = []
+    models = []
     if isinstance(module, torch.jit.ScriptModule):
-        found = [part for part in module.modules() if getattr(part, "original_name", "") == NeuronModel.__name__]
-    if not found:
-        raise ConfigError(
-            refusal(
-                asked=f"a traced model in {type(module).__name__}",
-                found="none",
-                why="only what torch_neuronx.trace returned, or torch.jit.load of it, runs on NeuronCores",
-                do="trace the model first",
-            )
-        )
-    return found
+        models = [part for part in module.modules() if getattr(part, "original_name", "") == NeuronModel.__name__]
+    if not models:
+        message = f"There is no traced model in {type(module).__name__}."
+        raise ConfigError(message, hint="Pass the result of torch_neuronx.trace, or of torch.jit.load of it.")
+    return models
 
 
 def session_of(model: Any) -> Session:

@@ -7,49 +7,24 @@ knows nothing of TorchScript.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
+from ..artifact import Artifact, BoundProgram
 from ..compiler.ir import Graph
 from ..compiler.lower.lower import HostCode, Mode, lower
-from ..compiler.neff import Neff, check_target
-from ..compiler.package import WEIGHTS_MEMBER, read_program
+from ..core import Choice
 from ..errors import NeuronError
 from ..hardware import TARGETS, InstanceSpec, resolve_instance
 from ..runtime.copies import load_copies
-from ..runtime.loaded import LoadedProgram, closed_error, load_program
-from ..weights import Checkpoint, StateDict, TensorSource, bind_weights
-from ..weights.mapped import MappedFile
-from .artifact import require_agreement, trace_metadata
+from ..runtime.loaded import LoadedProgram, closed_error
+from ..weights import StateDict
+from .artifact import require_agreement
 from .batches import run_in_batches
-from .contexts import Placement
-
-_REPLICA: contextvars.ContextVar[int | None] = contextvars.ContextVar("replica", default=None)
-_DRY: contextvars.ContextVar[bool] = contextvars.ContextVar("dry", default=False)
-
-
-@contextlib.contextmanager
-def calls_to(replica: int) -> Iterator[None]:
-    """Send the calls of this thread to one replica."""
-    token = _REPLICA.set(replica)
-    try:
-        yield
-    finally:
-        _REPLICA.reset(token)
-
-
-@contextlib.contextmanager
-def dry_calls() -> Iterator[None]:
-    """Let calls return tensors of the right shapes without computing or loading anything."""
-    token = _DRY.set(True)
-    try:
-        yield
-    finally:
-        _DRY.reset(token)
+from .contexts import Placement, chosen_replica, is_dry
 
 
 class _ProcessEnds(RuntimeError):
@@ -65,7 +40,7 @@ def _stop_at_exit(_: object) -> None:
 class _Replica:
     loaded: LoadedProgram
     state: list[torch.Tensor]
-    own: frozenset[int]
+    on_core: frozenset[int]
     """Addresses of the tensors that belong to the core."""
     turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
@@ -73,7 +48,7 @@ class _Replica:
         # A state belongs to one call at a time; a program without one may be called from many threads.
         with self.turn if self.state else contextlib.nullcontext(), torch.no_grad():
             outputs = self.loaded.run(graph, inputs, self.state).values()
-            taken = self.own.union(_addresses(inputs))
+            taken = self.on_core.union(_addresses(inputs))
             return [tensor.clone() if _address(tensor) in taken else tensor for tensor in outputs]
 
 
@@ -81,23 +56,21 @@ class Session:
     """Loads and runs one traced program.
 
     Args:
-        neff: the artifact, open.
-        weights: tensors that are not inside it, in the order of its metadata.
+        artifact: the traced program.
+        weights: tensors beside it, in the order of its metadata.
         placement: where to load it.
 
     Raises:
-        ArtifactError: the NEFF is not one of a traced model, or a tensor is missing.
+        ArtifactError: the metadata does not agree with the program.
     """
 
-    def __init__(self, neff: Neff, weights: Sequence[torch.Tensor], *, placement: Placement) -> None:
-        self._neff = neff
-        self.metadata = trace_metadata(neff)
-        self.name = neff.document.name
-        self.program = read_program(neff)
-        require_agreement(self.program, self.metadata, self.name)
+    def __init__(self, artifact: Artifact, weights: Sequence[torch.Tensor], *, placement: Placement) -> None:
+        require_agreement(artifact)
+        self.artifact = artifact
+        self.name = artifact.neff.document.name
+        self.program = artifact.program
+        self.metadata = artifact.metadata
         self.placement = placement
-        self._origin = str(neff.path)
-        self._inlined = neff.read(WEIGHTS_MEMBER) if WEIGHTS_MEMBER in neff.names else None
         self._weights = list(weights)
         self._host: HostCode | None = None
         self._replicas: list[_Replica] = []
@@ -111,14 +84,9 @@ class Session:
         return tuple(replica.loaded.claim.core_ids[0] for replica in self._replicas)
 
     @property
-    def weight_sources(self) -> dict[str, tuple[str, ...]]:
-        """The user's name of each weight of the program."""
-        return {name: tuple(names) for name, names in self.metadata["weight_sources"].items()}
-
-    @property
     def separate_weights(self) -> bool:
         """Whether weights are outside the NEFF, so that they can be replaced."""
-        return self._inlined is None and bool(self.metadata["weights"])
+        return self.artifact.inlined is None and bool(self.metadata["weights"])
 
     def require_target(self) -> InstanceSpec:
         """Return the simulated instance, which has the cores that the program was compiled for.
@@ -127,7 +95,7 @@ class Session:
             TargetMismatchError: it has cores of another NeuronCore generation.
         """
         instance = resolve_instance().value
-        check_target(self._neff, instance.family, instance.chip.core.generation)
+        self.artifact.require_target(TARGETS[instance.family])
         return instance
 
     def load(self, on_progress: Callable[[object], None] = lambda step: None) -> list[_Replica]:
@@ -201,7 +169,7 @@ class Session:
             ShapeError: an input has another shape or dtype than was compiled for.
         """
         graph = self.program.graphs[self.metadata["entries"][entry]]
-        if _DRY.get():
+        if is_dry():
             specs = [self.program.value_spec(graph, value) for value in graph.outputs.values()]
             return [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in specs]
         if batches:
@@ -209,7 +177,7 @@ class Session:
         return self._run(graph, inputs)
 
     def _run(self, graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        replicas, chosen = self.load(), _REPLICA.get()
+        replicas, chosen = self.load(), chosen_replica()
         if chosen is None:
             chosen = self._next = (self._next + 1) % len(replicas)
         return replicas[chosen].run(graph.name, inputs)
@@ -227,38 +195,35 @@ class Session:
     def _loaded(self, on_progress: Callable[[object], None]) -> list[_Replica]:
         instance = self.require_target()
         if self._host is None:
-            # What a caller carries on in states stays on one kind of host code, so that has to be there from the start.
+            # A state stays on the host code that it began with, so that has to be ready from the start.
             mode: Mode = "wait" if self.program.states else "background"
             level = self.metadata["optlevel"]
             self._host = lower(self.program, optlevel=level, mode=mode, on_start=on_progress, on_done=on_progress)
-        source, cores = self._source(), self.placement.cores
-        weights, host = bind_weights(self.program.weights, self.weight_sources, source).tensors, self._host
-
-        def load(core: int | None) -> LoadedProgram:
-            return load_program(
-                self.program,
-                weights,
-                host,
-                instance=instance,
-                target=TARGETS[instance.family],
-                model_name=self.name,
-                core=core,
-                auto_cast=self.metadata.get("auto_cast", "none"),  # older files do not say
-            )
-
+        tensors = self.artifact.inlined_weights() or Choice(
+            value=StateDict(
+                tensors=dict(zip(self.metadata["weights"], self._weights, strict=True)), origin=str(self.artifact.path)
+            ),
+            reason="beside the NEFF",
+        )
+        weights = self.artifact.bind(tensors.value)
+        bound = BoundProgram(
+            program=self.program,
+            tensors=tensors,
+            weights=weights,
+            host=self._host,
+            model_name=self.name,
+            instance=instance,
+            target=TARGETS[instance.family],
+            auto_cast=self.metadata.get("auto_cast", "none"),  # missing in older files
+        )
         replicas: list[_Replica] = []
-        for loaded in load_copies(cores, load, model=self.name):
+        for loaded in load_copies(self.placement.cores, bound.load, model=self.name):
             state = loaded.take_state() if self.program.states else []
             for tensor, name in zip(state, self.metadata["states"], strict=True):
-                tensor.copy_(source.join([name])[0])
-            own = frozenset(_addresses([*weights.values(), *self.program.constants.values(), *state]))
-            replicas.append(_Replica(loaded=loaded, state=state, own=own))
+                tensor.copy_(tensors.value.join([name])[0])
+            on_core = frozenset(_addresses([*weights.tensors.values(), *self.program.constants.values(), *state]))
+            replicas.append(_Replica(loaded=loaded, state=state, on_core=on_core))
         return replicas
-
-    def _source(self) -> TensorSource:
-        if self._inlined is not None:
-            return Checkpoint([MappedFile(self._inlined, self._origin)], self._origin)
-        return StateDict(tensors=dict(zip(self.metadata["weights"], self._weights, strict=True)), origin=self._origin)
 
 
 def _addresses(tensors: Iterable[torch.Tensor]) -> Iterator[int]:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..compiler.serial import tensor_spec
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .structure import Flat, without
 
 Aliases = Mapping[torch.Tensor, int]
@@ -62,13 +62,9 @@ class SharedStates:
         owned = {id(buffer) if buffer._base is None else id(buffer._base) for buffer in buffers}
         copies = [n for n, p in enumerate(parts) if id(p if p._base is None else p._base) not in owned]
         if copies:
+            message = f"For bucket {self.bucket}, the slicer copies the shared states {', '.join(map(str, copies))}."
             raise ConfigError(
-                refusal(
-                    asked=f"parts of {len(buffers)} shared states for bucket {self.bucket}",
-                    found=f"not views of them: {', '.join(map(str, copies))}",
-                    why="a bucket writes its new values into the shared states",
-                    do="slice with torch.ops.aten.slice, and copy nothing",
-                )
+                message, hint="Slice with torch.ops.aten.slice, and copy nothing.", bucket=self.bucket, states=copies
             )
         return parts
 
@@ -92,73 +88,63 @@ def find_states(function: Callable[..., Any], aliases: Aliases) -> tuple[State, 
     Raises:
         ConfigError: a tensor is not one of the module's.
     """
-    found: dict[int, State] = {}
-    wanted = {id(tensor): (tensor, index) for tensor, index in aliases.items()}
+    states: dict[int, State] = {}
+    by_id = {id(tensor): (tensor, index) for tensor, index in aliases.items()}
     for path, module in function.named_modules() if isinstance(function, nn.Module) else ():
         for store in (module._parameters, module._buffers):
             for key, value in store.items():
-                if value is not None and id(value) in wanted:
+                if value is not None and id(value) in by_id:
                     name = f"{path}.{key}".removeprefix(".")
-                    output = wanted[id(value)][1]
-                    found[id(value)] = State(name=name, store=store, key=key, value=value.detach(), output=output)
-    unknown = [str(tensor_spec(tensor)) for key, (tensor, _) in wanted.items() if key not in found]
+                    output = by_id[id(value)][1]
+                    states[id(value)] = State(name=name, store=store, key=key, value=value.detach(), output=output)
+    unknown = [str(tensor_spec(tensor)) for key, (tensor, _) in by_id.items() if key not in states]
     if unknown:
         raise ConfigError(
-            refusal(
-                asked=f"input_output_aliases of {len(wanted)} tensors",
-                found=f"not parameters or buffers of the module: {', '.join(unknown)}",
-                why="a state stays on the device between calls, so the module has to own it",
-                do="register it with register_buffer, and pass {module.buffer: number of the output}",
-            )
+            f"input_output_aliases has tensors that are not parameters or buffers of the module: {', '.join(unknown)}.",
+            hint="Register each with register_buffer, and pass {module.buffer: number of the output}.",
+            option="input_output_aliases",
+            tensors=unknown,
         )
-    return tuple(found[key] for key in wanted)
+    return tuple(states[key] for key in by_id)
 
 
 def output_of(state: State, outputs: Flat, tensor: torch.Tensor) -> torch.Tensor:
     """The output that is the next value of a state.
 
     Raises:
-        ConfigError: there is none, or it has another shape or dtype.
+        ConfigError: there is no such output, or it has another shape or dtype.
     """
     count = len(outputs.tensors)
     if not 0 <= state.output < count or not isinstance(outputs.skeleton, (tuple, list)):
-        found = f"the function returns {count} tensor{'s' if count != 1 else ''}"
+        problem = f"the function returns {count} tensor{'s' if count != 1 else ''}"
     elif not any(part == state.output for part in outputs.skeleton if isinstance(part, int)):
-        found = "that output is inside a nested structure"
+        problem = "that output is inside a nested structure"
     elif tensor_spec(outputs.tensors[state.output]) != tensor_spec(tensor):
-        found = f"that output is {tensor_spec(outputs.tensors[state.output])}, the state {tensor_spec(tensor)}"
+        problem = f"that output is {tensor_spec(outputs.tensors[state.output])}, the state {tensor_spec(tensor)}"
     else:
         return outputs.tensors[state.output]
     raise ConfigError(
-        refusal(
-            asked=f"output {state.output} as the new value of {state.name}",
-            found=found,
-            why="an alias needs an output of its own, of the state's shape and dtype, in the tuple that is returned",
-            do="return the new value as an element of a tuple, and pass its number",
-        )
+        f"Output {state.output} cannot be the new value of {state.name}: {problem}.",
+        hint="Return the new value, of the state's shape and dtype, as an element of a tuple, and pass its number.",
+        state=state.name,
+        output=state.output,
     )
 
 
 def without_states(outputs: Flat, dropped: set[int]) -> Flat:
-    """What is returned of the outputs.
+    """Return the outputs that are not states.
 
     Raises:
-        ConfigError: nothing.
+        ConfigError: every output is a state.
     """
     if not dropped:
         return outputs
-    kept = [index for index in range(len(outputs.tensors)) if index not in dropped]
-    if not kept:
-        raise ConfigError(
-            refusal(
-                asked="input_output_aliases for every output",
-                found="nothing is left to return",
-                why="aliased outputs stay on the device",
-                do="return one tensor more",
-            )
-        )
+    left = [index for index in range(len(outputs.tensors)) if index not in dropped]
+    if not left:
+        message = "input_output_aliases names every output, so that nothing is left to return."
+        raise ConfigError(message, hint="Return one tensor more.", option="input_output_aliases")
     return Flat(
         skeleton=without(outputs.skeleton, dropped),
-        tensors=tuple(outputs.tensors[index] for index in kept),
-        names=tuple(outputs.names[index] for index in kept),
+        tensors=tuple(outputs.tensors[index] for index in left),
+        names=tuple(outputs.names[index] for index in left),
     )

@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +39,7 @@ def flatten(value: Any, what: str) -> Flat:
     """Take a nested value apart; `what` names its root.
 
     Raises:
-        ConfigError: a leaf is no tensor, or a container is none of the three kinds; all of them are named.
+        ConfigError: a leaf is not a tensor, or a container is of another kind; all are named.
     """
     import torch
 
@@ -65,12 +65,9 @@ def flatten(value: Any, what: str) -> Flat:
     skeleton = visit(value, what)
     if problems:
         raise ConfigError(
-            refusal(
-                asked=f"tracing with {what}",
-                found="; ".join(problems),
-                why="a traced model takes and returns tensors in tuples, lists and dictionaries, as in torch.jit.trace",
-                do="wrap the model in a module that fixes the other arguments and returns tensors only",
-            )
+            f"Tracing needs tensors in tuples, lists, and dictionaries: {'; '.join(problems)}.",
+            hint="Wrap the model in a module that fixes the other arguments and returns tensors only.",
+            problems=problems,
         )
     return Flat(skeleton=skeleton, tensors=tuple(tensors), names=tuple(names))
 

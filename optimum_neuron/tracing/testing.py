@@ -116,11 +116,11 @@ def assert_close(
         assert_close({"logits": torch.ones(2)}, {"logits": torch.ones(2) + 1e-6})
         ```
     """
-    found, wanted = flatten(actual, "actual"), flatten(expected, "expected")
-    if found.skeleton != wanted.skeleton:
-        raise AssertionError(msg or f"the structures differ: {found.skeleton} and {wanted.skeleton}")
+    left_flat, right_flat = flatten(actual, "actual"), flatten(expected, "expected")
+    if left_flat.skeleton != right_flat.skeleton:
+        raise AssertionError(msg or f"the structures differ: {left_flat.skeleton} and {right_flat.skeleton}")
     problems = []
-    for name, left, right in zip(found.names, found.tensors, wanted.tensors, strict=True):
+    for name, left, right in zip(left_flat.names, left_flat.tensors, right_flat.tensors, strict=True):
         if left.shape != right.shape:
             problems.append(f"{name}: shape {list(left.shape)}, expected {list(right.shape)}")
         elif check_dtype and left.dtype != right.dtype:

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch._C._profiler import _ExperimentalConfig
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..profiling import Recorder, trace_json
 from ..runtime.timeline import Recording, recording
 
@@ -68,14 +68,9 @@ class NeuronConfig(_ExperimentalConfig):
         self.modes = tuple(modes)
         """What is collected."""
         if not set(self.modes) & set(_RECORDED):
+            message = f"The profile modes {', '.join(map(str, modes)) or '(none)'} are not recorded here."
             raise ConfigError(
-                refusal(
-                    asked=f"profile modes {', '.join(map(str, modes)) or 'none'}",
-                    found="none of them is recorded",
-                    why="the simulator has the calls and engines of its cores",
-                    do="pass ProfileMode.DEVICE or ProfileMode.RUNTIME",
-                ),
-                details={"modes": [str(mode) for mode in modes]},
+                message, hint="Pass ProfileMode.DEVICE or ProfileMode.RUNTIME.", modes=[str(mode) for mode in modes]
             )
         unused = [str(mode) for mode in self.modes if mode not in _RECORDED]
         if unused:
@@ -121,11 +116,11 @@ class NeuronProfiler:
         assert prof.profiler is not None, "the profile has started"
         # torch counts from the epoch, the recording on the clock of the process.
         started_ns = prof.profiler.kineto_results.trace_start_ns() - time.time_ns() + time.perf_counter_ns()
-        wanted = self.config.core_ids
+        recorded = self.config.core_ids
         calls = [
             (track, done)
             for track, done in self._executions
-            if done.started_ns >= started_ns and (wanted is None or wanted & set(track.core_ids))
+            if done.started_ns >= started_ns and (recorded is None or recorded & set(track.core_ids))
         ]
         self._executions.clear()
         if not calls:
@@ -137,18 +132,11 @@ class NeuronProfiler:
 
 def _core_ids(text: str) -> set[int]:
     """Read "0,2-5"."""
-    found: set[int] = set()
+    cores: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ConfigError(
-                refusal(
-                    asked=f"capture_enabled_for_nc={text!r}",
-                    found=f"{part.strip()!r} names no cores",
-                    why="cores are numbers and ranges of them",
-                    do='pass cores such as "0,2-5"',
-                ),
-                details={"cores": text},
-            )
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
+            message = f"capture_enabled_for_nc={text!r} does not name cores: {part.strip()!r} is no number or range."
+            raise ConfigError(message, hint='Pass cores such as "0,2-5".', option="capture_enabled_for_nc", value=text)
+        cores |= set(range(int(first), int(last or first) + 1))
+    return cores

@@ -44,7 +44,7 @@ def trace(
             output that is its next value; these outputs are not returned.
         compiler_workdir: folder that gets `graph.neff`; None keeps no file.
         compiler_args: flags of neuronx-cc, as one text or a list of words.
-        partitioner_config: lets operators that the target refuses run on the host.
+        partitioner_config: lets unsupported operators run on the host.
         inline_weights_to_neff: False keeps the weights beside the NEFF, where `replace_weights` can change them.
         cpu_backend: compile only, also for a target that the simulated instance is not; needs --target in
             compiler_args. A core is claimed with the first call.
@@ -55,7 +55,7 @@ def trace(
     Raises:
         ConfigError: an argument cannot be used.
         CaptureError: the code depends on values; the message names the user's line.
-        UnsupportedOperatorError: the target refuses operators: all of them, with module, source line and code.
+        UnsupportedOperatorError: an operator is not supported; all are listed with module, line, and code.
         CoreBusyError, DeviceMemoryError: the model cannot be loaded.
 
     Example:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..weights import StateDict, bind_weights
+from ..weights import StateDict
 from . import contexts
 from .script import neuron_models, session_of
 
@@ -42,8 +42,8 @@ def replace_weights(
     """
     import torch
 
-    given = weights.state_dict() if isinstance(weights, torch.nn.Module) else weights
-    source = StateDict(tensors=given, origin="the new weights")
+    tensors = weights.state_dict() if isinstance(weights, torch.nn.Module) else weights
+    source = StateDict(tensors=tensors, origin="the new weights")
     for model in neuron_models(neuron_model):
         session = session_of(model)
         if not session.separate_weights:
@@ -53,8 +53,7 @@ def replace_weights(
                 stacklevel=2,
             )
             continue
-        sources = session.weight_sources
-        bound = bind_weights(session.program.weights, sources, source).tensors
+        sources, bound = session.artifact.weight_sources, session.artifact.bind(source).tensors
         by_name = {sources[name][0]: tensor.detach().clone() for name, tensor in bound.items()}
         names = session.metadata["weights"]
         model.weights = [by_name.get(name, old) for name, old in zip(names, model.weights, strict=True)]

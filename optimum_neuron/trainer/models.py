@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..distributed.layout import TrainingNeuronConfig
 from ..errors import ConfigError
+from ..options import SOURCE_OPTIONS
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FLASH = ("flash_attention_2", "flash_attention_3")
-_WHERE = ("subfolder", "revision", "token", "cache_dir", "local_files_only", "force_download")
 
 
 class NeuronModelForCausalLM:
@@ -48,7 +48,8 @@ class NeuronModelForCausalLM:
         from ..exporters.source import find_folder
 
         _require_layout(trn_config)
-        where = {name: options.pop(name) for name in _WHERE if name in options}
+        # transformers takes trust_remote_code too.
+        where = {name: options.pop(name) for name in SOURCE_OPTIONS if name in options and name != "trust_remote_code"}
         return cls._upstream().from_pretrained(find_folder(model_id, **where), **_supported(options))
 
     @classmethod

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronConfig, check_model
-from optimum_neuron.checking.entries import EntryPoints, entry_points
 from optimum_neuron.compiler.placement import judged_calls
 from optimum_neuron.core import Choice
 from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.exporters.decoder import DecoderKind
+from optimum_neuron.exporters.kinds import Plan, kind_of
 from optimum_neuron.exporters.source import ModelSource
 from optimum_neuron.exporters.tasks import architectures_of
 from optimum_neuron.hardware import TARGETS
@@ -98,11 +99,12 @@ def test_products_are_what_torch_counts_in_the_original(checkpoint):
 
     config = AutoConfig.from_pretrained(checkpoint)
     source = ModelSource(name="", folder=checkpoint, config=config, revision=None)
-    points = entry_points(source, NeuronConfig(family="generic", **GRAPHS).resolve(max_position_embeddings=64))
+    resolved = NeuronConfig(family="generic", **GRAPHS).resolve(max_position_embeddings=64)
+    plan = kind_of(resolved.task, "llama").plan(source, resolved, trust_remote_code=False)
     captured = next(
-        captured for captured in (capture(True) for capture in points.captures) if captured.name == "score_48"
+        captured for captured in (capture(True) for capture in plan.captures) if captured.name == "score_48"
     )
-    calls = judged_calls(captured, TARGETS["inf2"], prefixes=points.prefixes)
+    calls = judged_calls(captured, TARGETS["inf2"], prefixes=plan.prefixes)
     with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
         original = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         original(torch.ones(2, 48, dtype=torch.int64))
@@ -184,8 +186,14 @@ def test_sizes_that_depend_on_values_are_not_expressible(odd):
 
 def test_a_graph_of_unknown_sizes_leaves_memory_open(checkpoint, monkeypatch):
     entry = functools.partial(capture_entry, Calls(torch.nonzero), name="g", inputs={"x": spec(4)})
-    points = EntryPoints(captures=(entry,), family=Choice(value="function", reason="for this test"), prefixes=())
-    monkeypatch.setattr("optimum_neuron.checking.check.entry_points", lambda *args, **options: points)
+    plan = Plan(
+        choice=Choice(value="function", reason="for this test"),
+        captures=(entry,),
+        weight_sources={},
+        facts={},
+        prefixes=(),
+    )
+    monkeypatch.setattr(DecoderKind, "plan", lambda *args, **options: plan)
     report = check_model(checkpoint, **GRAPHS)
     row = operator(report, "aten.nonzero.default")
     assert (report.tier, row.calls.verdict, row.counted) == (2, "unsupported", "unknown")

@@ -90,10 +90,10 @@ def test_what_cannot_run_is_refused(run, tmp_path, checkpoint, exported):
     script = tmp_path / "script.py"
     script.write_text("print('nothing')\n")
     for words, message in (
-        ([str(tmp_path / "missing")], "nothing there"),
+        ([str(tmp_path / "missing")], "does not exist"),
         ([str(checkpoint)], "neuron_config.json, model.neuron missing"),
-        ([str(script), "--num_steps", "3"], "script decides itself what it runs"),
-        ([str(exported), "more"], "nly a script has arguments"),
+        ([str(script), "--num_steps", "3"], "is not an exported folder"),
+        ([str(exported), "more"], "takes no arguments"),
         ([str(exported), "--prompt_length", "99"], "compiled for 16, 48 tokens"),
         ([str(script)], "no call of a compiled program"),
     ):

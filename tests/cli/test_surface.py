@@ -64,6 +64,7 @@ SURFACE = {
         *OUTPUT,
         *("--audio_sequence_length", "--auto_cast", "--batch", "--batch_size", "--cache_dir", "--compare"),
         *("--concurrency", "--data_parallel_mode", "--data_parallel_size", "--dtype", "--guidance_scale", "--height"),
+        "--feature_size",
         *("--image_size", "--instance", "--nb_max_frames", "--num_channels", "--num_choices", "--num_inference_steps"),
         *("--optimize", "--output_length", "--price", "--requests_per_s"),
         *("--revision", "--sdk", "--sequence_length", "--stack", "--subfolder", "--task"),

@@ -76,22 +76,22 @@ def test_a_head_that_was_trained_with_the_adapter(checkpoint, tmp_path):
 
 
 def test_what_is_no_adapter(checkpoint, tmp_path):
-    with pytest.raises(ModelError, match="no adapter_config.json in it but a model of its own"):
+    with pytest.raises(ModelError, match="not an adapter, but a model"):
         merge_adapter(checkpoint, checkpoint, tmp_path / "merged")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match="no adapter_config.json in it: |no adapter_config.json in it\\."):
+    with pytest.raises(ModelError, match="not an adapter\\."):
         merge_adapter(checkpoint, tmp_path / "empty", tmp_path / "merged")
 
 
 def test_an_adapter_where_a_model_belongs(checkpoint, tmp_path):
     save_adapter(checkpoint, tmp_path / "adapter", peft.LoraConfig(**LORA))
-    with pytest.raises(ModelError, match="an adapter of PEFT.*--adapter"):
+    with pytest.raises(ModelError, match="PEFT adapter.*--adapter"):
         main_export(tmp_path / "adapter", tmp_path / "out")
 
 
 def test_prompts_cannot_be_merged(checkpoint, tmp_path):
     save_adapter(checkpoint, tmp_path / "adapter", peft.PromptTuningConfig(num_virtual_tokens=4, task_type="CAUSAL_LM"))
-    with pytest.raises(ConfigError, match="method PROMPT_TUNING"):
+    with pytest.raises(ConfigError, match="PROMPT_TUNING"):
         merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "merged")
 
 
@@ -111,11 +111,11 @@ def test_an_adapter_of_another_model(checkpoint, tmp_path, change):
         if getattr(config, "layer_types", None):
             config.layer_types = config.layer_types[: config.num_hidden_layers]
         AutoModelForCausalLM.from_config(config).save_pretrained(base)
-    with pytest.raises(WeightsError, match="trained on another model.*base_model_name_or_path"):
+    with pytest.raises(WeightsError, match="not trained on.*base_model_name_or_path"):
         merge_adapter(base, tmp_path / "adapter", tmp_path / "merged")
 
 
 def test_nothing_is_written_over(checkpoint, tmp_path):
     save_adapter(checkpoint, tmp_path / "adapter", peft.LoraConfig(**LORA))
-    with pytest.raises(ConfigError, match="choose a new folder"):
+    with pytest.raises(ConfigError, match="not an empty folder"):
         merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "adapter")

@@ -224,7 +224,7 @@ def test_a_configuration_alone_is_compiled_and_cannot_run(checkpoint, model, tmp
     told = report.to_dict()
     assert told["weights"] is None and told["validation"] == [] and told["host_code"]["value"] == "none"
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"config.json", "model.neuron", "neuron_config.json"}
-    with pytest.raises(WeightsError, match="exported from a configuration without weights.*export a checkpoint"):
+    with pytest.raises(WeightsError, match="exported from a configuration without weights"):
         NeuronModelForCausalLM.from_pretrained(tmp_path / "out")
     with pytest.raises(ConfigError, match="no weights.*main_export"):
         NeuronModelForCausalLM.from_pretrained(tmp_path / "config", export=True, disable_neuron_cache=True, **SHAPES)
@@ -236,7 +236,7 @@ def test_an_export_can_be_exported_again_with_other_shapes_if_it_has_its_weights
     main_export(exported, tmp_path / "again", **shapes)
     assert NeuronModelForCausalLM.from_pretrained(tmp_path / "again").batch_size == 1
     main_export(checkpoint, tmp_path / "inlined", inline_weights_to_neff=True, disable_validation=True, **SHAPES)
-    with pytest.raises(ModelError, match="an exported folder without weights of its own.*pass the checkpoint"):
+    with pytest.raises(ModelError, match="an export without weights of its own"):
         main_export(tmp_path / "inlined", tmp_path / "out", **shapes)
 
 

@@ -104,15 +104,13 @@ def _shapes(model):
 
 def test_nothing_that_is_no_export_is_written_over(model, checkpoint, tmp_path):
     before = {path.name: file_hash(path) for path in checkpoint.iterdir()}
-    with pytest.raises(ConfigError, match="the folder of the checkpoint itself"):
-        save_folder(model.prepared, checkpoint / ".." / checkpoint.name)
     foreign = shutil.copytree(checkpoint, tmp_path / "another")
-    with pytest.raises(ConfigError, match="model.safetensors of something that is no export"):
-        save_folder(model.prepared, foreign)
-    assert before == {path.name: file_hash(path) for path in foreign.iterdir()}
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigError, match="a file of that name"):
-        save_folder(model.prepared, tmp_path / "file")
+    for output in (checkpoint / ".." / checkpoint.name, foreign, tmp_path / "file"):
+        with pytest.raises(ConfigError) as error:
+            save_folder(model.prepared, output)
+        assert error.value.details["output"] == str(output)
+    assert before == {path.name: file_hash(path) for path in foreign.iterdir()}
     with pytest.raises(CacheError, match="Not a directory"):
         save_folder(model.prepared, tmp_path / "file" / "below")
     assert (tmp_path / "file").read_text() == "mine"
@@ -135,7 +133,7 @@ def test_an_error_in_the_middle_leaves_the_older_export(model, copy, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shutil, "copyfile", full)
-    with pytest.raises(CacheError, match="No space left on device.*free space or choose another folder"):
+    with pytest.raises(CacheError, match="No space left on device"):
         save_folder(model.prepared, copy)
     assert before == {path.name: file_hash(path) for path in copy.iterdir()}
 
@@ -188,9 +186,7 @@ def test_a_killed_save_is_no_export_and_the_next_one_repairs_it(at, model, expor
     assert not is_export(output)
     if at == "out/neuron_config.json":
         assert is_broken_export(output)
-        with pytest.raises(
-            ArtifactError, match="neuron_config.json missing.*a killed export leaves a folder like this"
-        ):
+        with pytest.raises(ArtifactError, match="neuron_config.json missing"):
             NeuronModelForCausalLM.from_pretrained(output)
     save_folder(model.prepared, output)
     assert names(output) == names(exported)
@@ -227,8 +223,9 @@ def test_half_an_export(copy, name):
 
 def test_a_newer_folder_is_refused_whatever_else_is_in_it(copy):
     (copy / "neuron_config.json").write_text(json.dumps({"version": FOLDER_VERSION + 1, "shapes": "of the future"}))
-    with pytest.raises(FormatVersionError, match=f"folder version {FOLDER_VERSION + 1}, this version reads.*upgrade"):
+    with pytest.raises(FormatVersionError) as error:
         read_folder(copy)
+    assert error.value.details == {"version": FOLDER_VERSION + 1, "supported": FOLDER_VERSION}
 
 
 @pytest.mark.parametrize(
@@ -237,7 +234,9 @@ def test_a_newer_folder_is_refused_whatever_else_is_in_it(copy):
         (lambda data: data.clear(), "KeyError: 'version'"),
         (lambda data: data.update(version="new"), "ValueError"),
         (lambda data: data.update(neuron=3), "TypeError"),
-        (lambda data: data["neuron"].update(batch_size=0), "batch_size=0"),
+        (lambda data: data["neuron"].update(batch_size=0), "batch_size is 0"),
+        (lambda data: data["neuron"].update(sequence_length=None), "sequence_length is missing"),
+        (lambda data: data["neuron"].pop("prefill_buckets"), "prefill_buckets"),
         (lambda data: data["neuron"].update(batchsize=1), "did you mean 'batch_size'"),
         (lambda data: data["artifact"].pop("neff_sha256"), "KeyError: 'neff_sha256'"),
         (lambda data: data["artifact"].update(validation=[{}]), "KeyError: 'output'"),
@@ -245,7 +244,7 @@ def test_a_newer_folder_is_refused_whatever_else_is_in_it(copy):
 )
 def test_a_damaged_marker(copy, change, found):
     edit_marker(copy, change)
-    with pytest.raises(ArtifactError, match=f"neuron_config.json: .*{found}"):
+    with pytest.raises(ArtifactError, match=f"neuron_config.json .*{found}"):
         read_folder(copy)
 
 
@@ -263,7 +262,7 @@ def flip_a_byte(path: Path) -> None:
 
 def test_a_changed_neff_is_noticed(copy, monkeypatch):
     flip_a_byte(copy / "model.neuron")
-    with pytest.raises(ArtifactError, match="its sha256 differs from the export's"):
+    with pytest.raises(ArtifactError, match="its sha256 differs"):
         read_folder(copy)
     monkeypatch.setenv("NEURON_RT_VALIDATE_HASH", "0")
     read_folder(copy)
@@ -272,7 +271,7 @@ def test_a_changed_neff_is_noticed(copy, monkeypatch):
 def test_changed_weights_are_noticed(copy, monkeypatch):
     flip_a_byte(copy / "model.safetensors")
     artifact = read_folder(copy).artifact
-    with pytest.raises(WeightsError, match="their sha256 differs from the export's.*replace_weights"):
+    with pytest.raises(WeightsError, match="its sha256 differs"):
         verify_weights(copy, artifact)
     monkeypatch.setenv("NEURON_RT_VALIDATE_HASH", "0")
     verify_weights(copy, artifact)

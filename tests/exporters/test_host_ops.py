@@ -87,10 +87,10 @@ def test_it_is_part_of_the_key_of_the_cache(model):
     ("names", "message"),
     [
         (["aten.sorrt"], "'aten.sorrt', did you mean 'aten.sort"),
-        (["aten.sort", "aten.topk"], "the model has no aten.topk.*allow aten.sort only"),
+        (["aten.sort", "aten.topk"], "the model has no aten.topk.*Allow aten.sort only"),
         (["aten.sort", "aten.linalg_norm"], "the model has no aten.linalg_norm"),
         (["aten.sort", "aten.layer_norm_"], "aten.layer_norm"),
-        ("aten.sort", "not a list of names"),
+        ("aten.sort", "a list of operators"),
         ([3], "3"),
     ],
 )

@@ -166,9 +166,9 @@ def test_the_package_of_a_method_is_named(monkeypatch):
     told = {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {}}
     monkeypatch.setattr(quantization.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match="pip install compressed-tensors"):
-        quantization.require_readable(tiny_config("llama", quantization_config=told), asked="a test")
+        quantization.require_readable(tiny_config("llama", quantization_config=told), model="a test")
     monkeypatch.setattr(quantization.importlib.util, "find_spec", lambda name: object())
-    quantization.require_readable(tiny_config("llama", quantization_config=told), asked="a test")
+    quantization.require_readable(tiny_config("llama", quantization_config=told), model="a test")
 
 
 def test_each_method_has_the_option_that_dequantizes():

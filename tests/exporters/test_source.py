@@ -7,16 +7,24 @@ import pytest
 from transformers import CONFIG_MAPPING, AutoConfig
 
 from optimum_neuron import check_model
-from optimum_neuron.errors import ModelError
-from optimum_neuron.exporters.request import cache_request
-from optimum_neuron.exporters.source import find_folder, infer_task, load_source, read_config, served_task
+from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.exporters.build import cache_request
+from optimum_neuron.exporters.kinds import kind_of
+from optimum_neuron.exporters.source import (
+    ModelSource,
+    find_folder,
+    infer_task,
+    load_source,
+    read_config,
+    served_task,
+)
 from optimum_neuron.exporters.tasks import SYNONYMS, TASKS, other_tasks
 from tests.encoders import save_tiny_encoder, tiny_encoder_config
 from tests.tiny import tiny_config, write_config
 
 
 @pytest.fixture
-def refused():
+def rejected():
     """Call something and return the message of its `ModelError`."""
 
     def message(function, *arguments, **options) -> str:
@@ -44,33 +52,39 @@ def test_a_home_folder_is_expanded(checkpoint, monkeypatch):
     assert find_folder("~/llama") == checkpoint
 
 
-def test_a_missing_folder_names_the_nearest_one(tmp_path, refused):
+def test_a_missing_folder_names_the_nearest_one(tmp_path, rejected):
     (tmp_path / "my-llama").mkdir()
-    assert "no such folder, did you mean 'my-llama'?" in refused(find_folder, tmp_path / "my-lama")
+    assert "does not exist, did you mean 'my-llama'?" in rejected(find_folder, tmp_path / "my-lama")
     for name in ("./nowhere", "/nowhere/at/all", "a/b/c"):
-        assert "no such folder" in refused(find_folder, name)
+        assert "does not exist" in rejected(find_folder, name)
 
 
-def test_a_file_is_no_model(tmp_path, refused):
+def test_a_file_is_no_model(tmp_path, rejected):
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    assert "a file. A model is a folder with a config.json" in refused(find_folder, tmp_path / "model.gguf")
+    assert "is a file" in rejected(find_folder, tmp_path / "model.gguf")
 
 
 @pytest.mark.parametrize("name", ["no-such-model", "acme/no-such-model", "bad name!", "--"])
-def test_a_name_that_is_neither_a_folder_nor_on_the_hub(name, refused):
-    message = refused(find_folder, name)
-    assert f"model {name!r}: neither a folder here nor to be had from the Hub" in message and "smollm2" in message
+def test_a_name_that_is_neither_a_folder_nor_on_the_hub(name):
+    with pytest.raises(ModelError, match="smollm2") as error:
+        find_folder(name)
+    assert error.value.details == {"model": name}
 
 
-def test_a_mistyped_name_of_the_catalogue_is_recognized(refused):
-    assert "did you mean 'minilm'?" in refused(find_folder, "minlm")
+def test_a_mistyped_name_of_the_catalogue_is_recognized(rejected):
+    assert "did you mean 'minilm'?" in rejected(find_folder, "minlm")
 
 
-def test_a_folder_without_a_configuration(tmp_path, refused):
-    assert "an empty folder" in refused(read_config, tmp_path)
+def test_a_mistyped_option_is_recognized():
+    with pytest.raises(ConfigError, match="'revison', did you mean 'revision'"):
+        find_folder("smollm2", revison="main")
+
+
+def test_a_folder_without_a_configuration(tmp_path, rejected):
+    assert "is empty" in rejected(read_config, tmp_path)
     (tmp_path / "readme").touch()
-    assert "no config.json in it" in refused(read_config, tmp_path)
-    assert "no such folder" in refused(read_config, tmp_path / "missing")
+    assert "has no config.json" in rejected(read_config, tmp_path)
+    assert "does not exist" in rejected(read_config, tmp_path / "missing")
 
 
 @pytest.mark.parametrize(
@@ -85,15 +99,15 @@ def test_a_folder_without_a_configuration(tmp_path, refused):
         (b'{"model_type": "llama", "hidden_size": "large"}', "hidden_size"),
     ],
 )
-def test_a_configuration_that_cannot_be_used(tmp_path, content, found, refused):
+def test_a_configuration_that_cannot_be_used(tmp_path, content, found, rejected):
     (tmp_path / "config.json").write_bytes(content)
-    assert found in refused(read_config, tmp_path)
+    assert found in rejected(read_config, tmp_path)
 
 
-def test_code_of_a_checkpoint_is_not_run_unasked(tmp_path, refused):
+def test_code_of_a_checkpoint_is_not_run_unasked(tmp_path, rejected):
     folder = write_config(tmp_path, model_type="own", auto_map={"AutoConfig": "own.OwnConfig"})
     (folder / "own.py").write_text("raise SystemExit('the code of a checkpoint ran')")
-    assert "trust_remote_code=True" in refused(read_config, folder)
+    assert "trust_remote_code=True" in rejected(read_config, folder)
 
 
 @pytest.mark.parametrize(
@@ -105,10 +119,10 @@ def test_the_task_comes_from_the_architectures(architectures, reason):
     assert choice.value == "text-generation" and choice.reason == f"config.architectures has {reason}"
 
 
-def test_the_task_can_be_named_for_a_configuration_without_architectures(refused):
+def test_the_task_can_be_named_for_a_configuration_without_architectures(rejected):
     config = tiny_config("llama")
-    assert infer_task(config, "text-generation").reason == "asked for by name"
-    assert "pass the task: text-generation" in refused(infer_task, config)
+    assert infer_task(config, "text-generation").reason == "requested by name"
+    assert "Pass the task: text-generation" in rejected(infer_task, config)
 
 
 @pytest.mark.parametrize(
@@ -119,24 +133,24 @@ def test_the_task_can_be_named_for_a_configuration_without_architectures(refused
     ],
 )
 def test_a_head_that_cannot_be_exported_points_to_the_trace(model_type, architecture, others):
-    with pytest.raises(ModelError, match="torch_neuronx.trace") as refused:
+    with pytest.raises(ModelError, match="torch_neuronx.trace") as rejected:
         infer_task(CONFIG_MAPPING[model_type](architectures=[architecture]))
-    assert refused.value.details == {"task": None, "other_tasks": others}
+    assert rejected.value.details == {"task": None, "other_tasks": others}
 
 
 @pytest.mark.parametrize("task", ["text-recognition", "table-recognition", "mask-generation"])
 def test_a_task_of_transformers_that_cannot_be_exported_points_to_the_trace(task):
-    with pytest.raises(ModelError, match="torch_neuronx.trace") as refused:
+    with pytest.raises(ModelError, match="torch_neuronx.trace") as rejected:
         infer_task(CONFIG_MAPPING["pp_ocrv5_mobile_rec"](), task)
-    assert refused.value.details["task"] == task
+    assert rejected.value.details["task"] == task
 
 
 def test_other_tasks_are_none_that_can_be_exported_by_any_name():
     assert not other_tasks() & {*TASKS, *SYNONYMS, "ctc", "speech-seq-2-seq", "seq-to-seq-causal-lm"}
 
 
-def test_an_unknown_task_names_the_nearest_and_all(refused):
-    message = refused(infer_task, tiny_config("llama"), "text-generatoin")
+def test_an_unknown_task_names_the_nearest_and_all(rejected):
+    message = rejected(infer_task, tiny_config("llama"), "text-generatoin")
     assert "did you mean 'text-generation'?" in message and all(task in message for task in TASKS)
 
 
@@ -149,9 +163,10 @@ def test_an_unknown_task_names_the_nearest_and_all(refused):
         ("t5", "T5ForConditionalGeneration", "transformers has no causal language model of this architecture"),
     ],
 )
-def test_what_generates_no_text_is_refused_however_it_is_asked_for(model_type, architecture, found, refused):
+def test_an_encoder_generates_no_text(model_type, architecture, found, tmp_path, rejected):
     config = CONFIG_MAPPING[model_type](architectures=[architecture])
-    assert found in refused(infer_task, config, "text-generation")
+    source = ModelSource(name="m", folder=tmp_path, config=config, revision=None)
+    assert found in rejected(kind_of("text-generation", model_type).require_task, source, "text-generation")
     served = served_task(config)
     assert served is None or served.value != "text-generation"
 
@@ -169,7 +184,7 @@ def test_what_generates_no_text_is_refused_however_it_is_asked_for(model_type, a
 )
 def test_other_names_of_a_task_are_known(model_type, name, task):
     choice = infer_task(CONFIG_MAPPING[model_type](), name)
-    assert (choice.value, choice.reason) == (task, f"asked for as {name}")
+    assert (choice.value, choice.reason) == (task, f"requested as {name}")
 
 
 def test_every_synonym_is_of_a_task():

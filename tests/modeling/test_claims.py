@@ -7,8 +7,8 @@ import pytest
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSequenceClassification
 from optimum_neuron.errors import ConfigError, CoreBusyError, DeviceMemoryError, ValidationError
 from optimum_neuron.exporters import build, prepare
+from optimum_neuron.exporters import load as load_export
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.modeling import exported as loading_of_exports
 from optimum_neuron.runtime.cores import claim_cores, held_cores
 from optimum_neuron.runtime.hbm import ledger
 from tests.encoders import save_tiny_encoder
@@ -34,7 +34,7 @@ def work(monkeypatch):
     def recorded(name, real):
         return lambda *arguments, **options: done.append(name) or real(*arguments, **options)
 
-    for module, name in ((build, "compile_source"), (prepare, "lower"), (loading_of_exports, "lower")):
+    for module, name in ((build, "compile_source"), (prepare, "lower"), (load_export, "lower")):
         monkeypatch.setattr(module, name, recorded(name, getattr(module, name)))
     return done
 

@@ -77,7 +77,7 @@ def test_half_an_export_is_not_taken_for_a_checkpoint(copy, missing):
     """It holds a whole checkpoint, which would be compiled for minutes with other shapes than those asked for."""
     (copy / missing).unlink()
     for export in (None, False):
-        with pytest.raises(ArtifactError, match=f"{missing} missing.*export the model again"):
+        with pytest.raises(ArtifactError, match=f"{missing} missing.*Export the model again"):
             load(copy, export=export)
 
 
@@ -115,7 +115,7 @@ def test_the_environment_names_the_machine_that_an_export_is_loaded_on(exported,
 
 @pytest.mark.parametrize("folder", ["checkpoint", "exported"])
 def test_an_unknown_keyword_names_the_nearest(request, folder):
-    with pytest.raises(ConfigError, match="unknown: 'bacth_size', did you mean 'batch_size'.; 'sequence_lenght', did"):
+    with pytest.raises(ConfigError, match="'bacth_size', did you mean 'batch_size'.; 'sequence_lenght', did"):
         load(request.getfixturevalue(folder), bacth_size=2, sequence_lenght=48)
 
 
@@ -253,12 +253,12 @@ def test_a_name_of_the_hub_is_found_in_its_cache(hub_cache, checkpoint, exported
 def test_a_cache_folder_and_a_subfolder_can_be_named(hub_cache, checkpoint, monkeypatch, tmp_path):
     cache = hub_cache(checkpoint.parent, "acme/models")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "elsewhere"))
-    with pytest.raises(ModelError, match="'acme/models': neither a folder here nor to be had from the Hub"):
+    with pytest.raises(ModelError, match="'acme/models' is not a local folder and cannot be downloaded"):
         load("acme/models", export=True, subfolder="llama", **SHAPES)
     assert load("acme/models", export=True, subfolder="llama", cache_dir=cache, **SHAPES).batch_size == 2
 
 
 def test_a_revision_that_is_not_there_is_refused(hub_cache, exported):
     hub_cache(exported, "acme/llama-neuron")
-    with pytest.raises(ModelError, match="neither a folder here nor to be had from the Hub"):
+    with pytest.raises(ModelError, match="not a local folder and cannot be downloaded"):
         load("acme/llama-neuron", revision="v2")

@@ -117,7 +117,7 @@ def test_short_vectors_and_pairs(model):
 @pytest.mark.parametrize(
     ("options", "details"),
     [
-        ({"batch_size": 0, "truncate_dim": 0}, {"options": {"batch_size": 0, "truncate_dim": 0}}),
+        ({"batch_size": 0}, {"option": "batch_size", "value": 0}),
         ({"device": "cuda"}, {"device": "cuda"}),
         ({"precision": "int8"}, {"option": "precision", "value": "int8"}),
         *(({"sentences": texts}, {"argument": "sentences"}) for texts in (None, [], [1], ["a", None], np.array([1]))),
@@ -235,7 +235,7 @@ def test_scores_are_what_the_configuration_says(ranker, tmp_path, says):
 
 
 def test_errors_of_ranking(ranker, tmp_path):
-    with raises(ConfigError, options={"batch_size": 0}):
+    with raises(ConfigError, option="batch_size", value=0):
         ranker.predict([("a", "b")], batch_size=0)
     for pairs in ([], ["ab"]):
         with raises(ConfigError, argument="pairs"):

@@ -103,5 +103,5 @@ def test_refusals(exported, tmp_path):
         pipeline("text-generation", exported, sequence_lenght=16)
     with pytest.raises(ModelError, match="The tokenizer of .*Pass tokenizer="):
         pipeline("text-generation", exported, tmp_path)
-    with pytest.raises(ModelError, match="no such folder"):
+    with pytest.raises(ModelError, match="does not exist"):
         pipeline("text-generation", tmp_path / "missing")

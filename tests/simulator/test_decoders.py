@@ -30,9 +30,9 @@ def test_the_smallest_larger_instance_is_named_and_holds_it():
 
 
 def test_the_rows_that_fit_are_named():
-    with pytest.raises(DeviceMemoryError, match="batch_size=(6[0-9]) or less") as refused:
+    with pytest.raises(DeviceMemoryError, match="batch_size=(6[0-9]) or less") as error:
         estimate(LARGE, instance="inf2.48xlarge", sequence_length=4096, batch_size=70)
-    rows = int(str(refused.value).partition("batch_size=")[2].partition(" ")[0])
+    rows = int(error.value.hint.partition("batch_size=")[2].partition(" ")[0])
     assert estimate(LARGE, instance="inf2.48xlarge", sequence_length=4096, batch_size=rows)
     with pytest.raises(DeviceMemoryError):
         estimate(LARGE, instance="inf2.48xlarge", sequence_length=4096, batch_size=rows + 1)
@@ -44,10 +44,11 @@ def test_a_tight_fit_is_noted():
 
 
 def test_options_of_other_models_are_named():
-    with pytest.raises(ConfigError, match="height=3: a decoder, which has no such options"):
+    with pytest.raises(ConfigError) as error:
         estimate(EIGHT, instance="inf2.xlarge", height=3)
+    assert error.value.details["options"] == ["height"]
 
 
 def test_a_decoder_without_attention_is_refused():
-    with pytest.raises(ModelError, match="a decoder without attention"):
+    with pytest.raises(ModelError, match="without attention"):
         estimate(AutoConfig.for_model("mamba", num_hidden_layers=1), instance="inf2.xlarge")

@@ -109,33 +109,33 @@ def test_a_compiled_model_estimates_itself(model, exported):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "told"),
+    ("options", "words"),
     [
-        ({"instance": "inf3.xlarge"}, ConfigError, "did you mean"),
-        ({"instance": "inf1.xlarge"}, ConfigError, "NeuronCore-v1"),
-        ({"instance": "trn1.32xlarge", "tensor_parallel_size": 3}, ConfigError, "1, 2, 8, 16, 32"),
-        ({"batch_size": 0}, ConfigError, "batch_size=0"),
-        ({"batch_size": -4}, ConfigError, "batch_size=-4"),
-        ({"sequence_length": 10**9}, ConfigError, "sequence_length"),
-        ({"sequence_length": 64, "output_length": 64}, ConfigError, "no room for a prompt"),
-        ({"sdk": "two"}, ConfigError, "2.27"),
-        ({"stack": "vlm"}, ConfigError, "did you mean 'vllm'"),
-        ({"price": -1.0}, ConfigError, "dollars"),
-        ({"dtype": "int3"}, ConfigError, "bfloat16"),
-        ({"data_parallel_size": 99}, ConfigError, "data_parallel_size="),
-        ({"heigth": 3}, ConfigError, "heigth"),
+        ({"instance": "inf3.xlarge"}, "did you mean"),
+        ({"instance": "inf1.xlarge"}, "NeuronCore-v1"),
+        ({"instance": "trn1.32xlarge", "tensor_parallel_size": 3}, "1, 2, 8, 16, 32"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": -4}, "batch_size=-4"),
+        ({"sequence_length": 10**9}, "sequence_length"),
+        ({"sequence_length": 64, "output_length": 64}, "output_length=64"),
+        ({"sdk": "two"}, "2.27"),
+        ({"stack": "vlm"}, "did you mean 'vllm'"),
+        ({"price": -1.0}, "price=-1"),
+        ({"dtype": "int3"}, "bfloat16"),
+        ({"data_parallel_size": 99}, "data_parallel_size="),
+        ({"heigth": 3}, "heigth"),
     ],
 )
-def test_bad_input_is_refused_with_what_works(options, error, told):
-    with pytest.raises(error, match=told):
+def test_bad_input_is_refused_with_what_works(options, words):
+    with pytest.raises(ConfigError, match=words):
         estimate(SMALL, **{"instance": "inf2.xlarge", **options})
 
 
 def test_what_does_not_fit_says_what_would():
-    with pytest.raises(DeviceMemoryError, match="tensor_parallel_size=16") as refused:
+    with pytest.raises(DeviceMemoryError, match="tensor_parallel_size=16") as error:
         estimate(LARGE, instance="trn1.32xlarge", tensor_parallel_size=8, sequence_length=2048)
-    assert refused.value.details["hbm_bytes"]["weights"] > 16 * 2**30
-    with pytest.raises(DeviceMemoryError, match="larger instance"):
+    assert error.value.details["hbm_bytes"]["weights"] > 16 * 2**30
+    with pytest.raises(DeviceMemoryError, match="Take a larger instance"):
         estimate(LARGE, instance="inf2.xlarge", sequence_length=2048)
 
 

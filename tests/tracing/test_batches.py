@@ -73,10 +73,10 @@ def test_models_without_common_rows_are_refused():
         (module, (torch.rand(2, 4),), {"input_output_aliases": {module.total: 1}}),
     ]:
         model = trace(function, inputs, compiler_args=FAST, **options)
-        with pytest.raises(ConfigError, match="dynamic batching: "):
+        with pytest.raises(ConfigError, match="Dynamic batching"):
             dynamic_batch(model)
 
 
 def test_only_traced_models_are_taken():
-    with pytest.raises(ConfigError, match="a traced model in Linear: none"):
+    with pytest.raises(ConfigError, match="Linear"):
         dynamic_batch(nn.Linear(2, 2))

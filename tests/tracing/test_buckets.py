@@ -98,8 +98,9 @@ def test_keywords_go_to_each_bucket(classifier):
     for kwargs in ({"name": "a"}, [{"name": "a"}, {"name": "b"}]):
         bucket_model_trace(make, EXAMPLES, BucketModelConfig(kernel, func_kwargs=kwargs), compiler_args=FAST)
     assert seen == ["a", "a", "a", "b"]
-    with pytest.raises(ConfigError, match="func_kwargs for 2 buckets: a list of 1"):
+    with pytest.raises(ConfigError) as error:
         bucket_model_trace(make, EXAMPLES, BucketModelConfig(kernel, func_kwargs=[{"name": "a"}]))
+    assert error.value.details == {"option": "func_kwargs", "num_buckets": 2}
 
 
 class Cache(nn.Module):
@@ -157,8 +158,9 @@ def test_states_of_one_shape_are_shared_without_a_preprocessor():
 
 def test_states_of_different_shapes_need_a_preprocessor():
     config = BucketModelConfig(kernel, func_kwargs=[{"size": 8}, {"size": 16}])
-    with pytest.raises(ConfigError, match=r"bucket 0: state float32\[1, 8\]; bucket 1: state float32\[1, 16\]"):
+    with pytest.raises(ConfigError) as error:
         bucket_model_trace(cache, FLOATS, config, compiler_args=FAST)
+    assert error.value.details["states"] == ["state float32[1, 8]", "state float32[1, 16]"]
 
 
 def test_a_preprocessor_that_copies_would_lose_the_state_and_is_refused():
@@ -167,7 +169,7 @@ def test_a_preprocessor_that_copies_would_lose_the_state_and_is_refused():
         shared_state_buffer_preprocessor=lambda: torch.jit.script(parts),
         func_kwargs=[{"size": 8}, {"size": 16}],
     )
-    with pytest.raises(ConfigError, match="not views"):
+    with pytest.raises(ConfigError, match="slicer"):
         bucket_model_trace(cache, FLOATS, config, compiler_args=FAST)
 
 
@@ -181,8 +183,9 @@ def test_equal_weights_with_nan_are_shared():
 
 
 def test_different_weights_for_each_bucket_are_refused():
-    with pytest.raises(ConfigError, match="different values in embedding.weight, head.weight, head.bias"):
+    with pytest.raises(ConfigError) as error:
         bucket_model_trace(lambda: (Classifier(), {}), EXAMPLES, BucketModelConfig(kernel), compiler_args=FAST)
+    assert error.value.details["tensors"] == ["embedding.weight", "head.weight", "head.bias"]
 
 
 def test_different_outputs_for_each_bucket_are_refused():
@@ -194,9 +197,9 @@ def test_different_outputs_for_each_bucket_are_refused():
 
 
 def test_what_is_no_torchscript_or_no_list_is_refused(classifier):
-    with pytest.raises(ConfigError, match="bucket_kernel .*it returns function"):
+    with pytest.raises(ConfigError, match="bucket_kernel returns"):
         bucket_model_trace(lambda: (classifier, {}), EXAMPLES, BucketModelConfig(lambda: pad))
-    with pytest.raises(ConfigError, match="no list of buckets"):
+    with pytest.raises(ConfigError, match="example_inputs"):
         bucket_model_trace(lambda: (classifier, {}), torch.rand(1), BucketModelConfig(kernel))
     with pytest.warns(UserWarning, match="2 more arguments are ignored"):
         BucketModelConfig(kernel, 1, 2)

@@ -96,7 +96,7 @@ def test_nested_inputs_and_outputs():
 def test_inputs_that_cannot_be_split_are_refused(traced):
     parallel = DataParallel(traced)
     for inputs in ((torch.rand(0, 12),), (torch.rand(3, 12), torch.rand(2, 12)), (torch.tensor(1.0),), ()):
-        with pytest.raises(ShapeError, match="splitting"):
+        with pytest.raises(ShapeError, match="dimension 0"):
             parallel(*inputs)
 
 
@@ -110,5 +110,5 @@ def test_it_loads_lazy_and_background_models(traced, mlp):
 
 
 def test_only_traced_models_are_taken(mlp):
-    with pytest.raises(ConfigError, match="a traced model in Mlp: none"):
+    with pytest.raises(ConfigError, match="Mlp"):
         DataParallel(mlp)

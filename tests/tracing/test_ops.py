@@ -126,7 +126,7 @@ def test_altered_weights_beside_the_program_are_refused_unless_checking_is_off(t
         return data if len(data) > 1000 else bytes([data[0] ^ 1]) + data[1:]
 
     changed = rewritten(tmp_path / "layer.pt", flip)
-    with pytest.raises(RuntimeError, match="WeightsError.*do not have the hash"):
+    with pytest.raises(RuntimeError, match="WeightsError.*hash"):
         torch.jit.load(changed)
     monkeypatch.setenv("NEURON_RT_VALIDATE_HASH", "0")
     torch.jit.load(changed)
@@ -157,7 +157,7 @@ def test_an_exported_program_is_no_traced_model(tmp_path):
     write_neff(
         tmp_path / "a.neff", {"x": b""}, name="a", target="inf2", core_version=2, compiler_version="1", metadata={}
     )
-    with open_neff(tmp_path / "a.neff") as neff, pytest.raises(ArtifactError, match="not written by .*trace"):
+    with open_neff(tmp_path / "a.neff") as neff, pytest.raises(ArtifactError, match="not a traced model"):
         ops.open_session(neff, [])
 
 

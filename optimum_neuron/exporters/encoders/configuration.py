@@ -1,6 +1,6 @@
-"""`NeuronEncoderConfig`: shapes of a model of one forward, each axis with one size or several buckets.
+"""`NeuronEncoderConfig`: shapes of an encoder-style model, each axis with one size or several buckets.
 
-It knows nothing of architectures: `shapes.py` says which axes one has and what their defaults are.
+It knows nothing of architectures: `inputs.py` says which axes one has and what their defaults are.
 """
 
 from __future__ import annotations
@@ -8,36 +8,27 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from ...configuration import CompileConfig, count_refusal, is_count, is_rising
-from ...errors import ConfigError, refusal
+from ...configuration import CompileConfig
+from ...errors import ConfigError
+from ...options import option
+from ...sizes import limit_error, raise_together, size_errors
 
 Sizes = dict[str, int]
 """One size for each axis: what one graph is compiled for."""
 
-AXES = (
-    "batch_size",
-    "text_batch_size",
-    "image_batch_size",
-    "num_choices",
-    "sequence_length",
-    "num_channels",
-    "height",
-    "width",
-    "audio_sequence_length",
-    "nb_max_frames",
-    "feature_size",
-)
-"""Every axis, in the order in which graphs are named; the fields of `NeuronEncoderConfig` that are sizes."""
-
 BATCH_AXES = ("batch_size", "text_batch_size", "image_batch_size")
-"""Axes of independent rows: more are split."""
+"""Axes of independent sequences or images: larger batches are split."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+def _size(help: str = "", *, is_input_size: bool = True) -> Any:
+    return option(None, help=help, is_input_size=is_input_size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NeuronEncoderConfig(CompileConfig):
-    """Static shapes, arithmetic and target of one compiled model of one forward.
+    """Static shapes, arithmetic and target of one compiled encoder-style model.
 
     A size is a number, or a rising list of numbers: one graph is compiled for each combination.
 
@@ -50,47 +41,43 @@ class NeuronEncoderConfig(CompileConfig):
         ```
     """
 
+    group: ClassVar[str] = "encoder-style models (sizes may be several, for example 224,384)"
+
     batch_size: int | tuple[int, ...] | None = None
-    """Rows of a graph; fewer are padded, more are split. None: 1."""
-    text_batch_size: int | tuple[int, ...] | None = None
-    """Rows of text where texts are compared with images. None: 1."""
-    image_batch_size: int | tuple[int, ...] | None = None
-    """Rows of images where texts are compared with images. None: 1."""
-    num_choices: int | tuple[int, ...] | None = None
+    """Batch size of a graph; smaller batches are padded, larger ones are split. None: 1."""
+    text_batch_size: int | tuple[int, ...] | None = _size(
+        "texts per call, where texts are compared with images", is_input_size=False
+    )
+    """Texts per call where texts are compared with images. None: 1."""
+    image_batch_size: int | tuple[int, ...] | None = _size(
+        "images per call, where texts are compared with images or have images in them", is_input_size=False
+    )
+    """Images per call where texts are compared with images. None: 1."""
+    num_choices: int | tuple[int, ...] | None = _size("answers to choose from (multiple-choice)")
     """Answers to choose from (multiple choice). None: 4."""
     sequence_length: int | tuple[int, ...] | None = None
-    """Tokens of a row; shorter rows are padded. None: 128, or what the model allows."""
-    num_channels: int | tuple[int, ...] | None = None
+    """Tokens of a sequence; shorter ones are padded. None: 128, or what the model allows."""
+    num_channels: int | tuple[int, ...] | None = _size("channels of an image")
     """Channels of an image. None: the model's."""
-    height: int | tuple[int, ...] | None = None
+    height: int | tuple[int, ...] | None = _size("pixels of an image")
     """Pixels of an image. None: the model's, or its image processor's."""
-    width: int | tuple[int, ...] | None = None
+    width: int | tuple[int, ...] | None = _size("pixels of an image")
     """Pixels of an image. None: the model's, or its image processor's."""
-    audio_sequence_length: int | tuple[int, ...] | None = None
+    audio_sequence_length: int | tuple[int, ...] | None = _size("samples of a recording")
     """Samples of a recording; shorter ones are padded. None: 160,000, which is 10 seconds at 16 kHz."""
-    nb_max_frames: int | tuple[int, ...] | None = None
+    nb_max_frames: int | tuple[int, ...] | None = _size("frames of a spectrogram")
     """Frames of a spectrogram. None: the model's, or 1,000."""
-    feature_size: int | tuple[int, ...] | None = None
+    feature_size: int | tuple[int, ...] | None = _size("values of a frame of a spectrogram")
     """Values of a frame of a spectrogram. None: the model's."""
-    dynamic_batch_size: bool = False
-    """Compile for one row too, so that a remainder of one row is not padded to a whole batch."""
-    output_attentions: bool = False
+    dynamic_batch_size: bool = option(False, help="compile for a batch size of 1 too", flags=("--dynamic-batch-size",))
+    """Compile for a batch size of 1 too, so that a single remaining sequence is not padded to a whole batch."""
+    output_attentions: bool = option(False, help="return attention weights too; with Whisper, for word timestamps")
     """Return attention weights too."""
-    output_hidden_states: bool = False
+    output_hidden_states: bool = option(False, help="return every layer's hidden states too")
     """Return the hidden states of every layer too."""
 
-    def _problems(self) -> Iterator[str]:
-        for axis in AXES:
-            value = getattr(self, axis)
-            if isinstance(value, (list, tuple)) and not is_rising(value):
-                yield refusal(
-                    asked=f"{axis}={value}",
-                    found="not a rising list of sizes",
-                    why="an input goes to the smallest bucket that holds it",
-                    do=f"pass for example {axis}=[64, 128]",
-                )
-            elif not isinstance(value, (list, tuple)) and value is not None and not is_count(value):
-                yield count_refusal(axis, value)
+    def _problems(self) -> Iterator[ConfigError]:
+        yield from size_errors(self, AXES)
         yield from super()._problems()
 
     def __post_init__(self) -> None:
@@ -121,40 +108,45 @@ class NeuronEncoderConfig(CompileConfig):
         several = [axis for axis in self.axes if len(self.buckets(axis)) > 1]
         return "_".join(["forward", *(str(sizes[axis]) for axis in several)])
 
-    def resolve(self, defaults: Mapping[str, int], limits: Mapping[str, int], *, model: str) -> NeuronEncoderConfig:
-        """Return a copy with every axis of a model filled in.
+    def resolve(self, defaults: Mapping[str, int], limits: Mapping[str, int], *, model: str) -> ResolvedEncoderConfig:
+        """Return the resolved form, with a size for every axis of a model.
 
         Args:
-            defaults: axes that the model has, and their sizes where none is given.
+            defaults: axes of the model with their default sizes.
             limits: largest sizes that the model allows.
-            model: what to call it in messages.
+            model: its name in messages.
 
         Raises:
-            ConfigError: an axis was given that the model has not, or a size beyond its limit; all are named.
+            ConfigError: a size is of an axis that the model lacks, or beyond its limit; all are named.
         """
         problems = [
-            refusal(
-                asked=f"{axis}={getattr(self, axis)}",
-                found=f"{model} has no such axis",
-                why=f"its inputs have {', '.join(defaults)}",
-                do=f"leave {axis} out",
+            ConfigError(
+                f"{axis}={getattr(self, axis)}, but the inputs of {model} have {', '.join(defaults)}.",
+                hint=f"Remove {axis}.",
+                option=axis,
+                value=getattr(self, axis),
+                choices=list(defaults),
             )
             for axis in self.axes
             if axis not in defaults
         ]
         for axis, limit in limits.items():
             if getattr(self, axis) is not None and (largest := self.buckets(axis)[-1]) > limit:
-                problems.append(
-                    refusal(
-                        asked=f"{axis}={largest}",
-                        found=f"{model} has {limit} of them",
-                        why="positions beyond that were never trained",
-                        do=f"pass {axis}={limit} or less",
-                    )
-                )
-        if problems:
-            raise ConfigError("\n".join(problems))
-        filled: dict[str, Any] = {
-            axis: min(size, limits.get(axis, size)) for axis, size in defaults.items() if getattr(self, axis) is None
-        }
-        return dataclasses.replace(self, **filled)
+                problems.append(limit_error(axis, largest, limit))
+        raise_together(problems)
+        sizes = {axis: min(size, limits.get(axis, size)) for axis, size in defaults.items()}
+        sizes = {axis: size for axis, size in sizes.items() if getattr(self, axis) is None}
+        return self.completed(ResolvedEncoderConfig, **sizes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedEncoderConfig(NeuronEncoderConfig):
+    """`NeuronEncoderConfig` of one model: every axis that it has is a size, every other axis is None."""
+
+
+AXES = tuple(
+    field.name
+    for field in dataclasses.fields(NeuronEncoderConfig)
+    if field.name not in CompileConfig.field_names() and field.default is None
+)
+"""Every axis, in the order in which graphs are named; the fields of `NeuronEncoderConfig` that are sizes."""

@@ -1,4 +1,4 @@
-"""Which tensors a model of one forward takes, which axes they have, and how large these are by default.
+"""Input tensors of encoder-style models, their axes, and the default sizes.
 
 It reads the arguments of `forward`, the configuration and, for images, the image processor's file. It knows nothing of
 graphs.
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import Input
-from ...errors import ModelError, refusal
+from ...errors import ModelError
 from ...plain_json import read_object
 from .architectures import Architecture
 from .entry import forward_arguments
@@ -21,7 +21,7 @@ _KNOWN = ("input_ids", "pixel_values", "input_values", "input_features")
 
 
 def model_inputs(model: Any, task: str, row: Architecture, dtype: str) -> tuple[Input, ...]:
-    """Inputs of a model, in the order in which its graphs take them.
+    """Return the inputs of a model, in the order in which its graphs take them.
 
     Raises:
         ModelError: its forward takes none of the inputs that are known.
@@ -31,40 +31,38 @@ def model_inputs(model: Any, task: str, row: Architecture, dtype: str) -> tuple[
     contrastive = row.contrastive or task == "zero-shot-image-classification"
     texts, images = ("text_batch_size", "image_batch_size") if contrastive else ("batch_size", "batch_size")
     both = "input_ids" in taken and "pixel_values" in taken
-    found: list[Input] = []
+    inputs: list[Input] = []
     if "input_ids" in taken:
         text = config.get_text_config()
         axes = (texts if both else "batch_size", *(("num_choices",) if task == "multiple-choice" else ()))
-        found += _text(taken, text, (*axes, "sequence_length"))
+        inputs += _text(taken, text, (*axes, "sequence_length"))
     if "pixel_values" in taken:
         batch = images if both else "batch_size"
         pixels = (batch, "num_channels", "height", "width")
-        found.append(Input(name="pixel_values", dtype=dtype, axes=pixels))
+        inputs.append(Input(name="pixel_values", dtype=dtype, axes=pixels))
         if "pixel_mask" in taken:
-            found.append(Input(name="pixel_mask", dtype="int64", axes=(batch, "height", "width"), default=1))
-    found += _audio(taken, config, dtype)
-    if not found:
+            inputs.append(Input(name="pixel_mask", dtype="int64", axes=(batch, "height", "width"), default=1))
+    inputs += _audio(taken, config, dtype)
+    if not inputs:
         raise ModelError(
-            refusal(
-                asked=f"compiling {type(model).__name__}",
-                found=f"its forward takes {', '.join(taken)}",
-                why=f"inputs that are known are {', '.join(_KNOWN)}",
-                do="trace the model with torch_neuronx.trace, which takes any example inputs",
-            )
+            f"The forward of {type(model).__name__} takes {', '.join(taken)}, but none of {', '.join(_KNOWN)}.",
+            hint="Trace the model with torch_neuronx.trace, which takes any example inputs.",
+            inputs=taken,
+            choices=list(_KNOWN),
         )
-    return tuple(found)
+    return tuple(inputs)
 
 
 def _text(taken: list[str], config: Any, axes: tuple[str, ...]) -> list[Input]:
     padding = getattr(config, "pad_token_id", None)
     padding = getattr(config, "pad_index", None) if padding is None else padding
-    found = [Input(name="input_ids", dtype="int64", axes=axes, padding=padding or 0, limit=_vocabulary(config))]
+    inputs = [Input(name="input_ids", dtype="int64", axes=axes, padding=padding or 0, limit=_vocabulary(config))]
     if "attention_mask" in taken:
-        found.append(Input(name="attention_mask", dtype="int64", axes=axes, default=1, limit=2))
+        inputs.append(Input(name="attention_mask", dtype="int64", axes=axes, default=1, limit=2))
     kinds = getattr(config, "type_vocab_size", 0) or 0
     if "token_type_ids" in taken and kinds > 0:
-        found.append(Input(name="token_type_ids", dtype="int64", axes=axes, default=0, limit=kinds))
-    return found
+        inputs.append(Input(name="token_type_ids", dtype="int64", axes=axes, default=0, limit=kinds))
+    return inputs
 
 
 def ignored_inputs(model: Any, row: Architecture) -> tuple[str, ...]:
@@ -94,14 +92,14 @@ def _audio(taken: list[str], config: Any, dtype: str) -> list[Input]:
         axes, name = frames, "input_features"
     else:
         return []
-    found = [Input(name=name, dtype=dtype, axes=axes)]
+    inputs = [Input(name=name, dtype=dtype, axes=axes)]
     if "attention_mask" in taken:
-        found.append(Input(name="attention_mask", dtype="int64", axes=axes[:2], default=1, limit=2))
-    return found
+        inputs.append(Input(name="attention_mask", dtype="int64", axes=axes[:2], default=1, limit=2))
+    return inputs
 
 
 def default_sizes(inputs: tuple[Input, ...], config: Any, folder: Path) -> dict[str, int]:
-    """Axes of the inputs with the sizes that a model is compiled for where none is asked for."""
+    """Return the axes of the inputs with their default sizes."""
     axes = dict.fromkeys(axis for tensor in inputs for axis in tensor.axes)
     height, width = _image_size(config, folder) if "height" in axes else (0, 0)
     mel_bins = getattr(config, "num_mel_bins", None) or getattr(config, "feature_projection_input_dim", None)
@@ -119,7 +117,7 @@ def default_sizes(inputs: tuple[Input, ...], config: Any, folder: Path) -> dict[
 
 
 def largest_sizes(inputs: tuple[Input, ...], config: Any, row: Architecture) -> dict[str, int]:
-    """Sizes that the model's tables of positions allow."""
+    """Return the limits of the model's position tables."""
     text = config.get_text_config() if any(tensor.name == "input_ids" for tensor in inputs) else config
     limits = {}
     positions = getattr(text, "max_position_embeddings", None)
@@ -132,16 +130,16 @@ def largest_sizes(inputs: tuple[Input, ...], config: Any, row: Architecture) -> 
 
 def _image_size(config: Any, folder: Path) -> tuple[int, int]:
     vision = getattr(config, "vision_config", config)
-    found = getattr(vision, "image_size", None)
-    if found is None and (folder / "preprocessor_config.json").is_file():
+    size = getattr(vision, "image_size", None)
+    if size is None and (folder / "preprocessor_config.json").is_file():
         processor = read_object(folder / "preprocessor_config.json")
-        found = processor.get("crop_size" if processor.get("do_center_crop") else "size")
-    if isinstance(found, dict):
-        edge = int(found.get("shortest_edge") or DEFAULT_PIXELS)
-        return int(found.get("height") or edge), int(found.get("width") or edge)
-    if isinstance(found, (list, tuple)):
-        return int(found[0]), int(found[1])
-    return (int(found), int(found)) if found else (DEFAULT_PIXELS, DEFAULT_PIXELS)
+        size = processor.get("crop_size" if processor.get("do_center_crop") else "size")
+    if isinstance(size, dict):
+        edge = int(size.get("shortest_edge") or DEFAULT_PIXELS)
+        return int(size.get("height") or edge), int(size.get("width") or edge)
+    if isinstance(size, (list, tuple)):
+        return int(size[0]), int(size[1])
+    return (int(size), int(size)) if size else (DEFAULT_PIXELS, DEFAULT_PIXELS)
 
 
 def frame_rule(config: Any) -> tuple[int, int]:

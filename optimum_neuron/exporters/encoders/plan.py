@@ -1,4 +1,4 @@
-"""How a model of one forward becomes captures, one for each combination of buckets, and how it is checked."""
+"""The kind of encoder-style models: one capture for each combination of buckets."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from ...compiler.capture import Captured, capture_error
 from ...compiler.ir import Program
 from ...core import TensorSpec
 from ...engine import Input, OutputAxis, RoleSignature, Signature
-from ...errors import ModelError, NeuronError, refusal
+from ...errors import NeuronError
 from ...models.registry import persistent_buffers
 from ..empty import empty_model
 from ..kinds import Kind, Plan
 from ..source import ModelSource
-from ..tasks import architectures_of, tasks_of
 from ..validation import SEED, Recorder, Scenario
 from ..validation.encoder import encoder_scenarios
 from .architectures import Architecture, find_architecture
-from .configuration import AXES, BATCH_AXES, NeuronEncoderConfig, Sizes
+from .configuration import BATCH_AXES, NeuronEncoderConfig, ResolvedEncoderConfig, Sizes
 from .entry import MODEL, Forward, call_options, with_attentions
 from .inputs import default_sizes, frame_rule, ignored_inputs, largest_sizes, model_inputs
 
 
 class EncoderKind(Kind):
-    """Models of one forward."""
+    """Encoder-style models."""
 
     name = "encoder"
-    config_class = NeuronEncoderConfig
-    options = (*AXES, "dynamic_batch_size", "output_attentions", "output_hidden_states")
     without_effect = {"num_beams": "the model generates nothing"}
     captures_module = True
 
+    def unserved(self, source: ModelSource, task: str) -> str:
+        """Return why transformers has no class for a task; a model in memory has one of its own."""
+        return "" if source.module is not None else super().unserved(source, task)
+
     def resolve(
         self, source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool
-    ) -> NeuronEncoderConfig:
+    ) -> ResolvedEncoderConfig:
         """Fill in every axis that the model has."""
         model = build_model(source, config, trust_remote_code=trust_remote_code)
         _, row = find_architecture(source.config.model_type)
@@ -46,7 +47,7 @@ class EncoderKind(Kind):
             model=f"a {source.config.model_type} model for {config.task}",
         )
 
-    def plan(self, source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool) -> Plan:
+    def plan(self, source: ModelSource, config: ResolvedEncoderConfig, *, trust_remote_code: bool) -> Plan:
         """Build the model without weights, find out what its results are, and return its captures."""
         choice, row = find_architecture(source.config.model_type)
         model = build_model(source, config, trust_remote_code=trust_remote_code)
@@ -103,35 +104,14 @@ class EncoderKind(Kind):
 
 
 def build_model(source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool) -> Any:
-    """The model of a task without weights.
+    """Build the model of a task without weights.
 
     Raises:
-        ModelError: transformers has no class for the task and architecture.
+        ModelError: transformers cannot build it.
     """
-    if source.module is None:
-        require_task(source.config, config.task)
     # Fused attention does not return its weights.
     attention = "eager" if config.output_attentions else None
     return empty_model(source, config, attention=attention, trust_remote_code=trust_remote_code)
-
-
-def require_task(config: Any, task: str) -> None:
-    """Refuse a task that transformers has no class of this architecture for.
-
-    Raises:
-        ModelError: it has not; the tasks that it has are named.
-    """
-    if config.model_type in architectures_of(task) or hasattr(config, "auto_map"):
-        return
-    served = tasks_of(config.model_type)
-    raise ModelError(
-        refusal(
-            asked=f"{task} with a {config.model_type} model",
-            found="transformers has no class for it",
-            why=f"{config.model_type} serves {', '.join(served) or 'no task that can be exported'}",
-            do="pass one of these tasks, or another checkpoint",
-        )
-    )
 
 
 def _specs(inputs: tuple[Input, ...], sizes: Sizes) -> dict[str, TensorSpec]:
@@ -159,8 +139,8 @@ def _signature(
             for dim, (old, new) in enumerate(zip(shape, after[name], strict=True)):
                 if old == new:
                     continue
-                found = [OutputAxis(dim=dim, axis=axis, window=w, stride=s) for w, s in rules]
-                fits = [rule for rule in found if (rule.size(sizes[axis]), rule.size(changed[axis])) == (old, new)]
+                candidates = [OutputAxis(dim=dim, axis=axis, window=w, stride=s) for w, s in rules]
+                fits = [rule for rule in candidates if (rule.size(sizes[axis]), rule.size(changed[axis])) == (old, new)]
                 outputs[name] += fits[:1]
                 if not fits:
                     exact[axis] = f"{name} has {old} for {axis}={sizes[axis]} and {new} for {changed[axis]}"

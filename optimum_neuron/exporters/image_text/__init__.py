@@ -2,5 +2,5 @@
 
 `architectures.py` has what is known of each, `vision.py` turns pixels into features, `entry.py` puts these where a
 prompt has image tokens, `configuration.py` has the shapes, `plan.py` makes graphs of all that, `validate.py` compares
-them with the original. The decoder is that of text generation.
+them with the reference model. The decoder is that of text generation.
 """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, ModelError, refusal
+from ...errors import ConfigError, ModelError
 from ...plain_json import read_object
 from .vision import drop_unused_layers, feature_layers, selected_features, shuffled_features
 
@@ -104,30 +104,26 @@ _BY_TYPE = {model_type: row for row in ARCHITECTURES for model_type in row.model
 
 
 def find_architecture(config: Any) -> Architecture:
-    """What is known of a model's architecture.
+    """Return the row of a model's architecture.
 
     Raises:
-        ModelError: nothing, or its vision tower is none of those that are implemented; what is there is listed.
+        ModelError: the architecture or its vision tower is not implemented; the details list the choices.
     """
     row = _BY_TYPE.get(config.model_type)
     if row is None:
         raise ModelError(
-            refusal(
-                asked=f"image-text-to-text with a {config.model_type} model",
-                found="how it places images among tokens is not implemented",
-                why=f"architectures of images and text that are: {', '.join(_BY_TYPE)}",
-                do="pass a checkpoint of one of them",
-            )
+            f"The vision-language architecture {config.model_type} is not implemented.",
+            hint=f"Pass a checkpoint of {', '.join(_BY_TYPE)}.",
+            model_type=config.model_type,
+            choices=list(_BY_TYPE),
         )
     tower = config.vision_config.model_type
     if row.towers and tower not in row.towers:
         raise ModelError(
-            refusal(
-                asked=f"a {config.model_type} model with vision_config.model_type={tower!r}",
-                found="a vision tower that is not implemented",
-                why=f"those that are: {', '.join(row.towers)}",
-                do="pass a checkpoint with one of them",
-            )
+            f"The vision tower {tower!r} of this {config.model_type} model is not implemented.",
+            hint=f"Pass a checkpoint with one of {', '.join(row.towers)}.",
+            tower=tower,
+            choices=list(row.towers),
         )
     return row
 
@@ -139,20 +135,18 @@ def default_images(row: Architecture, config: Any, folder: Path) -> tuple[int, i
 
 
 def check_image_size(row: Architecture, config: Any, image_size: int) -> None:
-    """Refuse pixels that the architecture has no way to take.
+    """Reject an image size that the architecture cannot take.
 
     Raises:
-        ConfigError: the size that would be possible is in the message.
+        ConfigError: the message has the possible sizes.
     """
     problem = row.problem(config, image_size)
     if problem is not None:
         raise ConfigError(
-            refusal(
-                asked=f"image_size={image_size} of a {config.model_type} model",
-                found=f"it must be {problem}",
-                why="an image is cut into whole patches",
-                do="leave image_size out, or pass such a size",
-            )
+            f"image_size is {image_size}, but must be {problem}.",
+            hint="Remove image_size, or pass such a size.",
+            option="image_size",
+            value=image_size,
         )
 
 

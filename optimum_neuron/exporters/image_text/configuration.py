@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Self
 
-from ...configuration import NeuronConfig, count_refusal, is_count
-from ...errors import ConfigError, refusal
+from ...configuration import NeuronConfig, ResolvedNeuronConfig
+from ...errors import ConfigError
+from ...options import option
+from ...sizes import count_errors
 
 IMAGE_SIZES = ("max_num_images", "image_size", "image_batch_size")
 """Fields that a configuration has beyond those of a decoder."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NeuronImageTextConfig(NeuronConfig):
     """Static shapes, arithmetic and target of one compiled vision encoder and decoder.
 
@@ -25,17 +26,20 @@ class NeuronImageTextConfig(NeuronConfig):
         from optimum_neuron import NeuronImageTextConfig
 
         config = NeuronImageTextConfig(sequence_length=512, max_num_images=2, image_size=384)
-        assert config.resolve(max_position_embeddings=8192).prefill_buckets == (128, 512)
+        resolved = config.resolve(max_position_embeddings=8192, max_num_images=1, image_size=512, image_tokens=64)
+        assert (resolved.prefill_buckets, resolved.max_num_images) == ((128, 512), 2)
         ```
     """
 
-    resolved = (*NeuronConfig.resolved, "max_num_images", "image_size")
-
     task: str = "image-text-to-text"
     """Task, as transformers' pipelines name it."""
-    max_num_images: int | None = None
-    """Images of a prompt; one that is split counts as its tiles. None: what one image is split into."""
-    image_size: int | None = None
+    max_num_images: int | None = option(
+        None, help="images of a prompt (image-text-to-text); one that is split counts as its tiles"
+    )
+    """Images of a prompt; one that is split counts as its tiles. None: the tiles of one image."""
+    image_size: int | None = option(
+        None, help="pixels of such an image, or tile, in height and in width", is_input_size=True
+    )
     """Pixels of an image, or of a tile, in height and in width. None: the processor's, or the model's."""
     image_batch_size: int = 1
     """Images that the vision encoder takes at once; fewer are padded, more are split."""
@@ -45,34 +49,54 @@ class NeuronImageTextConfig(NeuronConfig):
         """Fields that are sizes of the model's inputs."""
         return (*super().axes, *IMAGE_SIZES)
 
-    def _problems(self) -> Iterator[str]:
-        for name in IMAGE_SIZES:
-            value = getattr(self, name)
-            if not is_count(value) and not (name != "image_batch_size" and value is None):
-                yield count_refusal(name, value)
+    def _problems(self) -> Iterator[ConfigError]:
+        yield from count_errors(self, ("max_num_images", "image_size"), optional=True)
+        yield from count_errors(self, ("image_batch_size",))
         yield from super()._problems()
 
-    def with_images(self, *, max_num_images: int, image_size: int, image_tokens: int) -> Self:
-        """Return a copy of a resolved configuration with the sizes of images filled in.
+    def resolve(  # type: ignore[override]  # images have sizes of their own
+        self, *, max_position_embeddings: int, max_num_images: int, image_size: int, image_tokens: int
+    ) -> ResolvedImageTextConfig:
+        """Return the resolved form, with lengths and sizes of images for a model.
 
         Args:
-            max_num_images: images of a prompt where none is asked for, cut to what a sequence holds.
-            image_size: pixels of an image in height and in width.
+            max_position_embeddings: positions of the decoder.
+            max_num_images: default images of a prompt, cut to what a sequence holds.
+            image_size: default pixels of an image in height and in width.
             image_tokens: tokens of a prompt that stand for one image.
 
         Raises:
-            ConfigError: a sequence does not hold so many images.
+            ConfigError: a sequence is too long for the model, or does not hold so many images.
         """
-        assert self.sequence_length is not None, "resolved configuration"
-        held = (self.sequence_length - 1) // image_tokens
-        wanted = self.max_num_images or min(max_num_images, max(held, 1))
-        if wanted > held:
+        lengths = self._lengths(max_position_embeddings)
+        length = lengths["sequence_length"]
+        limit = (length - 1) // image_tokens
+        num_images = self.max_num_images or min(max_num_images, max(limit, 1))
+        if num_images > limit:
             raise ConfigError(
-                refusal(
-                    asked=f"max_num_images={wanted} with sequence_length={self.sequence_length}",
-                    found=f"images of {image_tokens} tokens each: a sequence holds {held} and a token of text",
-                    why="each token of an image takes a slot of the cache",
-                    do=f"pass sequence_length={wanted * image_tokens + 1} or more",
-                )
+                f"max_num_images is {num_images}, but sequence_length={length} holds {limit} images of {image_tokens} "
+                "tokens and a token of text.",
+                hint=f"Pass sequence_length={num_images * image_tokens + 1} or more.",
+                option="max_num_images",
+                value=num_images,
+                limit=limit,
+                sequence_length=num_images * image_tokens + 1,
             )
-        return dataclasses.replace(self, max_num_images=wanted, image_size=image_size)
+        size = self.image_size or image_size
+        return self.completed(ResolvedImageTextConfig, **lengths, max_num_images=num_images, image_size=size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedImageTextConfig(NeuronImageTextConfig, ResolvedNeuronConfig):
+    """`NeuronImageTextConfig` of one model: every length and size has a value."""
+
+    sequence_length: int = dataclasses.field()
+    """Tokens of a sequence, prompt and answer together."""
+    prefill_buckets: tuple[int, ...] = dataclasses.field()
+    """Prompt lengths that are compiled."""
+    decode_buckets: tuple[int, ...] = dataclasses.field()
+    """Cache slots of the decode graphs."""
+    max_num_images: int = dataclasses.field()
+    """Images of a prompt."""
+    image_size: int = dataclasses.field()
+    """Pixels of an image, or of a tile, in height and in width."""

@@ -16,7 +16,6 @@ from ...compiler.compile import Recapture
 from ...compiler.ir import Program, Role
 from ...core import TensorSpec
 from ...engine import RoleSignature, Signature
-from ...errors import ModelError, refusal
 from ...models.generic import GenericDecoder, build, weight_map
 from ...models.registry import (
     GENERIC,
@@ -27,15 +26,15 @@ from ...models.registry import (
     generic_decoder,
     persistent_buffers,
 )
-from ..decoder import DECODER, DecoderKind, decoder_captures, graph_names, num_positions
-from ..kinds import Plan
+from ..decoder import DecoderKind, decoder_captures, graph_names, num_positions
+from ..kinds import MODEL, Plan
 from ..signatures import decoder_signature, image_inputs, vision_signature
 from ..source import ModelSource
-from ..tasks import TASKS, architectures_of, tasks_of
+from ..tasks import TASKS, architectures_of
 from ..validation import SEED, Recorder, Scenario
 from ..validation.image_text import ImageTextScenarios
 from .architectures import Architecture, check_image_size, default_images, find_architecture
-from .configuration import IMAGE_SIZES, NeuronImageTextConfig
+from .configuration import ResolvedImageTextConfig
 from .entry import ENCODE, ImageEntry, PromptEntry
 
 
@@ -43,29 +42,36 @@ class ImageTextKind(DecoderKind):
     """Models that read images and text, and generate text with their cache on the device."""
 
     name = "image_text"
-    config_class = NeuronImageTextConfig
-    options = (*DecoderKind.options, *IMAGE_SIZES)
+    estimate_note = "the text model alone: the vision modules are not counted"
+
+    def unserved(self, source: ModelSource, task: str) -> str:
+        """Return why transformers has no vision-language model of this architecture; empty: it has one."""
+        is_served = source.config.model_type in architectures_of(task)
+        return "" if is_served else "transformers has no vision-language model of this architecture"
 
     def converts(self, family: str) -> bool:
-        """Always: checkpoints of older names are renamed by transformers."""
+        """Return True: transformers renames the tensors of older checkpoints."""
         return True
 
-    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> NeuronImageTextConfig:
+    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedImageTextConfig:
         """Fill in sequence length, buckets and the sizes of images."""
-        _require_image_text(source.config, config.task)
         row = find_architecture(source.config)
         image_size, num_images = default_images(row, source.config, source.folder)
         image_size = config.image_size or image_size
         check_image_size(row, source.config, image_size)
-        return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length)).with_images(
-            max_num_images=num_images, image_size=image_size, image_tokens=row.image_tokens(source.config, image_size)
+        resolved: ResolvedImageTextConfig = config.resolve(
+            max_position_embeddings=num_positions(source.config, config.sequence_length),
+            max_num_images=num_images,
+            image_size=image_size,
+            image_tokens=row.image_tokens(source.config, image_size),
         )
+        return resolved
 
     def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
         """Build the vision modules and the decoder, and return the captures of all entry points."""
         row = find_architecture(source.config)
         vision, decoder = _build_vision(row, source.config, config), _build_decoder(row, source.config, config)
-        image_tokens = row.image_tokens(source.config, _image_size(config))
+        image_tokens = row.image_tokens(source.config, config.image_size)
         width = source.config.get_text_config(decoder=True).hidden_size
         names = [name for name, _ in vision.named_parameters()] + [name for name, _ in persistent_buffers(vision)]
         return Plan(
@@ -80,12 +86,14 @@ class ImageTextKind(DecoderKind):
                 ),
             ],
             weight_sources={
-                f"{DECODER}.{name}": sources for name, sources in (weight_map(names) | decoder.weight_sources).items()
+                f"{MODEL}.{name}": sources for name, sources in (weight_map(names) | decoder.weight_sources).items()
             },
             facts={
                 "image_tokens": image_tokens,
                 "signature": _signature(row, source.config, config.torch_dtype).to_dict(),
             },
+            # The vision modules are wrapped once more, and so is a generic decoder.
+            prefixes=(f"{MODEL}.{MODEL}", MODEL),
         )
 
     def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
@@ -119,30 +127,11 @@ class ImageTextKind(DecoderKind):
         decoder = {name: graph for name, graph in program.graphs.items() if name != ENCODE}
         pixels = program.graphs[ENCODE].inputs["pixel_values"].shape
         problems = super().problems(dataclasses.replace(program, graphs=decoder), metadata, config)
-        size = _image_size(config)
+        size = config.image_size
         if (pixels[0], *pixels[2:]) != (config.image_batch_size, size, size):
             wanted_pixels = f"{config.image_batch_size} images of {size} x {size}"
             problems.append(f"its vision encoder takes pixel_values of {list(pixels)}, not {wanted_pixels}")
         return problems
-
-
-def _require_image_text(config: Any, task: str) -> None:
-    """Refuse an architecture that transformers has no model of images and text of.
-
-    Raises:
-        ModelError: the tasks that it has are named.
-    """
-    if config.model_type in architectures_of(task):
-        return
-    served = tasks_of(config.model_type)
-    raise ModelError(
-        refusal(
-            asked=f"{task} with a {config.model_type} model",
-            found="transformers has no model of images and text of this architecture",
-            why=f"{config.model_type} serves {', '.join(served) or 'no task that can be exported'}",
-            do="pass one of these tasks, or another checkpoint",
-        )
-    )
 
 
 def _signature(row: Architecture, model_config: Any, dtype: str) -> Signature:
@@ -151,12 +140,7 @@ def _signature(row: Architecture, model_config: Any, dtype: str) -> Signature:
     return dataclasses.replace(signature, roles=vision | signature.roles)
 
 
-def _image_size(config: NeuronImageTextConfig) -> int:
-    assert config.image_size is not None, "resolved configuration"
-    return config.image_size
-
-
-def _build_vision(row: Architecture, model_config: Any, config: NeuronImageTextConfig) -> GenericDecoder:
+def _build_vision(row: Architecture, model_config: Any, config: ResolvedImageTextConfig) -> GenericDecoder:
     """The model without weights, with its vision modules only; wrapped as where it is the decoder too."""
     wrapper = build(model_config, auto_class=TASKS[config.task].auto_class)
     _remove(wrapper.model, (row.text, "lm_head"))
@@ -165,7 +149,7 @@ def _build_vision(row: Architecture, model_config: Any, config: NeuronImageTextC
     return wrapper
 
 
-def _build_decoder(row: Architecture, model_config: Any, config: NeuronImageTextConfig) -> Family:
+def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTextConfig) -> Family:
     """The decoder of a family where one covers it, else the model's own code without its vision modules."""
     text = copy.deepcopy(model_config.get_text_config(decoder=True))
     # Whether the head is the embedding is said of the whole model: its head is beside the decoder.
@@ -194,10 +178,9 @@ def _remove(model: nn.Module, paths: tuple[str, ...]) -> None:
 
 
 def _prompt_inputs(
-    config: NeuronImageTextConfig, image_tokens: int, width: int, num_tokens: int
+    config: ResolvedImageTextConfig, image_tokens: int, width: int, num_tokens: int
 ) -> dict[str, TensorSpec]:
     """What a prompt of so many tokens takes for its images; it cannot have more of their tokens than tokens."""
-    assert config.max_num_images is not None, "resolved configuration"
     num_features = min(num_tokens, config.max_num_images * image_tokens)
     return {
         "image_index": TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64"),
@@ -205,8 +188,8 @@ def _prompt_inputs(
     }
 
 
-def _encode(row: Architecture, vision: GenericDecoder, model_config: Any, config: NeuronImageTextConfig) -> Recapture:
-    size, num_images = _image_size(config), config.image_batch_size
+def _encode(row: Architecture, vision: GenericDecoder, model_config: Any, config: ResolvedImageTextConfig) -> Recapture:
+    size, num_images = config.image_size, config.image_batch_size
     shape = (num_images, model_config.vision_config.num_channels, size, size)
     inputs = {"pixel_values": TensorSpec(shape=shape, dtype=config.torch_dtype)}
     if row.is_nested:

@@ -1,5 +1,5 @@
 """Shapes of models that read a source and write a target: `NeuronSeq2SeqConfig` for texts and
-`NeuronSpeechSeq2SeqConfig` for sounds.
+`NeuronSpeechSeq2SeqConfig` for audio.
 
 It knows nothing of architectures: `plan.py` and `speech.py` ask the model for its limits.
 """
@@ -8,57 +8,45 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from ...configuration import CompileConfig, count_refusal, is_count, is_rising
-from ...errors import ConfigError, refusal
+from ...configuration import CompileConfig, NeuronConfig
+from ...errors import ConfigError
+from ...options import option
+from ...sizes import count_errors, limit_error, raise_together, size_errors
 
 DEFAULT_LENGTH = 128
-"""Tokens of source and target where nothing else is asked for."""
+"""Default tokens of source and target."""
 
 DEFAULT_SAMPLES = 160_000
-"""Samples of a recording where nothing else is asked for: 10 seconds at 16 kHz."""
+"""Default samples of a recording: 10 seconds at 16 kHz."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class EncoderDecoderConfig(CompileConfig):
-    """What texts and sounds have in common."""
+    """Fields of text and audio models alike."""
 
+    group: ClassVar[str] = NeuronConfig.group
     source_axes: ClassVar[tuple[str, ...]]
     """Fields that have the length of a source; a model has one of them."""
-    resolved = ("decoder_sequence_length",)
 
     batch_size: int = 1
-    """Sequences of every graph; fewer are padded, more are split."""
-    num_beams: int = 1
-    """Beams of `generate` where it is called without `num_beams`; the decoder's graphs have `batch_size * num_beams`
-    rows."""
-    decoder_sequence_length: int | None = None
-    """Tokens of a target, with the one that it starts with. None: what the task's models are used with."""
+    """Batch size of every graph; smaller batches are padded, larger ones are split."""
+    num_beams: int = option(
+        1, help="default beams of generate() of a model such as T5; its decoder has a sequence for each"
+    )
+    """Beams of `generate` where it is called without `num_beams`; the decoder's graphs have a batch size of
+    `batch_size * num_beams`."""
+    decoder_sequence_length: int | None = option(
+        None, help="tokens that a model such as T5 writes per sequence; --sequence_length is what it reads"
+    )
+    """Tokens of a target, with its first one. None: the default of the task."""
 
-    def _problems(self) -> Iterator[str]:
-        for name in ("batch_size", "num_beams"):
-            if not is_count(getattr(self, name)):
-                yield count_refusal(name, getattr(self, name))
-        if self.decoder_sequence_length is not None and not is_count(self.decoder_sequence_length):
-            yield count_refusal("decoder_sequence_length", self.decoder_sequence_length)
-        for axis in self.source_axes:
-            length = getattr(self, axis)
-            if isinstance(length, (list, tuple)) and not is_rising(length):
-                yield refusal(
-                    asked=f"{axis}={length}",
-                    found="not a rising list of lengths",
-                    why="a source goes to the smallest bucket that holds it",
-                    do="pass for example [64, 128]",
-                )
-            elif length is not None and not isinstance(length, (list, tuple)) and not is_count(length):
-                yield count_refusal(axis, length)
+    def _problems(self) -> Iterator[ConfigError]:
+        yield from count_errors(self, ("batch_size", "num_beams"))
+        yield from count_errors(self, ("decoder_sequence_length",), optional=True)
+        yield from size_errors(self, self.source_axes)
         yield from super()._problems()
-
-    def open_ends(self) -> list[str]:
-        """Return the fields that have no value, though a model needs them."""
-        has_source = any(getattr(self, axis) is not None for axis in self.source_axes)
-        return super().open_ends() + ([] if has_source else [" or ".join(self.source_axes)])
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -77,66 +65,75 @@ class EncoderDecoderConfig(CompileConfig):
 
     @property
     def num_target_rows(self) -> int:
-        """Rows of the decoder's graphs: a beam is a row."""
+        """Batch size of the decoder's graphs: each beam is a sequence."""
         return self.batch_size * self.num_beams
 
     @property
-    def num_target_slots(self) -> int:
-        """Tokens of the longest target: slots of the self-attention cache."""
-        assert self.decoder_sequence_length is not None, "resolved configuration"
-        return self.decoder_sequence_length
-
-    @property
     def source_results(self) -> tuple[str, ...]:
-        """What graphs of sources return of each layer, beside the last hidden states."""
+        """Results of each layer in source graphs, beside the last hidden states."""
         return ()
 
     @property
     def target_results(self) -> tuple[str, ...]:
-        """What graphs of targets return of each layer, beside logits."""
+        """Results of each layer in target graphs, beside logits."""
         return ()
 
     @property
     def returns_attentions(self) -> bool:
-        """Whether graphs of targets return weights of cross-attention."""
+        """Whether target graphs return weights of cross-attention."""
         return "cross_attentions" in self.target_results
 
-    def _filled(self, defaults: Mapping[str, int], limits: Mapping[str, int | None]) -> Self:
-        """A copy with every length filled in.
+    def _lengths(self, defaults: Mapping[str, int], limits: Mapping[str, int | None]) -> dict[str, Any]:
+        """Every length of a model.
 
         Raises:
-            ConfigError: lengths are beyond the model's limits, or of an axis that it has not; all are named.
+            ConfigError: lengths are beyond the model's limits, or of an axis that it lacks; all are named.
         """
-        asked = {axis: getattr(self, axis) for axis in (*self.source_axes, "decoder_sequence_length")}
-        lengths: dict[str, Any] = {axis: asked[axis] or size for axis, size in defaults.items()}
-        filled = dataclasses.replace(self, **lengths)
-        problems = [
-            refusal(
-                asked=f"{axis}={size}",
-                found="the model has no such axis",
-                why=f"its lengths are {' and '.join(defaults)}",
-                do=f"leave {axis} out",
-            )
-            for axis, size in asked.items()
-            if size is not None and axis not in defaults
-        ]
+        values = {axis: getattr(self, axis) for axis in (*self.source_axes, "decoder_sequence_length")}
+        lengths: dict[str, Any] = {axis: values[axis] or size for axis, size in defaults.items()}
         longest = {axis: size[-1] if isinstance(size, tuple) else size for axis, size in lengths.items()}
-        problems += [
-            refusal(
-                asked=f"{axis}={longest[axis]}",
-                found=f"the model has {limit} positions",
-                why="positions beyond that were never trained",
-                do=f"pass {axis}={limit} or less",
-            )
-            for axis, limit in limits.items()
-            if limit is not None and longest[axis] > limit
-        ]
-        if problems:
-            raise ConfigError("\n".join(problems))
-        return filled
+        raise_together(
+            [
+                *(
+                    ConfigError(
+                        f"{axis}={size}, but the lengths of the model are {' and '.join(defaults)}.",
+                        hint=f"Remove {axis}.",
+                        option=axis,
+                        value=size,
+                        choices=list(defaults),
+                    )
+                    for axis, size in values.items()
+                    if size is not None and axis not in defaults
+                ),
+                *(
+                    limit_error(axis, longest[axis], limit)
+                    for axis, limit in limits.items()
+                    if limit is not None and longest[axis] > limit
+                ),
+            ]
+        )
+        return lengths
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedEncoderDecoderConfig(EncoderDecoderConfig):
+    """Fields of text and audio models alike, with a value for every length of one model."""
+
+    decoder_sequence_length: int = dataclasses.field()
+    """Tokens of a target, with its first one."""
+
+    def _problems(self) -> Iterator[ConfigError]:
+        if all(getattr(self, axis) is None for axis in self.source_axes):
+            yield ConfigError(f"{' or '.join(self.source_axes)} is missing.", options=list(self.source_axes))
+        yield from super()._problems()
+
+    @property
+    def num_target_slots(self) -> int:
+        """Tokens of the longest target: slots of the self-attention cache."""
+        return self.decoder_sequence_length
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NeuronSeq2SeqConfig(EncoderDecoderConfig):
     """Static shapes, arithmetic and target of one compiled encoder and decoder of texts.
 
@@ -157,7 +154,7 @@ class NeuronSeq2SeqConfig(EncoderDecoderConfig):
     sequence_length: int | tuple[int, ...] | None = None
     """Tokens of a source, one length or several buckets; shorter sources are padded. None: 128."""
     decoder_sequence_length: int | None = None
-    """Tokens of a target, with the one that it starts with. None: 128."""
+    """Tokens of a target, with its first one. None: 128."""
     output_attentions: bool = False
     """Return the attention weights of every layer of encoder and decoder too."""
     output_hidden_states: bool = False
@@ -165,32 +162,43 @@ class NeuronSeq2SeqConfig(EncoderDecoderConfig):
 
     @property
     def source_results(self) -> tuple[str, ...]:
-        """What graphs of sources return of each layer, beside the last hidden states."""
+        """Results of each layer in source graphs, beside the last hidden states."""
         return (*("hidden_states",) * self.output_hidden_states, *("attentions",) * self.output_attentions)
 
     @property
     def target_results(self) -> tuple[str, ...]:
-        """What graphs of targets return of each layer, beside logits."""
+        """Results of each layer in target graphs, beside logits."""
         attentions = ("decoder_attentions", "cross_attentions")
         return (*("decoder_hidden_states",) * self.output_hidden_states, *attentions * self.output_attentions)
 
-    def resolve(self, *, num_positions: int | None) -> Self:
-        """Return a copy with both lengths filled in.
+    def resolve(self, *, num_positions: int | None) -> ResolvedSeq2SeqConfig:
+        """Return the resolved form with both lengths.
 
         Args:
-            num_positions: what the model's tables of positions allow; None: positions are relative.
+            num_positions: limit of the model's position tables; None: positions are relative.
 
         Raises:
             ConfigError: a length is beyond that; both are named.
         """
         names = ("sequence_length", "decoder_sequence_length")
         default = min(DEFAULT_LENGTH, num_positions or DEFAULT_LENGTH)
-        return self._filled(dict.fromkeys(names, default), dict.fromkeys(names, num_positions))
+        lengths = self._lengths(dict.fromkeys(names, default), dict.fromkeys(names, num_positions))
+        return self.completed(ResolvedSeq2SeqConfig, **lengths)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedSeq2SeqConfig(NeuronSeq2SeqConfig, ResolvedEncoderDecoderConfig):
+    """`NeuronSeq2SeqConfig` of one model: both lengths have a value."""
+
+    sequence_length: int | tuple[int, ...] = dataclasses.field()
+    """Tokens of a source, one length or several buckets."""
+    decoder_sequence_length: int = dataclasses.field()
+    """Tokens of a target, with its first one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NeuronSpeechSeq2SeqConfig(EncoderDecoderConfig):
-    """Static shapes, arithmetic and target of one compiled encoder of sounds with a decoder of text.
+    """Static shapes, arithmetic and target of one compiled audio encoder with a text decoder.
 
     Example:
         ```python
@@ -212,46 +220,51 @@ class NeuronSpeechSeq2SeqConfig(EncoderDecoderConfig):
     nb_max_frames: int | None = None
     """Frames of a spectrogram, which the model fixes: 3,000 for Whisper, which is 30 seconds. None: that number."""
     decoder_sequence_length: int | None = None
-    """Tokens of a target, with those that it starts with. None: what the model allows."""
+    """Tokens of a target, with its first ones. None: what the model allows."""
     output_attentions: bool = False
-    """Return the weights of cross-attention too (Whisper): `generate` reads from them when each word was spoken."""
+    """Return the weights of cross-attention too (Whisper): `generate` reads word timestamps from them."""
 
-    def resolve(self, *, num_positions: int, num_frames: int | None = None) -> Self:
-        """Return a copy with both lengths filled in.
+    def resolve(self, *, num_positions: int, num_frames: int | None = None) -> ResolvedSpeechConfig:
+        """Return the resolved form with both lengths.
 
         Args:
-            num_positions: what the decoder's table of positions allows.
+            num_positions: limit of the decoder's position table.
             num_frames: frames that a model of spectrograms reads; None: it reads recordings.
 
         Raises:
-            ConfigError: a length is another one than the model's or beyond it, or it has no such axis, all of which are
-                named; or weights of attention were asked for, and the model is not Whisper.
+            ConfigError: a length differs from the model's or is beyond it, or the model has no such axis (all are
+                named); or weights of attention are requested of a model other than Whisper.
         """
         if self.output_attentions and num_frames is None:
             raise ConfigError(
-                refusal(
-                    asked="output_attentions=True",
-                    found="a model of recordings",
-                    why="weights of cross-attention are for Whisper's timestamps of words",
-                    do="leave output_attentions out",
-                )
+                "output_attentions=True needs Whisper, which reads word timestamps from them.",
+                hint="Remove output_attentions.",
+                option="output_attentions",
+                value=True,
             )
         source = {"audio_sequence_length": DEFAULT_SAMPLES} if num_frames is None else {"nb_max_frames": num_frames}
-        filled = self._filled(
-            source | {"decoder_sequence_length": num_positions}, {"decoder_sequence_length": num_positions}
-        )
-        if num_frames is not None and filled.nb_max_frames != num_frames:
+        defaults = source | {"decoder_sequence_length": num_positions}
+        lengths = self._lengths(defaults, {"decoder_sequence_length": num_positions})
+        frames = lengths.get("nb_max_frames")
+        if frames != num_frames:
             raise ConfigError(
-                refusal(
-                    asked=f"nb_max_frames={filled.nb_max_frames}",
-                    found=f"the model reads {num_frames} frames, never more or fewer",
-                    why="its positions are added to all of them, and silence is its padding",
-                    do="leave nb_max_frames out",
-                )
+                f"nb_max_frames is {frames}, but the model always reads {num_frames} frames.",
+                hint="Remove nb_max_frames.",
+                option="nb_max_frames",
+                value=frames,
+                limit=num_frames,
             )
-        return filled
+        return self.completed(ResolvedSpeechConfig, **lengths)
 
     @property
     def target_results(self) -> tuple[str, ...]:
-        """What graphs of targets return of each layer, beside logits."""
+        """Results of each layer in target graphs, beside logits."""
         return ("cross_attentions",) * self.output_attentions
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedSpeechConfig(NeuronSpeechSeq2SeqConfig, ResolvedEncoderDecoderConfig):
+    """`NeuronSpeechSeq2SeqConfig` of one model: the target length and one of the source lengths have a value."""
+
+    decoder_sequence_length: int = dataclasses.field()
+    """Tokens of a target, with its first ones."""

@@ -14,17 +14,16 @@ from ...compiler.compile import Recapture
 from ...compiler.ir import Program, Role
 from ...core import Choice, TensorSpec
 from ...engine import Signature
-from ...errors import ModelError, refusal
 from ...models.registry import persistent_buffers
 from ..empty import empty_model
 from ..encoders.entry import with_attentions
 from ..kinds import ANY_BATCH, Kind, Plan
 from ..signatures import encoder_decoder_signature
 from ..source import ModelSource
-from ..tasks import architectures_of, tasks_of
+from ..tasks import architectures_of
 from ..validation import SEED, Recorder, Scenario
 from ..validation.encoder_decoder import EncoderDecoderScenarios
-from .configuration import EncoderDecoderConfig, NeuronSeq2SeqConfig
+from .configuration import ResolvedEncoderDecoderConfig
 from .entry import (
     MODEL,
     STATES,
@@ -39,23 +38,28 @@ from .sources import SPEECH, Source, find_source
 
 
 class Seq2SeqKind(Kind):
-    """Models that read a text and write one; `speech.py` has those that read sounds."""
+    """Models that read a text and write one; `speech.py` has audio models."""
 
     name = "seq2seq"
-    config_class: ClassVar[type[EncoderDecoderConfig]] = NeuronSeq2SeqConfig
-    options: ClassVar[tuple[str, ...]] = (
-        *("batch_size", "num_beams", "sequence_length", "decoder_sequence_length"),
-        *("output_attentions", "output_hidden_states"),
-    )
+    generates = True
     without_effect: ClassVar[Mapping[str, str]] = {"dynamic_batch_size": ANY_BATCH}
     captures_module = True
 
-    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
-        """Fill in both lengths."""
-        require_seq2seq(source.config, config.task)
-        return config.resolve(num_positions=getattr(source.config, "max_position_embeddings", None))
+    def unserved(self, source: ModelSource, task: str) -> str:
+        """Return why transformers has no encoder-decoder of this architecture; empty: it has one."""
+        config = source.config
+        # A configuration that joins two others has no vocabulary of its own.
+        is_whole = config.is_encoder_decoder and hasattr(config, "vocab_size")
+        is_served = config.model_type in architectures_of(task) and is_whole
+        return "" if is_served else "transformers has no encoder-decoder of this architecture for it"
 
-    def plan(self, source: ModelSource, config: EncoderDecoderConfig, *, trust_remote_code: bool) -> Plan:
+    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedEncoderDecoderConfig:
+        """Fill in both lengths."""
+        num_positions = getattr(source.config, "max_position_embeddings", None)
+        resolved: ResolvedEncoderDecoderConfig = config.resolve(num_positions=num_positions)
+        return resolved
+
+    def plan(self, source: ModelSource, config: ResolvedEncoderDecoderConfig, *, trust_remote_code: bool) -> Plan:
         """Build the model without weights and return the captures of its entry points."""
         model = build_model(source, config, trust_remote_code=trust_remote_code)
         read = find_source(model)
@@ -94,7 +98,9 @@ class Seq2SeqKind(Kind):
         source = Source(**metadata["source"])
         return EncoderDecoderScenarios(recorder, signature, reference, source, config, seed=SEED)
 
-    def problems(self, program: Program, metadata: Mapping[str, Any], config: EncoderDecoderConfig) -> list[str]:
+    def problems(
+        self, program: Program, metadata: Mapping[str, Any], config: ResolvedEncoderDecoderConfig
+    ) -> list[str]:
         """What in a program does not belong to a configuration."""
         if "source" not in metadata:
             return ["its metadata has no source"]
@@ -121,32 +127,12 @@ class Seq2SeqKind(Kind):
         return problems
 
 
-def graph_names(config: EncoderDecoderConfig) -> set[str]:
+def graph_names(config: ResolvedEncoderDecoderConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     return {"decode", *(f"{kind}_{bucket}" for bucket in config.source_buckets for kind in ("encode", "prefill"))}
 
 
-def require_seq2seq(config: Any, task: str) -> None:
-    """Refuse an architecture that transformers has no encoder-decoder of.
-
-    Raises:
-        ModelError: the tasks that it has are named.
-    """
-    # A configuration that joins two others has no vocabulary of its own.
-    if config.model_type in architectures_of(task) and config.is_encoder_decoder and hasattr(config, "vocab_size"):
-        return
-    served = tasks_of(config.model_type)
-    raise ModelError(
-        refusal(
-            asked=f"{task} with a {config.model_type} model",
-            found="transformers has no encoder-decoder of this architecture for it",
-            why=f"{config.model_type} serves {', '.join(served) or 'no task that can be exported'}",
-            do="pass one of these tasks, or another checkpoint",
-        )
-    )
-
-
-def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remote_code: bool) -> Any:
+def build_model(source: ModelSource, config: ResolvedEncoderDecoderConfig, *, trust_remote_code: bool) -> Any:
     """The model without weights, with the attention that the masks here are made for.
 
     Raises:
@@ -161,7 +147,7 @@ def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remo
     return model
 
 
-def state_specs(model: Any, read: Source, config: EncoderDecoderConfig) -> dict[str, TensorSpec]:
+def state_specs(model: Any, read: Source, config: ResolvedEncoderDecoderConfig) -> dict[str, TensorSpec]:
     """Caches of every decoder layer: `self_key` [B, K, H, T], `self_value` [B, K, T, H], both `cross` [B, K, S, H]."""
     rows, target, source = config.num_target_rows, config.num_target_slots, read.num_states(config.source_buckets[-1])
     specs: dict[str, TensorSpec] = {}
@@ -191,7 +177,7 @@ def _head_shapes(model: Any) -> list[tuple[int, int]]:
     return [(layer.keys.shape[1], layer.keys.shape[3]) for layer in cache.self_attention_cache.layers]
 
 
-def _layer_names(model: Any, config: EncoderDecoderConfig, *, num_layers: int) -> tuple[list[str], list[str]]:
+def _layer_names(model: Any, config: ResolvedEncoderDecoderConfig, *, num_layers: int) -> tuple[list[str], list[str]]:
     """Names of the results of each layer, as "hidden_states.0", of graphs of sources and of targets.
 
     Args:
@@ -222,7 +208,7 @@ def hidden_width(model: Any) -> int:
 def _captures(
     model: nn.Module,
     read: Source,
-    config: EncoderDecoderConfig,
+    config: ResolvedEncoderDecoderConfig,
     states: dict[str, TensorSpec],
     encoded: tuple[str, ...],
     results: tuple[str, ...],

@@ -1,6 +1,6 @@
-"""Models that read sounds and write a text: Whisper and Moonshine.
+"""The kind of models that read audio and write a text: Whisper and Moonshine.
 
-What they read is in `sources.py`; graphs and comparison are those of `plan.py`.
+Their sources are in `sources.py`; graphs and comparison are those of `plan.py`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ...errors import ModelError, refusal
 from ..source import ModelSource
-from .configuration import NeuronSpeechSeq2SeqConfig
+from .configuration import ResolvedSpeechConfig
 from .plan import Seq2SeqKind
 from .sources import SPEECH
 
@@ -19,28 +18,22 @@ class SpeechKind(Seq2SeqKind):
     """Models that transcribe with a decoder."""
 
     name = "speech"
-    config_class = NeuronSpeechSeq2SeqConfig
-    options = (
-        *("batch_size", "num_beams", "audio_sequence_length", "nb_max_frames", "decoder_sequence_length"),
-        "output_attentions",
-    )
     synonyms: ClassVar[Mapping[str, str]] = {"sequence_length": "decoder_sequence_length"}
 
-    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
+    def unserved(self, source: ModelSource, task: str) -> str:
+        """Return why an architecture is not implemented; empty: it is."""
+        return "" if source.config.model_type in SPEECH else f"only {', '.join(SPEECH)} and CTC models are implemented"
+
+    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedSpeechConfig:
         """Fill in both lengths."""
         model = source.config
-        if model.model_type not in SPEECH:
-            raise ModelError(
-                refusal(
-                    asked=f"{config.task} with a {model.model_type} model",
-                    found="an architecture that no graphs are made for here",
-                    why=f"encoders of sounds differ in what they read; known are {', '.join(SPEECH)}",
-                    do="pass a checkpoint of one of these, or of a model with connectionist temporal classification",
-                )
-            )
+        resolved: ResolvedSpeechConfig
         if model.model_type == "whisper":
-            return config.resolve(num_positions=model.max_target_positions, num_frames=2 * model.max_source_positions)
-        return config.resolve(num_positions=model.max_position_embeddings)
+            num_frames = 2 * model.max_source_positions
+            resolved = config.resolve(num_positions=model.max_target_positions, num_frames=num_frames)
+        else:
+            resolved = config.resolve(num_positions=model.max_position_embeddings)
+        return resolved
 
 
 KIND = SpeechKind()

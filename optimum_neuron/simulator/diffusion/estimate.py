@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core import Choice
-from ...errors import DeviceMemoryError, refusal
+from ...errors import DeviceMemoryError
 from ...hardware import legal_core_counts
-from ..bands import band_of
 from ..constants import Constants, CoreConstants
 from ..decoders import DecoderRequest
 from ..device_time import CoreRates, DeviceTime, device_time
-from ..machine import Machine, choose_copies, needed
-from ..quantity import Estimate, Quantity
+from ..machine import Machine, choose_copies, does_not_fit
+from ..quantity import Estimate
+from ..result import generation_notes, largest, make_estimate
 from .plan import PicturePlan, PictureRequest, plan_pictures, written_out
 from .request import choose_layout, picture_request, plan_memory
 from .source import Pipeline
@@ -67,12 +67,12 @@ def diffusion_estimate(
 
     Args:
         pipeline: from its folder.
-        request: batch, cores and dtype; what only decoders have is refused.
+        request: batch, cores, and dtype; options of decoders are errors.
         machine: where.
         options: of `request.OPTIONS`.
 
     Raises:
-        ConfigError: an option is unknown, none of pipelines, or out of range.
+        ConfigError: an option is unknown, out of range, or one of other models.
         DeviceMemoryError: it does not fit; the message has the table.
     """
     pictures = picture_request(pipeline, request, options)
@@ -93,20 +93,12 @@ def _does_not_fit(
 ) -> DeviceMemoryError:
     instance = machine.instance.value
     if pictures.dtype == "float32":
-        change = "pass dtype='bfloat16'"
+        hint = "Pass dtype='bfloat16'."
     elif pipeline.denoiser_name == "transformer" and num_cores < legal_core_counts(instance).counts[-1]:
-        change = "leave tensor_parallel_size out: more cores share the transformer"
+        hint = "Leave tensor_parallel_size out: more cores share the transformer."
     else:
-        change = "pass a smaller batch_size, height or width, or take a larger instance"
-    return DeviceMemoryError(
-        refusal(
-            asked=f"{pipeline.name} on {num_cores} cores of {instance.name}",
-            found=f"a core needs {needed(memory, machine)}",
-            why="every component stays on the device between requests",
-            do=change,
-        ),
-        details={"hbm_bytes": memory, "available": machine.hbm_bytes_per_core},
-    )
+        hint = "Pass a smaller batch_size, height, or width, or take a larger instance."
+    return does_not_fit(f"{pipeline.name} on {num_cores} cores of {instance.name}", memory, machine, hint=hint)
 
 
 def _estimate(
@@ -124,43 +116,27 @@ def _estimate(
     device = times.device[plan.denoiser]
     per_s = copies.value * pictures.batch_size / times.total_s
 
-    def of(metric: str, value: float, limit: str = device.limited_by) -> Quantity:
-        make = Quantity.share if metric in ("mfu", "mbu") else Quantity.of
-        return make(value, band_of(kind, metric, machine.target, machine.constants), limit)
-
-    quantities = {
-        "latency_ms": of("latency_ms", times.total_s * 1e3),
-        "throughput_per_s": of("throughput_per_s", per_s),
-        "hbm_bytes_per_core": of(
-            "hbm_bytes_per_core", sum(memory.values()), max(memory, key=lambda part: memory[part])
-        ),
-        "hbm_bytes_per_step": of("hbm_bytes_per_step", step.hbm_bytes, "weights"),
-        "mfu": of("mfu", step.product_flops / device.total_s / rates.peak_flops_per_s),
-        "mbu": of("mbu", step.hbm_bytes / device.total_s / rates.hbm_bytes_per_s),
-    }
-    notes = list(_notes(pipeline, machine))
-    if (usd := machine.usd_per_1m(per_s)) is not None:
-        band = band_of(kind, "throughput_per_s", machine.target, machine.constants)
-        quantities["usd_per_1m"] = Quantity.inverse(usd, band, device.limited_by)
-    else:
-        notes.append(machine.price_source)
-    return Estimate(
-        model=pipeline.name,
+    limit = device.limited_by
+    return make_estimate(
+        machine,
+        name=pipeline.name,
         kind=kind,
-        instance=Choice(value=machine.instance.value.name, reason=machine.instance.reason),
-        target=machine.target.name,
+        values={
+            "latency_ms": (times.total_s * 1e3, limit),
+            "throughput_per_s": (per_s, limit),
+            "hbm_bytes_per_core": (sum(memory.values()), largest(memory)),
+            "hbm_bytes_per_step": (step.hbm_bytes, "weights"),
+            "mfu": (step.product_flops / device.total_s / rates.peak_flops_per_s, limit),
+            "mbu": (step.hbm_bytes / device.total_s / rates.hbm_bytes_per_s, limit),
+        },
+        per_s=per_s,
         num_cores=cores,
         num_copies=copies,
-        quantities=quantities,
         memory=memory,
-        available_bytes=machine.hbm_bytes_per_core,
-        bounds={run.name: 1e3 * rates.least_s(run.graph.total) for run in plan.runs},
-        parts_ms={
-            name: {engine: 1e3 * seconds for engine, seconds in time.parts_s.items()}
-            for name, time in times.device.items()
-        },
+        bounds_s={run.name: rates.least_s(run.graph.total) for run in plan.runs},
+        parts_s={name: time.parts_s for name, time in times.device.items()},
         assumptions=_assumptions(pipeline, pictures, plan, times, machine),
-        notes=tuple(notes),
+        notes=_notes(pipeline, machine),
     )
 
 
@@ -179,19 +155,12 @@ def _assumptions(
         f"on the device, one after the other: {runs}",
         f"attention is not fused; weights in {pictures.dtype}, auto_cast {pictures.auto_cast}",
         f"counted from the configurations of a {pipeline.class_name}; no weights were read",
-        machine.price_source,
-        f"constants version {machine.constants.version}, {machine.constants.fitted_on}",
+        *machine.sources,
     )
 
 
 def _notes(pipeline: Pipeline, machine: Machine) -> tuple[str, ...]:
-    notes = []
+    published = "diffusion: few published pipelines, left out of the fit"
     if pipeline.denoiser_name == "transformer":
-        notes.append("diffusion transformers: nothing is published that was compared; the intervals are wide")
-    else:
-        notes.append("diffusion: few published pipelines, left out of the fit")
-    if machine.target.core.generation == 3:
-        notes.append("Trainium2: no published value of diffusion; the intervals are wide")
-    if machine.target.core.generation >= 4:
-        notes.append("Trainium3: no published value; an extrapolation by documented rates that nothing validates")
-    return tuple(notes)
+        published = "diffusion transformers: nothing is published that was compared; the intervals are wide"
+    return (published, *generation_notes(machine.target, "no published value of diffusion"))

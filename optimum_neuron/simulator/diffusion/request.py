@@ -1,4 +1,4 @@
-"""A request for pictures, complete and checked, and the cores that a copy of the pipeline takes.
+"""A request for pictures, complete and checked, and the cores that a replica of the pipeline takes.
 
 pictures = picture_request(pipeline, request, {"num_inference_steps": 20})
 cores, halves_apart = choose_layout(pipeline, pictures, request, machine, mode=None)
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...compiler.memory import MICROCODE_BYTES
-from ...configuration import check_known
 from ...core import Choice
-from ...errors import ConfigError, nearest, refusal
+from ...errors import ConfigError, invalid_choice
+from ...options import check_known
 from ..decoders import DTYPES, DecoderRequest
 from ..machine import Machine, choose_cores, positive
 from ..work.diffusion.unet import DEFAULTS
@@ -34,7 +34,7 @@ def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mappin
     """Fill in what the pipeline's class does by default, and check every size.
 
     Raises:
-        ConfigError: an option is unknown, none of pipelines, or out of range; all that are none of pipelines are named.
+        ConfigError: an option is unknown, out of range, or one of other models.
     """
     check_known(dict(options), list(OPTIONS), what="the estimate of a diffusion pipeline")
     options = {name: value for name, value in options.items() if value is not None}
@@ -64,39 +64,20 @@ def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mappin
 
 def _require_options_of_pipelines(pipeline: Pipeline, request: DecoderRequest) -> None:
     names = ["output_length", "concurrency", "sdk", "stack"]
-    others = {name: value for name in names if (value := getattr(request, name)) is not None}
+    others = [name for name in names if getattr(request, name) is not None]
     if others:
-        raise ConfigError(
-            refusal(
-                asked=", ".join(f"{name}={value!r}" for name, value in others.items()),
-                found=f"a {pipeline.class_name}",
-                why="it makes pictures: these options are of decoders",
-                do=f"leave them out; it has {', '.join(OPTIONS)}",
-            )
-        )
+        message = f"{', '.join(others)} has no effect on a {pipeline.class_name}."
+        raise ConfigError(message, hint=f"Remove it; a pipeline has {', '.join(OPTIONS)}.", options=others)
     if request.sequence_length is not None and not pipeline.has_t5:
-        raise ConfigError(
-            refusal(
-                asked=f"sequence_length={request.sequence_length}",
-                found=f"a {pipeline.class_name} whose prompts only CLIP reads",
-                why=f"CLIP always reads {CLIP_TOKENS} tokens",
-                do="leave it out",
-            )
-        )
+        message = f"sequence_length has no effect on a {pipeline.class_name}: CLIP reads {CLIP_TOKENS} tokens."
+        raise ConfigError(message, hint="Remove it.", option="sequence_length", value=request.sequence_length)
 
 
-def _dtype(pipeline: Pipeline, asked: str | None) -> str:
-    dtype = DTYPES.get(asked or "", asked) or ("float32" if pipeline.denoiser_name == "unet" else "bfloat16")
+def _dtype(pipeline: Pipeline, name: str | None) -> str:
+    dtype = DTYPES.get(name or "", name) or ("float32" if pipeline.denoiser_name == "unet" else "bfloat16")
     if dtype in ELEMENT_BYTES:
         return dtype
-    raise ConfigError(
-        refusal(
-            asked=f"dtype={asked!r}",
-            found=f"no dtype of diffusion models that is estimated{nearest(dtype, ELEMENT_BYTES)}",
-            why=f"known are {', '.join(ELEMENT_BYTES)}",
-            do="use one of them",
-        )
-    )
+    raise invalid_choice("dtype", dtype, ELEMENT_BYTES)
 
 
 def _halvings(pipeline: Pipeline) -> int:
@@ -109,73 +90,50 @@ def _halvings(pipeline: Pipeline) -> int:
 def _number(name: str, value: Any, least: float, most: float) -> float:
     if isinstance(value, (int, float)) and least <= value <= most:
         return float(value)
-    raise ConfigError(
-        refusal(
-            asked=f"{name}={value!r}",
-            found="a number that no pipeline is run with",
-            why=f"it is from {least:g} to {most:g}",
-            do="pass such a number, or leave it out",
-        )
-    )
+    message = f"{name}={value!r} is not a number from {least:g} to {most:g}."
+    raise ConfigError(message, hint="Pass such a number, or remove it.", option=name, value=value)
 
 
 def _pixels(name: str, pixels: int, multiple: int) -> int:
     if positive(name, pixels) % multiple == 0 and pixels <= MAX_PIXELS:
         return pixels
     raise ConfigError(
-        refusal(
-            asked=f"{name}={pixels}",
-            found="no size of a picture of this pipeline",
-            why=f"its models halve it several times: it has to be a multiple of {multiple}, and at most {MAX_PIXELS}",
-            do=f"pass {min(max(multiple, round(pixels / multiple) * multiple), MAX_PIXELS)}",
-        )
+        f"{name}={pixels} is not a multiple of {multiple}, at most {MAX_PIXELS}.",
+        hint=f"Pass {min(max(multiple, round(pixels / multiple) * multiple), MAX_PIXELS)}.",
+        option=name,
+        value=pixels,
     )
 
 
 def choose_layout(
     pipeline: Pipeline, pictures: PictureRequest, request: DecoderRequest, machine: Machine, mode: str | None
 ) -> tuple[Choice[int], bool]:
-    """Cores of a copy, and whether the halves of guidance run on two of them."""
-    denoiser, asked = pipeline.denoiser_name, request.tensor_parallel_size
+    """Cores of a replica, and whether the halves of guidance run on two of them."""
+    denoiser, num_cores = pipeline.denoiser_name, request.tensor_parallel_size
     if mode not in (None, "none", denoiser):
+        raise invalid_choice("data_parallel_mode", mode, ("none", denoiser))
+    if denoiser == "unet" and num_cores not in (None, 1):
         raise ConfigError(
-            refusal(
-                asked=f"data_parallel_mode={mode!r}",
-                found=f"a pipeline whose steps run its {denoiser}",
-                why="data parallelism runs the two halves of guidance on a core each",
-                do=f"pass {denoiser!r}, or 'none' for both halves in one batch",
-            )
-        )
-    if denoiser == "unet" and asked not in (None, 1):
-        raise ConfigError(
-            refusal(
-                asked=f"tensor_parallel_size={asked}",
-                found="a U-Net",
-                why="its convolutions are not split; only diffusion transformers are",
-                do="leave it out; data_parallel_mode='unet' uses two cores, data_parallel_size more copies",
-            )
+            f"tensor_parallel_size={num_cores} has no effect on a U-Net: only diffusion transformers are split.",
+            hint="Remove it; data_parallel_mode='unet' uses two cores, data_parallel_size more replicas.",
+            option="tensor_parallel_size",
+            value=num_cores,
         )
 
-    def fits(num_cores: int) -> bool:
-        plan = plan_pictures(pipeline, pictures, num_cores=num_cores, halves_apart=False)
+    def fits(count: int) -> bool:
+        plan = plan_pictures(pipeline, pictures, num_cores=count, halves_apart=False)
         return sum(plan_memory(plan, machine).values()) <= machine.hbm_bytes_per_core
 
-    apart = pictures.guided and mode != "none" and machine.num_logical_cores >= 2 and asked in (None, 1)
+    apart = pictures.guided and mode != "none" and machine.num_logical_cores >= 2 and num_cores in (None, 1)
     if mode == denoiser and not apart:
-        raise ConfigError(
-            refusal(
-                asked=f"data_parallel_mode={mode!r}",
-                found="steps without guidance" if not pictures.guided else f"{machine.num_logical_cores} cores",
-                why="there are two halves only with guidance, and they need two cores",
-                do="leave it out",
-            )
-        )
+        message = f"data_parallel_mode={mode!r} needs steps with guidance and two cores."
+        raise ConfigError(message, hint="Remove it.", option="data_parallel_mode", value=mode)
     if apart and (denoiser == "unet" or fits(1)):
         reason = "the two halves of guidance on a core each, as in published measurements"
         return Choice(value=2, reason=reason if mode is None else f"data_parallel_mode={mode!r}"), True
     if denoiser == "unet":
         return Choice(value=1, reason="a U-Net runs on one core"), False
-    return choose_cores(machine, asked, fits), False
+    return choose_cores(machine, num_cores, fits), False
 
 
 def plan_memory(plan: PicturePlan, machine: Machine) -> dict[str, int]:

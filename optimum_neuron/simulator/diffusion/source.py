@@ -1,6 +1,6 @@
 """A diffusion pipeline as its folder describes it: the class in model_index.json, and config.json of each component.
 
-What is counted is in `PIPELINES` and `COMPONENTS`; everything else is refused by name. It reads no weights.
+`PIPELINES` and `COMPONENTS` list the supported classes; others are errors that name them. It reads no weights.
 
     pipeline = read_pipeline(folder, name="stable-diffusion-1.5")
 """
@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import ModelError, nearest, refusal
+from ...errors import ModelError, nearest
 from ..work.diffusion.unet import uncounted
 
 INDEX = "model_index.json"
-"""What makes a folder a pipeline."""
+"""File that a folder of a pipeline has."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,8 @@ DENOISERS = {
 
 COMPONENTS = (*DENOISERS, "AutoencoderKL", "CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")
 """Classes of components that are counted."""
+
+_ONE_BY_ONE = "Estimate its models one by one: estimate(module, example_inputs=...)."
 
 _ROLES = ("unet", "transformer", "vae", "text_encoder", "text_encoder_2", "text_encoder_3")
 """Components that the device runs; schedulers, tokenizers and checkers are the host's."""
@@ -120,20 +122,16 @@ def is_pipeline(folder: Path) -> bool:
 
 
 def require_no_component(folder: Path) -> None:
-    """Refuse the folder of one component, which says neither how often it runs nor with what.
+    """Check that a folder is not one component of a pipeline, which does not say how often it runs.
 
     Raises:
         ModelError: the folder has a model of diffusers.
     """
     path = folder / "config.json"
     if path.is_file() and isinstance(data := _read(path), dict) and "_class_name" in data and "model_type" not in data:
+        message = f"{folder} has a {data['_class_name']}, which is one component of a diffusion pipeline."
         raise ModelError(
-            refusal(
-                asked=f"estimating {folder}",
-                found=f"a {data['_class_name']}, one component of a diffusion pipeline",
-                why="a picture is made by all of them",
-                do=f"pass the folder of the pipeline, which has a {INDEX}",
-            )
+            message, hint=f"Pass the folder of the pipeline, which has a {INDEX}.", class_name=data["_class_name"]
         )
 
 
@@ -152,12 +150,10 @@ def read_pipeline(folder: Path, *, name: str) -> Pipeline:
     kind = PIPELINES.get(class_name)
     if kind is None:
         raise ModelError(
-            refusal(
-                asked=f"estimating the pipeline {name}",
-                found=f"a {class_name}{nearest(class_name, PIPELINES)}",
-                why=f"pipelines that are counted are {', '.join(PIPELINES)}",
-                do="pass one of them, or its models one by one: estimate(module, example_inputs=...)",
-            )
+            f"The pipeline {name} is a {class_name}, which is not estimated{nearest(class_name, PIPELINES) or '.'}",
+            hint=f"{_ONE_BY_ONE} Pipelines are {', '.join(PIPELINES)}.",
+            class_name=class_name,
+            choices=list(PIPELINES),
         )
     components, problems = {}, []
     for role in _ROLES:
@@ -169,15 +165,8 @@ def read_pipeline(folder: Path, *, name: str) -> Pipeline:
     needed = (("unet", "transformer"), ("vae",), ("text_encoder", "text_encoder_2"))
     problems += [f"no {' or '.join(roles)}" for roles in needed if not components.keys() & set(roles)]
     if problems:
-        raise ModelError(
-            refusal(
-                asked=f"estimating the pipeline {name}",
-                found="; ".join(problems),
-                why=f"components that are counted are {', '.join(COMPONENTS)}",
-                do="pass such a pipeline, or its models one by one: estimate(module, example_inputs=...)",
-            ),
-            details={"problems": problems},
-        )
+        message = f"The pipeline {name} has components that are not estimated: {'; '.join(problems)}."
+        raise ModelError(message, hint=f"{_ONE_BY_ONE} Components are {', '.join(COMPONENTS)}.", problems=problems)
     return Pipeline(name=name, class_name=class_name, kind=kind, components=components)
 
 
@@ -193,14 +182,8 @@ def _problems(component: Component) -> list[str]:
 
 def _component_config(folder: Path) -> Mapping[str, Any]:
     if not (path := folder / "config.json").is_file():
-        raise ModelError(
-            refusal(
-                asked=f"configuration {path}",
-                found="no such file",
-                why="model_index.json lists the component, and its sizes are in its config.json",
-                do="pass a folder that save_pretrained() of the pipeline wrote",
-            )
-        )
+        message = f"model_index.json lists the component {folder.name}, but there is no file {path}."
+        raise ModelError(message, hint="Pass a folder that save_pretrained() of the pipeline wrote.", path=str(path))
     return _read(path)
 
 
@@ -209,10 +192,5 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_text())
     except ValueError as error:
         raise ModelError(
-            refusal(
-                asked=f"configuration {path}",
-                found=f"{type(error).__name__}: {error}",
-                why="it is not JSON",
-                do="check the file",
-            )
+            f"{path} is not JSON ({type(error).__name__}: {error}).", hint="Check the file.", path=str(path)
         ) from error

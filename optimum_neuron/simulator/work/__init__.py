@@ -2,7 +2,7 @@
 
     record.py      Work, Step, GraphWork: the result, whatever it was counted from
     graph.py       compiled programs, torch.fx modules
-    sizes.py       what a decoder's configuration says
+    sizes.py layer_sizes.py  sizes of a decoder, from its configuration
     decoder.py     prefill and decode of a decoder under tensor parallelism, from its sizes
     layers.py      layers of models that are walked through by their sizes
     diffusion/     components of diffusion pipelines

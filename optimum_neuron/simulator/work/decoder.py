@@ -13,8 +13,9 @@ import dataclasses
 import math
 
 from ...compiler.tiles import contiguous_bytes, product_cycles
+from .layer_sizes import LayerSizes, Projection
 from .record import GraphWork, Step, Work
-from .sizes import DecoderSizes, LayerSizes, Projection, local_heads
+from .sizes import DecoderSizes, local_heads
 
 ACTIVATION_BYTES = 2
 """Bytes of one value between layers, and of one that is reduced: 16-bit types."""
@@ -30,7 +31,7 @@ class Layout:
     """How a decoder is put on cores."""
 
     num_cores: int
-    """Cores that share one copy: the tensor-parallel degree."""
+    """Cores that share one replica: the tensor-parallel degree."""
     weight_bytes: float
     """Bytes of one weight."""
     cache_bytes: int
@@ -40,7 +41,7 @@ class Layout:
 
     @property
     def head_bytes(self) -> int:
-        """Bytes of a weight of embedding, norms and head, which nobody stores in fewer than 16 bits."""
+        """Bytes of a weight of embedding, norms and head, stored in at least 16 bits."""
         return max(ACTIVATION_BYTES, int(self.weight_bytes))
 
 

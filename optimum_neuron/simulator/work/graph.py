@@ -73,8 +73,8 @@ def work_of_graph(
     counted = _count_body(graph_module, roles or ["value"] * len(inputs), auto_cast)
     steps = tuple(entry.step for entry in counted)
     unknown = sorted({step.name for step in steps if step.work.num_unknown})
-    kept = [node for node, role in zip(inputs, roles or (), strict=False) if role != "value"]
-    host = Step(name="host", work=Work(host_bytes=border_bytes(graph_module, kept)))
+    on_device = [node for node, role in zip(inputs, roles or (), strict=False) if role != "value"]
+    host = Step(name="host", work=Work(host_bytes=border_bytes(graph_module, on_device)))
     return GraphWork(name=name, steps=(*steps, host), unknown=tuple(unknown))
 
 
@@ -113,19 +113,19 @@ def _is_known(value: Any) -> bool:
 
 def flops_by_dtype(graph_module: GraphModule) -> dict[str, int]:
     """Operations of the products of a graph, by the dtype of their operands."""
-    found: dict[str, int] = {}
+    flops: dict[str, int] = {}
     for node in graph_module.graph.nodes:
         if node.op == "call_function" and (work := _call_work(node)[1]) and work.counted == "products":
-            found[str(work.dtype)] = found.get(str(work.dtype), 0) + work.flops
-    return found
+            flops[str(work.dtype)] = flops.get(str(work.dtype), 0) + work.flops
+    return flops
 
 
-def border_bytes(graph_module: GraphModule, kept: Collection[Node] = ()) -> int:
-    """Bytes of the inputs and results of a graph, a result that is an input once, without inputs kept on the device."""
+def border_bytes(graph_module: GraphModule, on_device: Collection[Node] = ()) -> int:
+    """Bytes of the inputs and results of a graph, a result that is an input once, without `on_device`."""
     import torch
 
     nodes = list(graph_module.graph.nodes)
-    inputs = [node for node in nodes if node.op == "placeholder" and node not in kept]
+    inputs = [node for node in nodes if node.op == "placeholder" and node not in on_device]
     results = {node for node in nodes[-1].all_input_nodes if node.op != "placeholder"}
     values = [node.meta.get("val") for node in (*inputs, *results)]
     return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
@@ -168,44 +168,46 @@ def _count_body(body: GraphModule, roles: Sequence[Role], auto_cast: AutoCast) -
     for node in body.graph.nodes:
         if node.op != "call_function":
             continue
-        call, own = _call_work(node)
-        if call is None or own is None:
+        call, call_work = _call_work(node)
+        if call is None or call_work is None:
             continue
-        work = _resources(call, own, auto_cast) + _traffic(node, call, role_of, read, auto_cast)
+        work = _resources(call, call_work, auto_cast) + _traffic(node, call, role_of, read, auto_cast)
         if work == Work():
             continue
         line = call.source_line or node.meta.get("source_line", "")
-        step = Step(name=call.name, work=work, source_line=line, attends=_attends(call, own))
+        step = Step(name=call.name, work=work, source_line=line, attends=_attends(call, call_work))
         counted.append(_Counted(step=step, inner_path=call.module_path or node.meta.get("module_path", "")))
     return counted
 
 
-def _attends(call: OpCall, own: CallWork) -> Literal["self", "cross"] | None:
+def _attends(call: OpCall, call_work: CallWork) -> Literal["self", "cross"] | None:
     """What attention is between, fused or written out: then its scores have rows, heads, queries and keys."""
-    if own.attention_cycles:
+    if call_work.attention_cycles:
         queries, keys = call.inputs[0].shape[-2], call.inputs[1].shape[-2]
-    elif own.softmax_elements and len(call.outputs[0].shape) >= 4:
+    elif call_work.softmax_elements and len(call.outputs[0].shape) >= 4:
         queries, keys = call.outputs[0].shape[-2:]
     else:
         return None
     return "self" if queries == keys else "cross"
 
 
-def _resources(call: OpCall, own: CallWork, auto_cast: AutoCast) -> Work:
-    slow = FLOAT32_CYCLES if own.dtype == "float32" and auto_cast == "none" else 1
-    rows = call.inputs[0].shape[-2] if own.attention_cycles else 0
-    made = own.counted == "products" or own.vector_elements  # what is fused into a product makes nothing of its own
+def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
+    slow = FLOAT32_CYCLES if call_work.dtype == "float32" and auto_cast == "none" else 1
+    rows = call.inputs[0].shape[-2] if call_work.attention_cycles else 0
+    made = (
+        call_work.counted == "products" or call_work.vector_elements
+    )  # what is fused into a product has no result of its own
     spilled = sum(spec.size_bytes for spec in call.outputs) if made else 0
     return Work(
-        flops=own.flops,
-        product_flops=own.flops if own.counted == "products" else 0,
-        tensor_cycles=slow * own.tensor_cycles,
-        attention_cycles=slow * own.attention_cycles,
-        vector_elements=own.vector_elements,
-        softmax_elements=own.softmax_elements,
+        flops=call_work.flops,
+        product_flops=call_work.flops if call_work.counted == "products" else 0,
+        tensor_cycles=slow * call_work.tensor_cycles,
+        attention_cycles=slow * call_work.attention_cycles,
+        vector_elements=call_work.vector_elements,
+        softmax_elements=call_work.softmax_elements,
         attention_reads=math.prod(call.inputs[0].shape[:-2]) if rows == 1 else 0,
         spill_bytes=2 * spilled if spilled > SBUF_BYTES else 0,
-        num_unknown=int(own.counted == "unknown"),
+        num_unknown=int(call_work.counted == "unknown"),
     )
 
 

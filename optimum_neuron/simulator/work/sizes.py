@@ -10,59 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
-from ...errors import ModelError, refusal
-
-Role = Literal["attention_in", "attention_out", "up", "down", "expert_up", "expert_down"]
-
-_ATTENTION_IN = re.compile(
-    r"(^|\.)(q|k|v|qkv)_proj$|query_key_value$|[qk]v?_[ab]_proj|W_pack$"
-    r"|(attn|attention)\.(c_attn|Wqkv|qkv|q|k|v|query|key|value)$"
-)
-_DOWN = re.compile(
-    r"(down_proj|c_proj|fc2|fc_out|wo|w2|dense_4h_to_h|out_proj|o_proj|output_linear|proj_out|linear_2)$"
-)
-_ATTENTION = re.compile(r"(^|\.)(self_attn|self_attention|attn|attention|linear_attn|mixer)(\.|$)")
-_ROUTER = re.compile(r"router|(^|\.)gate$")
-_EXPERTS = re.compile(r"(^|\.)experts?(\.|$)")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Projection:
-    """Products of one role in a layer, joined: those that read the same values are one product."""
-
-    role: Role
-    """What they do; everything "in" and "up" is split by columns, "out" and "down" by rows."""
-    inner: int
-    """Size of what they read."""
-    columns: int
-    """Size of what they make, all together."""
-    num_matrices: int
-    """How many were joined."""
-
-    @property
-    def num_elements(self) -> int:
-        """Weights."""
-        return self.inner * self.columns
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerSizes:
-    """One kind of layer."""
-
-    count: int
-    """Layers of this kind."""
-    projections: tuple[Projection, ...]
-    """Products with weights; those of experts are of one expert."""
-    num_experts: int
-    """Experts of a layer; 0 where it is dense."""
-    has_attention: bool
-    """Whether it reads keys and values."""
-    other_elements: int
-    """Norms, biases, routers."""
+from ...errors import ModelError
+from .layer_sizes import LayerSizes, layer_sizes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,19 +78,15 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
     """
     text = config.get_text_config(decoder=True)
     if not getattr(text, "num_attention_heads", None):
+        message = f"{text.model_type!r} is a decoder without attention, which is not estimated from its configuration."
         raise ModelError(
-            refusal(
-                asked=f"estimating a model of type {text.model_type!r}",
-                found="a decoder without attention",
-                why="prompts and steps are counted as attention over a cache",
-                do="compile it, if it can be, and estimate the compiled folder",
-            )
+            message, hint="Compile it, if possible, and estimate the compiled folder.", model_type=text.model_type
         )
     model = _on_meta(config, text, trust_remote_code)
     stack = _layers(model, text)
     kinds: dict[LayerSizes, int] = {}
     for layer in stack:
-        sizes = _layer_sizes(layer, text)
+        sizes = layer_sizes(layer, text)
         kinds[sizes] = kinds.get(sizes, 0) + 1
     heads = int(text.num_attention_heads)
     head_dim = getattr(text, "head_dim", None) or int(text.hidden_size) // heads
@@ -168,8 +116,8 @@ def _num_kv_heads(text: Any, kinds: Iterable[LayerSizes], num_heads: int, head_d
     named = int(getattr(text, "num_key_value_heads", None) or num_heads)
     widths = [p.columns for kind in kinds for p in kind.projections if p.role == "attention_in"]
     beside_queries = min(widths, default=0) - num_heads * head_dim
-    found = beside_queries // (2 * head_dim)
-    return found if 0 < found < named and beside_queries % (2 * head_dim) == 0 else named
+    named_by_width = beside_queries // (2 * head_dim)
+    return named_by_width if 0 < named_by_width < named and beside_queries % (2 * head_dim) == 0 else named
 
 
 def _on_meta(config: Any, text: Any, trust_remote_code: bool) -> Any:
@@ -188,12 +136,10 @@ def _on_meta(config: Any, text: Any, trust_remote_code: bool) -> Any:
         except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
             problems.append(error)
     raise ModelError(
-        refusal(
-            asked=f"estimating a model of type {text.model_type!r}",
-            found="; ".join(f"{type(e).__name__}: {str(e).strip().splitlines()[0][:120]}" for e in problems),
-            why="its layers are read off the model that transformers builds from the configuration",
-            do="check config.json, or pass --trust-remote-code if the model brings its own code",
-        )
+        f"transformers cannot build a model of type {text.model_type!r}: "
+        + "; ".join(f"{type(e).__name__}: {str(e).strip().splitlines()[0][:120]}" for e in problems),
+        hint="Check config.json, or pass --trust-remote-code if the model brings its own code.",
+        model_type=text.model_type,
     ) from problems[-1]
 
 
@@ -201,75 +147,12 @@ def _layers(model: Any, text: Any) -> Any:
     """The stack of decoder layers: the module list with as many entries as the configuration has layers."""
     from torch import nn
 
-    wanted = int(text.num_hidden_layers)
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == wanted]
+    num_layers = int(text.num_hidden_layers)
+    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == num_layers]
     if not lists:
-        raise ModelError(
-            refusal(
-                asked=f"estimating a model of type {text.model_type!r}",
-                found=f"no list of {wanted} layers in it",
-                why="work is counted layer by layer",
-                do="compile it and estimate the compiled folder instead",
-            )
-        )
+        message = f"A model of type {text.model_type!r} has no list of {num_layers} layers."
+        raise ModelError(message, hint="Compile it, and estimate the compiled folder.", model_type=text.model_type)
     return max(lists, key=lambda stack: sum(p.numel() for p in stack.parameters()))
-
-
-def _layer_sizes(layer: Any, text: Any) -> LayerSizes:
-    """Read one layer: matrices by role and by the size of what they read, the rest as a number of elements."""
-    columns_of: dict[tuple[Role, int], list[int]] = {}
-    num_experts = other = 0
-    for name, parameter in layer.named_parameters():
-        path, _, leaf = name.rpartition(".")
-        shape = tuple(parameter.shape)
-        expert = _EXPERTS.search(name) is not None and "shared" not in name
-        if expert and len(shape) == 3:
-            num_experts = shape[0]
-            role: Role = "expert_down" if _DOWN.search(leaf) else "expert_up"
-            inner = text.hidden_size if role == "expert_up" else math.prod(shape[1:]) // text.hidden_size
-            columns_of.setdefault((role, inner), []).append(math.prod(shape[1:]) // inner)
-        elif len(shape) == 2 and leaf == "weight" and min(shape) > 1 and not _ROUTER.search(path):
-            columns, inner = reversed(shape) if _is_transposed(layer, path) else shape
-            if expert:
-                index = _expert_index(path)
-                num_experts = max(num_experts, index + 1)
-                if index:
-                    continue
-            columns_of.setdefault((_role(path, expert), inner), []).append(columns)
-        else:
-            other += parameter.numel()
-    projections = tuple(
-        Projection(role=role, inner=inner, columns=sum(found), num_matrices=len(found))
-        for (role, inner), found in columns_of.items()
-    )
-    return LayerSizes(
-        count=1,
-        projections=projections,
-        num_experts=num_experts,
-        has_attention=any(p.role == "attention_in" for p in projections),
-        other_elements=other,
-    )
-
-
-def _is_transposed(layer: Any, path: str) -> bool:
-    """Whether a module keeps its weight as inner x columns, as GPT-2 does."""
-    return type(layer.get_submodule(path)).__name__ == "Conv1D"
-
-
-def _role(path: str, expert: bool) -> Role:
-    down = _DOWN.search(path) is not None
-    if expert:
-        return "expert_down" if down else "expert_up"
-    if _ATTENTION_IN.search(path):
-        return "attention_in"
-    if _ATTENTION.search(path):
-        return "attention_out"
-    return "down" if down else "up"
-
-
-def _expert_index(path: str) -> int:
-    match = re.search(r"experts\.(\d+)", path)
-    return int(match.group(1)) if match else 0
 
 
 def local_heads(sizes: DecoderSizes, num_cores: int, *, replicate: bool) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """What training a model depends on: its layers, its parameters, and how many tokens an example has.
 
 Decoders are read by `sizes`. Encoders of texts and of pictures in patches are built by transformers on the meta device
-and read off likewise. Other models are refused: one example is not one sequence through equal layers.
+and read off likewise. Other models are errors: one example is not one sequence through equal layers.
 
     sizes = trained_sizes(AutoConfig.from_pretrained(folder), decodes=True, sequence_length=None)
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ...errors import ConfigError, ModelError, refusal
+from ...errors import ConfigError, ModelError
 from .sizes import decoder_sizes
 
 DEFAULT_SEQUENCE_LENGTH = 4096
@@ -72,14 +72,8 @@ def trained_sizes(
         )
     patches = _num_patches(config)
     if patches is not None and sequence_length is not None:
-        raise ConfigError(
-            refusal(
-                asked=f"sequence_length={sequence_length}",
-                found=f"a model of pictures of {patches} patches",
-                why="an example is a picture",
-                do="leave it out",
-            )
-        )
+        message = f"sequence_length={sequence_length} has no effect: an example is an image of {patches} patches."
+        raise ConfigError(message, hint="Remove it.", option="sequence_length", value=sequence_length, patches=patches)
     return _encoder_sizes(config, patches, sequence_length, trust_remote_code=trust_remote_code)
 
 
@@ -96,20 +90,16 @@ def _encoder_sizes(
     from torch import nn
 
     model = _on_meta(config, trust_remote_code)
-    wanted = [getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == wanted[0]]
+    dimensions = [getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
+    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == dimensions[0]]
     reads = model.main_input_name == ("input_ids" if patches is None else "pixel_values")
-    encodes = not getattr(config, "is_encoder_decoder", False) and all(isinstance(size, int) for size in wanted)
+    encodes = not getattr(config, "is_encoder_decoder", False) and all(isinstance(size, int) for size in dimensions)
     if not (reads and encodes and lists):
+        message = f"A {config.model_type} is neither a decoder nor an encoder of equal layers."
         raise ModelError(
-            refusal(
-                asked=f"estimating the training of a {config.model_type}",
-                found="neither a decoder nor an encoder of texts or patches with equal layers",
-                why="published trainings are of BERT and of decoders, and the estimate is one share of the peak",
-                do="estimate it for inference: optimum-cli neuron estimate",
-            )
+            message, hint="Estimate it for inference: optimum-cli neuron estimate.", model_type=config.model_type
         )
-    num_layers, hidden, heads = (int(x) for x in wanted if x is not None)
+    num_layers, hidden, heads = (int(x) for x in dimensions if x is not None)
     tables = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
     num_parameters = sum(p.numel() for p in model.parameters())
     masked = any(name.endswith("ForMaskedLM") for name in config.architectures or ())
@@ -146,11 +136,6 @@ def _on_meta(config: Any, trust_remote_code: bool) -> Any:
                 return getattr(transformers, name)(config)
             return transformers.AutoModel.from_config(config, trust_remote_code=trust_remote_code)
     except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
-        raise ModelError(
-            refusal(
-                asked=f"estimating the training of a {config.model_type}",
-                found=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
-                why="its layers are read off the model that transformers builds from the configuration",
-                do="check config.json",
-            )
-        ) from error
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        message = f"transformers cannot build a {config.model_type}: {cause}."
+        raise ModelError(message, hint="Check config.json.", model_type=config.model_type) from error

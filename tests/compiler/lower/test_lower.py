@@ -9,7 +9,8 @@ from optimum_neuron.compiler.compile import compile_graphs
 from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.compiler.lower.lower import lower
 from optimum_neuron.configuration import NeuronConfig
-from optimum_neuron.exporters.decoder import DECODER, decoder_captures
+from optimum_neuron.exporters.decoder import decoder_captures
+from optimum_neuron.exporters.kinds import MODEL
 from optimum_neuron.exporters.validation import compare
 from optimum_neuron.hardware import TARGETS
 from optimum_neuron.runtime.executor import Executor
@@ -32,7 +33,7 @@ def test_o3_computes_what_o1_computes(tmp_path):
     models = pair("llama")
     captures = [capture for capture in decoder_captures(models.family, CONFIG) if capture.args[1] in (SCORE, DECODE)]
     program = compile_graphs(captures, target=TARGETS["inf2"]).program
-    weights = {name: models.weights[name.removeprefix(f"{DECODER}.")] for name in program.weights}
+    weights = {name: models.weights[name.removeprefix(f"{MODEL}.")] for name in program.weights}
     plain = lower(program, optlevel="1", root=tmp_path)
     best = lower(program, optlevel="3", root=tmp_path)
     assert plain.num_compiled == 0 and {choice.value for choice in plain.choices.values()} == {"aten"}

@@ -66,7 +66,7 @@ def test_other_architectures_are_refused(kind, tmp_path):
 
 def test_an_architecture_with_attention_of_its_own_is_refused(tmp_path):
     folder = write_config(tmp_path / "led", model_type="led", architectures=["LEDForConditionalGeneration"])
-    with pytest.raises(ModelError, match="cannot build it from this configuration, with sdpa attention"):
+    with pytest.raises(ModelError, match="with sdpa attention"):
         main_export(folder, tmp_path / "out", optlevel="1")
 
 
@@ -80,7 +80,7 @@ def test_two_models_that_were_joined_are_refused(tmp_path):
 def test_options_of_other_models_are_refused(checkpoint):
     with pytest.raises(ConfigError, match="prefill_buckets"):
         NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, prefill_buckets=(8,))
-    with pytest.raises(ConfigError, match="the model has 40 positions"):
+    with pytest.raises(ConfigError, match="40 positions"):
         NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, sequence_length=64)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimum_neuron import NeuronModelForSpeechSeq2Seq, NeuronSpeechSeq2SeqConfig, main_export
+from optimum_neuron import NeuronModelForSpeechSeq2Seq, main_export
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters.seq2seq.sources import Source
 from optimum_neuron.exporters.tasks import architectures_of, find_task, task_of
@@ -53,43 +53,30 @@ def test_narrow_weights_stay_within_their_tolerance(tmp_path):
         assert all(row["ok"] and row["max_abs_error"] > 0 for row in report["validation"])
 
 
-def test_lengths_that_the_model_has_not_are_refused(checkpoints):
-    def export(name, **options):
+@pytest.mark.parametrize(
+    ("name", "options", "details"),
+    [
+        ("whisper", {"nb_max_frames": 30}, {"option": "nb_max_frames", "limit": FRAMES}),
+        ("whisper", {"audio_sequence_length": 6000}, {"option": "audio_sequence_length"}),
+        ("moonshine", {"nb_max_frames": 40}, {"option": "nb_max_frames"}),
+        ("moonshine", {"decoder_sequence_length": TARGET + 1}, {"option": "decoder_sequence_length", "limit": TARGET}),
+        ("whisper", {"sequence_length": TARGET + 1}, {"option": "decoder_sequence_length", "limit": TARGET}),
+        ("moonshine", {"output_attentions": True}, {"option": "output_attentions"}),
+    ],
+    ids=str,
+)
+def test_lengths_that_the_model_lacks_are_rejected(checkpoints, name, options, details):
+    with pytest.raises(ConfigError) as error:
         NeuronModelForSpeechSeq2Seq.from_pretrained(checkpoints[name], export=True, optlevel="1", **options)
-
-    with pytest.raises(ConfigError, match=f"the model reads {FRAMES} frames"):
-        export("whisper", nb_max_frames=30)
-    with pytest.raises(ConfigError, match="audio_sequence_length=6000: the model has no such axis"):
-        export("whisper", audio_sequence_length=6000)
-    with pytest.raises(ConfigError, match="nb_max_frames=40: the model has no such axis"):
-        export("moonshine", nb_max_frames=40)
-    with pytest.raises(ConfigError, match=f"the model has {TARGET} positions"):
-        export("moonshine", decoder_sequence_length=TARGET + 1)
-    with pytest.raises(ConfigError, match=f"the model has {TARGET} positions"):
-        export("whisper", sequence_length=TARGET + 1)
-    with pytest.raises(ConfigError, match="[Ww]eights of cross-attention are for Whisper"):
-        export("moonshine", output_attentions=True)
+    assert {key: error.value.details[key] for key in details} == details
 
 
 def test_an_architecture_that_reads_something_else_is_refused(tmp_path):
     folder = write_config(
         tmp_path / "s", model_type="speech_to_text", architectures=["Speech2TextForConditionalGeneration"]
     )
-    with pytest.raises(ModelError, match="known are whisper, moonshine"):
+    with pytest.raises(ModelError, match="whisper, moonshine"):
         main_export(folder, tmp_path / "out", optlevel="1")
-
-
-def test_a_configuration_survives_json():
-    config = NeuronSpeechSeq2SeqConfig(audio_sequence_length=[3000, 6000], decoder_sequence_length=12)
-    assert NeuronSpeechSeq2SeqConfig.from_dict(config.to_dict()) == config
-
-
-@pytest.mark.parametrize(
-    "options", [{"batch_size": 0}, {"audio_sequence_length": [9, 8]}, {"nb_max_frames": 1.5}], ids=str
-)
-def test_sizes_that_are_none_are_refused(options):
-    with pytest.raises(ConfigError, match=next(iter(options))):
-        NeuronSpeechSeq2SeqConfig(**options)
 
 
 @pytest.mark.parametrize("length", [894, 895, 1278, 1279, 16000])

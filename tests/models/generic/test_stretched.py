@@ -8,7 +8,8 @@ import torch
 from optimum_neuron.compiler.compile import compile_graphs
 from optimum_neuron.compiler.lower.aten import aten_function
 from optimum_neuron.configuration import NeuronConfig
-from optimum_neuron.exporters.decoder import DECODER, decoder_captures
+from optimum_neuron.exporters.decoder import decoder_captures
+from optimum_neuron.exporters.kinds import MODEL
 from optimum_neuron.hardware import TARGETS
 from optimum_neuron.runtime.executor import Executor
 from tests.models.steps import LENGTHS, NUM_COLUMNS, NUM_TOKENS, pair
@@ -49,7 +50,7 @@ def test_few_layers_are_captured_and_all_of_them_computed(model_type):
 
     program = compiled.program
     functions = {name: aten_function(subprogram.body) for name, subprogram in program.subprograms.items()}
-    weights = {name: models.weights[name.removeprefix(f"{DECODER}.")] for name in program.weights}
+    weights = {name: models.weights[name.removeprefix(f"{MODEL}.")] for name in program.weights}
     executor, ids = Executor(program, functions, weights), torch.randint(3, VOCABULARY, (2, NUM_COLUMNS))
     states, wanted_states = models.new_states(), models.new_states()
     columns, done = torch.arange(NUM_COLUMNS).expand(2, -1), torch.tensor(LENGTHS)[:, None]

@@ -1,7 +1,7 @@
 """U-Nets of latent diffusion (Rombach et al. 2022; SDXL: Podell et al. 2023), counted from their configuration.
 
 It covers what diffusers calls `UNet2DConditionModel`, as Stable Diffusion 1, 2 and XL use it. A configuration that asks
-for more is refused with what it asks for.
+for more is an error that names the field.
 
     walk_unet(layers, config, batch=2, height=64, width=64, text_tokens=77)
 """
@@ -54,10 +54,12 @@ BLOCKS = ("DownBlock2D", "CrossAttnDownBlock2D", "UpBlock2D", "CrossAttnUpBlock2
 
 def uncounted(config: Mapping[str, Any]) -> list[str]:
     """What a configuration asks for that is not counted, as text."""
-    found = [f"{name}={config[name]!r}" for name, known in ONLY.items() if name in config and config[name] not in known]
+    problems = [
+        f"{name}={config[name]!r}" for name, known in ONLY.items() if name in config and config[name] not in known
+    ]
     for side in ("down_block_types", "up_block_types"):
-        found += [block for block in config.get(side, ()) if block not in BLOCKS]
-    return found
+        problems += [block for block in config.get(side, ()) if block not in BLOCKS]
+    return problems
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -1,0 +1,153 @@
+"""The one reader of NEFFs that hold a program: what exports and traces write, and simulators and profilers read.
+
+`Artifact` is the program without weights, and `BoundProgram` one that any number of cores can load. Both are made once
+and never change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+from ..compiler.ir import Program
+from ..compiler.lower.lower import HostCode
+from ..compiler.neff import Neff, check_target, open_neff
+from ..compiler.package import WEIGHTS_MEMBER, read_program
+from ..core import AutoCast, Choice
+from ..hardware import InstanceSpec, Target
+from ..runtime.cores import CoreClaim
+from ..runtime.loaded import LoadedProgram, load_program
+from ..runtime.private_core import PrivateCore
+from ..weights import BoundWeights, Checkpoint, TensorSource, bind_weights
+from ..weights.mapped import MappedFile
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A compiled program, read from its NEFF and checked."""
+
+    neff: Neff
+    """Closed container, for its header and document."""
+    program: Program
+    """Entry points and subprograms, without weights."""
+    inlined: memoryview | None
+    """Safetensors bytes of the weights inside the NEFF; None if the weights are elsewhere."""
+
+    @property
+    def path(self) -> Path:
+        """File of the NEFF."""
+        return self.neff.path
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, Any]:
+        """Facts that the writer stored beside the program."""
+        return dict(self.neff.metadata)
+
+    @functools.cached_property
+    def weight_sources(self) -> dict[str, tuple[str, ...]]:
+        """Checkpoint tensors that make each weight."""
+        return {name: tuple(sources) for name, sources in self.metadata["weight_sources"].items()}
+
+    def require_target(self, target: Target) -> None:
+        """Check that a target runs the program.
+
+        Raises:
+            TargetMismatchError: the program was compiled for another NeuronCore generation.
+        """
+        check_target(self.neff, target.name, target.core.generation)
+
+    def inlined_weights(self) -> Choice[TensorSource] | None:
+        """Return the tensors inside the NEFF, or None if they are elsewhere."""
+        if self.inlined is None:
+            return None
+        origin = str(self.path)
+        tensors = Checkpoint([MappedFile(self.inlined, origin)], origin)
+        return Choice(value=tensors, reason="mapped from inside the NEFF")
+
+    def bind(self, tensors: TensorSource) -> BoundWeights:
+        """Return a tensor for every weight of the program.
+
+        Raises:
+            WeightsError: tensors are missing or have another shape; all are named.
+        """
+        return bind_weights(self.program.weights, self.weight_sources, tensors)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundProgram:
+    """A program with weights and host code, ready for any number of cores."""
+
+    program: Program
+    """Entry points and subprograms."""
+    tensors: Choice[TensorSource]
+    """Source of the weights, and why."""
+    weights: BoundWeights
+    """One tensor for each weight of the program."""
+    host: HostCode
+    """Functions that compute the subprograms on this machine."""
+    model_name: str
+    """Name for messages, also to other processes that find the core busy."""
+    instance: InstanceSpec
+    """Simulated instance."""
+    target: Target
+    """Its compile target."""
+    auto_cast: AutoCast = "none"
+    """Rounding that was compiled in, for the simulated time."""
+    task: str | None = None
+    """Task of the model, for the interval of the simulated time; None if unknown."""
+
+    def load(self, core: int | None = None, *, claim: CoreClaim | PrivateCore | None = None) -> LoadedProgram:
+        """Load the program on a core.
+
+        Args:
+            core: counted from 0 among the cores that the process may use; None takes the least loaded.
+            claim: a core that is claimed already, in place of `core`.
+
+        Raises:
+            DeviceMemoryError, CoreBusyError: there is no room for it.
+        """
+        return load_program(
+            self.program,
+            self.weights.tensors,
+            self.host,
+            instance=self.instance,
+            target=self.target,
+            model_name=self.model_name,
+            core=core,
+            claim=claim,
+            auto_cast=self.auto_cast,
+            task=self.task,
+        )
+
+
+def read_artifact(neff: Neff, *, target: Target | None = None) -> Artifact:
+    """Read the program of an open NEFF.
+
+    Args:
+        neff: the container; it may be closed afterwards.
+        target: where the program has to run; None checks no target.
+
+    Raises:
+        TargetMismatchError: the program was compiled for another NeuronCore generation.
+        ArtifactError: the program is broken, or calls operators that the compiler does not write.
+    """
+    if target is not None:
+        check_target(neff, target.name, target.core.generation)
+    inlined = neff.read(WEIGHTS_MEMBER) if WEIGHTS_MEMBER in neff.names else None
+    return Artifact(neff=neff, program=read_program(neff), inlined=inlined)
+
+
+def open_artifact(path: str | Path, *, target: Target | None = None) -> Artifact:
+    """Read the program of a NEFF file; see `read_artifact`.
+
+    Example:
+        ```python no-run
+        from optimum_neuron.artifact import open_artifact
+
+        print(list(open_artifact("smollm2_neuron/model.neuron").program.graphs))
+        ```
+    """
+    with open_neff(path) as neff:
+        return read_artifact(neff, target=target)

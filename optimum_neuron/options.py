@@ -1,0 +1,116 @@
+"""Options as fields of dataclasses: keywords of the Python API, and how the command line spells them.
+
+A keyword is a field of a frozen dataclass: of `SourceOptions`, or of a configuration (`configuration.py`). `option`
+describes a field to the command line; a field without a help text is a keyword only. This module knows nothing of
+parsers, models or files.
+
+    >>> from optimum_neuron.options import SOURCE_OPTIONS
+    >>> "revision" in SOURCE_OPTIONS
+    True
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError, nearest
+
+MODEL_GROUP = "model"
+"""Title of the group of options that say which model it is."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option beside its type and default, which are those of its field."""
+
+    help: str = ""
+    """Meaning in one line, for `--help`; empty: the command line does not have it."""
+    group: str | None = None
+    """Title of its group on the command line; None: that of its class."""
+    flags: tuple[str, ...] = ()
+    """Spellings on the command line; empty: `--name`."""
+    metavar: str | None = None
+    """Value in the help text; None follows from the type."""
+    levels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Meaning of each value that has a flag of its own, `-O1` for "1"."""
+    in_graph: bool = True
+    """Whether it decides which operators a graph has; `neuron check` takes only such options."""
+    in_program: bool = True
+    """Whether it decides the compiled program, and so is part of the cache key."""
+    is_keyword: bool = True
+    """False for a field that follows from the others."""
+    is_input_size: bool = False
+    """Whether it is a size of the inputs that `neuron estimate` takes too, beside batch size and lengths."""
+
+
+def option(default: Any = dataclasses.MISSING, **parts: Any) -> Any:
+    """Return a dataclass field that is an option.
+
+    Args:
+        default: default of the field.
+        **parts: fields of `Option`.
+    """
+    return dataclasses.field(default=default, metadata={"option": Option(**parts)})
+
+
+def options_of(owner: type) -> dict[str, Option]:
+    """Return the options of a dataclass by name; a plain field is a keyword without a flag.
+
+    A field that a subclass declares again, with another default, stays the option that it is in the base class.
+    """
+    options: dict[str, Option] = {}
+    for base in filter(dataclasses.is_dataclass, reversed(owner.__mro__)):
+        for field in dataclasses.fields(base):
+            if "option" in field.metadata or field.name not in options:
+                options[field.name] = field.metadata.get("option", Option())
+    return options
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Where a model is found, and whether its code may run. Every function that takes a model takes these keywords."""
+
+    subfolder: str = option("", help="folder inside the repository that holds the model")
+    """Folder inside the repository."""
+    revision: str | None = option(None, help="branch, tag or commit on the Hub")
+    """Branch, tag, or commit."""
+    token: str | bool | None = None
+    """Token of the Hub; True: the one of `hf auth login`."""
+    cache_dir: str | Path | None = option(None, help="folder for downloads from the Hub")
+    """Folder of downloads."""
+    local_files_only: bool = False
+    """Download nothing."""
+    force_download: bool = False
+    """Download files again that are here already."""
+    trust_remote_code: bool = option(False, help="run the model's own Python code", flags=("--trust-remote-code",))
+    """Run code that comes with the checkpoint."""
+
+
+SOURCE_OPTIONS = tuple(field.name for field in dataclasses.fields(SourceOptions))
+"""Keywords that say where a model is found."""
+
+
+def source_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of `SourceOptions` among others."""
+    return {name: value for name, value in options.items() if name in SOURCE_OPTIONS}
+
+
+def check_known(options: Iterable[str], known: Iterable[str], *, what: str) -> None:
+    """Reject unknown keywords, all at once, each with the nearest known one.
+
+    Raises:
+        ConfigError: at least one keyword is unknown.
+    """
+    choices = sorted(known)
+    if unknown := [name for name in options if name not in choices]:
+        listed = "; ".join(f"{name!r}{nearest(name, choices)}" for name in unknown)
+        end = "" if listed.endswith("?") else "."
+        raise ConfigError(
+            f"Unknown options of {what}: {listed}{end}",
+            hint=f"Use {', '.join(choices)}.",
+            options=unknown,
+            choices=choices,
+        )

@@ -1,0 +1,101 @@
+"""Sizes of compiled shapes: checks of counts and buckets, and the errors for values that are not.
+
+It knows nothing of configurations; a field that is checked is an attribute of any object.
+
+    >>> from optimum_neuron.sizes import default_buckets, is_rising
+    >>> is_rising(default_buckets(128, 1000))
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .errors import ConfigError
+
+
+def default_buckets(first: int, length: int) -> tuple[int, ...]:
+    """Return `first`, then four times as much each, and `length` at the end."""
+    rising = [first]
+    while rising[-1] < length:
+        rising.append(4 * rising[-1])
+    return (*rising[:-1], length)
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is an integer of at least 1; booleans and 1.0 are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def is_rising(values: Any) -> bool:
+    """Whether values are a non-empty rising list of counts, as buckets must be."""
+    return (
+        isinstance(values, (list, tuple))
+        and len(values) > 0
+        and all(map(is_count, values))
+        and list(values) == sorted(set(values))
+    )
+
+
+def count_error(name: str, value: Any) -> ConfigError:
+    """Return the error for a size that is not an integer of at least 1."""
+    return ConfigError(
+        f"{name} is {value!r}, but must be an integer of at least 1.",
+        hint=f"Pass {name}=1 or more.",
+        option=name,
+        value=value,
+    )
+
+
+def count_errors(config: object, names: Iterable[str], *, optional: bool = False) -> Iterator[ConfigError]:
+    """Yield an error for each field that is not an integer of at least 1; `optional` fields may be None."""
+    for name in names:
+        value = getattr(config, name)
+        if not is_count(value) and not (optional and value is None):
+            yield count_error(name, value)
+
+
+def size_errors(config: object, names: Iterable[str]) -> Iterator[ConfigError]:
+    """Yield an error for each field that is neither a count, nor a rising list of them, nor None."""
+    for name in names:
+        value = getattr(config, name)
+        if isinstance(value, (list, tuple)):
+            if not is_rising(value):
+                yield rising_error(name, value)
+        elif value is not None and not is_count(value):
+            yield count_error(name, value)
+
+
+def rising_error(name: str, value: Any) -> ConfigError:
+    """Return the error for buckets that are not a rising list."""
+    return ConfigError(
+        f"{name}={value!r} is not a rising list of sizes.",
+        hint=f"Pass for example {name}=[64, 128].",
+        option=name,
+        value=value,
+    )
+
+
+def limit_error(name: str, value: int, limit: int) -> ConfigError:
+    """Return the error for a length beyond the positions of a model."""
+    return ConfigError(
+        f"{name} is {value}, but the model has {limit} positions.",
+        hint=f"Pass {name}={limit} or less.",
+        option=name,
+        value=value,
+        limit=limit,
+    )
+
+
+def raise_together(errors: Iterable[ConfigError]) -> None:
+    """Raise errors as one.
+
+    Raises:
+        ConfigError: there is at least one; the details list the parts of several.
+    """
+    problems = list(errors)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise ConfigError("\n".join(map(str, problems)), problems=[problem.to_dict() for problem in problems])

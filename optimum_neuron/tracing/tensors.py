@@ -1,0 +1,85 @@
+"""Tensors of traced entries: weights and first values of states, by their names in the user's module.
+
+tensors = tensors_of(entries, program)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+
+from ..compiler.ir import Program
+from ..compiler.serial import tensor_spec
+from ..errors import ConfigError, UnsupportedDtypeError
+from ..weights.mapped import DTYPES
+from .entry import ROOT, Entry
+
+
+def require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Check that a file of a program can hold all tensors, also those that no operator computes with.
+
+    Raises:
+        UnsupportedDtypeError: it cannot hold some; all are named.
+    """
+    dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
+    wrong = {name: dtype for name, dtype in dtypes.items() if dtype not in DTYPES.values()}
+    if wrong:
+        listing = ", ".join(f"{name} is {dtype}" for name, dtype in wrong.items())
+        raise UnsupportedDtypeError(
+            f"A compiled program holds {', '.join(DTYPES.values())}, but {listing}.",
+            hint="Convert the tensors, for example complex numbers to pairs with torch.view_as_real.",
+            dtypes=wrong,
+        )
+
+
+def tensors_of(entries: Mapping[str, Entry], program: Program) -> dict[str, torch.Tensor]:
+    """Weights and first values of states, by their names in the user's module.
+
+    Raises:
+        ConfigError: entries disagree on the value of a tensor.
+    """
+    names = [name.removeprefix(f"{ROOT}.") for name in program.weights]
+    names += [name.rpartition(".")[0] for name in program.states]
+    values: dict[str, torch.Tensor] = {}
+    different: list[str] = []
+    for entry in entries.values():
+        tensors = entry.tensors()
+        for name in names:
+            if name not in tensors:
+                continue
+            value = tensors[name].detach()
+            known = values.setdefault(name, value)
+            if known is not value and not _identical(known, value):
+                different.append(name)
+    if different:
+        raise ConfigError(
+            f"The buckets share their weights, but have different values in {', '.join(dict.fromkeys(different))}.",
+            hint="Return modules with the same weights for every bucket.",
+            tensors=list(dict.fromkeys(different)),
+        )
+    return {name: values[name] for name in dict.fromkeys(names)}
+
+
+def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bytes; NaNs are then equal too."""
+    return tensor_spec(left) == tensor_spec(right) and torch.equal(_bytes(left), _bytes(right))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+@contextlib.contextmanager
+def weights_file(tensors: Mapping[str, torch.Tensor], folder: Path) -> Iterator[Path]:
+    """Write tensors to a safetensors file in `folder`, which is removed afterwards."""
+    from safetensors.torch import save_file
+
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".weights-") as scratch:
+        path = Path(scratch) / "weights.safetensors"
+        # Each tensor in memory of its own: the format has no views.
+        save_file({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}, path)
+        yield path
