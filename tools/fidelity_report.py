@@ -65,54 +65,57 @@ PARTS: dict[str, Callable[[Row], str]] = {
 
 INTRODUCTION = """# Fidelity of the simulator
 
-What `optimum-cli neuron estimate` says, against what AWS and Hugging Face published. Written by
-`python tools/fidelity_report.py`; the published values are in `tools/fidelity/published.csv`, each with its source, and
-the constants in `optimum_neuron/simulator/data/constants.json`, written by `python tools/fit_simulator.py`.
+This page compares the predictions of `optimum-cli neuron estimate` with values published by AWS and Hugging Face.
+`python tools/fidelity_report.py` writes it. The published values are in `tools/fidelity/published.csv`, each with its
+source, and the constants in `optimum_neuron/simulator/data/constants.json`, written by `python tools/fit_simulator.py`.
 
-Nothing here was measured by this project: it has no hardware. "Blind" means that the whole family of the model was left
-out, the constants fitted again on the others, and the model predicted with those. No constant belongs to a model. The
-*structure* of the model, and the expected values of constants that no document gives, were chosen with these rows in
-view, so other families may be predicted worse than this page says. With those expectations doubled or halved at random
-and twice as wide, blind median errors were 4 to 6 % (time per token), 10 to 12 % (time to first token), 6 to 7 %
-(encoders). The same configuration differs by 9 to 24 % between releases of the SDK.
+This project has no hardware and measured none of these values. "Blind" means that the constants were fitted without the
+family of the model. No constant is specific to a model. The *structure* of the performance model, and the expected
+values of undocumented constants, were chosen with these rows in view, so errors for other families may be larger than
+on this page. With these expectations randomly doubled or halved and twice as wide, blind median errors were 4 to 6 %
+(time per token), 10 to 12 % (time to first token), and 6 to 7 % (encoders). The same configuration differs by 9 to 24 %
+between releases of the SDK.
 
-For version 2 of the constants about a hundred variants of structure and fit were compared by their blind errors. Three
-were kept, each for a reason outside of this table: from SDK 2.19 on Transformers NeuronX has a fused attention kernel;
-before it, compilers refused graphs with too many instructions, and `-O1`, the way out, made a model 1.5 times slower;
-and the next weights of a model of one forward are fetched while it computes. The first two lowered the blind error of
-the time to first token from 15.4 to 9.9 % together, and to 14.6 and 11.5 % each alone. No document says from what size
-on a prompt is large; chosen without the family that is predicted, too, it leaves 10.3 %, and 72 instead of 81 % of the
-values within 25 %. Four constants that did not pay were dropped. What did not help every class, and was not kept: rates
-of each chip's links in the all-reduce, another rate of compute for Inferentia2, other losses and weights in the fit.
+For version 2 of the constants, about a hundred variants of structure and fit were compared by their blind errors. Three
+were kept, each for a reason independent of this table. From SDK 2.19 on, Transformers NeuronX has a fused attention
+kernel. Before, compilers rejected graphs with too many instructions, and the workaround, `-O1`, made a model 1.5 times
+slower. Single-pass models prefetch the next weights while they compute. The first two lowered the blind error of the
+time to first token from 15.4 to 9.9 % together, and to 14.6 and 11.5 % each alone. The size from which a prompt counts
+as large is undocumented. If it is also chosen without the predicted family, the error is 10.3 %, and 72 instead of 81 %
+of the values are within 25 %. Four constants without benefit were dropped. Variants that did not improve every class
+were not kept: rates of each chip's links in the all-reduce, another compute rate for Inferentia2, other losses and
+weights in the fit.
 
 """
 
 NOT_FITTED = """
-The nine up to `flash_factor` are of a core generation, NeuronCore-v2; later generations have the same but for the time
-of each chip in an all-reduce. The others are of hosts and serving stacks. Not fitted, but in the code with a source:
-the start of a read of keys and values, 2 x 1.3 us (documented); `-O1` for prompts, 1.5 times (documented), in graphs of
-more than 2.5e8 cycles (seen in these rows: 1.5e8 to 3.5e8 would do); a share of 0.2 of results that do not fit SBUF (a
-judgment that no row here depends on).
+The nine constants up to `flash_factor` belong to a core generation, NeuronCore-v2. Later generations use the same
+values, except for the time of each chip in an all-reduce. The other constants belong to hosts and serving stacks. Some
+constants are not fitted, but in the code with a source: the latency of a KV cache read, 2 x 1.3 us (documented); the
+slowdown of `-O1` for prefill, 1.5 times (documented), in graphs of more than 2.5e8 cycles (from these rows: 1.5e8 to
+3.5e8 would fit); and a share of 0.2 of results that do not fit SBUF (a judgment that no row here depends on).
 """
 
-LIMITS = """## What is not predictable, and why
+LIMITS = """## Limits of prediction
 
-- **Graphs that the compiler handles badly.** What is counted is what a graph needs, not what a compiler makes of it.
-  Models of images and texts, perceivers and diffusion transformers are published to be up to 2.5 times slower than such
-  sums. Those models get the class "graph", and an interval from 0.4 to 2.5 times the value.
-- **Prompts of Transformers NeuronX before SDK 2.19.** Large graphs of prompts took 1.0 to 2.8 times as long as small
-  ones let expect, more for one model than for another of nearly the same shape; 1.5 times is assumed. It is the largest
-  part of the error of the time to first token.
-- **Releases and days.** Prompts of one configuration took 240 and 480 ms on one day, and 300 to 480 ms on four others.
-- **Mixtures of experts.** One model is published with enough detail. A step is counted as if each token loaded its own
-  experts, which is what its times look like.
-- **Trainium2 prompts over many chips.** One published value, off by a factor.
-- **Trainium3.** Nothing is published that could be compared: documented rates with the factors of NeuronCore-v2.
-- **Servers under load.** HTTP and detokenization are not in the estimate, and queues only where a rate is given.
-- **Diffusion.** Three settings of two U-Nets are published in the table, none of a diffusion transformer. Releases of
-  the SDK differ by a fifth. The structure (attention that is not fused, the halves of guidance on two cores, the host's
-  part of a step) was chosen with those three in view.
-- **Training.** A step is one share of the peak, the median of what is published. A model of operators did worse.
+- **Graphs that compile poorly.** The estimate counts the work of a graph, not the compiler's output. Published times of
+  vision-language models, perceivers, and diffusion transformers are up to 2.5 times longer than this count. These
+  models are in the class "graph", with an interval of 0.4 to 2.5 times the value.
+- **Prefill by Transformers NeuronX before SDK 2.19.** Large prefill graphs took 1.0 to 2.8 times as long as predicted
+  from small ones, with large differences between models of nearly the same shape; the estimate assumes 1.5 times. This
+  is the largest part of the error of the time to first token.
+- **Releases and days.** Prefill of one configuration took 240 and 480 ms on one day, and 300 to 480 ms on four others.
+- **Mixtures of experts.** Only one model is published with enough detail. The estimate assumes that each token loads
+  its own experts in a decode step, which is consistent with its times.
+- **Trainium2 prefill over many chips.** The prediction of the one published value is off by a factor.
+- **Trainium3.** There are no published values to compare with. The estimate uses documented rates and the factors of
+  NeuronCore-v2.
+- **Servers under load.** The estimate does not include HTTP and detokenization; it includes queueing only for a given
+  request rate.
+- **Diffusion.** The table has three published settings of two U-Nets, and none of a diffusion transformer. SDK releases
+  differ by a fifth. The structure (unfused attention, guidance on two cores, host time of a step) was chosen with these
+  three settings in view.
+- **Training.** The estimate assumes one MFU, the median of published values. A model by operator had larger errors.
 """
 
 

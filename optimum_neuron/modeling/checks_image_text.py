@@ -74,7 +74,7 @@ def check_pixel_mask(
         )
 
 
-def given_features(
+def encoded_features(
     outputs: dict[str, Any] | None, pixel_values: Any, pixel_attention_mask: Any, *, num_past: int
 ) -> list[torch.Tensor]:
     """Return the image features in `outputs`, an empty list if there are none.

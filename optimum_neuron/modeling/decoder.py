@@ -104,7 +104,7 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
             logits = logits[:, -logits_to_keep:]
         return logits, loss
 
-    def _kept(self, cache: NeuronCache, use_cache: bool | None) -> NeuronCache | None:
+    def _output_cache(self, cache: NeuronCache, use_cache: bool | None) -> NeuronCache | None:
         """Return the cache if `use_cache` is True; the default is the configuration's."""
         keep = getattr(self._text_config, "use_cache", True) if use_cache is None else use_cache
         return cache if keep else None

@@ -20,7 +20,7 @@ from ..exporters.prepare import Prepared
 from ..exporters.tasks import architectures_of
 from .cache import NeuronCache
 from .checks import refuse_outputs
-from .checks_image_text import check_features, check_pixel_mask, check_pixels, given_features
+from .checks_image_text import check_features, check_pixel_mask, check_pixels, encoded_features
 from .decoder import NeuronDecoderModel
 from .registration import register
 
@@ -91,11 +91,11 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         Raises:
             ShapeError: the sequence is longer than compiled, images are of another size or more than compiled, the
                 tokens of images in the text are not those of the images, or a token is not in the vocabulary.
-            ConfigError: something was asked for that the graph does not compute.
+            ConfigError: an output is requested that the graph does not return.
         """
         refuse_outputs(output_attentions, output_hidden_states)
         mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
-        features = given_features(mm_encoder_outputs, pixel_values, pixel_attention_mask, num_past=cache.columns)
+        features = encoded_features(mm_encoder_outputs, pixel_values, pixel_attention_mask, num_past=cache.columns)
         if pixel_values is not None:
             features = self.get_image_features(pixel_values, pixel_attention_mask).pooler_output
         images = None if cache.columns else self._images(input_ids, mask, features)
@@ -103,7 +103,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         output = self._output_type(
             loss=loss,
             logits=logits,
-            past_key_values=self._kept(cache, use_cache),
+            past_key_values=self._output_cache(cache, use_cache),
             image_hidden_states=torch.cat(features) if features else None,
         )
         return output.to_tuple() if return_dict is False else output

@@ -57,7 +57,7 @@ class NeuronTextEncoder:
 
         Raises:
             ShapeError: the source is longer than compiled, or a token is not in the vocabulary.
-            ConfigError: something was asked for that the graph does not compute.
+            ConfigError: an output is requested that the graph does not return.
         """
         refuse_layers(self._neuron_config, output_attentions, output_hidden_states)
         mask = checked_mask(input_ids, attention_mask, num_past=0, vocabulary=self._config.vocab_size)
@@ -70,7 +70,7 @@ def refuse_layers(config: Any, output_attentions: bool | None, output_hidden_sta
     """Refuse results of layers that the model was exported without.
 
     Raises:
-        ConfigError: one is asked for.
+        ConfigError: one is requested.
     """
     refuse_outputs(
         output_attentions and not config.output_attentions,
@@ -137,7 +137,7 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
 
         Raises:
             ShapeError: source or target is longer than compiled, or a token is not in the vocabulary.
-            ConfigError: something was asked for that the graph does not compute.
+            ConfigError: an output is requested that the graph does not return.
         """
         refuse_layers(self.neuron_config, output_attentions, output_hidden_states)
         encoded = self._encoded(input_ids, attention_mask, encoder_outputs)

@@ -140,7 +140,7 @@ class NeuronTracedModel(NeuronModel):
 
         Raises:
             ShapeError: an input is unknown, missing, empty, of another kind, or fits no bucket.
-            ConfigError: something was asked for that the graph does not compute.
+            ConfigError: an output is requested that the graph does not return.
         """
         tensors = self._named(args, inputs)
         config = self.neuron_config
