@@ -236,7 +236,7 @@ def test_conditions_that_do_not_exist_are_refused(report):
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="empty folder"):
+    with pytest.raises(ModelError, match="is empty"):
         check_model(tmp_path)
 
 
