@@ -26,7 +26,7 @@ test: setup
 # One quick file of each layer, in less than a minute: for the inner loop, not instead of `make test`.
 FAST = tests/test_core.py tests/hardware/test_resolve.py tests/compiler/test_capture.py tests/weights/test_bind.py \
   tests/models/test_registry.py tests/runtime/test_executor.py tests/exporters/test_inspection.py \
-  tests/modeling/test_causal_lm.py tests/tracing/test_testing.py tests/device/test_device.py \
+  tests/modeling/test_causal_lm.py tests/tracing/test_ops.py tests/device/test_device.py \
   tests/trainer/test_optimizer.py tests/distributed/test_mesh.py tests/simulator/test_device_time.py \
   tests/profiling/test_recorder.py tests/checking/test_buckets.py tests/buckets/test_suggest.py \
   tests/checkpoints/test_folder.py tests/pipelines/test_factory.py tests/cli/test_inspect.py tests/tools/test_usage.py

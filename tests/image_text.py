@@ -25,6 +25,9 @@ SHAPES: dict[str, Any] = {
 }
 """Small static shapes, and no C++ compiler; the first bucket holds no image."""
 
+SMALL: dict[str, Any] = SHAPES | {"prefill_buckets": (LENGTH,), "decode_buckets": (LENGTH,), "extend_length": 1}
+"""The same with four graphs instead of ten, for tests that compile often."""
+
 _TEXT = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,

@@ -61,9 +61,17 @@ _KINDS = {
 
 _SOFTMAX = ("aten.softmax", "aten._softmax", "aten.log_softmax", "aten._log_softmax")
 
+_ATTENTION = ("aten.scaled_dot_product_attention", "aten._scaled_dot_product_flash_attention_for_cpu")
+
 _FORMULAS: dict[str, Callable[..., int]] = {
     "aten._grouped_mm": lambda left, right, *_: 2 * left.num_elements * right.shape[-1],
     "aten._int_mm": lambda left, right: 2 * left.num_elements * right.shape[-1],
+    "aten._scaled_dot_product_flash_attention_for_cpu": lambda query, key, value, *_: (
+        2 * math.prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+    ),
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": lambda _, query, key, value, *rest: (
+        2 * math.prod(query.shape[:-1]) * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1])
+    ),
     "aten._weight_int8pack_mm": lambda left, right, *_: 2 * left.num_elements * right.shape[0],
     "aten.addbmm": lambda _, left, right: 2 * left.num_elements * right.shape[-1],
     "aten.addmv": lambda _, matrix, vector: 2 * matrix.num_elements,
@@ -151,7 +159,7 @@ def _product(call: OpCall) -> CallWork:
     flops = formula(*call.inputs) if formula else _torch_counts(call)
     dtype = next(spec.dtype for spec in call.inputs)
     evicted = sum(spec.num_elements for spec in call.outputs)
-    if call.name == "aten.scaled_dot_product_attention":
+    if call.name in _ATTENTION:
         cycles, scores = _attention(call)
         return CallWork(
             flops=flops,

@@ -61,6 +61,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "neuron_set_for_device": (ctypes.c_int, [ctypes.c_int]),
     "neuron_set_products": (None, [_INT64, _INT64]),
     "neuron_set_numerics": (None, [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]),
+    "neuron_watch_operators": (None, [ctypes.c_int]),
+    "neuron_take_operators": (_INT64, [ctypes.POINTER(_INT64), _INT64]),
+    "neuron_take_lost_operators": (_INT64, []),
+    "neuron_operator_kind": (ctypes.c_char_p, [_INT64]),
     "neuron_set_adaptive_eager": (None, [ctypes.c_int]),
     "neuron_adaptive_eager": (ctypes.c_int, []),
     "neuron_drain_queues": (None, []),
@@ -137,7 +141,7 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 def _complete() -> None:
     """Add what is written in Python."""
-    from . import amp, default_compile, distributed, first_use, flex_attention, safetensors_hook
+    from . import amp, census, default_compile, distributed, first_use, flex_attention, safetensors_hook
     from .module import random
 
     first_use.stand_back()
@@ -147,6 +151,7 @@ def _complete() -> None:
     flex_attention.install()
     default_compile.install()
     safetensors_hook.install()
+    census.install(load())
 
 
 def _callbacks(library: ctypes.CDLL) -> _Host:

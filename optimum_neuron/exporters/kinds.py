@@ -169,6 +169,10 @@ class Kind(ABC):
                 )
         return plain
 
+    def batch_options(self, task: str) -> tuple[str, ...]:
+        """Return the keywords that set a model's batch size."""
+        return tuple({"batch_size"} & set(self.config_class.option_names()))
+
     def unserved(self, source: ModelSource, task: str) -> str:
         """Return why transformers has no model of this architecture for a task; empty: it has one."""
         config = source.config

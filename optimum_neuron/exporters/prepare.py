@@ -171,8 +171,7 @@ def prepare(
     check_tolerance(atol, validate=validate)
     timings: dict[str, float] = {}
     workdir = WorkFolder()
-    with contextlib.ExitStack() as stack:
-        progress = stack.enter_context(Progress(f"Compiling {source.name} for {config.target}"))
+    with Progress(f"Compiling {source.name} for {config.target}") as progress:
         with _timed(timings, "compile"):
             cached = cached_neff(
                 source,
@@ -208,14 +207,7 @@ def prepare(
                 on_done=progress.lowered,
             )
         with _timed(timings, "load"):
-            tensors = open_tensors(
-                source,
-                artifact.weight_sources,
-                task=config.task,
-                family=prepared.family,
-                dtype=config.torch_dtype,
-                trust_remote_code=trust_remote_code,
-            )
+            tensors = _open_tensors(prepared, trust_remote_code)
             prepared = prepared.on_core(tensors, artifact.bind(tensors.value), host, core)
         if validate:
             progress.say("validating")
@@ -223,6 +215,17 @@ def prepare(
                 errors = _validate(prepared, atol, trust_remote_code)
             prepared = dataclasses.replace(prepared, validation=errors)
     return prepared
+
+
+def _open_tensors(prepared: Prepared, trust_remote_code: bool) -> Choice[TensorSource]:
+    return open_tensors(
+        prepared.source,
+        prepared.weight_sources,
+        task=prepared.config.task,
+        family=prepared.family,
+        dtype=prepared.config.torch_dtype,
+        trust_remote_code=trust_remote_code,
+    )
 
 
 def _copy_neff(neff: Path, folder: Path) -> None:

@@ -18,7 +18,7 @@ from .recorder import Recorder, record
 
 
 def main(result: str, script: str, arguments: Sequence[str]) -> int:
-    """Run a script and return its exit code; the profile is written where it is 0 and a compiled program ran."""
+    """Run a script and return its exit code; the profile is written where it is 0 and a core ran something."""
     stack = contextlib.ExitStack()
     recorder = stack.enter_context(record(Path(script).name))
     code = run(script, arguments)

@@ -237,13 +237,13 @@ class Profile:
 
 
 def nothing_ran(name: str) -> ConfigError:
-    """Why a run without calls of compiled programs has no profile."""
+    """Why a run that used no core has no profile."""
     return ConfigError(
         refusal(
             asked=f"a profile of {name}",
-            found="no call of a compiled program",
-            why="compiled code is profiled: NeuronModelForX, traced modules, and torch.compile of tensors of the torch "
-            "device; not operators outside of it, or other processes",
-            do='run a compiled model in it, or torch.compile(..., backend="neuron")',
+            found="no call of a compiled program, and no operator on the torch device",
+            why="the simulated cores of this process are profiled: NeuronModelForX, traced modules, torch.compile, and "
+            "operators on tensors of the torch device; not other processes",
+            do='run a compiled model in it, or move a module to the device "neuron"',
         )
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..compiler.memory import MICROCODE_BYTES, memory_need
 from ..runtime.hbm import TORCH_OWNER, ledger
+from ..runtime.observers import OBSERVERS
 from ..runtime.timeline import Recording, Track, recording
 from ..simulator.bands import band_of
 from ..simulator.clock import call_time, work_on_track
@@ -29,11 +30,11 @@ from .schedule import RecordedCall, on_one_clock
 CLOCK = (
     "one clock of host and cores: between calls it goes as this host's, measured; during calls as the simulated cores'"
 )
-UNCOUNTED = "not in it: operators on tensors of the torch device outside of torch.compile, and what other processes run"
+UNCOUNTED = "not in it: copies of tensors between the host and the torch device, and what other processes run"
 
 
 class Recorder:
-    """Executions of compiled programs, to be profiled; made by `record`."""
+    """Executions of compiled programs and eager operators, to be profiled; made by `record`."""
 
     def __init__(self, name: str, executions: Recording) -> None:
         self._name, self._executions = name, executions
@@ -41,6 +42,7 @@ class Recorder:
     @property
     def num_calls(self) -> int:
         """Calls that were recorded so far."""
+        OBSERVERS.collect()
         return len(self._executions)
 
     def profile(self, *, notes: Sequence[str] = (), assumptions: Sequence[str] = ()) -> Profile:
@@ -51,16 +53,16 @@ class Recorder:
             assumptions: what the caller assumed.
 
         Raises:
-            ConfigError: no compiled program ran.
+            ConfigError: no compiled program or eager operator ran.
         """
-        if not self._executions:
+        if not self.num_calls:
             raise nothing_ran(self._name)
         return _profile(self._name, list(self._executions), notes, assumptions)
 
 
 @contextlib.contextmanager
 def record(name: str = "this process") -> Iterator[Recorder]:
-    """Record every call of a compiled program in this process until the block ends.
+    """Record every call of a compiled program, and every eager operator of the torch device, until the block ends.
 
     Args:
         name: what runs, for titles.
@@ -102,6 +104,7 @@ def _profile(name: str, executions: Recording, notes: Sequence[str], assumptions
         assumptions=(
             *assumptions,
             "work of the compiled graphs, timed as an estimate times it; each core runs one call at a time",
+            *dict.fromkeys(text for track in tracks.values() for text in track.assumptions),
             f"constants version {constants().version}, {constants().fitted_on}",
             CLOCK,
         ),
@@ -217,7 +220,7 @@ def _cores(
 
 
 def _tensor_bytes(tracks: Sequence[Track], core_id: int) -> int:
-    """HBM that tensors of torch's device take now, where graphs of torch.compile ran on a core."""
+    """HBM that tensors of torch's device take now, where graphs of torch.compile or eager operators ran on a core."""
     for track in tracks:
         if track.program is None:
             return sum(ledger(track.instance, core_id).used_by_owner().get(TORCH_OWNER, {}).values())

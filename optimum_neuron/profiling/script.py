@@ -1,4 +1,4 @@
-"""Profile a Python script: it runs in a child process that records what compiled programs do, as `python SCRIPT` would.
+"""Profile a Python script: it runs in a child process, as `python SCRIPT` would, which records what its cores do.
 
 What the script prints, its traceback and its exit code are its own. Only the child itself is recorded, not processes
 that it starts.
@@ -34,7 +34,7 @@ class ScriptRun:
 def profile_script(
     script: str | Path, arguments: Sequence[str] = (), *, stdout: IO[str] | int | None = None
 ) -> ScriptRun:
-    """Run a script in a child process and profile every compiled program that it loads and calls.
+    """Run a script in a child process and profile every compiled program and eager operator that it calls.
 
     Args:
         script: Python file.
@@ -42,7 +42,7 @@ def profile_script(
         stdout: where it prints; None for the output of this process.
 
     Raises:
-        ConfigError: there is no such file, or the script called no compiled program.
+        ConfigError: there is no such file, or the script used no core.
 
     Example:
         ```python no-run

@@ -27,6 +27,7 @@ from ..hardware import InstanceSpec
 from .core_process import PROCESS
 from .hbm import ledger
 from .hooks import HOOKS, CallCost
+from .observers import OBSERVERS
 from .status import CoreStatus, GraphStatus, ModelStatus, Status, is_watched, status_path, write_status
 from .timeline import TIMELINE, Track
 
@@ -110,6 +111,9 @@ class Publisher:
     def _count_costs(self) -> None:
         """Count what calls cost, where a tool watches: some tenths of a second, once for each graph, without a lock."""
         watched = {instance.name for folder, instance in list(self._instances.items()) if is_watched(folder)}
+        OBSERVERS.watch(self, bool(watched))
+        if watched:
+            OBSERVERS.collect()
         for track in TIMELINE.tracks():
             if self._closed:
                 return

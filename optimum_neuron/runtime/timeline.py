@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import AutoCast
 from ..hardware import InstanceSpec
+from .observers import OBSERVERS
 
 if TYPE_CHECKING:
     from ..compiler.ir import Program
@@ -77,6 +78,8 @@ class Track:
         """What the model is for, where that is known: the intervals of its times depend on it."""
         self.number = next(_NUMBERS)
         """Number of the load within the process."""
+        self.assumptions: tuple[str, ...] = ()
+        """What its times assume beside what all do."""
         self.device_us: dict[str, float] = {}
         """Simulated time of a call in microseconds, by graph; filled when it is first needed."""
         self._counts: dict[tuple[int, str], tuple[int, int]] = {}
@@ -93,9 +96,11 @@ class Track:
         """Count an execution."""
         thread = threading.get_ident()
         self._running.pop(thread, None)
-        if self._paused:
-            return
-        ended_ns = time.perf_counter_ns()
+        if not self._paused:
+            self.add(graph, thread, started_ns, time.perf_counter_ns())
+
+    def add(self, graph: str, thread: int, started_ns: int, ended_ns: int) -> None:
+        """Count an execution of a thread, which ended."""
         # A key for each thread: no two of them add to the same count, so that none has to wait.
         count, host_ns = self._counts.get((thread, graph), (0, 0))
         self._counts[thread, graph] = count + 1, host_ns + ended_ns - started_ns
@@ -280,11 +285,17 @@ _RECORDINGS: list[Recording] = []
 
 @contextlib.contextmanager
 def recording() -> Iterator[Recording]:
-    """Keep every execution of this process from here to the end of the block."""
+    """Keep every execution of this process from here to the end of the block.
+
+    Those of eager operators appear when somebody collects them (`observers.py`), and at the end of the block.
+    """
     executions: Recording = []
+    OBSERVERS.collect()
     _RECORDINGS.append(executions)
     try:
-        yield executions
+        with OBSERVERS.watching():
+            yield executions
     finally:
+        OBSERVERS.collect()
         # By identity: two recordings of the same executions are equal.
         _RECORDINGS[:] = [other for other in _RECORDINGS if other is not executions]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..core import AutoCast
 from ..runtime.hooks import CallCost
+from ..runtime.observers import OBSERVERS
 from ..runtime.timeline import TIMELINE, CoreUsage, Track
 from .compiled import SERVED_AS, generates
 from .device_time import DeviceTime, device_time
@@ -30,7 +31,7 @@ def core_usage() -> list[CoreUsage]:
     """Simulated busy time and calls of each core that this process has used, since it began.
 
     The first look after a load counts the work of each graph that ran: some tenths of a second for a decoder. Later
-    looks add up.
+    looks add up. Eager operators of the torch device count while a profile is recorded or a tool watches.
 
     Example:
         ```python
@@ -45,6 +46,7 @@ def core_usage() -> list[CoreUsage]:
         assert sum(core.num_calls for core in after) == before + 1 and after[-1].busy_us > 0
         ```
     """
+    OBSERVERS.collect()
     return TIMELINE.usage(device_us)
 
 
@@ -66,7 +68,7 @@ def call_time(work: GraphWork, machine: Machine, program: Program | None) -> Dev
     Args:
         work: of the call.
         machine: where.
-        program: what the graph is of; None for a graph of `torch.compile`.
+        program: what the graph is of; None for a graph of `torch.compile` or an eager operator.
     """
     served = program is not None and generates(program)
     return device_time(

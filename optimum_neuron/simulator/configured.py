@@ -84,12 +84,13 @@ def _forward_estimate(
     from .capture import capture_model
     from .decoders import DTYPES
 
-    generates = kind_of(task, source.config.model_type).generates
-    require_decoder_options_absent(request, task, generates=generates)
+    kind = kind_of(task, source.config.model_type)
+    require_decoder_options_absent(request, task, generates=kind.generates)
     dtype = DTYPES.get(request.dtype or "", request.dtype) or "float32"
     auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if dtype == "float32" else "none")
-    batch_sizes = ("text_batch_size", "image_batch_size") if task.startswith("zero-shot") else ("batch_size",)
-    shapes = dict.fromkeys(batch_sizes, request.batch_size)
+    shapes = dict.fromkeys(kind.batch_options(task), request.batch_size)
+    if not shapes and request.batch_size > 1:
+        require_no_options({"batch_size": request.batch_size}, f"a model for {task}")
     if request.sequence_length is not None:
         shapes["sequence_length"] = request.sequence_length
     captured = capture_model(

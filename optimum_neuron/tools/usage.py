@@ -27,9 +27,7 @@ _SILENT_S = 5.0
 
 
 COUNTING = "..."
-"""The simulated time of calls is being counted."""
-UNTIMED = "untimed"
-"""Only tensors of the torch device are on the core, and operators outside of torch.compile have no simulated time."""
+"""The simulated time of calls is being counted, and eager operators from now on."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +39,7 @@ class CoreUse:
     flops_per_s: float | None = None
     """Operations each second of the simulated clock."""
     unknown: str = ""
-    """What stands in their place: `COUNTING` or `UNTIMED`."""
+    """What stands in their place: `COUNTING`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +121,7 @@ def usage_between(before: Status, after: Status) -> Usage:
                     executing_us=_executing_us(after, core.core_id) - _executing_us(before, core.core_id),
                 )
                 if _has_programs(core, after)
-                else CoreUse(unknown=UNTIMED)
+                else CoreUse(unknown=COUNTING)
             )
             for core in after.cores
         },

@@ -167,8 +167,10 @@ def make_entry(function: Any, example_inputs: Any, aliases: Aliases, shared: Sha
         ConfigError: see `Entry`; a single tensor counts as one input.
     """
     if not callable(function):
-        message = f"A {type(function).__name__} cannot be traced, because it cannot be called."
-        raise ConfigError(message, hint="Pass a torch.nn.Module or a function.")
+        raise ConfigError(
+            f"A {type(function).__name__} cannot be traced, because it cannot be called.",
+            hint="Pass a torch.nn.Module or a function.",
+        )
     inputs = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     kind = type(function).__name__ if isinstance(function, nn.Module) else getattr(function, "__name__", "function")
     return type(kind, (Entry,), {})(function, inputs, aliases, shared)

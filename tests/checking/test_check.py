@@ -17,10 +17,10 @@ from optimum_neuron.exporters.tasks import architectures_of
 from optimum_neuron.hardware import TARGETS
 from tests.encoders import tiny_encoder_config, tiny_shapes
 from tests.programs import Calls, capture_entry, spec
-from tests.tiny import SHAPES, tiny_config
+from tests.tiny import SHAPES, SMALL, tiny_config
 
-GRAPHS = {name: value for name, value in SHAPES.items() if name != "optlevel"}
-"""Options of an export that decide what is captured."""
+GRAPHS, FEW = ({name: value for name, value in shapes.items() if name != "optlevel"} for shapes in (SHAPES, SMALL))
+"""Options of an export that decide what is captured: seven graphs, and three."""
 
 CODE = """
 import torch
@@ -59,7 +59,7 @@ def odd(tmp_path, monkeypatch):
         data |= {"architectures": ["LlamaForCausalLM"], "auto_map": {"AutoModelForCausalLM": "odd.OddForCausalLM"}}
         (folder / "config.json").write_text(json.dumps(data))
         (folder / "odd.py").write_text(CODE.replace("IN_MLP\n", f"{mlp}\n").replace("IN_MODEL\n", f"{model}\n"))
-        return check_model(folder, family="generic", trust_remote_code=True, **GRAPHS | options)
+        return check_model(folder, family="generic", trust_remote_code=True, **FEW | options)
 
     return check
 
@@ -163,7 +163,7 @@ def test_control_flow_that_depends_on_values_is_not_expressible(odd):
 
 def test_code_that_stops_some_graphs_is_told_once(odd):
     condition = "input_ids = -input_ids if input_ids.shape[1] > 1 and (input_ids > 3).all() else input_ids"
-    report = odd("prompts", model=condition)
+    report = odd("prompts", model=condition, **GRAPHS)
     (failure,) = report.capture_failures
     assert failure.graphs == ("prefill_16", "score_16", "prefill_48", "score_48", "extend_8")
     assert [graph.name for graph in report.graphs] == ["decode_20", "decode_48"]
@@ -204,7 +204,7 @@ def test_a_model_that_is_too_large_says_what_makes_it_fit(checkpoint, tmp_path):
     tiny_config(
         "llama", hidden_size=16384, intermediate_size=57344, num_attention_heads=128, num_hidden_layers=20
     ).save_pretrained(tmp_path)
-    report = check_model(tmp_path, task="text-generation", **GRAPHS | {"torch_dtype": "bfloat16"})
+    report = check_model(tmp_path, task="text-generation", **FEW | {"torch_dtype": "bfloat16"})
     assert report.tier == 1 and report.memory.fits is False
     assert report.memory.need.weights > 60 * 2 * 10**9
     assert "To fix it" in report.memory.reason

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from optimum_neuron.device import census
+from optimum_neuron.device.dynamo import calls as calls_of
 from optimum_neuron.profiling import torch_profiler
 from optimum_neuron.profiling.torch_profiler import SIMULATED
 from optimum_neuron.tracing import trace
@@ -44,7 +46,8 @@ def test_the_exported_trace_has_a_lane_with_the_simulated_times(step, tmp_path):
     found, names = lanes(profiled, tmp_path / "trace.json")
     calls = [event for event in found if event["cat"] == "gpu_user_annotation"]
     operators = [event for event in found if event["cat"] == "kernel"]
-    assert [event["name"].split()[0] for event in calls] == ["forward", "backward"] * 2
+    graphs = [event["name"].split()[0] for event in calls if calls_of.MODEL in event["name"]]
+    assert graphs == ["forward", "backward"] * 2
     assert any("NeuronCore" in name and "simulated" in name for name in names)
     assert sum(event["dur"] for event in calls) == pytest.approx(sum(event["dur"] for event in operators), abs=0.1)
     table = profiled.key_averages()
@@ -61,9 +64,19 @@ def test_a_profile_of_the_cpu_alone_has_no_lane(step, tmp_path):
     assert lanes(profiled, tmp_path / "trace.json")[0] == []
 
 
-def test_a_profile_without_compiled_graphs_has_no_lane(tmp_path):
+def test_eager_operators_are_in_the_lane(tmp_path):
+    x = torch.ones(4096, device="neuron")
     with profile(activities=BOTH) as profiled:
-        torch.ones(2, device="neuron") + 1
+        x + 1
+    found, _ = lanes(profiled, tmp_path / "trace.json")
+    (call,) = [event for event in found if event["cat"] == "gpu_user_annotation"]
+    assert call["name"] == f"add.Tensor float32[4096] of {census.MODEL}{SIMULATED}" and call["dur"] > 0
+    assert f"aten.add{SIMULATED}" in {event["name"] for event in found}
+
+
+def test_a_profile_without_work_of_a_core_has_no_lane(tmp_path):
+    with profile(activities=BOTH) as profiled:
+        torch.ones(2) + 1
     assert lanes(profiled, tmp_path / "trace.json")[0] == []
 
 
@@ -73,7 +86,8 @@ def test_a_schedule_records_its_active_steps(step, tmp_path):
             step()
             profiled.step()
     found, _ = lanes(profiled, tmp_path / "trace.json")
-    assert sum(event["cat"] == "gpu_user_annotation" for event in found) == 4
+    calls = [event for event in found if event["cat"] == "gpu_user_annotation"]
+    assert sum(calls_of.MODEL in event["name"] for event in calls) == 4
 
 
 def test_traced_modules_are_in_the_lane(tmp_path):

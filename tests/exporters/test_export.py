@@ -18,7 +18,7 @@ from optimum_neuron.errors import CacheError, ConfigError, ModelError, WeightsEr
 from optimum_neuron.exporters import build, main_export
 from optimum_neuron.runtime.cores import held_cores
 from tests.runtime.conftest import Worker
-from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny, tiny_config
+from tests.tiny import NUM_BYTE_TOKENS, SHAPES, SMALL, save_tiny, tiny_config
 
 ROOT = Path(__file__).parents[2]
 IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
@@ -62,7 +62,7 @@ def test_the_report_is_plain_data_with_a_reason_for_every_choice(checkpoint, tmp
 
 def test_the_core_is_free_again(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
-    report = main_export(checkpoint, tmp_path / "out", disable_validation=True, **SHAPES)
+    report = main_export(checkpoint, tmp_path / "out", disable_validation=True, **SMALL)
     instance = report.prepared.loaded.claim.instance
     assert held_cores(instance) == []
 
@@ -127,13 +127,13 @@ def test_options_that_end_in_a_refusal_compile_nothing(checkpoint, captures, tmp
 
 def test_a_second_export_hits_and_captures_nothing(checkpoint, captures, tmp_path):
     url = str(tmp_path / "cache")
-    value, reason = cache_of(main_export(checkpoint, tmp_path / "a", cache_url=url, **SHAPES))
+    value, reason = cache_of(main_export(checkpoint, tmp_path / "a", cache_url=url, **SMALL))
     assert value == "miss" and "the cache is empty" in reason and len(captures) == 1
-    value, reason = cache_of(main_export(checkpoint, tmp_path / "b", cache_url=url, **SHAPES))
+    value, reason = cache_of(main_export(checkpoint, tmp_path / "b", cache_url=url, **SMALL))
     assert value == "hit" and "the request leads to neuronxcc-" in reason and len(captures) == 1
     assert (tmp_path / "a" / "model.neuron").read_bytes() == (tmp_path / "b" / "model.neuron").read_bytes()
 
-    shorter = {**SHAPES, "sequence_length": 40, "prefill_buckets": (16, 40), "decode_buckets": (40,)}
+    shorter = {**SMALL, "sequence_length": 40, "decode_buckets": (40,)}
     value, reason = cache_of(main_export(checkpoint, tmp_path / "c", cache_url=url, **shorter))
     assert value == "miss" and "sequence_length 40, cached 48" in reason and len(captures) == 2
 
@@ -141,10 +141,10 @@ def test_a_second_export_hits_and_captures_nothing(checkpoint, captures, tmp_pat
 def test_fine_tuned_weights_hit_and_give_their_own_results(checkpoint, captures, tmp_path):
     """A program is keyed by the configuration and weights are bound at load, so no older weights can come back."""
     url = str(tmp_path / "cache")
-    main_export(checkpoint, tmp_path / "a", cache_url=url, **SHAPES)
+    main_export(checkpoint, tmp_path / "a", cache_url=url, **SMALL)
     tuned = save_tiny(tmp_path / "tuned", "llama", seed=5, vocab_size=NUM_BYTE_TOKENS, use_cache=False)
-    assert cache_of(main_export(tuned, tmp_path / "b", cache_url=url, **SHAPES))[0] == "hit" and len(captures) == 1
-    inlined = {**SHAPES, "inline_weights_to_neff": True}
+    assert cache_of(main_export(tuned, tmp_path / "b", cache_url=url, **SMALL))[0] == "hit" and len(captures) == 1
+    inlined = {**SMALL, "inline_weights_to_neff": True}
     assert cache_of(main_export(tuned, tmp_path / "c", cache_url=url, **inlined))[0] == "hit"
     with torch.no_grad():
         wanted = AutoModelForCausalLM.from_pretrained(tuned)(IDS).logits
@@ -154,7 +154,7 @@ def test_fine_tuned_weights_hit_and_give_their_own_results(checkpoint, captures,
 
 
 def test_the_cache_can_be_switched_off(checkpoint, model, captures, tmp_path):
-    report = main_export(checkpoint, tmp_path, disable_neuron_cache=True, disable_validation=True, **SHAPES)
+    report = main_export(checkpoint, tmp_path, disable_neuron_cache=True, disable_validation=True, **SMALL)
     assert cache_of(report) == ("miss", "the cache is switched off") and len(captures) == 1
     work = report.prepared.workdir.path
     assert work.is_dir()
@@ -165,7 +165,7 @@ def test_the_cache_can_be_switched_off(checkpoint, model, captures, tmp_path):
 def test_a_cache_that_cannot_be_used_says_so(checkpoint, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CacheError, match="Not a directory"):
-        main_export(checkpoint, tmp_path / "out", cache_url=str(tmp_path / "file"), **SHAPES)
+        main_export(checkpoint, tmp_path / "out", cache_url=str(tmp_path / "file"), **SMALL)
     assert not (tmp_path / "out").exists()
 
 
@@ -176,7 +176,7 @@ def test_a_read_only_cache_keeps_the_neff_on_this_machine(checkpoint, model, tmp
         pytest.skip("this process may not mount")
     try:
         monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
-        options = {**SHAPES, "prefill_buckets": (16,), "extend_length": 1, "disable_validation": True}
+        options = {**SMALL, "disable_validation": True}
         value, reason = cache_of(main_export(checkpoint, tmp_path / "a", cache_url=str(disk), **options))
         assert value == "miss" and "not stored in the cache" in reason and "Read-only file system" in reason
         value, reason = cache_of(main_export(checkpoint, tmp_path / "b", cache_url=str(disk), **options))
@@ -232,7 +232,7 @@ def test_a_configuration_alone_is_compiled_and_cannot_run(checkpoint, model, tmp
 
 
 def test_an_export_can_be_exported_again_with_other_shapes_if_it_has_its_weights(exported, checkpoint, tmp_path):
-    shapes = {**SHAPES, "batch_size": 1, "prefill_buckets": (16,), "extend_length": 1}
+    shapes = {**SMALL, "batch_size": 1}
     main_export(exported, tmp_path / "again", **shapes)
     assert NeuronModelForCausalLM.from_pretrained(tmp_path / "again").batch_size == 1
     main_export(checkpoint, tmp_path / "inlined", inline_weights_to_neff=True, disable_validation=True, **SHAPES)

@@ -15,6 +15,7 @@ from optimum_neuron.cli.arguments import add_compile_arguments, add_graph_argume
 from optimum_neuron.compiler.capture import capture
 from optimum_neuron.configuration import CompileConfig
 from optimum_neuron.core import Choice, TensorSpec
+from optimum_neuron.engine import Signature
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import main_export, tasks
 from optimum_neuron.exporters.cached import cached_entries
@@ -92,7 +93,10 @@ class ToyKind(Kind):
             facts={},
         )
 
-    def validate(self, *arguments, **options):
+    def signature(self, *arguments):
+        return Signature(roles={})
+
+    def scenarios(self, *arguments):
         return []
 
     def problems(self, *arguments):
@@ -140,9 +144,13 @@ def test_a_toy_kind_is_exported_and_cached(toy, tmp_path):
 def test_a_toy_kind_is_checked_and_estimated(toy):
     report = check_model(toy, task=TASK, num_words=4)
     assert [graph.name for graph in report.graphs] == ["embed", "encode"] and report.config.num_words == 4
-    assert "encoder.layer.0.attention.self" in {path for row in report.operators for path in row.calls.module_paths}
+    paths = [path for row in report.operators for path in row.calls.module_paths]
+    assert "embeddings.LayerNorm" in paths and any(path.startswith("encoder.layer.") for path in paths)
     short, long = (estimate(toy, task=TASK, num_words=number) for number in (4, 64))
     assert short.latency_ms.value < long.latency_ms.value
+    with pytest.raises(ConfigError) as error:
+        estimate(toy, task=TASK, batch_size=2)
+    assert error.value.details["options"] == ["batch_size"]
 
 
 def test_a_toy_kind_has_its_options(toy):

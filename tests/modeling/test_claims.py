@@ -13,7 +13,7 @@ from optimum_neuron.runtime.cores import claim_cores, held_cores
 from optimum_neuron.runtime.hbm import ledger
 from tests.encoders import save_tiny_encoder
 from tests.runtime.conftest import Worker
-from tests.tiny import SHAPES
+from tests.tiny import SMALL
 
 INSTANCE = INSTANCES["inf2.xlarge"]
 load = NeuronModelForCausalLM.from_pretrained
@@ -57,8 +57,8 @@ def hold(home):
 def test_busy_cores_are_an_error_before_anything_is_compiled_or_lowered(checkpoint, original, exported, work, hold):
     holder = hold(2)
     for start in (
-        lambda: load(checkpoint, export=True, **SHAPES),
-        lambda: NeuronModelForCausalLM.from_model(original, **SHAPES),
+        lambda: load(checkpoint, export=True, **SMALL),
+        lambda: NeuronModelForCausalLM.from_model(original, **SMALL),
         lambda: load(exported),
     ):
         with pytest.raises(CoreBusyError) as busy:
@@ -87,7 +87,7 @@ def test_the_core_is_held_while_the_model_is_compiled_and_kept_by_the_model(chec
         return real(*arguments, **options)
 
     monkeypatch.setattr(build, "compile_source", compile_source)
-    model = load(checkpoint, export=True, disable_neuron_cache=True, **SHAPES)
+    model = load(checkpoint, export=True, disable_neuron_cache=True, **SMALL)
     (row,) = seen
     assert (row["core_id"],) == model.loaded.claim.core_ids and row["model"] == str(checkpoint)
     assert [row["core_id"] for row in held_cores(INSTANCE)] == [row["core_id"]], "it is claimed once"
@@ -100,7 +100,7 @@ def test_a_core_without_room_is_an_error_before_the_host_code(checkpoint, export
     core = ledger(INSTANCE, 1)
     hog = core.charge("weights", core.available_bytes, "hog")
     try:
-        for start in (lambda: load(checkpoint, export=True, **SHAPES), lambda: load(exported)):
+        for start in (lambda: load(checkpoint, export=True, **SMALL), lambda: load(exported)):
             with pytest.raises(DeviceMemoryError) as full:
                 start()
             assert full.value.details["core_id"] == 1
@@ -113,6 +113,6 @@ def test_a_core_without_room_is_an_error_before_the_host_code(checkpoint, export
 @pytest.mark.parametrize(("options", "error"), [({"atol": 0.0}, ValidationError), ({"atol": -1.0}, ConfigError)])
 def test_an_export_that_fails_gives_its_core_back(checkpoint, options, error):
     with pytest.raises(error) as failed:  # its traceback has references to all objects, so release is no finalizer's
-        load(checkpoint, export=True, **SHAPES, **options)
+        load(checkpoint, export=True, **SMALL, **options)
     assert held_cores(INSTANCE) == [] and failed.tb is not None
     claim_cores(INSTANCE, model="next").release()

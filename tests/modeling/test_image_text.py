@@ -19,6 +19,7 @@ from tests.image_text import (
     LENGTH,
     MAX_IMAGES,
     SHAPES,
+    SMALL,
     TINY,
     VOCABULARY,
     ask,
@@ -191,7 +192,7 @@ def test_a_split_image_is_its_tiles(tmp_path):
     processor = AutoProcessor.from_pretrained(folder)
     processor.image_processor.size, processor.image_processor.do_image_splitting = {"longest_edge": 2 * IMAGE}, True
     processor.save_pretrained(folder)
-    trio = Trio(folder, max_num_images=None)
+    trio = Trio(folder, **SMALL | {"max_num_images": None})
     assert trio.compiled.max_num_images == 2 * 2 + 1
     inputs = ask(trio.processor, ["<image>?"], [[tiny_image(0)]])
     assert inputs["pixel_values"].shape[:2] == (1, 5)
@@ -200,7 +201,7 @@ def test_a_split_image_is_its_tiles(tmp_path):
 
 
 def test_several_images_at_once(tmp_path):
-    trio = Trio(save_tiny_image_text(tmp_path / "batched", "llava"), image_batch_size=2)
+    trio = Trio(save_tiny_image_text(tmp_path / "batched", "llava"), **SMALL, image_batch_size=2)
     found, wanted = trio.both(tiny_prompts(trio.processor, 3), **GREEDY)  # three images
     assert found == wanted
 

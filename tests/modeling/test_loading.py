@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, TargetMismatchError
 from tests.modeling.common import raises, same
-from tests.tiny import NUM_BYTE_TOKENS, SHAPES
+from tests.tiny import NUM_BYTE_TOKENS, SHAPES, SMALL
 
 IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
 load = NeuronModelForCausalLM.from_pretrained
@@ -177,8 +177,8 @@ def test_code_of_a_checkpoint_travels_with_it_and_runs_only_where_trusted(checkp
     edit_json(folder / "config.json", model_type="own", architectures=["OwnForCausalLM"], auto_map=classes)
     (folder / "own.py").write_text(CODE)
     with pytest.raises(ModelError, match="trust_remote_code=True"):
-        load(folder, export=True, **SHAPES)
-    load(folder, export=True, trust_remote_code=True, **SHAPES).save_pretrained(tmp_path / "out")
+        load(folder, export=True, **SMALL)
+    load(folder, export=True, trust_remote_code=True, **SMALL).save_pretrained(tmp_path / "out")
     with pytest.raises(ModelError, match="trust_remote_code=True"):
         load(tmp_path / "out")
     with torch.no_grad():

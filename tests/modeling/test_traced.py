@@ -439,7 +439,7 @@ def test_a_decoder_can_serve_as_an_encoder(tmp_path):
 
 
 def test_a_damaged_program_is_not_exported_and_the_layer_is_named(checkpoint, tmp_path, monkeypatch):
-    from optimum_neuron.exporters import prepare as module
+    from optimum_neuron.artifact import load as module
 
     def damaged(specs: Any, sources: Any, tensors: Any) -> Any:
         bound = bind(specs, sources, tensors)

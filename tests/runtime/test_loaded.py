@@ -182,7 +182,7 @@ def test_dividing_the_cache_as_advised_fits_and_any_less_would_not(cache, scratc
     def divided(cache_by, scratch_by):
         return MemoryNeed(weights=2 * GIB, kv_cache=cache * GIB // cache_by, scratch=scratch * GIB // scratch_by)
 
-    pattern = r"ivide batch_size or sequence_length by (\d+)(?:, or (\d+) if scratch does not shrink)?"
+    pattern = r"[Dd]ivide batch_size or sequence_length by (\d+)(?:, or (\d+) if scratch does not shrink)?"
     factors = re.search(pattern, refused(divided(1, 1)).hint)
     at_least, surely = int(factors[1]), int(factors[2] or factors[1])
     assert 2 <= at_least <= surely
@@ -199,7 +199,7 @@ def test_a_third_is_enough_where_a_half_is_not():
     assert hint.startswith("Divide batch_size or sequence_length by 3: the cache then takes 5.00 GiB")
 
 
-BFLOAT16 = "ass torch_dtype=bfloat16 where the model is float32"
+BFLOAT16 = "pass torch_dtype=bfloat16 where the model is float32"
 
 
 @pytest.mark.parametrize(
@@ -207,22 +207,22 @@ BFLOAT16 = "ass torch_dtype=bfloat16 where the model is float32"
     [
         (MemoryNeed(weights=20 * GIB, kv_cache=0, scratch=0), [BFLOAT16, "instance_type=trn2: its cores have 24 GiB"]),
         (MemoryNeed(weights=18 * GIB, kv_cache=10 * GIB, scratch=0), [BFLOAT16, "instance_type=trn3"]),
-        (MemoryNeed(weights=15 * GIB, kv_cache=8 * GIB, scratch=0), ["Divide", BFLOAT16, "instance_type=trn2"]),
+        (MemoryNeed(weights=15 * GIB, kv_cache=8 * GIB, scratch=0), ["divide", BFLOAT16, "instance_type=trn2"]),
         (MemoryNeed(weights=1 * GIB, kv_cache=0, scratch=20 * GIB), ["instance_type=trn2: its cores have 24 GiB"]),
         # 24 GiB with the microcode of one core, and trn2 reserves it for two.
         (MemoryNeed(weights=0, kv_cache=0, scratch=24 * GIB - MICROCODE_BYTES), ["instance_type=trn3"]),
         (
             MemoryNeed(weights=1 * GIB, kv_cache=0, scratch=900 * GIB),
-            ["Lower batch_size, sequence_length or prefill_buckets: cache and scratch take 900.00 GiB, and 14.91 GiB"],
+            ["lower batch_size, sequence_length or prefill_buckets: cache and scratch take 900.00 GiB, and 14.91 GiB"],
         ),
         (MemoryNeed(weights=300 * GIB, kv_cache=0, scratch=0), ["it takes 19 cores of inf2 or more"]),
     ],
 )
 def test_every_change_that_fits_and_no_other(need, advice):
-    changes = refused(need).hint.split("; or ")
+    changes = refused(need).hint.lower().split("; or ")
     assert len(changes) == len(advice)
     for change, part in zip(changes, advice, strict=True):
-        assert part in change
+        assert part.lower() in change
 
 
 def test_what_fits_is_accepted():

@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from optimum_neuron.tools.usage import UNTIMED, Calls, Tracker, Usage, percentile, usage_between
+from optimum_neuron.tools.usage import COUNTING, Calls, Tracker, Usage, percentile, usage_between
 from tests.tools import conftest
 from tests.tools.conftest import graph
 
@@ -46,13 +46,13 @@ def test_a_call_that_takes_all_the_time_keeps_the_core_busy():
     assert found.cores[0].utilization_percent == 100.0 and found.calls == ()
 
 
-def test_a_core_that_only_the_torch_device_uses_has_no_utilization():
+def test_a_core_of_tensors_has_no_utilization_before_its_operators_are_counted():
     tensors = {"microcode": {"code": 96}, "torch tensors": {"kv_cache": 5}}
     after = status(1.0, graph(1, 1e6))
     cores = tuple(dataclasses.replace(core, hbm_bytes=tensors) for core in after.cores)
     found = usage_between(status(0.0), dataclasses.replace(after, cores=cores))
     assert found.cores[0].utilization_percent == 100.0  # tensors beside a loaded program
-    assert (found.cores[1].utilization_percent, found.cores[1].unknown) == (None, UNTIMED)
+    assert (found.cores[1].utilization_percent, found.cores[1].unknown) == (None, COUNTING)
     assert found.timed
 
 

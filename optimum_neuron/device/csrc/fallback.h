@@ -35,7 +35,9 @@ inline void call_aliased(const c10::OperatorHandle& op, const Traits& traits, to
       static_cast<int>(aliases.device()), " and cpu! (when calling ", op.schema().name(), ")");
   if (traits.generator >= 0 && (*stack)[base + traits.generator].isNone() && aliases.device() >= 0)
     (*stack)[base + traits.generator] = engine_of(default_generator(aliases.device()));
-  call_cpu(op, traits, stack);
+  int64_t counted_on = traits.views ? -1 : aliases.device(); // a view is no work
+  auto arguments = [&] { return c10::ArrayRef<c10::IValue>(*stack).slice(base); };
+  counting(op, counted_on, arguments, [&] { call_cpu(op, traits, stack); });
   if (traits.writes) aliases.update_arguments();
   for (size_t i = stack->size() - traits.num_results; i < stack->size(); i++) {
     c10::IValue& value = (*stack)[i];

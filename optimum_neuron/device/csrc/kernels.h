@@ -81,12 +81,12 @@ inline Tensor zeros(
 
 // Copies go through two aliases: either side may be on the host or on another core.
 inline Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   at::AutoDispatchBelowADInplaceOrView guard;
   Aliases from, to;
   Tensor source_cpu = from.to_cpu(source), self_cpu = to.to_cpu(self);
   if (may_be_queued()) {
     if (defers_copy(self, source)) {
-      static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
       queue_of(to.device()).push({op, {self_cpu, source_cpu, non_blocking}}, true);
       return self;
     }
@@ -95,7 +95,9 @@ inline Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   }
   if (C10_UNLIKELY(numerics.emulated) && source_cpu.scalar_type() != self_cpu.scalar_type())
     source_cpu = write_as(source_cpu, self_cpu.scalar_type());
-  self_cpu.copy_(source_cpu, non_blocking);
+  bool stays = self.device() == source.device(); // other copies are transfers, which use no core
+  auto arguments = [&] { return torch::jit::Stack{self_cpu, source_cpu, non_blocking}; };
+  counting(op, stays ? to.device() : -1, arguments, [&] { self_cpu.copy_(source_cpu, non_blocking); });
   return self;
 }
 
@@ -123,8 +125,15 @@ inline Tensor to_copy(
   at::AutoDispatchBelowADInplaceOrView guard;
   Aliases aliases;
   Tensor alias = aliases.to_cpu(self);
-  return aliases.to_neuron(at::native::_to_copy(
-      alias, dtype, layout, std::nullopt, pin_memory, non_blocking, format));
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
+  auto arguments = [&] {
+    return torch::jit::Stack{alias, dtype, layout, Maybe<Device>(), pin_memory, non_blocking, format};
+  };
+  Tensor copy;
+  counting(op, aliases.device(), arguments, [&] {
+    copy = at::native::_to_copy(alias, dtype, layout, std::nullopt, pin_memory, non_blocking, format);
+  });
+  return aliases.to_neuron(copy);
 }
 
 inline Tensor& set_storage_at(

@@ -12,6 +12,7 @@
 //   fallback.h    the one kernel for nearly every operator     autocast.h    torch.autocast
 //   kernels.h     operators with a kernel of their own         cells.h       cells of LSTM and GRU
 //   attention.h   which attention kernel runs                  grouped.h     grouped products of FP8
+//   census.h      eager operators, counted while somebody watches
 //   rounding.h, emulation.h   the emulated numerics            python_ops.h  operators that Python calls
 //   products.h    products of float32 by oneDNN                lanes.h       lanes of cores in torch.profiler
 #include "attention.h"
@@ -87,6 +88,7 @@ void after_fork() {
 void begin_child() {
   pages().let_go();
   abandon_queues();
+  census_of_process() = new Census; // another thread may have been in the midst of adding to the parent's
   for (Meter& meter : meters) meter.claimed = false;
 }
 
@@ -144,6 +146,26 @@ void neuron_seed_all(uint64_t seed) {
 // Milliseconds between two recorded events, given by their `event_id`.
 double neuron_elapsed_ms(int64_t start, int64_t end) {
   return neuron::elapsed_ms(reinterpret_cast<neuron::Event*>(start), reinterpret_cast<neuron::Event*>(end));
+}
+
+// Whether operators are counted.
+void neuron_watch_operators(int watched) {
+  neuron::census_of_process()->watched = watched != 0;
+}
+
+// Move at most so many of the counted calls into `events`; returns how many. The rest stays.
+int64_t neuron_take_operators(neuron::CensusEvent* events, int64_t most) {
+  return neuron::census_of_process()->take(events, most);
+}
+
+// Calls that were not counted since the last look, because nobody took those before them.
+int64_t neuron_take_lost_operators() {
+  return neuron::census_of_process()->take_lost();
+}
+
+// What was called, of a number in an event: ["aten::mm","",[arguments]].
+const char* neuron_operator_kind(int64_t kind) {
+  return neuron::census_of_process()->kind(kind);
 }
 
 // Whether operators may wait in queues. What waits already is left there.

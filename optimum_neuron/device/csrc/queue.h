@@ -18,6 +18,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include "census.h"
 #include "host.h"
 #include "products.h"
 
@@ -49,6 +50,8 @@ struct EagerStatistics {
 
 class Queue {
  public:
+  explicit Queue(DeviceIndex device) : device_(device) {}
+
   // Let an operator wait. `fusible` ones join the run before them.
   void push(Waiting waiting, bool fusible) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -136,11 +139,13 @@ class Queue {
     }
   }
 
-  static std::exception_ptr call(Waiting& waiting) {
+  std::exception_ptr call(Waiting& waiting) {
     try {
       std::fesetenv(&waiting.arithmetic);
       if (at::get_num_threads() != waiting.num_threads) at::set_num_threads(waiting.num_threads);
-      run_on_cpu(waiting.op, waiting.product, &waiting.arguments);
+      torch::jit::Stack& stack = waiting.arguments;
+      auto arguments = [&] { return c10::ArrayRef<c10::IValue>(stack); };
+      counting(waiting.op, device_, arguments, [&] { run_on_cpu(waiting.op, waiting.product, &stack); });
       return nullptr;
     } catch (c10::Error& error) {
       error.add_context(c10::str("while running ", waiting.op.schema().name(), " on neuron, which had been queued"));
@@ -150,6 +155,7 @@ class Queue {
     }
   }
 
+  const DeviceIndex device_;
   std::mutex mutex_;
   std::condition_variable work_, done_;
   Run open_;
@@ -178,7 +184,7 @@ inline Queue& queue_of(DeviceIndex device) {
   Queue* queue = adaptive.queues[device];
   if (C10_LIKELY(queue != nullptr)) return *queue;
   std::lock_guard<std::mutex> lock(adaptive.mutex);
-  if (adaptive.queues[device] == nullptr) adaptive.queues[device] = new Queue;
+  if (adaptive.queues[device] == nullptr) adaptive.queues[device] = new Queue(device);
   return *adaptive.queues[device];
 }
 

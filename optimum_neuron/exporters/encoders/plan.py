@@ -30,6 +30,11 @@ class EncoderKind(Kind):
     without_effect = {"num_beams": "the model generates nothing"}
     captures_module = True
 
+    def batch_options(self, task: str) -> tuple[str, ...]:
+        """Return the keywords that set the batch size: texts and images that are compared have one each."""
+        compares = task == "zero-shot-image-classification"
+        return ("text_batch_size", "image_batch_size") if compares else ("batch_size",)
+
     def unserved(self, source: ModelSource, task: str) -> str:
         """Return why transformers has no class for a task; a model in memory has one of its own."""
         return "" if source.module is not None else super().unserved(source, task)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine import EncoderDecoder, Sequences, Signature
 from ..encoders.entry import unflatten
-from ..seq2seq.configuration import EncoderDecoderConfig
+from ..seq2seq.configuration import ResolvedEncoderDecoderConfig
 from ..seq2seq.entry import layer_options
 from ..seq2seq.sources import Source
 from .scenarios import Recorder, Results, Scenario
@@ -55,7 +55,7 @@ class EncoderDecoderScenarios:
         signature: Signature,
         reference: Any,
         source: Source,
-        config: EncoderDecoderConfig,
+        config: ResolvedEncoderDecoderConfig,
         *,
         seed: int,
     ) -> None:

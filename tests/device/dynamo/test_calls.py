@@ -22,22 +22,26 @@ def two_layers():
     return torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 8)).to("neuron")
 
 
+def compiled_graphs(profile):
+    """Without eager operators, which are beside them."""
+    return [graph for graph in profile.graphs if graph.model == MODEL]
+
+
 def test_forward_and_backward_are_timed_operator_by_operator():
     step, x = torch.compile(two_layers(), backend="neuron", options=FAST), torch.rand(4, 64, device="neuron")
     with record("training") as recorder:
         for _ in range(2):
             step(x).sum().backward()
     profile = recorder.profile()
-    forward, backward = profile.graphs
-    assert [(graph.graph.split()[0], graph.model, graph.num_calls) for graph in profile.graphs] == [
-        ("forward", MODEL, 2),
-        ("backward", MODEL, 2),
-    ]
+    forward, backward = compiled = compiled_graphs(profile)
+    assert [(graph.graph.split()[0], graph.num_calls) for graph in compiled] == [("forward", 2), ("backward", 2)]
     assert backward.flops > forward.flops == 2 * 4 * (64 * 256 + 256 * 8) and forward.path_us == 0
     assert sum(one.time_us for one in forward.operators) + forward.launch_us == pytest.approx(forward.device_us)
     assert {"0", "2"} <= {one.module_path for one in forward.operators}
     (core,) = profile.cores
-    assert core.num_calls == 4 and core.busy_us == pytest.approx(profile.device_us)
+    assert core.num_calls == sum(graph.num_calls for graph in profile.graphs) and core.busy_us == pytest.approx(
+        profile.device_us
+    )
     assert core.hbm_bytes["kv_cache"] >= 4 * (64 * 256 + 256 * 8)
     assert profile.simulated
 
@@ -46,7 +50,7 @@ def test_what_a_graph_reads_and_writes_goes_through_hbm():
     add = torch.compile(lambda x: x + 1, backend="neuron", options=FAST)
     with record("add") as recorder:
         add(torch.ones(1 << 20, device="neuron"))
-    (graph,) = recorder.profile().graphs
+    (graph,) = compiled_graphs(recorder.profile())
     (report,) = torch.neuron.compile_report().graphs
     assert graph.device_us > graph.parts_us["dma"] >= report.estimate.least_us > 0
     assert graph.hbm_bytes == 4 << 20  # the result is written, not read
@@ -129,5 +133,5 @@ def test_graphs_of_a_script_are_profiled(tmp_path, monkeypatch):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     profile = profile_script(script).profile
-    assert {graph.graph: graph.num_calls for graph in profile.graphs} == {"forward 0/0": 2, "backward 0/0": 2}
-    assert profile.device_us > 0 and {graph.model for graph in profile.graphs} == {MODEL}
+    calls_of = {graph.graph: graph.num_calls for graph in compiled_graphs(profile)}
+    assert calls_of == {"forward 0/0": 2, "backward 0/0": 2} and profile.device_us > 0

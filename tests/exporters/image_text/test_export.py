@@ -12,7 +12,7 @@ from optimum_neuron import NeuronModelForImageTextToText, main_export
 from optimum_neuron.compiler.capture import capture
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, ValidationError
 from tests.encoders import save_tiny_encoder
-from tests.image_text import IMAGE, LENGTH, SHAPES, save_tiny_image_text, tiny_prompts
+from tests.image_text import IMAGE, LENGTH, SMALL, save_tiny_image_text, tiny_prompts
 from tests.tiny import save_tiny, write_config
 
 
@@ -49,7 +49,7 @@ def test_the_command_line_exports_it(cli, checkpoint, tmp_path):
 
 
 def test_the_folder_is_a_checkpoint_for_transformers(checkpoint, tmp_path):
-    main_export(checkpoint, tmp_path / "out", **SHAPES)
+    main_export(checkpoint, tmp_path / "out", **SMALL)
     plain, told = AutoModelForImageTextToText.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not told["missing_keys"] and not told["unexpected_keys"]
     original = AutoModelForImageTextToText.from_pretrained(checkpoint)
@@ -73,15 +73,15 @@ def test_the_check_names_the_models_own_modules(cli, tmp_path, family):
 
 
 def test_a_second_export_hits_the_cache(checkpoint, tmp_path):
-    first = main_export(checkpoint, tmp_path / "first", **SHAPES).to_dict()
+    first = main_export(checkpoint, tmp_path / "first", **SMALL).to_dict()
     fine_tuned = save_tiny_image_text(tmp_path / "tuned", "idefics3", seed=1)
-    second = main_export(fine_tuned, tmp_path / "second", **SHAPES).to_dict()
+    second = main_export(fine_tuned, tmp_path / "second", **SMALL).to_dict()
     assert first["family"] == second["family"]
     assert second["cache"]["value"] == "hit"
 
 
 def test_few_layers_of_both_stacks_are_captured(checkpoint, tmp_path):
-    layers = main_export(checkpoint, tmp_path / "out", **SHAPES).to_dict()["layers"]
+    layers = main_export(checkpoint, tmp_path / "out", **SMALL).to_dict()["layers"]
     assert {path: choice["value"] for path, choice in layers.items()} == {
         "model.layers": 2,
         "model.model.model.vision_model.encoder.layers": 2,
@@ -90,7 +90,7 @@ def test_few_layers_of_both_stacks_are_captured(checkpoint, tmp_path):
 
 def test_a_difference_is_refused_with_its_statistics(checkpoint, tmp_path):
     with pytest.raises(ValidationError, match="outputs are past the tolerance; the first is (?s:.*)with 2 images"):
-        main_export(checkpoint, tmp_path / "out", atol=0.0, **SHAPES)
+        main_export(checkpoint, tmp_path / "out", atol=0.0, **SMALL)
 
 
 def test_features_at_the_wrong_place_are_noticed(checkpoint, tmp_path, monkeypatch):
@@ -104,18 +104,18 @@ def test_features_at_the_wrong_place_are_noticed(checkpoint, tmp_path, monkeypat
 
     monkeypatch.setattr(plan, "capture", shifted)
     with pytest.raises(ValidationError, match="the first is encode_image.image_features"):
-        main_export(checkpoint, tmp_path / "out", disable_neuron_cache=True, **SHAPES)
+        main_export(checkpoint, tmp_path / "out", disable_neuron_cache=True, **SMALL)
 
 
 def test_narrow_weights_stay_within_their_tolerance(checkpoint, tmp_path):
-    report = main_export(checkpoint, tmp_path / "out", **{**SHAPES, "torch_dtype": "bfloat16"}).to_dict()
+    report = main_export(checkpoint, tmp_path / "out", **{**SMALL, "torch_dtype": "bfloat16"}).to_dict()
     assert all(row["ok"] and row["max_abs_error"] > 0 for row in report["validation"])
 
 
 def test_the_head_is_tied_as_the_whole_model_says(tmp_path):
-    tied = main_export(save_tiny_image_text(tmp_path / "smolvlm", "smolvlm"), tmp_path / "tied", **SHAPES)
+    tied = main_export(save_tiny_image_text(tmp_path / "smolvlm", "smolvlm"), tmp_path / "tied", **SMALL)
     assert "model.head.weight" not in tied.prepared.weight_sources
-    untied = main_export(save_tiny_image_text(tmp_path / "idefics3", "idefics3"), tmp_path / "untied", **SHAPES)
+    untied = main_export(save_tiny_image_text(tmp_path / "idefics3", "idefics3"), tmp_path / "untied", **SMALL)
     assert untied.prepared.weight_sources["model.head.weight"] == ("lm_head.weight",)
     assert untied.prepared.weight_sources["model.embed.weight"] == ("model.text_model.embed_tokens.weight",)
 
@@ -153,7 +153,7 @@ def test_sizes_that_the_model_cannot_take_are_refused(checkpoint, tmp_path):
 
 
 def test_images_of_another_size_where_the_model_allows_them(checkpoint):
-    model = NeuronModelForImageTextToText.from_pretrained(checkpoint, export=True, **SHAPES, image_size=8)
+    model = NeuronModelForImageTextToText.from_pretrained(checkpoint, export=True, **SMALL, image_size=8)
     assert model.prepared.metadata["image_tokens"] == 1 and all(error.ok for error in model.prepared.validation)
 
 
@@ -163,12 +163,12 @@ def test_options_of_other_models_are_refused(checkpoint):
 
 
 def test_a_program_of_another_configuration_is_refused(checkpoint, tmp_path):
-    main_export(checkpoint, tmp_path / "out", **SHAPES)
+    main_export(checkpoint, tmp_path / "out", **SMALL)
     marker = tmp_path / "out" / "neuron_config.json"
     text = marker.read_text()
     marker.write_text(text.replace('"image_size": 16', '"image_size": 24'))
     with pytest.raises(ArtifactError, match="not 1 images of 24 x 24"):
         NeuronModelForImageTextToText.from_pretrained(tmp_path / "out")
-    marker.write_text(text.replace('"prefill_buckets": [\n      4,', '"prefill_buckets": [\n      5,'))
-    with pytest.raises(ArtifactError, match="prefill_5"):
+    marker.write_text(text.replace(f'"prefill_buckets": [\n      {LENGTH}', '"prefill_buckets": [\n      63'))
+    with pytest.raises(ArtifactError, match="prefill_63"):
         NeuronModelForImageTextToText.from_pretrained(tmp_path / "out")

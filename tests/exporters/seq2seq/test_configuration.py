@@ -15,6 +15,7 @@ def test_defaults_are_what_the_model_allows():
 
 
 def test_lengths_beyond_the_positions_are_refused_together():
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         NeuronSeq2SeqConfig(sequence_length=64, decoder_sequence_length=80).resolve(num_positions=40)
-    assert "sequence_length=64" in str(refused.value) and "decoder_sequence_length=80" in str(refused.value)
+    details = [problem["details"] for problem in error.value.details["problems"]]
+    assert [one["option"] for one in details] == ["sequence_length", "decoder_sequence_length"]

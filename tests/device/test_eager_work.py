@@ -1,0 +1,66 @@
+"""The work of one eager operator: what it computes, reads, and writes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from optimum_neuron.device.eager_work import work_of_operator
+
+SDPA = "_scaled_dot_product_flash_attention_for_cpu"
+
+
+def tensor(*size, dtype="float32"):
+    strides = [1]
+    for length in reversed(size[1:]):
+        strides.insert(0, strides[0] * length)
+    return {"dtype": dtype, "size": list(size), "stride": strides if size else []}
+
+
+def work(name, *arguments, overload=""):
+    return work_of_operator(json.dumps([f"aten::{name}", overload, arguments]))
+
+
+@pytest.mark.parametrize(
+    ("found", "flops", "read", "written"),
+    [
+        (work("mm", tensor(4, 8), tensor(8, 2)), 2 * 4 * 8 * 2, 4 * (32 + 16), 4 * 8),
+        (work("mm", tensor(4, 8), tensor(8, 2), tensor(4, 2), overload="out"), 2 * 4 * 8 * 2, 4 * (32 + 16), 4 * 8),
+        (work("arange", 0, 10, 1, tensor(0, dtype="int64"), overload="start_out"), 0, 0, 80),
+        (
+            work(SDPA, *[tensor(1, 2, 16, 8)] * 3, 0.0, False, None, None),
+            4 * 2 * 16 * 16 * 8,
+            3 * 4 * 256,
+            4 * (256 + 32),
+        ),
+        (work("add_", tensor(256), 1.0, 1, overload="Tensor"), 256, 1024, 1024),
+        (work("zero_", tensor(256)), 0, 0, 1024),
+        (work("copy_", tensor(256), tensor(256, dtype="float16"), False), 0, 512, 1024),
+        (work("cat", [tensor(8), tensor(8)], 0), 0, 64, 64),
+        (work("topk", tensor(64), 2, -1, True, True), 64, 256, 2 * 4 + 2 * 8),
+        (work("native_layer_norm", tensor(4, 16), [16], None, None, 1.0), 64, 256, 4 * (64 + 4 + 4)),
+    ],
+)
+def test_operations_and_bytes(found, flops, read, written):
+    assert (found.total.flops, found.total.weight_bytes, found.total.result_bytes) == (flops, read, written)
+    assert found.unknown == ()
+
+
+def test_the_name_has_the_shapes():
+    assert work("add", tensor(2, 3), tensor(3, dtype="bfloat16"), 1, overload="Tensor").name == (
+        "add.Tensor float32[2,3] bfloat16[3]"
+    )
+
+
+@pytest.mark.parametrize("name", ["_local_scalar_dense", "t_"])
+def test_results_for_the_host_and_views_are_no_work(name):
+    assert work(name, tensor(2, 2)) is None
+
+
+@pytest.mark.parametrize(
+    "kind", [["aten::nonzero", "", [tensor(4)]], ["mylib::double", "", [tensor(4)]], ["c10d::allreduce_", "", [None]]]
+)
+def test_what_cannot_be_counted_is_unknown(kind):
+    found = work_of_operator(json.dumps(kind))
+    assert found.unknown == (kind[0].replace("::", "."),) and found.total.num_unknown == 1
