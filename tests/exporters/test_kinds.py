@@ -8,6 +8,7 @@ import functools
 from collections.abc import Iterator
 
 import pytest
+import torch
 from torch import nn
 
 from optimum_neuron import check_model
@@ -23,6 +24,7 @@ from optimum_neuron.exporters.empty import empty_model
 from optimum_neuron.exporters.folder import read_folder
 from optimum_neuron.exporters.kinds import KINDS, Kind, KindRow, Plan, compile_options, kind_of, register_kind
 from optimum_neuron.exporters.source import load_source
+from optimum_neuron.exporters.validation import Scenario
 from optimum_neuron.options import SOURCE_OPTIONS, option
 from optimum_neuron.simulator import compare, estimate
 from optimum_neuron.sizes import count_errors
@@ -96,8 +98,17 @@ class ToyKind(Kind):
     def signature(self, *arguments):
         return Signature(roles={})
 
-    def scenarios(self, *arguments):
-        return []
+    def scenarios(self, recorder, reference, metadata, config):
+        ids = torch.arange(3, 3 + config.num_words)[None]
+
+        def run():
+            return recorder.run("encode", list(recorder.run("embed", [ids]).values()))
+
+        def expected():
+            with torch.no_grad():
+                return {"hidden": reference(input_ids=ids).last_hidden_state}
+
+        return [Scenario(name="words", run=run, reference=expected)]
 
     def problems(self, *arguments):
         return []
@@ -135,6 +146,7 @@ def test_a_toy_kind_is_exported_and_cached(toy, tmp_path):
     first, second = (main_export(toy, tmp_path / name, **options).to_dict() for name in ("a", "b"))
     assert [graph["name"] for graph in first["graphs"]] == ["embed", "encode"]
     assert (first["cache"]["value"], second["cache"]["value"]) == ("miss", "hit")
+    assert [row["output"] for row in first["validation"]] == ["words: hidden"] and first["validation"][0]["ok"]
     config = read_folder(tmp_path / "a").config
     assert isinstance(config, ResolvedToyConfig) and config == ToyConfig.from_pretrained(tmp_path / "b")
     (entry,) = cached_entries(toy, task=TASK, cache_url=options["cache_url"])
@@ -146,7 +158,7 @@ def test_a_toy_kind_is_checked_and_estimated(toy):
     assert [graph.name for graph in report.graphs] == ["embed", "encode"] and report.config.num_words == 4
     paths = [path for row in report.operators for path in row.calls.module_paths]
     assert "embeddings.LayerNorm" in paths and any(path.startswith("encoder.layer.") for path in paths)
-    short, long = (estimate(toy, task=TASK, num_words=number) for number in (4, 64))
+    short, long = (estimate(toy, task=TASK, num_words=number) for number in (4, 32))
     assert short.latency_ms.value < long.latency_ms.value
     with pytest.raises(ConfigError) as error:
         estimate(toy, task=TASK, batch_size=2)
