@@ -30,7 +30,6 @@ cycle. `optimum_neuron` is the package's `__init__` and `wiring.py`, which join 
 """
 BEING_FIXED = {
     ("configuration", "exporters"): "from_pretrained reads an exported folder",
-    ("distributed", "trainer"): "they share the layout and the master weights",
     ("native", "compiler"): "the probe of the C++ compiler",
     ("shared_objects", "compiler"): "files that appear whole",
 }

@@ -23,7 +23,7 @@ SCRIPT = textwrap.dedent("""
     import json, os, sys, time
     from pathlib import Path
     from optimum_neuron.compiler.cache import CompileCache
-    from optimum_neuron.compiler.neff import write_neff
+    from tests.neffs import compile_tiny
 
     folder, fields, mode = Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
 
@@ -32,8 +32,7 @@ SCRIPT = textwrap.dedent("""
         path.write_bytes(b"half of a NEFF")
         while mode == "hang" or len(list(folder.glob("ready-*"))) < 2:
             time.sleep(0.02)
-        write_neff(path, {"ir.json": b"{}"}, name="m", target="inf2", core_version=2, compiler_version="2.21",
-                   metadata={})
+        compile_tiny(path)
 
     cache = CompileCache(folder / "cache", spool=folder / "spool")
     (folder / f"ready-{os.getpid()}").touch()

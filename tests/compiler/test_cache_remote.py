@@ -13,19 +13,12 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from optimum_neuron.compiler.cache import CompileCache, entry_name
-from optimum_neuron.compiler.neff import write_neff
 from optimum_neuron.errors import CacheError
+from tests.neffs import compile_tiny as produce
+from tests.neffs import never
 
 FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1, "sequence_length": 128}
 NAME = entry_name(FIELDS)
-
-
-def produce(path):
-    write_neff(path, {"ir.json": b"{}"}, name="m", target="inf2", core_version=2, compiler_version="2.21", metadata={})
-
-
-def never(path):
-    pytest.fail("compiled although it was cached")
 
 
 @pytest.fixture

@@ -10,19 +10,10 @@ import pytest
 
 from optimum_neuron.compiler.cache import CompileCache, entry_key, entry_name, report
 from optimum_neuron.compiler.cache.locks import claim
-from optimum_neuron.compiler.neff import write_neff
 from optimum_neuron.errors import ConfigError
+from tests.neffs import compile_tiny as produce
 
 FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1, "sequence_length": 128, "ir": "a" * 64}
-
-
-def compile_tiny(path):
-    write_neff(path, {"ir.json": b"{}"}, name="m", target="inf2", core_version=2, compiler_version="2.21", metadata={})
-
-
-@pytest.fixture
-def produce():
-    return compile_tiny
 
 
 @pytest.fixture
@@ -34,7 +25,7 @@ def entry_folder(cache, fields=FIELDS):
     return os.path.join(cache.url, entry_name(fields))
 
 
-def test_status_tells_states_sizes_and_ages(cache, produce):
+def test_status_tells_states_sizes_and_ages(cache):
     whole = cache.get_or_compile(FIELDS, produce).path
     broken = cache.get_or_compile({**FIELDS, "batch_size": 2}, produce).path
     os.unlink(broken.parent / "model.done")
@@ -51,12 +42,12 @@ def test_status_tells_states_sizes_and_ages(cache, produce):
 def test_an_entry_being_compiled_is_locked_and_not_pruned(cache):
     seen = {}
 
-    def produce(path):
+    def observe(path):
         seen["states"] = [entry["state"] for entry in cache.status()["entries"]]
         seen["removed"] = cache.prune(max_size_bytes=0)["removed"]
-        compile_tiny(path)
+        produce(path)
 
-    assert not cache.get_or_compile(FIELDS, produce).hit
+    assert not cache.get_or_compile(FIELDS, observe).hit
     assert seen == {"states": ["locked"], "removed": []}
     assert cache.lookup(FIELDS).value
 
@@ -70,7 +61,7 @@ def age(cache, fields, days):
         json.dump(marker, file)
 
 
-def test_prune_by_age_by_size_and_of_incomplete_entries(cache, produce):
+def test_prune_by_age_by_size_and_of_incomplete_entries(cache):
     fields = [{**FIELDS, "batch_size": n} for n in range(4)]
     for days, asked in zip((40, 20, 10, 0), fields, strict=True):
         cache.get_or_compile(asked, produce, request=asked)
@@ -93,7 +84,7 @@ def test_prune_by_age_by_size_and_of_incomplete_entries(cache, produce):
     assert status["num_requests"] == 1
 
 
-def test_prune_removes_index_files_that_are_damaged_or_half_written(cache, produce):
+def test_prune_removes_index_files_that_are_damaged_or_half_written(cache):
     cache.get_or_compile(FIELDS, produce, request={"model": "m"})
     folder = os.path.join(cache.url, "requests")
     for name in ("0.json", ".1.json.7-ab.tmp", ".2.json.7-ab.tmp"):
@@ -105,7 +96,7 @@ def test_prune_removes_index_files_that_are_damaged_or_half_written(cache, produ
     assert cache.find({"model": "m"}).value and cache.status()["num_requests"] == 1
 
 
-def test_an_entry_taken_between_decision_and_removal_is_spared(cache, produce):
+def test_an_entry_taken_between_decision_and_removal_is_spared(cache):
     path = cache.get_or_compile(FIELDS, produce).path
     storage = report.LocalStorage(path.parents[2])
     with claim(storage.root, entry_name(FIELDS)):
@@ -115,7 +106,7 @@ def test_an_entry_taken_between_decision_and_removal_is_spared(cache, produce):
     assert report._remove(storage, entry_name(FIELDS), "success") and not path.exists()
 
 
-def test_prune_may_spare_incomplete_entries(cache, produce):
+def test_prune_may_spare_incomplete_entries(cache):
     os.unlink(cache.get_or_compile(FIELDS, produce).path)
     assert cache.prune(incomplete=False)["removed"] == []
     assert len(cache.prune()["removed"]) == 1
@@ -132,7 +123,7 @@ def test_negative_limits_are_refused_together(cache):
     assert error.value.details["options"] == {"older_than_days": -1, "max_size_bytes": -2}
 
 
-def test_a_request_leads_to_its_entry_until_that_is_gone(cache, produce):
+def test_a_request_leads_to_its_entry_until_that_is_gone(cache):
     request = {"model_hash": "m", "batch_size": 1}
     assert cache.find(request).reason == "miss: this request was never compiled"
     path = cache.get_or_compile(FIELDS, produce, request=request).path
@@ -143,13 +134,13 @@ def test_a_request_leads_to_its_entry_until_that_is_gone(cache, produce):
     assert cache.find(request).value is None and "no such entry" in cache.find(request).reason
 
 
-def test_a_request_may_lead_to_another_entry_later(cache, produce):
+def test_a_request_may_lead_to_another_entry_later(cache):
     cache.get_or_compile(FIELDS, produce, request={"model": "m"})
     other = cache.get_or_compile({**FIELDS, "batch_size": 2}, produce, request={"model": "m"})
     assert cache.find({"model": "m"}).value == other.path
 
 
-def test_explain_is_plain_data(cache, produce):
+def test_explain_is_plain_data(cache):
     cache.get_or_compile({**FIELDS, "sequence_length": 4096}, produce)
     report = json.loads(json.dumps(cache.explain(FIELDS)))
     assert (report["hit"], report["reason"], report["num_compared"]) == (False, "no such entry", 1)

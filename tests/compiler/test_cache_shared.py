@@ -17,20 +17,13 @@ from optimum_neuron import env
 from optimum_neuron.compiler.cache import CompileCache, entry_name
 from optimum_neuron.compiler.cache.addresses import HubStorage, open_storage, url_of
 from optimum_neuron.compiler.cache.shared import DEFAULT_NAME, FILE, choose, create, shared_url, using
-from optimum_neuron.compiler.neff import write_neff
 from optimum_neuron.errors import CacheError, ConfigError
+from tests.neffs import compile_tiny as produce
+from tests.neffs import never
 
 FIELDS = {"compiler_version": "2.21", "target": "inf2", "sequence_length": 128}
 REQUEST = {"model": "m"}
 NAME = entry_name(FIELDS)
-
-
-def produce(path):
-    write_neff(path, {"ir.json": b"{}"}, name="m", target="inf2", core_version=2, compiler_version="2.21", metadata={})
-
-
-def never(path):
-    pytest.fail("compiled although it was cached")
 
 
 @pytest.fixture(autouse=True)

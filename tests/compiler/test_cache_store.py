@@ -13,8 +13,9 @@ import pytest
 
 from optimum_neuron.compiler import tally
 from optimum_neuron.compiler.cache import CompileCache, entry_key, entry_name
-from optimum_neuron.compiler.neff import open_neff, write_neff
+from optimum_neuron.compiler.neff import open_neff
 from optimum_neuron.errors import ArtifactError, CacheError
+from tests.neffs import compile_tiny
 
 FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1, "sequence_length": 128, "ir": "a" * 64}
 
@@ -27,15 +28,7 @@ class Producer:
 
     def __call__(self, path):
         self.num_calls += 1
-        write_neff(
-            path,
-            {"ir.json": self.content},
-            name="m",
-            target="inf2",
-            core_version=2,
-            compiler_version="2.21",
-            metadata={},
-        )
+        compile_tiny(path, self.content)
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ import subprocess
 import pytest
 
 from optimum_neuron.compiler.cache import CompileCache, entry_name
-from optimum_neuron.compiler.neff import unpack, write_neff
+from optimum_neuron.compiler.neff import unpack
 from optimum_neuron.errors import ArtifactError, CacheError
+from tests.neffs import compile_tiny as produce
+from tests.neffs import small_disk
 
-FACTS = dict(name="m", target="inf2", core_version=2, compiler_version="2.21", metadata={})
 FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1}
 DISK_BYTES = 256 * 1024
 
@@ -19,21 +20,12 @@ DISK_BYTES = 256 * 1024
 @pytest.fixture
 def disk(tmp_path):
     """A disk of 256 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("this process may not mount")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "disk", DISK_BYTES) as folder:
+        yield folder
 
 
 def remount(folder, mode):
     subprocess.run(["mount", "-o", f"remount,{mode}", str(folder)], check=True)
-
-
-def produce(path, content=b"{}"):
-    write_neff(path, {"ir.json": content}, **FACTS)
 
 
 def test_a_neff_that_does_not_fit_tells_bytes_and_leaves_nothing(disk):

@@ -11,8 +11,8 @@ import tarfile
 
 import pytest
 
-from optimum_neuron.compiler.neff import NeffDocument, neff_from_bytes, open_neff, unpack, write_neff
-from optimum_neuron.errors import ArtifactError, FormatVersionError
+from optimum_neuron.compiler.neff import NeffDocument, check_target, neff_from_bytes, open_neff, unpack, write_neff
+from optimum_neuron.errors import ArtifactError, FormatVersionError, TargetMismatchError
 
 FACTS = dict(name="bert", target="inf2", core_version=2, compiler_version="2.21.5", metadata={"task": "fill-mask"})
 
@@ -235,3 +235,21 @@ def test_unpack_of_an_unsafe_file_writes_nothing(tmp_path):
     with pytest.raises(ArtifactError, match="climbs out"):
         unpack(bad, tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["bad"]
+
+
+def test_targets_of_one_generation_share_artifacts_and_others_do_not(path):
+    with open_neff(path) as neff:
+        check_target(neff, "trn1", 2)
+        with pytest.raises(TargetMismatchError) as refused:
+            check_target(neff, "trn2", 3)
+    facts = {"compiled_for": "inf2", "compiled_core_version": 2, "target": "trn2", "core_version": 3}
+    assert refused.value.details == facts and "--instance_type trn2" in refused.value.hint
+
+
+def test_unpack_gives_all_members_in_a_new_folder_and_overwrites_nothing(path, tmp_path):
+    files = unpack(path, tmp_path / "new" / "out")
+    assert [str(file.relative_to(tmp_path / "new" / "out")) for file in files] == ["ir.json", "neff.json", "tensors/w"]
+    assert files[0].read_bytes() == b'{"nodes": []}'
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["out"]
+    with pytest.raises(ArtifactError, match="not an empty folder"):
+        unpack(path, tmp_path)

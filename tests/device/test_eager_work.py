@@ -28,7 +28,12 @@ def work(name, *arguments, overload=""):
         (work("mm", tensor(4, 8), tensor(8, 2)), 2 * 4 * 8 * 2, 4 * (32 + 16), 4 * 8),
         (work("mm", tensor(4, 8), tensor(8, 2), tensor(4, 2), overload="out"), 2 * 4 * 8 * 2, 4 * (32 + 16), 4 * 8),
         (work("arange", 0, 10, 1, tensor(0, dtype="int64"), overload="start_out"), 0, 0, 80),
-        (work(SDPA, *[tensor(1, 2, 16, 8)] * 3, 0.0, False), 4 * 2 * 16 * 16 * 8, 3 * 4 * 256, 4 * (256 + 32)),
+        (
+            work(SDPA, *[tensor(1, 2, 16, 8)] * 3, 0.0, False, None, None),
+            4 * 2 * 16 * 16 * 8,
+            3 * 4 * 256,
+            4 * (256 + 32),
+        ),
         (work("add_", tensor(256), 1.0, 1, overload="Tensor"), 256, 1024, 1024),
         (work("zero_", tensor(256)), 0, 0, 1024),
         (work("copy_", tensor(256), tensor(256, dtype="float16"), False), 0, 512, 1024),

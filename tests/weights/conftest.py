@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.neffs import small_disk
 
 DISK_BYTES = 64 * 1024
 
@@ -32,10 +33,5 @@ def raw_file(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 64 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("this process may not mount")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "disk", DISK_BYTES) as folder:
+        yield folder

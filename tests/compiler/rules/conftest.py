@@ -47,12 +47,22 @@ def check(export: Callable[..., Any]) -> Callable[..., Report]:
 
 
 @pytest.fixture
+def check_traced() -> Callable[..., Report]:
+    """Trace a function on fake tensors and judge its graph for inf2."""
+
+    def run(function: Callable[..., Any], *inputs: Any) -> Report:
+        graph = torch.fx.experimental.proxy_tensor.make_fx(function, tracing_mode="fake")(*inputs)
+        return check_graph(graph, resolve_target("inf2", environ={}).value)
+
+    return run
+
+
+@pytest.fixture
 def ruling(check: Callable[..., Report]) -> Callable[..., Ruling]:
     """The ruling on the one call of an operator ("aten.topk") in an exported function."""
 
     def run(op: str, function: Callable[..., Any], *inputs: Any, **options: Any) -> Ruling:
-        found = [r for r in check(function, *inputs, **options).rulings if r.op.startswith(f"{op}.")]
-        assert len(found) == 1, found
-        return found[0]
+        (only,) = [r for r in check(function, *inputs, **options).rulings if r.op.startswith(f"{op}.")]
+        return only
 
     return run
