@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
@@ -37,6 +37,17 @@ Complete = TypeVar("Complete", bound="CompileConfig")
 _CHOICES = {"auto_cast": AutoCast, "auto_cast_type": AutoCastType, "optlevel": OptLevel, "torch_dtype": TorchDtype}
 _NAMES = {"task": "text-generation", "target": "inf2", "instance_type": "inf2.xlarge"}
 """Fields that hold a name, each with an example."""
+
+
+class Hooks:
+    """Functions that packages above provide; `wiring.py` sets them."""
+
+    exported_config: Callable[[str | Path, Mapping[str, Any]], tuple[CompileConfig, type[CompileConfig]]]
+    """Return the configuration of an exported model, and the class that users write for its kind."""
+
+
+HOOKS = Hooks()
+"""The hooks of this process."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -184,19 +195,16 @@ class CompileConfig:
             ArtifactError: the model was not exported.
             ConfigError: it is a model of another kind.
         """
-        from .exporters.folder import read_folder
-        from .exporters.source import find_folder
-
-        info = read_folder(find_folder(model_id, **where))
-        if not isinstance(info.config, cls):
-            name = info.kind.config_class.__name__
+        config, config_class = HOOKS.exported_config(model_id, where)
+        if not isinstance(config, cls):
+            name = config_class.__name__
             raise ConfigError(
                 f"The configuration of {model_id} is a {name}, not a {cls.__name__}.",
                 hint=f"Use {name}.from_pretrained.",
                 model=str(model_id),
                 config_class=name,
             )
-        return info.config
+        return config
 
     @classmethod
     def field_names(cls) -> list[str]:

@@ -1,16 +1,20 @@
-"""Joins packages that do not know each other: the runtime reports simulated times without knowing the simulator.
+"""Joins packages that do not know each other: the runtime reports simulated times without knowing the simulator, and a
+configuration reads exported folders without knowing their format.
 
 `optimum_neuron/__init__.py` imports this module; the packages that it joins are imported at their first use.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from . import configuration
 from .runtime.hooks import HOOKS, CallCost
 
 if TYPE_CHECKING:
+    from .configuration import CompileConfig
     from .runtime.timeline import Track
 
 
@@ -26,5 +30,14 @@ def _inspect_process(folder: Path) -> None:
     inspect_process(folder)
 
 
+def _exported_config(model: str | Path, where: Mapping[str, Any]) -> tuple[CompileConfig, type[CompileConfig]]:
+    from .exporters.folder import read_folder
+    from .exporters.source import find_folder
+
+    info = read_folder(find_folder(model, **where))
+    return info.config, info.kind.config_class
+
+
+configuration.HOOKS.exported_config = _exported_config
 HOOKS.call_cost = _call_cost
 HOOKS.inspect_process = _inspect_process
