@@ -21,8 +21,6 @@
 An error has parts: `code` names its class, `message` says what is wrong, with the value, `hint` says what to do, and
 `details` are the facts for programs. `str(error)` is message and hint. The command line prints it without a traceback;
 `OPTIMUM_NEURON_DEBUG=1` brings the traceback back.
-
-    raise ConfigError(f"batch_size is {size}.", hint="Pass batch_size=1 or more.", option="batch_size", value=size)
 """
 
 from __future__ import annotations
