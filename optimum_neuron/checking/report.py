@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import Choice, Verdict
-from ..errors import ConfigError, nearest, refusal
+from ..errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from ..compiler.memory import MemoryNeed
@@ -23,20 +23,18 @@ TIERS = {1: "drop-in", 2: "substitutions needed", 3: "not expressible"}
 
 
 def require_conditions(conditions: Collection[str]) -> tuple[str, ...]:
-    """Refuse conditions that a check does not know.
+    """Return the conditions, all of which must be in `FAIL_CONDITIONS`.
 
     Raises:
         ConfigError: at least one is unknown; all are named.
     """
-    unknown = [f"'{name}'{nearest(name, FAIL_CONDITIONS)}" for name in conditions if name not in FAIL_CONDITIONS]
+    unknown = [name for name in conditions if name not in FAIL_CONDITIONS]
     if unknown:
         raise ConfigError(
-            refusal(
-                asked=f"failing on {', '.join(conditions)}",
-                found=f"unknown: {'; '.join(unknown)}",
-                why="a check knows fixed conditions",
-                do=f"use {', '.join(FAIL_CONDITIONS)}",
-            )
+            "\n".join(f"Unknown condition '{name}'{nearest(name, FAIL_CONDITIONS) or '.'}" for name in unknown),
+            hint=f"Choose from {', '.join(FAIL_CONDITIONS)}.",
+            conditions=unknown,
+            choices=list(FAIL_CONDITIONS),
         )
     return tuple(conditions)
 

@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .operators import OperatorTime
 from .table import Row, rows_of
 
@@ -237,13 +237,9 @@ class Profile:
 
 
 def nothing_ran(name: str) -> ConfigError:
-    """Why a run that used no core has no profile."""
+    """Return the error for a run that used no simulated core of this process."""
     return ConfigError(
-        refusal(
-            asked=f"a profile of {name}",
-            found="no call of a compiled program, and no operator on the torch device",
-            why="the simulated cores of this process are profiled: NeuronModelForX, traced modules, torch.compile, and "
-            "operators on tensors of the torch device; not other processes",
-            do='run a compiled model in it, or move a module to the device "neuron"',
-        )
+        f"{name} used no simulated core in this process, so there is nothing to profile.",
+        hint='Run a compiled model in it, or move a module to the device "neuron".',
+        profile=name,
     )

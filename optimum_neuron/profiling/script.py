@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .profile import Profile, nothing_ran
 
 
@@ -52,14 +52,8 @@ def profile_script(
     """
     script = Path(script)
     if not script.is_file():
-        raise ConfigError(
-            refusal(
-                asked=f"a profile of {script}",
-                found="a folder" if script.is_dir() else "no such file",
-                why="a script is a Python file",
-                do="name one, or an exported folder",
-            )
-        )
+        problem = "is a folder, not a script" if script.is_dir() else "does not exist"
+        raise ConfigError(f"{script} {problem}.", hint="Pass a Python file.", path=str(script))
     with tempfile.TemporaryDirectory(prefix="neuron_profile_") as folder:
         result = Path(folder) / "profile.json"
         command = [sys.executable, "-m", f"{__package__}.child", str(result), str(script), *arguments]

@@ -59,12 +59,12 @@ class EagerStatistics:
 
 
 def _shortened(names: tuple[str, ...]) -> str:
-    """Names of a run; one that is repeated is told once, with its number."""
-    told = []
+    """Join the names, with the count of one that repeats."""
+    texts = []
     for name, group in itertools.groupby(names):
         num = len(list(group))
-        told.append(name if num == 1 else f"{name} x{num}")
-    return ", ".join(told)
+        texts.append(name if num == 1 else f"{name} x{num}")
+    return ", ".join(texts)
 
 
 @contextlib.contextmanager
