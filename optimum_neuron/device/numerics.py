@@ -31,12 +31,12 @@ OPERANDS: tuple[Operand, ...] = get_args(Operand)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Numerics:
-    """One arithmetic of the device."""
+    """Arithmetic of the device."""
 
     mode: Mode = "reference"
-    """Whose arithmetic: the host's, or the chip's as far as docs/device.md says."""
+    """"reference": the host's arithmetic; "emulated": the chip's, as far as docs/device.md says."""
     auto_cast_type: Operand = "bf16"
-    """What float32 operands of matrix products are rounded to, in emulated mode."""
+    """Dtype that float32 operands of matmuls are rounded to, in emulated mode."""
     stochastic_rounding: bool = False
     """Whether writes to bfloat16 and float16 are rounded stochastically, in emulated mode."""
     seed: int = 0
@@ -52,7 +52,7 @@ class Numerics:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Choice[Numerics]:
-    """The arithmetic that the environment asks for, and why.
+    """Return the arithmetic set by the environment, and why.
 
     Raises:
         ConfigError: a variable has a value that cannot be used, or they contradict each other.
@@ -84,12 +84,12 @@ _current: Numerics | None = None
 
 
 def current() -> Numerics:
-    """The arithmetic in use."""
+    """Return the arithmetic in use."""
     return begin()
 
 
 def begin() -> Numerics:
-    """Take what the environment asks for, once: at the first use of a core, which is where a wrong value is refused."""
+    """Apply the environment, once, at the first use of a core; a wrong value is an error there."""
     if _current is None:
         _set(from_environment().value)
     assert _current is not None

@@ -23,12 +23,12 @@ from .profile import Profile, nothing_ran
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScriptRun:
-    """How a script ended, and its profile."""
+    """Result of a script."""
 
     exit_code: int
-    """Of the script; 128 and the number of the signal where one ended it."""
+    """Exit code of the script; 128 plus the signal's number if a signal ended it."""
     profile: Profile | None
-    """None where the script failed."""
+    """None if the script failed."""
 
 
 def profile_script(

@@ -42,12 +42,12 @@ class Metric:
     type: str
     """A name of `RUNTIME_METRICS` or `SYSTEM_METRICS`."""
     period_s: float
-    """Time between two reports of it."""
+    """Time between two reports of the group."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RuntimeFilter:
-    """Which groups are reported of the processes whose tags match."""
+    """Groups to report for processes whose tags match."""
 
     tag_filter: re.Pattern[str]
     """Searched for in the tag of a process."""
@@ -57,12 +57,12 @@ class RuntimeFilter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MonitorConfig:
-    """What is reported. A process is reported by the first filter that matches it."""
+    """Groups to report. The first filter that matches a process applies to it."""
 
     neuron_runtimes: tuple[RuntimeFilter, ...]
-    """Of processes."""
+    """Filters of processes."""
     system_metrics: tuple[Metric, ...]
-    """Of the instance."""
+    """Groups of the instance."""
 
 
 DEFAULT_CONFIG = MonitorConfig(

@@ -1,4 +1,4 @@
-"""`neuron_parallel_compile`: run a script so that its graphs are compiled, and report what was compiled and what found.
+"""`neuron_parallel_compile`: run a script so that its graphs are compiled, and count the compiled and the cached ones.
 
 Graphs are compiled in the processes that capture them, while the script runs: steps are executed, nothing is extracted
 first, and compiles of one process are not parallel. Scripts that shorten their run where NEURON_EXTRACT_GRAPHS_ONLY or
@@ -56,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--num_parallel", type=positive_int, metavar="N", help="has no effect, and a warning says so")
     parser.add_argument(
-        "--ignore-errors", action="store_true", help="exit with 0 if the script fails; what it compiled is kept"
+        "--ignore-errors",
+        action="store_true",
+        help="exit with 0 if the script fails; compiled graphs stay cached",
     )
     options = parser.parse_args(words)
     return run_guarded(lambda out: _run(options, script, out), Out(), command=parser.prog)
