@@ -37,4 +37,4 @@ def test_numbers_below_zero_and_missing_prices_are_refused(cli):
     refused = cli(*LINE, "--gpu-price", "-5", "--runs-per-month", "1")
     assert refused.code == 1 and "gpu_price=-5.0 is no number above 0" in refused.stderr
     unpriced = cli(*LINE[:-1], "trn2.48xlarge", "--gpu-price", "5", "--runs-per-month", "1")
-    assert unpriced.code == 1 and "pass --price" in unpriced.stderr
+    assert unpriced.code == 1 and "Pass --price" in unpriced.stderr

@@ -37,7 +37,7 @@ def test_texts_without_a_tokenizer_are_a_known_error(cli, tmp_path):
     (tmp_path / "texts.txt").write_text("hello\n", encoding="utf-8")
     ran = cli("neuron", "buckets", "suggest", "--dataset", str(tmp_path / "texts.txt"))
     assert (ran.code, ran.stdout) == (1, "")
-    assert "name the tokenizer of the model" in ran.stderr
+    assert "Name the tokenizer of the model" in ran.stderr
 
 
 def test_a_limit_of_none_is_a_mistyped_command_line(cli, dataset):

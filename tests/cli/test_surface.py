@@ -56,7 +56,7 @@ SURFACE = {
         *("--hours-per-run", "--inferences-per-month", "--instance", "--price", "--runs-per-month", "--throughput"),
     ],
     "buckets suggest": [*OUTPUT, "--column", "--dataset", "--max", "--multiple_of", "--tokenizer"],
-    "check": [*GRAPHS, *OUTPUT, "--allow_host_ops", "--fail-on", "MODEL"],
+    "check": [*GRAPHS, *OUTPUT, "--all_graphs", "--allow_host_ops", "--fail-on", "MODEL"],
     "consolidate": [*OUTPUT, "--config", "--format", "-f", "CHECKPOINT", "OUTPUT"],
     "demo": [*OUTPUT, "--max_new_tokens", "--prompt", "--wait-for-host-code"],
     "doctor": OUTPUT,
