@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .errors import ConfigError
+from .errors import ConfigError, NeuronError
 
 
 def default_buckets(first: int, length: int) -> tuple[int, ...]:
@@ -88,7 +88,7 @@ def limit_error(name: str, value: int, limit: int) -> ConfigError:
     )
 
 
-def raise_together(errors: Iterable[ConfigError]) -> None:
+def raise_together(errors: Iterable[NeuronError]) -> None:
     """Raise errors as one.
 
     Raises:

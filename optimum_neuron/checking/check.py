@@ -168,7 +168,5 @@ def _memory(
     try:
         require_fit(need, instance=instance, target=target, model_name=model_name)
     except DeviceMemoryError as error:
-        return MemoryCheck(
-            need=need, available=available, reason=f"{error.message.splitlines()[0]} {error.hint}".strip()
-        )
+        return MemoryCheck(need=need, available=available, reason=f"{error.message.splitlines()[0]} {error.hint}")
     return MemoryCheck(need=need, available=available, reason=f"fits one core of {instance.name}")

@@ -1,4 +1,4 @@
-"""What a check found: tier of effort, placed share, operators, memory, and what a CI job may fail on."""
+"""Result of a check: tier of effort, share of FLOPs on the device, operators, memory, and what a CI job may fail on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import Choice, Verdict
-from ..errors import ConfigError, nearest, refusal
+from ..errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from ..compiler.memory import MemoryNeed
@@ -16,43 +16,41 @@ if TYPE_CHECKING:
     from ..hardware import InstanceSpec, Target
 
 FAIL_CONDITIONS = ("host", "unsupported", "memory")
-"""What `CheckReport.failures` can be asked for: calls on the host, calls or code that cannot run, too little HBM."""
+"""Conditions of `CheckReport.failures`: calls on the host, calls or code that cannot run, too little HBM."""
 
 TIERS = {1: "drop-in", 2: "substitutions needed", 3: "not expressible"}
 """Effort that a model takes, by number."""
 
 
 def require_conditions(conditions: Collection[str]) -> tuple[str, ...]:
-    """Refuse conditions that a check does not know.
+    """Return the conditions, all of which must be in `FAIL_CONDITIONS`.
 
     Raises:
         ConfigError: at least one is unknown; all are named.
     """
-    unknown = [f"'{name}'{nearest(name, FAIL_CONDITIONS)}" for name in conditions if name not in FAIL_CONDITIONS]
+    unknown = [name for name in conditions if name not in FAIL_CONDITIONS]
     if unknown:
         raise ConfigError(
-            refusal(
-                asked=f"failing on {', '.join(conditions)}",
-                found=f"unknown: {'; '.join(unknown)}",
-                why="a check knows fixed conditions",
-                do=f"use {', '.join(FAIL_CONDITIONS)}",
-            )
+            "\n".join(f"Unknown condition '{name}'{nearest(name, FAIL_CONDITIONS) or '.'}" for name in unknown),
+            hint=f"Choose from {', '.join(FAIL_CONDITIONS)}.",
+            conditions=unknown,
+            choices=list(FAIL_CONDITIONS),
         )
     return tuple(conditions)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphCheck:
-    """One entry point."""
+    """Check of one entry point."""
 
     name: str
     """For example "prefill_128"."""
     num_calls: int
     """Calls of operators in one run."""
     flops: int
-    """Arithmetic of one run; see `work.py` for what is counted."""
+    """Operations of one run; see `work.py` for what is counted."""
     placed_share: float
-    """Part of it that runs on the device, 0 to 1."""
+    """Share of FLOPs on the device, 0 to 1."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,11 +58,11 @@ class CaptureFailure:
     """Code that cannot become a static graph."""
 
     graphs: tuple[str, ...]
-    """Entry points that it stops; empty where the model could not even be built."""
+    """Entry points that cannot be captured; empty if the model could not be built."""
     source_line: str | None
-    """file:line and text of the user's code; None where no line but a configuration is at fault."""
+    """file:line and text of the user's code; None if the configuration is at fault."""
     reason: str
-    """What was found, why it cannot be, what to do."""
+    """Message of the error, with the hint."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,11 +70,11 @@ class MemoryCheck:
     """HBM of one core, simulated."""
 
     need: MemoryNeed | None
-    """What the compiled program takes; None where it is not known."""
+    """Bytes that the compiled program needs, by category; None if not known."""
     available: int
-    """Bytes that a core has."""
+    """HBM of one core in bytes."""
     reason: str
-    """That it fits, what makes it fit, or why it is not known."""
+    """That it fits, what would make it fit, or why it is not known."""
 
     @property
     def fits(self) -> bool | None:
@@ -91,30 +89,27 @@ class MemoryCheck:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What compiling a model would take; nothing was compiled and no weight was read."""
+    """Result of checking a model; nothing is compiled and no weight is read."""
 
     model: str
-    """What the user named."""
+    """Folder or Hub model ID."""
     task: Choice[str]
-    """What the model is for, and why."""
     family: Choice[str] | None
-    """The implementation, and why; None where none could be built."""
+    """Implementation of the model; None if it could not be built."""
     target: Choice[Target]
-    """What it was checked for, and why."""
     instance: InstanceSpec
-    """Whose memory counts."""
+    """Simulated instance, whose HBM is compared."""
     config: CompileConfig
-    """Shapes and arithmetic, complete."""
+    """Complete compile configuration."""
     graphs: tuple[GraphCheck, ...]
     """Entry points that could be captured, without those of `buckets_between`."""
     buckets_between: Mapping[str, tuple[int, ...]]
     """Buckets whose graphs were not captured, by option: those between the smallest and the largest."""
     operators: tuple[OperatorCheck, ...]
-    """Their operators: what does not run on the device first, then by arithmetic."""
+    """Operators of these graphs: those that do not run on the device first, then by FLOPs."""
     capture_failures: tuple[CaptureFailure, ...]
-    """Code that is not static; with any of these the model cannot be compiled at all."""
+    """Code that is not static; with any of these the model cannot be compiled."""
     memory: MemoryCheck
-    """HBM of one core."""
 
     @property
     def placed_share(self) -> float | None:
@@ -134,10 +129,10 @@ class CheckReport:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the model is in its tier, one for each obstacle."""
-        found = [f"cannot be captured: {failure.source_line or failure.reason}" for failure in self.capture_failures]
+        reasons = [f"cannot be captured: {failure.source_line or failure.reason}" for failure in self.capture_failures]
         for calls in (operator.calls for operator in self._having(Verdict.UNSUPPORTED, Verdict.HOST)):
-            found.append(f"{calls.verdict}: {calls.op}, {calls.count} calls in {calls.where()}")
-        return tuple(found) or (f"every operator runs on {self.target.value.name}",)
+            reasons.append(f"{calls.verdict}: {calls.op}, {calls.count} calls in {calls.where()}")
+        return tuple(reasons) or (f"every operator runs on {self.target.value.name}",)
 
     def failures(self, conditions: Collection[str]) -> tuple[str, ...]:
         """Which of some conditions are met: the ones that a CI job shall fail on.

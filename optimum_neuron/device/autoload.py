@@ -23,7 +23,7 @@ VENDOR = "torch-neuronx"
 
 _status: Choice[bool] = Choice(
     value=False,
-    reason="torch has not asked for devices of others: TORCH_DEVICE_BACKEND_AUTOLOAD=0, or no torch",
+    reason="torch did not load device extensions: TORCH_DEVICE_BACKEND_AUTOLOAD=0, or no torch",
 )
 
 

@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ..errors import LoweringError, NeuronError, refusal
+from ..errors import LoweringError, NeuronError
 from . import build
 
 _REFUSED = -1
@@ -30,7 +30,7 @@ _OF_PYTHON = {
     "leave_interpreter": "PyEval_SaveThread",
     "enter_interpreter": "PyEval_RestoreThread",
 }
-"""Functions of Python's own that C++ calls as they are."""
+"""Functions of Python's C API that C++ calls directly."""
 
 
 class _Host(ctypes.Structure):
@@ -108,14 +108,8 @@ def load() -> ctypes.CDLL:
             _host = _callbacks(library)
             reason = library.neuron_load(ctypes.byref(_host)).decode()
             if reason:
-                raise LoweringError(
-                    refusal(
-                        asked="load the neuron device",
-                        found=reason,
-                        why="torch did not take its registrations",
-                        do="load no other device in this process, or report it",
-                    )
-                )
+                hint = "Use no other custom device in this process, or report it."
+                raise LoweringError(f"torch rejected the neuron device: {reason}.", hint=hint)
             _library = library
             _complete()
         return _library
@@ -128,14 +122,8 @@ def _opened(path: Path) -> ctypes.CDLL:
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
-        raise LoweringError(
-            refusal(
-                asked=f"load {path}",
-                found=str(error),
-                why="the file is not what is built for this torch",
-                do="remove it; the next use builds it again",
-            )
-        ) from error
+        hint = "Remove it; the next use builds it again."
+        raise LoweringError(f"Cannot load {path}: {error}.", hint=hint, path=str(path)) from error
     return library
 
 
@@ -170,7 +158,7 @@ def _callbacks(library: ctypes.CDLL) -> _Host:
         return kind(call)
 
     def placement() -> Any:
-        # Resolving the instance takes its time, so not before it is asked for.
+        # Imported at the first call: resolving the instance takes time.
         from . import placement
 
         return placement
@@ -212,6 +200,6 @@ def _callbacks(library: ctypes.CDLL) -> _Host:
         return 0
 
     functions = (device_count, default_device, claim, limit, out_of_memory, start_lanes, stop_lanes)
-    asked = [guarded(field[1], function) for field, function in zip(_Host._fields_, functions, strict=False)]
-    own = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _OF_PYTHON.values()]
-    return _Host(*asked, *own)
+    callbacks = [guarded(field[1], function) for field, function in zip(_Host._fields_, functions, strict=False)]
+    of_python = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _OF_PYTHON.values()]
+    return _Host(*callbacks, *of_python)

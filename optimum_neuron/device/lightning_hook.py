@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ..after_import import after_import
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 
 NAME = "neuron"
 """What Lightning calls the accelerator."""
@@ -111,21 +111,18 @@ def device_indices(devices: Any) -> list[int]:
     count = torch.neuron.device_count()
     try:
         texts = devices.split(",") if isinstance(devices, str) else None
-        given = devices if texts is None else int(texts[0]) if len(texts) == 1 else [int(text) for text in texts]
-        found = list(range(count if given == -1 else given)) if isinstance(given, int) else [int(one) for one in given]
+        value = devices if texts is None else int(texts[0]) if len(texts) == 1 else [int(text) for text in texts]
+        indices = list(range(count if value == -1 else value) if isinstance(value, int) else map(int, value))
     except (TypeError, ValueError):
-        found = []
-    if not found or len(set(found)) < len(found) or not set(found) <= set(range(count)):
+        indices = []
+    if not indices or len(set(indices)) < len(indices) or not set(indices) <= set(range(count)):
         raise ConfigError(
-            refusal(
-                asked=f"devices={devices!r}",
-                found=f"the process may use {count} devices, 0 to {count - 1}",
-                why="each index is a NeuronCore",
-                do="pass a number of devices or a list of different indices",
-            ),
-            details={"devices": devices, "count": count},
+            f"devices is {devices!r}, but this process may use {count} devices, 0 to {count - 1}.",
+            hint="Pass a number of devices or a list of different indices.",
+            devices=devices,
+            count=count,
         )
-    return found
+    return indices
 
 
 def _strategy(choose: Any, package: str, accelerator: Any) -> Any:

@@ -16,74 +16,56 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from .. import env
 from ..core import Choice
-from ..errors import ConfigError, nearest, refusal
+from ..errors import ConfigError, invalid_choice
 
 Mode = Literal["reference", "emulated"]
 Operand = Literal["none", "bf16", "fp16", "tf32", "fp8_e4m3"]
 
-OPERANDS: tuple[Operand, ...] = ("none", "bf16", "fp16", "tf32", "fp8_e4m3")
+OPERANDS: tuple[Operand, ...] = get_args(Operand)
 """Values of `auto_cast_type`, in the order of `enum class Operand` in csrc/rounding.h."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Numerics:
-    """One arithmetic of the device."""
+    """Arithmetic of the device."""
 
     mode: Mode = "reference"
-    """Whose arithmetic: the host's, or the chip's as far as docs/device.md says."""
+    """"reference": the host's arithmetic; "emulated": the chip's, as far as docs/device.md says."""
     auto_cast_type: Operand = "bf16"
-    """What float32 operands of matrix products are rounded to, in emulated mode."""
+    """Dtype that float32 operands of matmuls are rounded to, in emulated mode."""
     stochastic_rounding: bool = False
     """Whether writes to bfloat16 and float16 are rounded stochastically, in emulated mode."""
     seed: int = 0
     """Seed of stochastic rounding."""
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("mode", self.mode, ("reference", "emulated")),
-            ("auto_cast_type", self.auto_cast_type, OPERANDS),
-        ):
-            if value not in known:
-                raise ConfigError(
-                    refusal(
-                        asked=f"{name}='{value}'",
-                        found=f"no such value{nearest(str(value), known)}",
-                        why="the device has these arithmetics",
-                        do=f"use one of {', '.join(known)}",
-                    )
-                )
+        for name, choices in (("mode", get_args(Mode)), ("auto_cast_type", OPERANDS)):
+            if getattr(self, name) not in choices:
+                raise invalid_choice(name, getattr(self, name), choices)
         if self.mode == "reference" and self.stochastic_rounding:
-            raise ConfigError(
-                refusal(
-                    asked="stochastic_rounding with mode='reference'",
-                    found="two arithmetics",
-                    why="the host rounds to the nearest",
-                    do="pass mode='emulated'",
-                )
-            )
+            message = "mode='reference' rounds to nearest, so stochastic_rounding has no effect."
+            raise ConfigError(message, hint="Pass mode='emulated'.", options=["mode", "stochastic_rounding"])
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Choice[Numerics]:
-    """The arithmetic that the environment asks for, and why.
+    """Return the arithmetic set by the environment, and why.
 
     Raises:
         ConfigError: a variable has a value that cannot be used, or they contradict each other.
     """
-    given = {} if environ is None else {"environ": environ}
-    mode, operand = env.numerics(**given), env.auto_cast_type(**given)
-    stochastic = env.stochastic_rounding(**given)
+    source = {} if environ is None else {"environ": environ}
+    mode, operand = env.numerics(**source), env.auto_cast_type(**source)
+    stochastic = env.stochastic_rounding(**source)
     if mode != "emulated" and not stochastic and operand is not None:
         raise ConfigError(
-            refusal(
-                asked=f"OPTIMUM_NEURON_AUTO_CAST_TYPE={operand}",
-                found="reference numerics",
-                why="the host rounds no operands",
-                do="set OPTIMUM_NEURON_NUMERICS=emulated too, or unset it",
-            )
+            f"OPTIMUM_NEURON_AUTO_CAST_TYPE is {operand}, but reference numerics rounds no operands.",
+            hint="Set OPTIMUM_NEURON_NUMERICS=emulated too, or unset it.",
+            variable="OPTIMUM_NEURON_AUTO_CAST_TYPE",
+            value=operand,
         )
     if mode is None and not stochastic:
         return Choice(value=Numerics(), reason="default: OPTIMUM_NEURON_NUMERICS is not set")
@@ -93,7 +75,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Choice[Numeric
         mode="emulated" if mode is None else mode,  # type: ignore[arg-type]
         auto_cast_type="bf16" if operand is None else operand,  # type: ignore[arg-type]
         stochastic_rounding=stochastic,
-        seed=env.stochastic_rounding_seed(**given),
+        seed=env.stochastic_rounding_seed(**source),
     )
     return Choice(value=value, reason=reason)
 
@@ -102,12 +84,12 @@ _current: Numerics | None = None
 
 
 def current() -> Numerics:
-    """The arithmetic in use."""
+    """Return the arithmetic in use."""
     return begin()
 
 
 def begin() -> Numerics:
-    """Take what the environment asks for, once: at the first use of a core, which is where a wrong value is refused."""
+    """Apply the environment, once, at the first use of a core; a wrong value is an error there."""
     if _current is None:
         _set(from_environment().value)
     assert _current is not None
@@ -130,10 +112,10 @@ def use(
         ConfigError: an unknown value, or stochastic rounding of the host's arithmetic.
     """
     before = begin()
-    wanted = Numerics(mode=mode, auto_cast_type=auto_cast_type, stochastic_rounding=stochastic_rounding, seed=seed)
-    _set(wanted)
+    numerics = Numerics(mode=mode, auto_cast_type=auto_cast_type, stochastic_rounding=stochastic_rounding, seed=seed)
+    _set(numerics)
     try:
-        yield wanted
+        yield numerics
     finally:
         _set(before)
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 
 from .. import env
-from ..errors import ConfigError, CoreBusyError, refusal
+from ..errors import ConfigError, CoreBusyError
 from ..hardware import TARGETS, InstanceSpec, Target, resolve_instance
 from ..runtime.core_choice import num_usable
 from ..runtime.cores import CoreClaim, claim_cores
@@ -66,12 +66,10 @@ def default_device() -> int:
     if count == 1 and (env.visible_cores() is not None or env.num_cores() is not None):
         return 0
     raise ConfigError(
-        refusal(
-            asked=f"a core for the process with LOCAL_RANK={rank}",
-            found=f"{count} cores of {instance().name}",
-            why="each process has a core of its own",
-            do=f"start at most {count} processes, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE)",
-        )
+        f"LOCAL_RANK is {rank}, but each process needs a core and {instance().name} has {count} to use.",
+        hint=f"Start at most {count} processes, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE).",
+        rank=rank,
+        count=count,
     )
 
 
@@ -129,38 +127,32 @@ def limit(device: int) -> int:
 
 
 def out_of_memory(device: int, size_bytes: int) -> str:
-    """The refusal of an allocation, with the table of the core."""
+    """Return the error message for a failed allocation, with the memory table of the core."""
     return claim(device).refused(TORCH_OWNER, "kv_cache", size_bytes)
 
 
 def require_device(device: int) -> None:
-    """Refuse an index that is no device of this process.
+    """Check that a device index exists in this process.
 
     Raises:
         ConfigError: there is no such device.
     """
     count = device_count()
     if not 0 <= device < count:
+        num_cores, name = instance().num_logical_cores(), instance().name
         raise ConfigError(
-            refusal(
-                asked=f"device neuron:{device}",
-                found=f"invalid device ordinal: this process has {count} of the {instance().num_logical_cores()} cores "
-                f"of {instance().name}",
-                why="a device is a core that the environment leaves to the process",
-                do=f"use neuron:0 to neuron:{count - 1}, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE)",
-            )
+            f"neuron:{device}: invalid device ordinal, this process has {count} of the {num_cores} cores of {name}.",
+            hint=f"Use neuron:0 to neuron:{count - 1}, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE).",
+            device=device,
+            count=count,
         )
 
 
 def _require_no_fork() -> None:
     if _forked:
         raise CoreBusyError(
-            refusal(
-                asked="the neuron device in a forked process",
-                found="the parent process used it before the fork",
-                why="a NeuronCore belongs to one process, and this one is another",
-                do="start workers with the method 'spawn', or fork before the first use",
-            )
+            "The neuron device does not work in a forked process: its cores belong to the parent process.",
+            hint="Start workers with the method 'spawn', or fork before the first use.",
         )
 
 

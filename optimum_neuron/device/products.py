@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from ..core import Choice, Rejected
-from ..errors import ConfigError, nearest, refusal
+from ..errors import invalid_choice
 
 Library = Literal["blas", "onednn"]
 
@@ -33,9 +33,9 @@ def choose(
     """Decide which library multiplies, and why.
 
     Args:
-        capabilities: of the CPU, as `torch.cpu.get_capabilities()` returns them, which is the default.
-        has_mkl: whether torch's BLAS is MKL; default: asked of torch.
-        has_onednn: whether torch has oneDNN; default: asked of torch.
+        capabilities: capabilities of the CPU; None: `torch.cpu.get_capabilities()`.
+        has_mkl: whether torch's BLAS is MKL; None: ask torch.
+        has_onednn: whether torch has oneDNN; None: ask torch.
     """
     import torch
 
@@ -69,7 +69,7 @@ _current: Choice[Library] | None = None
 
 
 def current() -> Choice[Library]:
-    """The library in use, and why."""
+    """Return the library in use, and why."""
     return begin()
 
 
@@ -92,16 +92,9 @@ def use(library: Library) -> Iterator[None]:
         ConfigError: an unknown library.
     """
     if library not in get_args(Library):
-        raise ConfigError(
-            refusal(
-                asked=f"library='{library}'",
-                found=f"no such value{nearest(str(library), get_args(Library))}",
-                why="torch has these two",
-                do=f"use one of {', '.join(get_args(Library))}",
-            )
-        )
+        raise invalid_choice("library", library, get_args(Library))
     before = begin()
-    _set(Choice(value=library, reason="asked for"))
+    _set(Choice(value=library, reason="set by products.use"))
     try:
         yield
     finally:

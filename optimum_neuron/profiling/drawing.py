@@ -115,7 +115,7 @@ def short_line(source_line: str) -> str:
     'transformers/models/bert/modeling_bert.py:12'
     """
     for mark in ("/site-packages/", "/optimum_neuron/"):
-        before, found, after = source_line.rpartition(mark)
-        if found:
+        before, separator, after = source_line.rpartition(mark)
+        if separator:
             return after if mark == "/site-packages/" else f"optimum_neuron/{after}"
     return "/".join(source_line.rsplit("/", 3)[-3:]) if source_line.startswith("/") else source_line

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..configuration import CONFIG_FILE
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .folder import calls_of, in_words, profile_folder, zeros
 from .profile import Profile
 from .recorder import record
@@ -39,14 +39,7 @@ def profile_compiled(path: str | Path, *, prompt_length: int | None = None, num_
 
     path = Path(path)
     if not path.exists():
-        raise ConfigError(
-            refusal(
-                asked=f"a profile of {path}",
-                found="no such file or folder",
-                why="a compiled program is profiled",
-                do="name a NEFF or an exported folder",
-            )
-        )
+        raise ConfigError(f"{path} does not exist.", hint="Pass a NEFF or an exported folder.", path=str(path))
     folder = path if path.is_dir() else path.absolute().parent
     if path.is_dir() or (path.name == NEFF_FILE and (folder / CONFIG_FILE).is_file()):
         return profile_folder(folder, prompt_length=prompt_length, num_steps=num_steps)

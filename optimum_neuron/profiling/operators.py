@@ -42,17 +42,17 @@ class OperatorTime:
     operator: str
     """For example "aten.linear"."""
     module_path: str
-    """Where in the model, for example "model.layers.3.mlp.down"."""
+    """Path in the model, for example "model.layers.3.mlp.down"."""
     source_line: str
     """file:line of the code that calls it, where known."""
     engine: Engine
-    """Where it computes; DMA or link where it only moves data."""
+    """Engine that computes it; DMA or link if it only moves data."""
     bound: Bound
-    """What takes longest of it."""
+    """Resource that limits it."""
     time_us: float
-    """Its part of the graph's time."""
+    """Its share of the graph's time."""
     alone_us: float
-    """What it would take alone, when nothing of it hides behind others."""
+    """Time if nothing of it overlapped with other operators."""
     tensor_us: float
     """Time on the tensor engine."""
     vector_us: float
@@ -64,9 +64,9 @@ class OperatorTime:
     reads_us: float
     """The part of `dma_us` that separate reads take: nothing overlaps with them."""
     flops: int
-    """Operations."""
+    """Operations of one call."""
     hbm_bytes: int
-    """Bytes read from HBM at least."""
+    """Lower bound of the bytes read from HBM."""
     is_unknown: bool
     """Whether its work is not known: it is counted, and has no time."""
 

@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .operators import OperatorTime
 from .table import Row, rows_of
 
@@ -27,17 +27,13 @@ class MachineRates:
     """Documented rates of one logical core of an instance."""
 
     instance: str
-    """The simulated instance."""
     target: str
-    """Its compile target."""
     peak_flops_per_s: float
     """Published 16-bit peak."""
     dma_bytes_per_s: float
-    """Rate of the DMA engines."""
     hbm_bytes_per_s: float
-    """Rate of the device memory."""
     hbm_bytes: int
-    """Device memory of the core."""
+    """HBM of the core."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,35 +41,33 @@ class GraphProfile:
     """One entry point of a program, on however many cores; times and amounts are of one call."""
 
     model: str
-    """What was loaded."""
+    """Name of the model."""
     graph: str
-    """The entry point."""
+    """Entry point."""
     instance: str
-    """The simulated instance."""
     kind: str
     """Class of model, which decides the interval."""
     num_calls: int
-    """Calls that were recorded."""
+    """Number of recorded calls."""
     device_us: float
-    """Simulated time on the core."""
     launch_us: float
-    """The part of it that starts the call."""
+    """Part of `device_us` that starts the call."""
     parts_us: Mapping[str, float]
-    """Time of each engine; those of tensor and dma overlap."""
+    """Time of each engine; tensor and DMA overlap."""
     limited_by: str
-    """The engine that takes longest."""
+    """Engine that takes longest."""
     path_us: float
-    """What the host adds to a call on the instance, as an estimate has it, simulated."""
+    """Simulated host time that an instance adds to a call."""
     low: float
     """Lower end of the 80 % interval of device and host together, as a factor."""
     high: float
-    """Upper end, likewise."""
+    """Upper end of the interval, as a factor."""
     flops: int
-    """Operations of products."""
+    """Operations of matmuls."""
     hbm_bytes: int
-    """Bytes read from HBM at least."""
+    """Lower bound of the bytes read from HBM."""
     operators: tuple[OperatorTime, ...]
-    """In the order of the graph."""
+    """Operators in the order of the graph."""
 
     @property
     def total_us(self) -> float:
@@ -93,55 +87,47 @@ class CallProfile:
     graph: int
     """Index in `Profile.graphs`."""
     core_ids: tuple[int, ...]
-    """Cores that it occupied."""
     thread: int
-    """Which thread of the host called, counted from 0."""
+    """Host thread of the call, counted from 0."""
     started_us: float
-    """Begin."""
     ended_us: float
-    """End, after the simulated time of the call."""
+    """Start plus the simulated time of the call."""
     host_us: float
-    """What this host took to simulate it, measured."""
+    """Measured time that this host took to simulate the call."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreProfile:
-    """One core that ran something."""
+    """Use of one core."""
 
     instance: str
-    """The simulated instance."""
     core_id: int
-    """The logical core."""
+    """Logical core."""
     models: tuple[str, ...]
-    """What ran on it."""
     num_calls: int
-    """Calls."""
     busy_us: float
-    """Simulated time of them."""
+    """Simulated time of these calls."""
     hbm_bytes: Mapping[str, int]
-    """Memory that these models need on it, by category."""
+    """HBM that these models need on the core, by category."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Profile:
-    """A run, with the simulated time of everything in it."""
+    """A run with simulated times."""
 
     name: str
-    """What ran."""
+    """Script, NEFF, or folder."""
     machines: tuple[MachineRates, ...]
-    """Rates of the instances that were simulated."""
+    """Rates of the simulated instances."""
     graphs: tuple[GraphProfile, ...]
-    """Entry points that were called."""
     calls: tuple[CallProfile, ...]
-    """In the order of the clock."""
+    """Calls in the order of the clock."""
     cores: tuple[CoreProfile, ...]
-    """Cores that ran something."""
+    """Cores that ran a call."""
     assumptions: tuple[str, ...]
-    """What was assumed."""
     notes: tuple[str, ...] = ()
-    """What is not in it, and what makes it weaker."""
+    """Limits of this profile: missing parts and weak figures."""
     simulated: bool = True
-    """Always."""
 
     @functools.cached_property
     def device_us(self) -> float:
@@ -237,13 +223,9 @@ class Profile:
 
 
 def nothing_ran(name: str) -> ConfigError:
-    """Why a run that used no core has no profile."""
+    """Return the error for a run that used no simulated core of this process."""
     return ConfigError(
-        refusal(
-            asked=f"a profile of {name}",
-            found="no call of a compiled program, and no operator on the torch device",
-            why="the simulated cores of this process are profiled: NeuronModelForX, traced modules, torch.compile, and "
-            "operators on tensors of the torch device; not other processes",
-            do='run a compiled model in it, or move a module to the device "neuron"',
-        )
+        f"{name} used no simulated core in this process, so there is nothing to profile.",
+        hint='Run a compiled model in it, or move a module to the device "neuron".',
+        profile=name,
     )

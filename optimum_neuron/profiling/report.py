@@ -213,14 +213,14 @@ def _core_table(profile: Profile) -> str:
                 f'<i class="m-{name}" style="width:{size / of:.3%}" data-tip="{name}: {in_size(size)}"></i>'
                 for name, size in core.hbm_bytes.items()
             )
-            told = ", ".join(f"{name} {in_size(size)}" for name, size in core.hbm_bytes.items())
+            sizes = ", ".join(f"{name} {in_size(size)}" for name, size in core.hbm_bytes.items())
             used = sum(core.hbm_bytes.values())
             yield (
                 f"{html.escape(core.instance)} NC {core.core_id}",
                 html.escape(", ".join(core.models)),
                 str(core.num_calls),
                 in_time(core.busy_us),
-                f'<span class="memory">{bars}</span><span class="dim">{told}</span>',
+                f'<span class="memory">{bars}</span><span class="dim">{sizes}</span>',
                 f"{in_size(used)} ({used / of:.1%})",
             )
 

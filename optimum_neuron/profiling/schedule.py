@@ -21,23 +21,20 @@ class RecordedCall:
     """A call as the host saw it."""
 
     core_ids: tuple[tuple[str, int], ...]
-    """Cores that it occupies, each with its instance."""
+    """Cores that it occupies, as (instance, core)."""
     device_us: float
-    """Simulated time on them."""
+    """Simulated time on the cores."""
     started_us: float
-    """Begin, on the clock of the host."""
+    """Start on the host's clock."""
     ended_us: float
-    """End, likewise."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Span:
-    """A piece of the one clock, which begins with the first call."""
+    """Interval on the simulated clock, which begins with the first call."""
 
     started_us: float
-    """Begin."""
     ended_us: float
-    """End."""
 
 
 def on_one_clock(calls: Sequence[RecordedCall]) -> list[Span]:
@@ -82,7 +79,6 @@ class Lane:
     """One operator on one engine."""
 
     engine: Engine
-    """The engine."""
     index: int
     """Of the operator in its graph."""
     started_us: float

@@ -17,18 +17,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from .profile import Profile, nothing_ran
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScriptRun:
-    """How a script ended, and its profile."""
+    """Result of a script."""
 
     exit_code: int
-    """Of the script; 128 and the number of the signal where one ended it."""
+    """Exit code of the script; 128 plus the signal's number if a signal ended it."""
     profile: Profile | None
-    """None where the script failed."""
+    """None if the script failed."""
 
 
 def profile_script(
@@ -52,14 +52,8 @@ def profile_script(
     """
     script = Path(script)
     if not script.is_file():
-        raise ConfigError(
-            refusal(
-                asked=f"a profile of {script}",
-                found="a folder" if script.is_dir() else "no such file",
-                why="a script is a Python file",
-                do="name one, or an exported folder",
-            )
-        )
+        problem = "is a folder, not a script" if script.is_dir() else "does not exist"
+        raise ConfigError(f"{script} {problem}.", hint="Pass a Python file.", path=str(script))
     with tempfile.TemporaryDirectory(prefix="neuron_profile_") as folder:
         result = Path(folder) / "profile.json"
         command = [sys.executable, "-m", f"{__package__}.child", str(result), str(script), *arguments]

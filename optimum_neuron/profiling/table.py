@@ -27,27 +27,26 @@ class Row:
     operator: str
     """For example "aten.linear", or "launch"."""
     module_path: str
-    """Where in the model; `*` stands for numbers of layers."""
+    """Path in the model; `*` stands for numbers of layers."""
     source_line: str
     """file:line of the code that calls it, where known."""
     engine: str
-    """Where it computes."""
+    """Engine that computes it."""
     graph: str
-    """The entry point."""
     num_calls: int
-    """How often it ran."""
+    """Number of calls."""
     time_us: float
-    """Simulated time of all of them."""
+    """Simulated time of all calls."""
     alone_us: float
-    """What they would take if nothing of them hid behind other operators."""
+    """Time of all calls if nothing overlapped with other operators."""
     share: float
-    """Of the device time of the profile."""
+    """Share of the profile's device time, 0 to 1."""
     bound: Bound | str
-    """What takes longest of it: compute, DMA, vector or link."""
+    """Resource that limits it: compute, DMA, vector, or link."""
     flops: int
-    """Operations of all of them."""
+    """Operations of all calls."""
     hbm_bytes: int
-    """Bytes read from HBM at least, of all of them."""
+    """Lower bound of the bytes that all calls read from HBM."""
 
 
 _SUMS = ("num_calls", "time_us", "alone_us", "share", "flops", "hbm_bytes")
@@ -56,12 +55,12 @@ _SUMS = ("num_calls", "time_us", "alone_us", "share", "flops", "hbm_bytes")
 def rows_of(graphs: Sequence[GraphProfile]) -> list[Row]:
     """The rows of all calls of these graphs, longest first."""
     device_us = sum(graph.num_calls * graph.device_us for graph in graphs)
-    found: dict[tuple[str, ...], Row] = {}
+    rows: dict[tuple[str, ...], Row] = {}
     for graph in graphs:
         for row in (*(_row(graph, one, device_us) for one in graph.operators), _launches(graph, device_us)):
             key = (graph.model, graph.graph, row.operator, row.module_path, row.source_line, row.engine)
-            found[key] = _joined(found[key], row) if key in found else row
-    return sorted(found.values(), key=lambda row: -row.time_us)
+            rows[key] = _joined(rows[key], row) if key in rows else row
+    return sorted(rows.values(), key=lambda row: -row.time_us)
 
 
 def in_every_layer(module_path: str) -> str:

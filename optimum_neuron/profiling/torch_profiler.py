@@ -33,15 +33,13 @@ class LaneEvent(NamedTuple):
     """One call of a graph, or one operator of it, on one core; simulated."""
 
     is_call: bool
-    """Whether it is a whole call."""
+    """True for a call of a graph, False for an operator."""
     name: str
     """The graph with its model, or the operator."""
     core_id: int
-    """The core."""
     started_ns: int
-    """Begin, since the epoch."""
+    """Start since the epoch."""
     ended_ns: int
-    """End, likewise."""
 
 
 _numbers = itertools.count(1)

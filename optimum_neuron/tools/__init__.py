@@ -1,6 +1,6 @@
 """Tools that the SDK installs beside its libraries, for the simulated cores of this machine.
 
-They read what processes tell each other: claims on cores (`runtime/core_files.py`) and statuses (`runtime/status.py`).
+They read files of the processes: claims on cores (`runtime/core_files.py`) and statuses (`runtime/status.py`).
 They start nothing and change nothing. `neuronx-cc` compiles. The sdk distribution installs them as console scripts.
 
 ls.py        neuron-ls: `devices` of the simulated instance, who holds their cores, `topology` draws their links
@@ -13,7 +13,7 @@ parallel_compile.py  neuron_parallel_compile: a script runs, and what it compile
 bench.py             neuron-bench: the simulated times of a NEFF or an exported folder
 profile.py           neuron-explorer and neuron-profile: the profile of a NEFF or an exported folder
 
-processes.py who holds cores, and what each process told
+processes.py who holds cores, and their statuses
 sample.py    the same with what they use of the host (`host.py`)
 usage.py     from two statuses to utilization and latencies
 """

@@ -53,8 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace, out: Out) -> int:
     from ..profiling import profile_compiled
 
-    given = vars(options)
-    ignored = [name for name in (*(names[1] for names in _VALUES), *_SWITCHES) if given[name]]
+    values = vars(options)
+    ignored = [name for name in (*(names[1] for names in _VALUES), *_SWITCHES) if values[name]]
     if ignored:
         out.warning(f"{', '.join(ignored)} without an effect: every simulated call takes the same time")
     data = _times(profile_compiled(options.neff))

@@ -1,6 +1,6 @@
 """The devices of a simulated instance as tools show them: cores, memory, links, and the processes that hold cores.
 
-It knows what processes tell each other (`processes.py`): who holds which core, for what, and how much HBM.
+It reads claims and statuses of processes (`processes.py`): who holds which core, for which model, with how much HBM.
 
     from optimum_neuron.hardware import INSTANCES
     from optimum_neuron.tools.devices import devices
@@ -29,15 +29,14 @@ class Process:
     """A process that holds cores of a device."""
 
     pid: int | None
-    """Its id; None where its record cannot be read."""
+    """None if the claim cannot be read."""
     command: str | None
-    """Its command line."""
     core_ids: tuple[int, ...]
-    """The cores of this device that it holds."""
+    """Cores of this device that it holds."""
     models: tuple[str, ...]
     """Names of the models on them."""
     memory_bytes: int | None
-    """HBM of the device that it uses; None where it told nothing."""
+    """HBM of the device that it uses; None without a readable status."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,15 +44,14 @@ class Device:
     """A chip of the simulated instance."""
 
     index: int
-    """Counted from 0 on the instance."""
     core_ids: tuple[int, ...]
-    """Its logical cores, as the runtime counts them on the instance."""
+    """Logical core IDs on the instance."""
     memory_bytes: int
-    """Its HBM."""
+    """HBM of the device."""
     connected_to: tuple[int, ...] | None
-    """Devices that it has links to, within its server; None where no document has their numbers."""
+    """Linked devices of its server; None if not documented."""
     processes: tuple[Process, ...]
-    """Who holds its cores."""
+    """Processes that hold its cores."""
 
 
 def devices(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) -> list[Device]:
@@ -64,10 +62,10 @@ def devices(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) 
     """
     holders = neuron_processes(instance, environ=environ)
     per_device = TARGETS[instance.family].logical_cores_per_chip()
-    found = []
+    listed = []
     for index in range(instance.num_chips):
         core_ids = tuple(range(index * per_device, (index + 1) * per_device))
-        found.append(
+        listed.append(
             Device(
                 index=index,
                 core_ids=core_ids,
@@ -76,7 +74,7 @@ def devices(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) 
                 processes=tuple(_on(holder, core_ids) for holder in holders if set(holder.core_ids) & set(core_ids)),
             )
         )
-    return found
+    return listed
 
 
 def _on(holder: NeuronProcess, core_ids: tuple[int, ...]) -> Process:

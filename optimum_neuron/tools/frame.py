@@ -25,35 +25,32 @@ class ProcessFrame:
     """One process that holds cores."""
 
     process: NeuronProcess
-    """Who it is, and what it told."""
     usage: Usage | None
-    """What it did since the last frame; None where that is not known yet."""
+    """Use of the cores since the last frame; None if not known yet."""
     host: ProcessUse
-    """What it uses of the host."""
     user_percent: float
-    """Processor time in its own code since the last frame, of all vCPUs."""
+    """User time since the last frame, of all vCPUs."""
     system_percent: float
-    """Processor time in the kernel."""
+    """Kernel time since the last frame, of all vCPUs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Frame:
-    """Everything that is shown."""
+    """Data of one screen."""
 
     instance: InstanceSpec
-    """The simulated instance."""
     processes: tuple[ProcessFrame, ...]
-    """Processes that hold cores of it."""
+    """Processes that hold cores of the instance."""
     user_percent: float
-    """Processor time of the host in code, of all vCPUs."""
+    """User time of the host, of all vCPUs."""
     system_percent: float
-    """Processor time in the kernel."""
+    """Kernel time of the host, of all vCPUs."""
     memory_total_bytes: int
     """Memory of the host."""
     memory_used_bytes: int
-    """What of it is in use."""
+    """Memory in use on the host."""
     others: tuple[str, ...]
-    """Other instances whose cores processes hold."""
+    """Other instances with claimed cores."""
 
     @property
     def tabs(self) -> tuple[str, ...]:

@@ -53,16 +53,16 @@ def mean_percent(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProcessUse:
-    """What one process used of the host."""
+    """Use of the host by one process."""
 
     user_s: float = 0.0
-    """Processor time in its own code, since it began."""
+    """User time since the process began."""
     system_s: float = 0.0
-    """Processor time in the kernel."""
+    """Kernel time since the process began."""
     memory_bytes: int = 0
-    """Resident memory, with what stands for HBM."""
+    """Resident memory, simulated HBM included."""
     error: str = ""
-    """Why it cannot be known, where it cannot."""
+    """Why the counters cannot be read, or empty."""
 
 
 def process_use(pid: int) -> ProcessUse:

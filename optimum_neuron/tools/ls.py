@@ -51,14 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         instance = choose_instance(options.instance).value
         if others := others_in_use(instance):
             out.warning(f"processes hold cores of {', '.join(others)} too: pass --instance to see them")
-        found = devices(instance)
+        listed = devices(instance)
         if options.json_output:
-            print(to_json([_plain(instance, device) for device in found]), file=out.stdout)
+            print(to_json([_plain(instance, device) for device in listed]), file=out.stdout)
         else:
-            _table(out, instance, found, wide=options.wide)
+            _table(out, instance, listed, wide=options.wide)
             if options.topology:
                 out.text("Neuron Device Topology")
-                for line in drawing(found):
+                for line in drawing(listed):
                     out.text(line)
         return 0
 
@@ -92,11 +92,11 @@ def _plain(instance: InstanceSpec, device: Device) -> dict[str, Any]:
     }
 
 
-def _table(out: Out, instance: InstanceSpec, found: Sequence[Device], *, wide: bool) -> None:
+def _table(out: Out, instance: InstanceSpec, listed: Sequence[Device], *, wide: bool) -> None:
     out.text(f"instance-type: {instance.name}")
     out.text("instance-id: simulated")
     out.text(f"logical-neuroncore-config: {instance.chip.default_lnc}")
-    busy = any(device.processes for device in found)
+    busy = any(device.processes for device in listed)
     titles = [("NEURON", "DEVICE"), ("NEURON", "CORES"), ("NEURON", "MEMORY"), ("CONNECTED", "DEVICES")]
     if wide:
         titles.insert(2, ("NEURON", "CORE IDS"))
@@ -108,7 +108,7 @@ def _table(out: Out, instance: InstanceSpec, found: Sequence[Device], *, wide: b
             ("MEMORY", "USED"),
             *([("", "MODELS")] if wide else []),
         ]
-    lines = [row for device in found for row in _rows(device, wide=wide, busy=busy)]
+    lines = [row for device in listed for row in _rows(device, wide=wide, busy=busy)]
     widths = [max(map(len, column)) for column in zip(*zip(*titles, strict=True), *lines, strict=True)]
     rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
 

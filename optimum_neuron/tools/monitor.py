@@ -29,7 +29,7 @@ from .report import Group
 from .sample import Sample, take_sample
 
 _WATCH_S = 1.0
-"""How often processes are asked for simulated times."""
+"""Period of requests for simulated times."""
 
 Say = Callable[[int, str], None]
 """Tells something that is worth a level of verbosity."""
@@ -87,7 +87,7 @@ def reports(
         instance: simulated instance; None for that whose cores are held at the time of a report.
         clock: seconds, those of `time.monotonic`.
         sleep: waits for seconds.
-        say: told what cannot be read, and what is in a report.
+        say: callback for unreadable state (1) and the content of each report (2).
 
     Raises:
         ConfigError: there is no such instance, or the folder of the claims cannot be used.
@@ -137,7 +137,7 @@ class Monitor:
             for groups in self._of_runtimes
         ]
         of_system = {group.type: group.collect(sample) for group in self._of_system if group.due_s <= now_s}
-        say(2, f"reported: {', '.join((*(name for found in of_runtimes for name in found), *of_system))}")
+        say(2, f"reported: {', '.join((*(name for groups in of_runtimes for name in groups), *of_system))}")
         return {
             "neuron_runtime_data": list(self._runtimes(sample, of_runtimes, say)),
             "system_data": of_system,
@@ -147,7 +147,7 @@ class Monitor:
         }
 
     def _runtimes(
-        self, sample: Sample, found: Sequence[Mapping[str, Mapping[int, Group]]], say: Say
+        self, sample: Sample, of_runtimes: Sequence[Mapping[str, Mapping[int, Group]]], say: Say
     ) -> Iterator[dict[str, Any]]:
         for pid, process in sample.processes.items():
             filters = enumerate(self._config.neuron_runtimes)
@@ -155,7 +155,7 @@ class Monitor:
             if place is None:
                 continue
             # A process stays in lines without a group of its own: to exporters, a line without one says that it ended.
-            error = "" if process.status else f"process {process.tag} told nothing that can be read"
+            error = "" if process.status else f"process {process.tag} has no readable status"
             if error:
                 say(1, error)
             yield {
@@ -163,7 +163,7 @@ class Monitor:
                 "address": "",
                 "neuron_runtime_tag": process.tag,
                 "error": error,
-                "report": {name: groups[pid] for name, groups in found[place].items() if pid in groups},
+                "report": {name: groups[pid] for name, groups in of_runtimes[place].items() if pid in groups},
             }
 
 

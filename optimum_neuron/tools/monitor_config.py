@@ -1,7 +1,7 @@
 """The configuration file of `neuron-monitor`: which groups of metrics are reported, of which processes, how often.
 
 The format is the real tool's (Neuron docs, Neuron Monitor User Guide). Unlike there, a key or a group that does not
-exist is refused, with all other problems of the file.
+exist is an error, reported with all other problems of the file.
 
     >>> from optimum_neuron.tools.monitor_config import parse_config
     >>> config = parse_config({"period": "2s", "system_metrics": [{"type": "memory_info"}]}, "monitor.json")
@@ -18,7 +18,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, nearest, refusal
+from ..errors import ConfigError, nearest
 from ..plain_json import parse_json
 
 RUNTIME_METRICS = ("neuroncore_counters", "memory_used", "neuron_runtime_vcpu_usage", "execution_stats")
@@ -26,9 +26,9 @@ RUNTIME_METRICS = ("neuroncore_counters", "memory_used", "neuron_runtime_vcpu_us
 SYSTEM_METRICS = ("vcpu_usage", "memory_info", "neuron_hw_counters")
 """Groups of the instance."""
 DEFAULT_PERIOD_S = 5.0
-"""Where the file names none."""
+"""Period of groups without one in the file."""
 MIN_PERIOD_S = 0.1
-"""Processes tell their state once a second, so that less shows nothing more."""
+"""Lower limit; processes write their status once a second, so a shorter period shows nothing more."""
 
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PERIOD = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+", re.ASCII)
@@ -42,27 +42,27 @@ class Metric:
     type: str
     """A name of `RUNTIME_METRICS` or `SYSTEM_METRICS`."""
     period_s: float
-    """Time between two reports of it."""
+    """Time between two reports of the group."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RuntimeFilter:
-    """Which groups are reported of the processes whose tags match."""
+    """Groups to report for processes whose tags match."""
 
     tag_filter: re.Pattern[str]
     """Searched for in the tag of a process."""
     metrics: tuple[Metric, ...]
-    """What is reported of them."""
+    """Groups reported of these processes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MonitorConfig:
-    """What is reported. A process is reported by the first filter that matches it."""
+    """Groups to report. The first filter that matches a process applies to it."""
 
     neuron_runtimes: tuple[RuntimeFilter, ...]
-    """Of processes."""
+    """Filters of processes."""
     system_metrics: tuple[Metric, ...]
-    """Of the instance."""
+    """Groups of the instance."""
 
 
 DEFAULT_CONFIG = MonitorConfig(
@@ -74,7 +74,7 @@ DEFAULT_CONFIG = MonitorConfig(
     ),
     system_metrics=tuple(Metric(type=name, period_s=DEFAULT_PERIOD_S) for name in SYSTEM_METRICS),
 )
-"""Everything, every 5 seconds: what the real tool does without a file."""
+"""Every group every 5 seconds, as the real tool without a file."""
 
 
 def read_config(path: Path) -> MonitorConfig:
@@ -84,64 +84,54 @@ def read_config(path: Path) -> MonitorConfig:
         ConfigError: it cannot be read or is no JSON, or with every problem in it.
     """
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(
-            refusal(asked=f"--config-file {path}", found=str(error), why="it says what to report", do="name a file")
-        ) from error
+        message = f"Cannot read the --config-file {path}: {error.strerror}."
+        raise ConfigError(message, hint="Pass a file.", path=str(path)) from error
     except ValueError as error:  # no JSON, or no UTF-8
         raise ConfigError(
-            refusal(
-                asked=f"--config-file {path}",
-                found=f"no JSON: {error}",
-                why="the file is a JSON object",
-                do='write it like {"period": "1s", "system_metrics": [{"type": "memory_info"}]}',
-            )
+            f"The --config-file {path} is not JSON: {error}.",
+            hint='Write it like {"period": "1s", "system_metrics": [{"type": "memory_info"}]}.',
+            path=str(path),
         ) from error
-    return parse_config(found, str(path))
+    return parse_config(content, str(path))
 
 
-def parse_config(found: Any, name: str) -> MonitorConfig:
+def parse_config(content: Any, name: str) -> MonitorConfig:
     """Check the content of a file.
 
     Args:
-        found: the content, parsed.
-        name: of the file, for messages.
+        content: the parsed JSON.
+        name: name of the file, for messages.
 
     Raises:
-        ConfigError: every problem in it, a line each.
+        ConfigError: the file has problems; the message has a line for each, the details their places.
     """
     reader = _Reader(name)
-    config = reader.config(found)
+    config = reader.config(content)
     if reader.problems:
-        raise ConfigError("\n".join(reader.problems))
+        raise ConfigError("\n".join(reader.problems.values()), file=name, places=list(reader.problems))
     return config
 
 
 class _Reader:
-    """Reads what it can, and keeps the problems."""
+    """Parser that collects the problems of a file by place."""
 
     def __init__(self, name: str) -> None:
-        self.problems: list[str] = []
+        self.problems: dict[str, str] = {}
         self._name = name
 
-    def config(self, found: Any) -> MonitorConfig:
-        fields = self._fields(found, "", ("period", "neuron_runtimes", "system_metrics"))
+    def config(self, content: Any) -> MonitorConfig:
+        fields = self._fields(content, "", ("period", "neuron_runtimes", "system_metrics"))
         period_s = self._period(fields, "", DEFAULT_PERIOD_S)
         runtimes = []
         for place, item in self._items(fields, "", "neuron_runtimes"):
             runtime = self._fields(item, place, ("period", "tag_filter", "metrics"))
-            own_s = self._period(runtime, place, period_s)
-            tag = self._pattern(runtime, place)
-            runtimes.append(RuntimeFilter(tag_filter=tag, metrics=self._metrics(runtime, place, "metrics", own_s)))
+            metrics = self._metrics(runtime, place, "metrics", self._period(runtime, place, period_s))
+            runtimes.append(RuntimeFilter(tag_filter=self._pattern(runtime, place), metrics=metrics))
         system = self._metrics(fields, "", "system_metrics", period_s)
         if not self.problems and not system and not any(runtime.metrics for runtime in runtimes):
-            self._problem(
-                "no group of metrics",
-                "nothing to report",
-                "a report is due when a group is",
-                "list some under neuron_runtimes or system_metrics",
-            )
+            self._problem("", "is empty: list metric groups under neuron_runtimes or system_metrics")
         return MonitorConfig(neuron_runtimes=tuple(runtimes), system_metrics=system)
 
     def _metrics(self, fields: dict[str, Any], above: str, key: str, period_s: float) -> tuple[Metric, ...]:
@@ -149,42 +139,33 @@ class _Reader:
         metrics: dict[str, Metric] = {}
         for place, item in self._items(fields, above, key):
             metric = self._fields(item, place, ("period", "type"))
-            own_s = self._period(metric, place, period_s)
+            metric_period_s = self._period(metric, place, period_s)
             kind = str(metric.get("type"))
             if kind not in known:
-                self._problem(
-                    f"{place}.type={json.dumps(metric.get('type'))}",
-                    f"no such group{nearest(kind, known)}",
-                    f"the groups there are {', '.join(known)}",
-                    "name one of these",
-                )
+                text = json.dumps(metric.get("type"))
+                self._problem(f"{place}.type", f"is {text}{_not_known(kind, known)}")
             elif kind in metrics:
-                self._problem(f"{place}.type={kind}", "it is there twice", "a group has one period", "leave one out")
+                self._problem(f"{place}.type", f"is {kind} a second time: remove one of them")
             else:
-                metrics[kind] = Metric(type=kind, period_s=own_s)
+                metrics[kind] = Metric(type=kind, period_s=metric_period_s)
         return tuple(metrics.values())
 
     def _items(self, fields: dict[str, Any], above: str, key: str) -> list[tuple[str, Any]]:
-        place = f"{above}.{key}" if above else key
+        place = _below(above, key)
         items = fields.get(key, [])
         if not isinstance(items, list):
-            self._problem(place, f"{_kind(items)}", "it is a list of objects", "put it in brackets")
+            self._problem(place, f"is {_kind(items)}, not a list of objects: put it in brackets")
             return []
         return [(f"{place}[{index}]", item) for index, item in enumerate(items)]
 
-    def _fields(self, found: Any, place: str, known: Collection[str]) -> dict[str, Any]:
-        if not isinstance(found, dict):
-            self._problem(place or "the file", _kind(found), "it is an object", f"give it some of {', '.join(known)}")
+    def _fields(self, item: Any, place: str, known: Collection[str]) -> dict[str, Any]:
+        if not isinstance(item, dict):
+            self._problem(place, f"is {_kind(item)}, not an object with {', '.join(known)}")
             return {}
-        for key in found:
+        for key in item:
             if key not in known:
-                self._problem(
-                    f"{place}.{key}" if place else key,
-                    f"no such key{nearest(key, known)}",
-                    f"the keys there are {', '.join(known)}",
-                    "correct or remove it",
-                )
-        return found
+                self._problem(_below(place, key), f"is an unknown key{_not_known(key, known)}")
+        return item
 
     def _period(self, fields: dict[str, Any], place: str, default_s: float) -> float:
         text = fields.get("period")
@@ -194,12 +175,8 @@ class _Reader:
         if isinstance(text, str) and _PERIOD.fullmatch(text):
             seconds = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
         if not MIN_PERIOD_S <= seconds < float("inf"):
-            self._problem(
-                f"{place}.period={json.dumps(text)}" if place else f"period={json.dumps(text)}",
-                f"no period of {MIN_PERIOD_S:g} s or more",
-                "it is the time between two reports",
-                'write it like "500ms", "1s" or "1m30s"',
-            )
+            problem = f'is {json.dumps(text)}: pass {MIN_PERIOD_S:g} s or more, like "500ms", "1s" or "1m30s"'
+            self._problem(_below(place, "period"), problem)
         return seconds
 
     def _pattern(self, fields: dict[str, Any], place: str) -> re.Pattern[str]:
@@ -207,16 +184,20 @@ class _Reader:
         try:
             return re.compile(text)
         except (re.error, TypeError) as error:
-            self._problem(
-                f"{place}.tag_filter={json.dumps(text)}",
-                f"no regular expression: {error}",
-                "it is searched for in the tags of processes",
-                'write it like "chat.*"',
-            )
+            problem = f'is {json.dumps(text)}, not a regular expression such as "chat.*": {error}'
+            self._problem(_below(place, "tag_filter"), problem)
             return re.compile("")
 
-    def _problem(self, what: str, found: str, why: str, do: str) -> None:
-        self.problems.append(refusal(asked=f"{self._name}: {what}", found=found, why=why, do=do))
+    def _problem(self, place: str, text: str) -> None:
+        self.problems[place] = f"{self._name}: {place or 'the file'} {text}."
+
+
+def _below(place: str, key: str) -> str:
+    return f"{place}.{key}" if place else key
+
+
+def _not_known(name: str, known: Collection[str]) -> str:
+    return f"{nearest(name, known) or '.'} Choose from {', '.join(known)}"
 
 
 def _kind(value: Any) -> str:

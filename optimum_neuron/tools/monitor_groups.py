@@ -1,4 +1,4 @@
-"""The groups of `neuron-monitor` over time: each compares what it finds with what it found when it was reported last.
+"""The groups of `neuron-monitor` over time: each compares the sample with its state at the last report.
 
 from optimum_neuron.tools.monitor_config import Metric
 from optimum_neuron.tools.monitor_groups import SystemGroup
@@ -54,24 +54,24 @@ class RuntimeGroup(TimedGroup):
         return self._tracker.update(sample.statuses, sample.at_s)
 
     def collect(self, sample: Sample) -> dict[int, Group]:
-        """The group of each process that told its status."""
+        """Return the group of each process with a status, by process ID."""
         hosts, usages = self._hosts, self.observe(sample)
         period_s = self._restart(sample.at_s)
-        found = {}
+        groups = {}
         for status in sample.statuses:
-            # One that was not there before has done nothing that could be told.
+            # A process without an earlier status has no differences to report.
             usage = usages.get(status.pid) or usage_between(status, status)
             host = sample.hosts[status.pid]
             if self.type == "neuroncore_counters":
-                found[status.pid] = report.neuroncore_counters(period_s, usage, sample.instance)
+                groups[status.pid] = report.neuroncore_counters(period_s, usage, sample.instance)
             elif self.type == "execution_stats":
-                found[status.pid] = report.execution_stats(period_s, usage)
+                groups[status.pid] = report.execution_stats(period_s, usage)
             elif self.type == "memory_used":
-                found[status.pid] = report.memory_used(period_s, status, host, sample.instance, usage)
+                groups[status.pid] = report.memory_used(period_s, status, host, sample.instance, usage)
             else:
                 before = hosts.get(status.pid, host)
-                found[status.pid] = report.neuron_runtime_vcpu_usage(period_s, before, host, psutil.cpu_count() or 1)
-        return found
+                groups[status.pid] = report.neuron_runtime_vcpu_usage(period_s, before, host, psutil.cpu_count() or 1)
+        return groups
 
 
 class SystemGroup(TimedGroup):

@@ -18,7 +18,7 @@ from ..cli.arguments import positive_int
 from ..cli.errors import run_guarded
 from ..cli.output import Out
 from ..cli.parser import NeuronParser
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..wording import time_span
 
 ALL_REDUCE = "allr"
@@ -77,8 +77,7 @@ def num_bytes(text: str) -> int:
 
 
 def _run(options: argparse.Namespace, out: Out) -> int:
-    given = {name: getattr(options, name.removeprefix("--")) for name in _IGNORED}
-    ignored = [name for name, value in given.items() if value]
+    ignored = [name for name in _IGNORED if getattr(options, name.removeprefix("--"))]
     if ignored:
         out.warning(f"{', '.join(ignored)} without an effect: no data is moved, and every call takes the same time")
     data = _times(options)
@@ -132,19 +131,14 @@ def _factors(low: float, high: float) -> dict[str, float]:
 def _require_simulated(options: argparse.Namespace) -> None:
     problems = []
     if options.collective != ALL_REDUCE:
-        problems.append((options.collective, "the performance model has constants for all-reduces only", "allr"))
+        problems.append(f"{options.collective} is not simulated: the performance model only covers all-reduce.")
     if options.nworkers < 2:
-        problems.append(("-r 1", "one core has nothing to exchange", "-r 2 or more"))
+        problems.append("-r is 1, but an all-reduce needs at least 2 cores.")
     if (options.nnodes or 1) > 1:
-        problems.append((f"-N {options.nnodes}", "the links between instances are not modelled", "-N 1"))
+        problems.append(f"-N is {options.nnodes}, but links between instances are not simulated.")
     if problems:
-        raise ConfigError(
-            "\n".join(
-                refusal(asked=f"nccom-test {asked}", found="not simulated", why=why, do=f"pass {do}")
-                for asked, why, do in problems
-            ),
-            details={"asked": [asked for asked, _, _ in problems]},
-        )
+        hint = "Run allr with -r 2 or more, on one instance (-N 1)."
+        raise ConfigError("\n".join(problems), hint=hint, problems=problems)
 
 
 def sizes_of(low: int | None, high: int | None, step: int | None, factor: int | None) -> Iterator[int]:
@@ -158,20 +152,13 @@ def sizes_of(low: int | None, high: int | None, step: int | None, factor: int | 
     factor = 2 if factor is None else factor
     problem = None
     if high < low:
-        problem = f"--maxbytes {high} is below --minbytes {low}"
+        problem = f"--maxbytes is {high}, which is below --minbytes {low}."
     elif step is None and factor == 1 and high > low:
-        problem = "--stepfactor 1 never ends"
+        problem = "--stepfactor is 1, so sizes never grow."
     elif step is not None and (high - low) // step >= _MAX_SIZES:
-        problem = f"{(high - low) // step + 1:,} sizes"
+        problem = f"--stepbytes is {step}, which gives {(high - low) // step + 1:,} sizes; the limit is {_MAX_SIZES:,}."
     if problem:
-        raise ConfigError(
-            refusal(
-                asked="sizes of an all-reduce",
-                found=problem,
-                why=f"sizes grow from the smallest to the largest, in at most {_MAX_SIZES:,} steps",
-                do="pass for example -b 1KB -e 1MB -f 2",
-            )
-        )
+        raise ConfigError(problem, hint="Pass for example -b 1KB -e 1MB -f 2.", minbytes=low, maxbytes=high)
     size = low
     while size <= high:
         yield size

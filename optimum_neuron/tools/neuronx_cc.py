@@ -22,7 +22,7 @@ from ..cli.output import Out, size
 from ..cli.parser import NeuronParser
 from ..compiler.flags import ALIASES, SWITCHES, VALUES
 from ..compiler.version import COMPILER_VERSION
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..hardware import resolve_target
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 DEFAULT_OUTPUT = "file.neff"
 """Name that the real compiler gives to its result."""
+_SAVE = "Save the model with torch.export.save(torch.export.export(model, inputs), 'model.pt2')."
 _HLO = (".pb", ".hlo", ".hlo_module", ".mlir", ".stablehlo")
 
 
@@ -75,15 +76,9 @@ def compile_program(model: Path, output: Path, flags: Sequence[str]) -> None:
             cannot be written.
         UnsupportedOperatorError: the target refuses operators; all of them are named.
     """
-    if not output.absolute().parent.is_dir():
-        raise ConfigError(
-            refusal(
-                asked=f"--output {output}",
-                found=f"there is no folder {output.absolute().parent}",
-                why="no folder is made",
-                do="name a file in a folder that exists",
-            )
-        )
+    if not (parent := output.absolute().parent).is_dir():
+        hint = "Create it, or pass another --output."
+        raise ConfigError(f"The folder {parent} of --output does not exist.", hint=hint, option="output")
     program = _read(model)
     inputs = _positional(model, program.example_inputs)
     from ..tracing.compile import NEFF_FILE, checked_flags, compile_entries
@@ -101,51 +96,35 @@ def compile_program(model: Path, output: Path, flags: Sequence[str]) -> None:
 
 def _words(options: dict[str, Any]) -> list[str]:
     """Flags as words; the place of the result is ours, the other flags are the compiler's."""
-    given = {name: value for name, value in options.items() if name.startswith("--") and name != "--output"}
-    return [name if value is True else f"{name}={value}" for name, value in given.items()]
+    flags = {name: value for name, value in options.items() if name.startswith("--") and name != "--output"}
+    return [name if value is True else f"{name}={value}" for name, value in flags.items()]
 
 
 def _read(model: Path) -> ExportedProgram:
     if model.suffix in _HLO:
         raise ConfigError(
-            refusal(
-                asked=f"compiling {model}",
-                found="an HLO module",
-                why="graphs are captured by torch.export here, and there is no XLA that could read HLO",
-                do="save the model with torch.export.save(torch.export.export(model, inputs), 'model.pt2')",
-            ),
-            details={"format": "hlo"},
+            f"{model} is an HLO module, but only torch.export files are supported.", hint=_SAVE, format="hlo"
         )
     if not model.is_file():
-        raise ConfigError(
-            refusal(asked=f"compiling {model}", found="no such file", why="a program is a file", do="check the path")
-        )
+        raise ConfigError(f"The file {model} does not exist.", hint="Check the path.", path=str(model))
     import torch
 
     try:
         return torch.export.load(model)
     except Exception as error:  # torch raises whatever its readers raise
-        raise ConfigError(
-            refusal(
-                asked=f"compiling {model}",
-                found=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}",
-                why="it is no program that torch.export.save wrote",
-                do="save the model with torch.export.save(torch.export.export(model, inputs), 'model.pt2')",
-            )
-        ) from error
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        message = f"{model} is not a file from torch.export.save ({reason})."
+        raise ConfigError(message, hint=_SAVE, path=str(model)) from error
 
 
 def _positional(model: Path, example: Any) -> tuple[Any, ...]:
     """The example inputs, which give the shapes."""
     positional, named = example if example else ((), {})
     if not positional or named:
+        problem = "has keyword inputs" if named else "has no example inputs"
+        hint = "Export it with positional inputs: torch.export.export(model, (x, y))."
         raise ConfigError(
-            refusal(
-                asked=f"compiling {model}",
-                found="named inputs" if named else "no example inputs",
-                why="a compiled graph has its inputs in order, with the shapes of the examples",
-                do="export the model with positional inputs: torch.export.export(model, (x, y))",
-            )
+            f"{model} {problem}; a compiled graph has positional inputs only.", hint=hint, path=str(model)
         )
     return tuple(positional)
 

@@ -1,4 +1,4 @@
-"""`neuron_parallel_compile`: run a script so that its graphs are compiled, and report what was compiled and what found.
+"""`neuron_parallel_compile`: run a script so that its graphs are compiled, and count the compiled and the cached ones.
 
 Graphs are compiled in the processes that capture them, while the script runs: steps are executed, nothing is extracted
 first, and compiles of one process are not parallel. Scripts that shorten their run where NEURON_EXTRACT_GRAPHS_ONLY or
@@ -24,7 +24,7 @@ from ..cli.output import Out, size
 from ..cli.parser import NeuronParser
 from ..compiler import tally
 from ..compiler.cache import CompileCache
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..wording import counted
 
 _WITH_VALUE = ("--command", "--num_parallel")
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: words of the command line; None for those of this process.
     """
-    own, script = _split(list(sys.argv[1:] if arguments is None else arguments))
+    words, script = _split(list(sys.argv[1:] if arguments is None else arguments))
     parser = NeuronParser(
         prog="neuron_parallel_compile",
         usage="neuron_parallel_compile [OPTIONS] SCRIPT_COMMAND ...",
@@ -56,14 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--num_parallel", type=positive_int, metavar="N", help="has no effect, and a warning says so")
     parser.add_argument(
-        "--ignore-errors", action="store_true", help="exit with 0 if the script fails; what it compiled is kept"
+        "--ignore-errors",
+        action="store_true",
+        help="exit with 0 if the script fails; compiled graphs stay cached",
     )
-    options = parser.parse_args(own)
+    options = parser.parse_args(words)
     return run_guarded(lambda out: _run(options, script, out), Out(), command=parser.prog)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Own options, and the command that begins with the first word that is none."""
+    """Split the command line into options and the script's command, which begins at the first positional word."""
     place = 0
     while place < len(words) and words[place].startswith("-"):
         if words[place] == "--":
@@ -91,22 +93,15 @@ def _compile(script: Sequence[str], *, ignore_errors: bool, out: Out) -> int:
         ConfigError: there is no such command, or the environment switches the compile cache off.
     """
     if env.no_compile_cache():
-        raise ConfigError(
-            refusal(
-                asked="neuron_parallel_compile",
-                found="NEURON_CC_FLAGS has --no_cache",
-                why="the compiled graphs would not be kept",
-                do="remove --no_cache from NEURON_CC_FLAGS",
-            ),
-            details={"variable": "NEURON_CC_FLAGS"},
-        )
+        message = "NEURON_CC_FLAGS has --no_cache, so compiled graphs would be lost."
+        raise ConfigError(message, hint="Remove --no_cache from NEURON_CC_FLAGS.", variable="NEURON_CC_FLAGS")
     with tempfile.TemporaryDirectory(prefix="neuron_parallel_compile_") as folder:
         code = _exit_code(script, Path(folder))
-        found = tally.read(Path(folder))
+        records = tally.read(Path(folder))
     for kind, what in _KINDS:
-        compiled = [record.was_compiled for record in found if record.kind == kind]
+        compiled = [record.was_compiled for record in records if record.kind == kind]
         print(f"{what}: {sum(compiled)} compiled, {len(compiled) - sum(compiled)} found", file=out.stderr)
-    if not found:
+    if not records:
         out.warning("the script compiled nothing: operators on tensors of the torch device run one by one")
     if code and ignore_errors:
         out.warning(f"{shlex.join(script)} ended with exit code {code}, which --ignore-errors ignores")
@@ -116,23 +111,15 @@ def _compile(script: Sequence[str], *, ignore_errors: bool, out: Out) -> int:
 
 def _exit_code(script: Sequence[str], records: Path) -> int:
     """Run the script; 128 and the number of the signal if one ended it."""
-    problem = "no command to run"
-    if script:
-        try:
-            code = subprocess.run(list(script), env=env.recording_compiles(records), check=False).returncode
-        except OSError as error:
-            problem = f"cannot run {script[0]}: {error.strerror}"
-        else:
-            return 128 - code if code < 0 else code
-    raise ConfigError(
-        refusal(
-            asked=f"neuron_parallel_compile {shlex.join(script)}",
-            found=problem,
-            why="graphs are compiled while the command runs",
-            do="write the command as a shell would run it: neuron_parallel_compile python train.py",
-        ),
-        details={"command": list(script)},
-    )
+    hint = "Write the command as a shell would run it: neuron_parallel_compile python train.py."
+    if not script:
+        raise ConfigError("There is no command to run.", hint=hint, command=[])
+    try:
+        code = subprocess.run(list(script), env=env.recording_compiles(records), check=False).returncode
+    except OSError as error:
+        message = f"Cannot run {script[0]}: {error.strerror}."
+        raise ConfigError(message, hint=hint, command=list(script)) from error
+    return 128 - code if code < 0 else code
 
 
 def _clean(out: Out) -> int:

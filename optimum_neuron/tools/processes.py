@@ -1,4 +1,4 @@
-"""The processes that hold cores of a simulated instance, with what each of them told last.
+"""The processes that hold cores of a simulated instance, with their last statuses.
 
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.tools.processes import neuron_processes
@@ -31,11 +31,10 @@ class NeuronProcess:
     pid: int | None
     """Its id; None where its record cannot be read."""
     command: str | None
-    """Its command line."""
     uses: tuple[Row, ...]
     """Its claims, one row for each core and model, see `held_cores`."""
     status: Status | None
-    """What it told last; None where nothing that can be read."""
+    """Last status reported by the process, or None if unreadable."""
 
     @property
     def core_ids(self) -> tuple[int, ...]:
@@ -53,7 +52,7 @@ class NeuronProcess:
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
     def hbm_bytes(self, core_ids: Collection[int] | None = None) -> dict[str, int] | None:
-        """Its HBM by category on some of its cores, or on all; None where it told nothing."""
+        """Return HBM bytes by category on some of its cores, or on all; None without a status."""
         if self.status is None:
             return None
         cores = [core for core in self.status.cores if core_ids is None or core.core_id in core_ids]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..cli.errors import run_guarded
 from ..cli.output import Out, to_json
 from ..cli.parser import NeuronParser
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from ..profiling import Profile
@@ -94,10 +94,10 @@ def _view(options: argparse.Namespace, out: Out) -> int:
     file = options.session_file or (_only_session(options.session_dir) if options.session_dir else SESSION_FILE)
     profile = _read(file)
     if options.neff_path and options.neff_path.absolute().name != profile.name:
-        raise _refused(
-            f"the profile of {options.neff_path}",
-            f"{file} is the profile of {profile.name}",
-            f"leave -n out, or run neuron-explorer capture -n {options.neff_path} -s {file}",
+        raise ConfigError(
+            f"{file} is the profile of {profile.name}, not of {options.neff_path}.",
+            hint=f"Leave -n out, or run neuron-explorer capture -n {options.neff_path} -s {file}.",
+            name=profile.name,
         )
     text = _FORMATS[options.output_format](profile)
     if options.output_file is None:
@@ -116,8 +116,11 @@ def _only_session(folder: Path) -> Path:
     names = (f"*{SESSION_FILE.suffix}", _INSPECTED)
     files = sorted(file for name in names for file in folder.rglob(name))
     if len(files) != 1:
-        found = f"{len(files)} profiles: {', '.join(map(str, files))}" if files else "no profile"
-        raise _refused(f"the profile in {folder}", found, "name a session file with -s")
+        content = f"{len(files)} profiles: {', '.join(map(str, files))}" if files else "no profile"
+        hint = "Pass one session file with -s."
+        raise ConfigError(
+            f"{folder} has {content}.", hint=hint, folder=str(folder), files=[str(file) for file in files]
+        )
     return files[0]
 
 
@@ -125,15 +128,16 @@ def _read(file: Path) -> Profile:
     from ..plain_json import parse_json
     from ..profiling import Profile
 
+    hint = "Pass a file that neuron-explorer capture wrote."
     try:
         text = file.read_text(encoding="utf-8")
         parse_json(text)
         return Profile.from_json(text)
     except OSError as error:
-        raise _refused(f"the profile {file}", str(error.strerror), "name a file that capture wrote") from error
+        raise ConfigError(f"Cannot read the profile {file}: {error.strerror}.", hint=hint, path=str(file)) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        do = "name a file that capture wrote; session files of the real tools cannot be read"
-        raise _refused(f"the profile {file}", "another kind of file", do) from error
+        message = f"{file} is not a session file of this tool; those of the real tools are not supported."
+        raise ConfigError(message, hint=hint, path=str(file)) from error
 
 
 def _write(file: Path, text: str) -> None:
@@ -162,10 +166,6 @@ _FORMATS: dict[str, Callable[[Profile], str]] = {
     "json": lambda profile: to_json(profile),
     "perfetto": _trace,
 }
-
-
-def _refused(asked: str, found: str, do: str) -> ConfigError:
-    return ConfigError(refusal(asked=asked, found=found, why="a session file has the profile of one run", do=do))
 
 
 if __name__ == "__main__":

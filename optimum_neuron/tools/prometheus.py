@@ -17,12 +17,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ..cli.errors import run_guarded
 from ..cli.output import Out
 from ..cli.parser import NeuronParser
-from ..errors import ConfigError, refusal
+from ..errors import ConfigError
 from ..plain_json import parse_json
 from .prometheus_metrics import Metrics
 
 DEFAULT_PORT = 8000
-"""That of the SDK's script."""
+"""Default port of the SDK's script."""
 _PATHS = ("/", "/metrics")
 _TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -60,7 +60,7 @@ def read(lines: Iterable[str], metrics: Metrics) -> None:
     """Take lines of `neuron-monitor` until they end.
 
     Raises:
-        ConfigError: a line is none of neuron-monitor.
+        ConfigError: a line is not a neuron-monitor report.
     """
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -69,13 +69,9 @@ def read(lines: Iterable[str], metrics: Metrics) -> None:
             metrics.update(parse_json(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
-                refusal(
-                    asked="metrics from stdin",
-                    found=f"line {number} is no line of neuron-monitor ({type(error).__name__}: {error})",
-                    why="each line is one report as JSON",
-                    do="run neuron-monitor | neuron-monitor-prometheus",
-                ),
-                details={"line": number},
+                f"Line {number} of stdin is not a neuron-monitor report ({type(error).__name__}: {error}).",
+                hint="Run neuron-monitor | neuron-monitor-prometheus.",
+                line=number,
             ) from error
 
 
@@ -100,19 +96,16 @@ def serving(metrics: Metrics, address: str, port: int) -> Iterator[int]:
             self.wfile.write(page)
 
         def log_message(self, format: str, *values: object) -> None:
-            """Say nothing: a scrape every few seconds is no news."""
+            """Log nothing: Prometheus scrapes every few seconds."""
 
     try:
         server = ThreadingHTTPServer((address, port), Handler)
     except OSError as error:
         raise ConfigError(
-            refusal(
-                asked=f"listening on {address}:{port}",
-                found=str(error.strerror or error),
-                why="one program listens on a port",
-                do="name another port with --port, or another address with --address",
-            ),
-            details={"port": port},
+            f"Cannot listen on {address}:{port}: {error.strerror or error}.",
+            hint="Pass another --port or --address.",
+            address=address,
+            port=port,
         ) from error
     with server:
         threading.Thread(target=server.serve_forever, name="prometheus", daemon=True).start()

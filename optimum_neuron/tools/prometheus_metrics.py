@@ -20,18 +20,15 @@ class Series(NamedTuple):
     """One metric with its labels."""
 
     name: str
-    """Name of the metric."""
     labels: tuple[tuple[str, str], ...]
-    """Names and values of labels, sorted."""
+    """Label names and values, sorted by name."""
 
 
 class Metric(NamedTuple):
-    """What Prometheus is told of a metric."""
+    """Type and help text of a metric."""
 
     kind: Literal["gauge", "counter"]
-    """A value, or a sum."""
     help: str
-    """One line."""
 
 
 _CORE_MEMORY = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
@@ -87,7 +84,7 @@ class Metrics:
         """
         labels = {name: line["instance_info"][field] for name, field in _INSTANCE_LABELS.items()}
         hardware = {name: value for name, value in line["neuron_hardware_info"].items() if name != "error"}
-        found: dict[tuple[str, str], list[_Sample]] = {
+        samples_of: dict[tuple[str, str], list[_Sample]] = {
             (_SYSTEM, "instance_info"): [("instance_info", labels, 1.0)],
             (_SYSTEM, "neuron_hardware_info"): [("neuron_hardware_info", {**labels, **hardware}, 1.0)],
         }
@@ -99,10 +96,10 @@ class Metrics:
         for owner, own_labels, groups in owners:
             for name, group in groups.items():
                 # A group with an error has figures that are to be left out.
-                found[owner, name] = [] if group["error"] else list(_samples(name, group, own_labels))
+                samples_of[owner, name] = [] if group["error"] else list(_samples(name, group, own_labels))
         with self._lock:
             self._groups = {key: old for key, old in self._groups.items() if key[0] in (_SYSTEM, *runtimes)}
-            for key, samples in found.items():
+            for key, samples in samples_of.items():
                 self._groups[key] = _added(self._groups.get(key, {}), samples)
 
     def text(self) -> str:

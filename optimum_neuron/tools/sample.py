@@ -1,4 +1,4 @@
-"""Everything that a tool reads at one moment: processes, what they told, and what they use of the host.
+"""Everything that a tool reads at one moment: processes, their statuses, and their use of the host.
 
 from optimum_neuron.tools.sample import take_sample
 
@@ -20,20 +20,19 @@ from .processes import NeuronProcess, choose_instance, neuron_processes
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What can be read at one moment."""
+    """State of all processes at one moment."""
 
     at_s: float
-    """When, by `time.monotonic`."""
+    """Time of `time.monotonic`."""
     instance: InstanceSpec
-    """The simulated instance."""
     processes: Mapping[int, NeuronProcess]
-    """Those that hold cores, by id; one whose record cannot be read is left out."""
+    """Processes that hold cores, by process ID; unreadable claims are left out."""
     hosts: Mapping[int, ProcessUse]
-    """What they used of the host."""
+    """Use of the host, by process ID."""
 
     @property
     def statuses(self) -> list[Status]:
-        """What the processes told that told something."""
+        """Readable statuses of the processes."""
         return [process.status for process in self.processes.values() if process.status is not None]
 
 

@@ -135,20 +135,20 @@ def _cores(frame: Frame, shown: Sequence[ProcessFrame], *, flops: bool) -> Rende
 def _core(name: str, use: CoreUse | None, *, held: bool, flops: bool) -> list[RenderableType]:
     percent = use.utilization_percent if use else None
     if not held:
-        told = "free"
+        text = "free"
     elif use is None or percent is None or use.flops_per_s is None:
-        told = use.unknown if use else COUNTING
+        text = use.unknown if use else COUNTING
     else:
-        told = f"{use.flops_per_s / 1e12:.3f}" if flops else f"{percent:.1f}%"
+        text = f"{use.flops_per_s / 1e12:.3f}" if flops else f"{percent:.1f}%"
     bar = ProgressBar(total=100, completed=percent or 0.0, width=_BAR_WIDTH, finished_style="bar.complete")
-    return [Text(f" {name}"), bar if held else Text(" " * _BAR_WIDTH), Text(told.rjust(7), "" if held else "dim")]
+    return [Text(f" {name}"), bar if held else Text(" " * _BAR_WIDTH), Text(text.rjust(7), "" if held else "dim")]
 
 
 def _vcpus(frame: Frame, shown: Sequence[ProcessFrame]) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     host = frame.user_percent, frame.system_percent
-    own = sum(process.user_percent for process in shown), sum(process.system_percent for process in shown)
-    for name, (user, system) in (("System vCPU usage", host), ("Runtime vCPU usage", own)):
+    runtimes = sum(process.user_percent for process in shown), sum(process.system_percent for process in shown)
+    for name, (user, system) in (("System vCPU usage", host), ("Runtime vCPU usage", runtimes)):
         table.add_row(name, f"user {user:5.1f}%", f"system {system:5.1f}%")
     return table
 
@@ -181,10 +181,10 @@ def _details(shown: Sequence[ProcessFrame], *, expanded: bool) -> RenderableType
     for frame in shown:
         process = frame.process
         total = process.hbm_bytes()
-        told = "not told" if total is None else size_text(sum(total.values()))
+        hbm = "unknown" if total is None else size_text(sum(total.values()))
         command = f"  {process.command}" if process.command else ""
         name = Text.assemble((process.tag, "green"), (command, "dim"))
-        table.add_row(name, _rate(frame, None), "", frame.host.error or size_text(frame.host.memory_bytes), told)
+        table.add_row(name, _rate(frame, None), "", frame.host.error or size_text(frame.host.memory_bytes), hbm)
         if expanded and process.status:
             for core in process.status.cores:
                 table.add_row(f"  NC {core.core_id}", "", "", "", _of(core.hbm_bytes, core.capacity_bytes))

@@ -27,7 +27,7 @@ from .screen import View, render
 _MIN_INTERVAL_S = 0.1
 _PIPE_WIDTH = 140
 _LOOKS = 5
-"""How often `--once` looks for what processes have not told yet."""
+"""Period of polls of `--once` for missing statuses, in seconds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

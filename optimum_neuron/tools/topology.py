@@ -16,14 +16,14 @@ _SIDE = 4
 """Devices of a row, where each device has four links."""
 
 
-def drawing(found: Sequence[Device]) -> list[str]:
+def drawing(devices: Sequence[Device]) -> list[str]:
     """Return the lines of a drawing; one line that says so where the links are not known or there are none."""
-    if any(device.connected_to is None for device in found):
+    if any(device.connected_to is None for device in devices):
         return ["The links between these devices are not documented."]
-    if not any(device.connected_to for device in found):
+    if not any(device.connected_to for device in devices):
         return ["The devices of this instance have no links to each other."]
-    side = _SIDE if max(len(_links(device)) for device in found) > 2 else len(found)
-    rows = [found[start : start + side] for start in range(0, len(found), side)]
+    side = _SIDE if max(len(_links(device)) for device in devices) > 2 else len(devices)
+    rows = [devices[start : start + side] for start in range(0, len(devices), side)]
     lines: list[str] = []
     for place, row in enumerate(rows):
         server = place // _SIDE * _SIDE  # a torus has as many rows as columns

@@ -20,7 +20,7 @@ from ..runtime.hbm import MICROCODE_OWNER
 from ..runtime.status import CoreStatus, Status
 
 PERCENTILES = (0, 1, 25, 50, 75, 99, 100)
-"""Those of neuron-monitor."""
+"""Percentiles that neuron-monitor reports."""
 
 _SILENT_S = 5.0
 """A process that tells nothing for so long is suspended, or as good as that."""
@@ -32,14 +32,14 @@ COUNTING = "..."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreUse:
-    """What one core did, simulated."""
+    """Simulated use of one core."""
 
     utilization_percent: float | None = None
-    """Share of time that it was busy; None where it is not known."""
+    """Share of time that it was busy; None if not known."""
     flops_per_s: float | None = None
-    """Operations each second of the simulated clock."""
+    """Operations per second of the simulated clock."""
     unknown: str = ""
-    """What stands in their place: `COUNTING`."""
+    """Text in place of unknown figures: `COUNTING`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,31 +47,29 @@ class Calls:
     """Calls of one entry point."""
 
     model_id: int
-    """The model."""
     core_ids: tuple[int, ...]
-    """The cores that a call takes."""
+    """Cores of a call."""
     num_calls: int
-    """How many ended."""
+    """Number of calls that ended."""
     device_us: float | None
     """Simulated time of one call."""
     launch_us: float | None
-    """The part of it that starts the call."""
+    """Part of `device_us` that starts the call."""
     flops: float | None
     """Operations of one call."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What one process did in a while."""
+    """Use of the cores by one process between two statuses."""
 
     elapsed_s: float
     """Time between the statuses."""
     cores: Mapping[int, CoreUse]
-    """By core."""
+    """Use of each core, by core ID."""
     calls: tuple[Calls, ...]
-    """Entry points that were called."""
     errors: Mapping[str, int]
-    """Calls that failed, by outcome."""
+    """Failed calls, by outcome."""
 
     @property
     def timed(self) -> bool:
@@ -93,13 +91,13 @@ class Usage:
 def usage_between(before: Status, after: Status) -> Usage:
     """What a process did between two statuses."""
     past = {(model.model_id, graph.name): graph for model in before.models for graph in model.graphs}
-    found = []
+    recorded = []
     for model in after.models:
         for graph in model.graphs:
             old = past.get((model.model_id, graph.name))
             num_calls = graph.num_calls - (old.num_calls if old else 0)
             if num_calls > 0:
-                found.append(
+                recorded.append(
                     Calls(
                         model_id=model.model_id,
                         core_ids=model.core_ids,
@@ -116,7 +114,7 @@ def usage_between(before: Status, after: Status) -> Usage:
         cores={
             core.core_id: (
                 _core_use(
-                    [calls for calls in found if core.core_id in calls.core_ids],
+                    [calls for calls in recorded if core.core_id in calls.core_ids],
                     elapsed_us=1e6 * elapsed_s,
                     executing_us=_executing_us(after, core.core_id) - _executing_us(before, core.core_id),
                 )
@@ -125,7 +123,7 @@ def usage_between(before: Status, after: Status) -> Usage:
             )
             for core in after.cores
         },
-        calls=tuple(found),
+        calls=tuple(recorded),
         # Those of a model that was closed are gone, so that the sum may have become smaller.
         errors={name: count for name, count in failed.items() if count > 0},
     )

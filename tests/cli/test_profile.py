@@ -95,7 +95,7 @@ def test_what_cannot_run_is_refused(run, tmp_path, checkpoint, exported):
         ([str(script), "--num_steps", "3"], "is not an exported folder"),
         ([str(exported), "more"], "takes no arguments"),
         ([str(exported), "--prompt_length", "99"], "compiled for 16, 48 tokens"),
-        ([str(script)], "no call of a compiled program"),
+        ([str(script)], "no simulated core"),
     ):
         ran = run(*words)
         assert ran.code == 1 and message in ran.stderr and "Traceback" not in ran.stderr, words

@@ -29,7 +29,7 @@ def test_import_torch_goes_on_whatever_happens(python, tmp_path):
     program = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
     done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
     assert done.returncode == 0 and "tensor(2.)" in done.stdout
-    assert "False (registering it failed: LoweringError" in done.stdout and "remove it" in done.stdout
+    assert "False (registering it failed: LoweringError" in done.stdout and "Remove it" in done.stdout
 
 
 def test_a_damaged_shared_object_is_built_again_at_the_first_use_and_not_at_the_import(python, built, tmp_path):
@@ -123,7 +123,7 @@ def test_a_failed_build_shows_the_compilers_last_words(monkeypatch, tmp_path):
     (tmp_path / "csrc").mkdir()
     (tmp_path / "csrc" / "neuron.cpp").write_text("#error told so\n")
     monkeypatch.setattr(build, "SOURCES", tmp_path / "csrc")
-    with pytest.raises(LoweringError, match="(?s)ended with 1.*told so"):
+    with pytest.raises(LoweringError, match="(?s)exit code 1.*told so"):
         build.ensure_built(tmp_path / "home" / "neuron.so")
     assert [path.name for path in (tmp_path / "home").glob("*.so")] == []
 
@@ -150,7 +150,7 @@ def test_a_core_of_another_process_is_refused_by_name(built):
 
 def test_more_processes_than_cores_are_refused(python):
     program = "import torch\ntry: torch.ones(1, device='neuron')\nexcept RuntimeError as error: print(error)"
-    assert "start at most 12 processes" in python(program, LOCAL_RANK="12").stdout
+    assert "Start at most 12 processes" in python(program, LOCAL_RANK="12").stdout
     alone = "import torch; print(torch.ones(1, device='neuron').device)"
     assert python(alone, LOCAL_RANK="2", NEURON_RT_VISIBLE_CORES="1").stdout == "neuron:0\n"
     assert python(alone, LOCAL_RANK="1").stdout == "neuron:1\n"

@@ -172,7 +172,7 @@ def test_the_environment_chooses():
     for environ, match in (
         ({"OPTIMUM_NEURON_NUMERICS": "emulate"}, "did you mean 'emulated'"),
         ({"OPTIMUM_NEURON_NUMERICS": "emulated", "OPTIMUM_NEURON_AUTO_CAST_TYPE": "bf61"}, "AUTO_CAST_TYPE=bf61"),
-        ({"OPTIMUM_NEURON_NUMERICS": "reference", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "1"}, "two arithmetics"),
+        ({"OPTIMUM_NEURON_NUMERICS": "reference", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "1"}, "rounds to nearest"),
         ({"OPTIMUM_NEURON_AUTO_CAST_TYPE": "tf32"}, "OPTIMUM_NEURON_NUMERICS"),
     ):
         with pytest.raises(ConfigError, match=match):
@@ -196,7 +196,7 @@ def test_unknown_values_are_refused():
     for options, match in (
         ({"mode": "exact"}, "mode='exact'"),
         ({"mode": "emulated", "auto_cast_type": "bf15"}, "did you mean 'bf16'"),
-        ({"mode": "reference", "stochastic_rounding": True}, "two arithmetics"),
+        ({"mode": "reference", "stochastic_rounding": True}, "rounds to nearest"),
     ):
         with pytest.raises(ConfigError, match=match), numerics.use(**options):
             pass

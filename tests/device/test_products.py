@@ -187,12 +187,12 @@ def test_the_choice_and_its_reason(changed, has_mkl, has_onednn, value, reason):
     assert [rejected.candidate for rejected in choice.rejected] == [{"blas": "onednn", "onednn": "blas"}[value]]
 
 
-def test_unknown_libraries_are_refused():
+def test_unknown_libraries_are_errors():
     with pytest.raises(ConfigError, match="did you mean 'onednn'"), products.use("onednm"):
         pass
     with products.use("blas"):
         assert products.current().value == "blas"
-    assert products.current().reason == "asked for"
+    assert products.current().reason == "set by products.use"
 
 
 def test_a_process_chooses_by_its_cpu(python):

@@ -99,7 +99,7 @@ def test_a_closed_model_can_still_be_profiled(exported):
 def test_nothing_recorded_is_refused():
     with record("nothing") as recorder:
         torch.ones(2) + 1
-    with pytest.raises(ConfigError, match="a profile of nothing: no call of a compiled program"):
+    with pytest.raises(ConfigError, match="nothing used no simulated core"):
         recorder.profile()
 
 

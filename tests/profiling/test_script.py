@@ -79,8 +79,10 @@ def test_a_script_imports_what_is_beside_it(script, tmp_path):
 
 
 def test_a_script_without_compiled_programs_is_refused(script):
-    with pytest.raises(ConfigError, match="no call of a compiled program"):
-        profile_script(script("print('nothing')"))
+    path = script("print('nothing')")
+    with pytest.raises(ConfigError) as error:
+        profile_script(path)
+    assert error.value.details == {"profile": str(path)}
 
 
 def test_threads_of_a_script_are_waited_for(script, exported):
@@ -91,8 +93,9 @@ def test_threads_of_a_script_are_waited_for(script, exported):
 
 @pytest.mark.parametrize("name", ["missing.py", "."])
 def test_what_is_no_file_is_refused(tmp_path, name):
-    with pytest.raises(ConfigError, match="A script is a Python file"):
+    with pytest.raises(ConfigError) as error:
         profile_script(tmp_path / name)
+    assert error.value.details == {"path": str(tmp_path / name)}
 
 
 def test_pools_of_threads_that_nobody_shuts_down_end_as_ever(script, exported):

@@ -261,7 +261,7 @@ def test_a_process_whose_status_cannot_be_read_is_an_error_of_the_process(claime
     said = []
     ((_, told),) = simulated_reports(EVERYTHING, 1, say=lambda level, text: said.append((level, text)))
     (runtime,) = told["neuron_runtime_data"]
-    assert "told nothing that can be read" in runtime["error"] and runtime["report"] == {}
+    assert "has no readable status" in runtime["error"] and runtime["report"] == {}
     assert (1, runtime["error"]) in said
 
 

@@ -13,13 +13,13 @@ from optimum_neuron.simulator.machine import choose_machine
 from optimum_neuron.tools.nccom_test import COLLECTIVES, main, num_bytes, sizes_of
 
 
-def told(capsys, *words):
+def result(capsys, *words):
     assert main([*words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def test_times_are_those_of_the_performance_model(capsys):
-    data = told(capsys, "-r", "2", "-b", "1KB", "-e", "1MB", "-f", "4", "--instance", "inf2.xlarge", "allr")
+    data = result(capsys, "-r", "2", "-b", "1KB", "-e", "1MB", "-f", "4", "--instance", "inf2.xlarge", "allr")
     machine = choose_machine("inf2.xlarge")
     assert [row["size_bytes"] for row in data["sizes"]] == [4**power * 1024 for power in range(6)]
     for row in data["sizes"]:
@@ -32,7 +32,7 @@ def test_times_are_those_of_the_performance_model(capsys):
 
 def test_more_chips_take_longer_and_the_buffer_is_whole_elements(capsys):
     one, two = (
-        told(capsys, "-r", cores, "-b", "1023", "-d", "bf16", "--instance", "inf2.24xlarge", "allr")["sizes"][0]
+        result(capsys, "-r", cores, "-b", "1023", "-d", "bf16", "--instance", "inf2.24xlarge", "allr")["sizes"][0]
         for cores in ("2", "4")
     )
     assert two["time_us"]["value"] > one["time_us"]["value"]

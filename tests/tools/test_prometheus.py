@@ -46,7 +46,7 @@ def test_lines_are_served_until_they_end(monkeypatch, capsys):
 def test_what_is_no_line_of_neuron_monitor_is_an_error_with_its_number(text, monkeypatch, capsys):
     assert run([json.dumps(make_line()), text], monkeypatch) == 1
     shown = capsys.readouterr().err
-    assert "line 2" in shown and "Traceback" not in shown
+    assert "Line 2 of stdin" in shown and "Traceback" not in shown
 
 
 def test_a_port_that_is_taken_and_an_address_that_is_none_are_errors(monkeypatch, capsys):

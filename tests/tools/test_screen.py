@@ -99,7 +99,7 @@ def test_nobody_there():
 def test_what_is_not_told_is_not_zero():
     silent, untimed = process(1, 0, told=False), process(2, 1, device_us=None)
     shown = drawn(frame(silent, untimed))
-    assert "not told" in shown and shown.count("...") == 2 and "0.0%" not in shown.split("VCPU")[0]
+    assert "unknown" in shown and shown.count("...") == 2 and "0.0%" not in shown.split("VCPU")[0]
     assert "500.0" in shown and " ms" not in shown
     assert not frame(silent).complete and not frame(untimed).complete and frame().complete and TWO.complete
 

@@ -1,4 +1,4 @@
-"""`torch.compile(model, backend="neuron")`: graphs are checked for the chip, cast as asked, and run on the host.
+"""`torch.compile(model, backend="neuron")`: graphs are checked for the chip, auto-cast, and run on the host.
 
 torch finds the backend by its entry point; nothing has to be imported. Dynamo captures and AOTAutograd differentiates;
 this package checks every graph against the compiler's rules, estimates it, and has Inductor make host code.

@@ -137,19 +137,19 @@ def choose_host_code(options: CompileOptions) -> Choice[HostLevel]:
     """Decide how graphs run on the host, and why."""
     if options.optlevel == "1":
         return Choice(value="aten", reason="optlevel 1: operator by operator")
-    wanted: HostLevel = "inductor-max" if options.optlevel == "3" else "inductor"
+    level: HostLevel = "inductor-max" if options.optlevel == "3" else "inductor"
     compiler = probe_compiler()
     if compiler is None:
-        missing = Rejected(candidate=wanted, reason="needs g++ or clang++ (apt-get install g++)")
+        missing = Rejected(candidate=level, reason="needs g++ or clang++ (apt-get install g++)")
         return Choice(value="aten", reason="no C++ compiler on this machine", rejected=(missing,))
-    return Choice(value=wanted, reason=f"optlevel {options.optlevel}: fused kernels by {compiler}")
+    return Choice(value=level, reason=f"optlevel {options.optlevel}: fused kernels by {compiler}")
 
 
 def _operator_by_operator(graph_module: fx.GraphModule) -> HostFunction:
     def run(arguments: list[Any]) -> Any:
-        given = list(arguments)
+        values = list(arguments)
         arguments.clear()
-        return graph_module(*given)
+        return graph_module(*values)
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

@@ -74,12 +74,13 @@ class DeviceFunction:
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         ops, border = torch.ops.neuron_sim, self._border
-        given = [value for value, ours in zip(arguments, border.inputs, strict=True) if ours]
-        index = given[0].device.index if given else torch.neuron.current_device()
-        hosted = ops.alias_cpu_list(given)
+        tensors = [value for value, ours in zip(arguments, border.inputs, strict=True) if ours]
+        index = tensors[0].device.index if tensors else torch.neuron.current_device()
+        hosted = ops.alias_cpu_list(tensors)
         hosted.reverse()
         host = [hosted.pop() if ours else value for value, ours in zip(arguments, border.inputs, strict=True)]
-        given = [value for value, shared in zip(arguments, border.shared, strict=True) if shared]
+        # The name is bound again so that the inputs above are freed as soon as host code is done with them.
+        tensors = [value for value, shared in zip(arguments, border.shared, strict=True) if shared]
         arguments.clear()
         set_for_device = library.load().neuron_set_for_device
         track, graph = self._calls.on(index)
@@ -94,7 +95,7 @@ class DeviceFunction:
         track.end(graph, started_ns)
         places = [i for i, ours in enumerate(border.results) if ours and isinstance(results[i], torch.Tensor)]
         for place, tensor in zip(
-            places, ops.alias_neuron_list([results[i] for i in places], given, index), strict=True
+            places, ops.alias_neuron_list([results[i] for i in places], tensors, index), strict=True
         ):
             results[place] = tensor
         return results

@@ -51,11 +51,10 @@ class CheckedGraph:
     kind: str
     """"inference", "forward", or "backward"."""
     num_calls: int
-    """Number of operators."""
+    """Number of operator calls."""
     host_ops: tuple[str, ...]
     """Operators that run on the host because the chip has none."""
     estimate: Estimate
-    """Simulated cost."""
     work: GraphWork
     """Work of a call, for its simulated time, without source lines: a key must not change with them."""
 

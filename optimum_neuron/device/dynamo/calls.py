@@ -35,14 +35,14 @@ class Calls:
 
     def __init__(self, name: str, work: GraphWork) -> None:
         self._name, self._work = name, work
-        self._found: dict[int, tuple[Track, str]] = {}
+        self._of_device: dict[int, tuple[Track, str]] = {}
 
     def on(self, device: int) -> tuple[Track, str]:
         """Return the track of a device, and the name of the graph in it."""
-        found = self._found.get(device)
-        if found is None:
-            found = self._found[device] = _register(device, self._name, self._work)
-        return found
+        entry = self._of_device.get(device)
+        if entry is None:
+            entry = self._of_device[device] = _register(device, self._name, self._work)
+        return entry
 
 
 def _register(device: int, name: str, work: GraphWork) -> tuple[Track, str]:

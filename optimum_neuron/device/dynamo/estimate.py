@@ -22,11 +22,10 @@ class Estimate:
     """Work of one graph on one core of a target; the times are simulated."""
 
     target: str
-    """Name of the target."""
     num_flops: dict[str, int]
     """Floating-point operations of matrix products and convolutions, by the dtype of their operands."""
     size_bytes: int
-    """Inputs and results."""
+    """Bytes of inputs and results."""
     compute_us: float
     """Operations over the peak rate of TensorE."""
     memory_us: float

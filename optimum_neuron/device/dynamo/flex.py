@@ -18,8 +18,8 @@ def write_out(graph_module: fx.GraphModule) -> None:
     """
     from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
 
-    found = graph_module.graph.find_nodes(op="call_function", target=flex_attention)
-    for node in found:
+    nodes = graph_module.graph.find_nodes(op="call_function", target=flex_attention)
+    for node in nodes:
         node.target = sdpa_dense
-    if found:
+    if nodes:
         graph_module.recompile()

@@ -115,7 +115,7 @@ def on_device(
     Args:
         graph_module: a graph of AOTAutograd; it is changed in place.
         example_inputs: its fake inputs.
-        border: what `border_of` found in the graph.
+        border: border of the graph, from `border_of`.
         calls: where its calls are counted.
         make: compiles a host graph for fake host inputs.
     """

@@ -1,4 +1,4 @@
-"""Options of `torch.compile(backend="neuron")`: what it takes, and what it refuses by name.
+"""Options of `torch.compile(backend="neuron")`: parsing, defaults, and errors.
 
 torch.compile(model, backend="neuron", options={"target": "trn2", "auto_cast": "matmul", "optlevel": "1"})
 """
@@ -12,10 +12,11 @@ from typing import Any, get_args
 from ... import env
 from ...compiler.flags import arithmetic_options
 from ...core import AutoCast, AutoCastType, Choice, OptLevel
-from ...errors import ConfigError, nearest, refusal
+from ...errors import ConfigError, NeuronError, invalid_choice, nearest
 from ...hardware import Target, require_compilable, require_default_lnc, resolve_target
+from ...sizes import raise_together
 
-_OTHER_MACHINES = (
+_INDUCTOR_PREFIXES = (
     "triton.",
     "cuda.",
     "rocm.",
@@ -46,28 +47,21 @@ class CompileOptions:
     auto_cast: AutoCast = "none"
     """Which float32 operations are rounded to `auto_cast_type`."""
     auto_cast_type: AutoCastType = "bf16"
-    """What auto-cast rounds to."""
+    """Dtype that auto-cast rounds to."""
     optlevel: OptLevel = "2"
     """Host code: "1" runs operators one by one, "2" compiles with Inductor, "3" also tries alternative kernels."""
     allow_host_ops: tuple[str, ...] = ()
-    """Operators that the chip refuses and that may run on the host, as "aten::sort"; "all" for each of them."""
+    """Operators not supported by the chip that may run on the host, as "aten::sort"; "all" for each of them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "allow_host_ops", tuple(self.allow_host_ops))
         object.__setattr__(self, "optlevel", str(self.optlevel))
         choices = {"auto_cast": AutoCast, "auto_cast_type": AutoCastType, "optlevel": OptLevel}
-        problems = [
-            refusal(
-                asked=f"options={{'{name}': {getattr(self, name)!r}}}",
-                found=f"not one of {', '.join(get_args(kind))}" + nearest(str(getattr(self, name)), get_args(kind)),
-                why="the compiler knows no other",
-                do="pass one of them",
-            )
+        raise_together(
+            invalid_choice(name, getattr(self, name), get_args(kind))
             for name, kind in choices.items()
             if getattr(self, name) not in get_args(kind)
-        ]
-        if problems:
-            raise ConfigError("\n".join(problems))
+        )
 
     @classmethod
     def from_torch(cls, *, mode: str | None = None, options: Mapping[str, Any] | None = None) -> CompileOptions:
@@ -77,40 +71,30 @@ class CompileOptions:
             ConfigError: a mode, an option of another backend, or an unknown option; all are named at once.
         """
         known = [field.name for field in dataclasses.fields(cls)]
-        given = dict(options or {})
-        problems = []
+        options = dict(options or {})
+        problems: list[NeuronError] = []
         if mode not in (None, "default"):
-            problems.append(
-                refusal(
-                    asked=f"torch.compile(mode={mode!r}, backend='neuron')",
-                    found="a mode of Inductor",
-                    why="it sets CUDA graphs and autotuning of Inductor's kernels, and a NeuronCore runs neither",
-                    do="leave mode out; options={'optlevel': '3'} spends more compile time",
-                )
+            message = (
+                f"mode={mode!r} sets up CUDA graphs and Inductor autotuning, which backend='neuron' does not have."
             )
-        for name in given:
-            if name in known:
-                continue
-            foreign = name.startswith(_OTHER_MACHINES)
-            problems.append(
-                refusal(
-                    asked=f"options={{{name!r}: {given[name]!r}}} with backend='neuron'",
-                    found="an option of Inductor" if foreign else f"unknown{nearest(name, known)}",
-                    why="nothing here would read it",
-                    do=f"remove it; there are {', '.join(known)}",
-                )
-            )
-        if problems:
-            raise ConfigError("\n".join(problems))
-        return cls(**{**arithmetic_options(env.compiler_flags()), **given})
+            hint = "Leave mode out; options={'optlevel': '3'} spends more compile time."
+            problems.append(ConfigError(message, hint=hint, option="mode", value=mode))
+        for name in [name for name in options if name not in known]:
+            message = f"Unknown option {name!r}{nearest(name, known) or '.'}"
+            if name.startswith(_INDUCTOR_PREFIXES):
+                message = f"{name!r} is an option of Inductor."
+            hint = f"Options of backend='neuron' are {', '.join(known)}."
+            problems.append(ConfigError(message, hint=hint, option=name, value=options[name], choices=known))
+        raise_together(problems)
+        return cls(**{**arithmetic_options(env.compiler_flags()), **options})
 
     def resolve(self) -> Choice[Target]:
-        """The target, and why.
+        """Return the target, and why.
 
         Raises:
             ConfigError: there is no such target, or graphs cannot be compiled for it.
         """
-        found = resolve_target(self.target)
-        require_compilable(found.value)
-        require_default_lnc(found.value.chip)
-        return found
+        target = resolve_target(self.target)
+        require_compilable(target.value)
+        require_default_lnc(target.value.chip)
+        return target

@@ -24,9 +24,8 @@ class Plan:
     """How the graphs of one captured frame are compiled."""
 
     options: CompileOptions
-    """Options of `torch.compile`."""
     target: Choice[Target]
-    """What graphs are checked and estimated for."""
+    """Target that graphs are checked and estimated for."""
     host_code: Choice[HostLevel]
     """How graphs run on the host."""
     products: Choice[products.Library]
@@ -40,7 +39,7 @@ class Plan:
     frame: str
     """Torch's number of the frame and of its compile, such as "0/1"."""
     why: str
-    """Why it is compiled."""
+    """Reason of the compile: first call, or the guard that failed."""
 
     @classmethod
     def make(cls, options: CompileOptions, host_code: Choice[HostLevel], *, frame: str, why: str) -> Plan:

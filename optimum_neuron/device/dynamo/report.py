@@ -27,32 +27,31 @@ class CompiledGraph:
     kind: str
     """"inference", "forward" or "backward"."""
     why: str
-    """Why it was compiled."""
+    """Reason of the compile: first call, or the guard that failed."""
     loaded_from: str | None
     """"AOTAutograd's cache" or "Inductor's cache" if a graph of the same key was compiled before, else None."""
     num_calls: int
-    """Operators in it."""
+    """Number of operator calls."""
     host_ops: tuple[str, ...]
     """Operators that run on the host because the chip has none, such as "aten.sort"."""
     host_code: Choice[str]
-    """How it runs on the host, and why."""
+    """Host level, and why."""
     products: Choice[Library]
-    """What multiplies its float32 matrices on the host, and why."""
+    """Library that multiplies its float32 matrices on the host, and why."""
     target: Choice[str]
-    """What it was checked for, and why."""
+    """Target that it was checked for, and why."""
     auto_cast: str
-    """What was rounded, such as "matmul to bf16", or "none"."""
+    """Auto-cast that was applied, such as "matmul to bf16", or "none"."""
     estimate: Estimate
-    """Simulated."""
     compile_s: float
-    """Host time to compile or load it."""
+    """Host time to compile or load it, in seconds."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         plain = {name: getattr(self, name).to_dict() for name in ("host_code", "products", "target")}
         fields = ("frame", "kind", "why", "loaded_from", "num_calls", "auto_cast", "compile_s")
-        told = {name: getattr(self, name) for name in fields} | {"host_ops": list(self.host_ops)}
-        return told | plain | {"estimate": self.estimate.to_dict()}
+        plain_fields = {name: getattr(self, name) for name in fields} | {"host_ops": list(self.host_ops)}
+        return plain_fields | plain | {"estimate": self.estimate.to_dict()}
 
     def __str__(self) -> str:
         times = f"{self.compile_s:>9.2f} {self.estimate.least_us:>12.3g}"
@@ -66,7 +65,7 @@ class CompileReport:
     """All graphs of this process, and graph breaks."""
 
     graphs: tuple[CompiledGraph, ...]
-    """In the order of compiling."""
+    """Graphs in the order of compiling."""
     breaks: Mapping[str, int]
     """Torch's reasons of graph breaks, with how often each occurred."""
 

@@ -26,14 +26,14 @@ _LOCAL = re.compile(r"^L\['(\w+)'\]")
 
 def fix_sizes(example_inputs: Sequence[Any]) -> bool:
     """Give every symbolic size its present value; return whether there was one."""
-    found = False
+    has_symbols = False
     for value in example_inputs:
         sizes = (*value.shape, *value.stride(), value.storage_offset()) if _is_strided(value) else (value,)
         for size in sizes:
             if isinstance(size, torch.SymInt):
-                found = True
+                has_symbols = True
                 int(size)
-    return found
+    return has_symbols
 
 
 def fix_numbers(graph_module: Any) -> None:
@@ -73,7 +73,7 @@ def reason_of_compile(graph_module: Any, frame: int, number: int, *, was_symboli
         graph_module: Dynamo's graph, whose inputs know their names.
         frame: torch's number of the frame.
         number: how often the frame was compiled before.
-        was_symbolic: torch wanted to leave sizes open.
+        was_symbolic: torch would have left sizes open.
     """
     inputs = {
         _name(node): _text(value)

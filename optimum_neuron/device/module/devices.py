@@ -181,10 +181,10 @@ def index_of(device: Device) -> int:
         return current_device()
     if isinstance(device, int):
         return device
-    found = torch.device(device)
-    if found.type != "neuron":
-        raise ValueError(f"Expected a neuron device, but got: {found}")
-    return current_device() if found.index is None else found.index
+    parsed = torch.device(device)
+    if parsed.type != "neuron":
+        raise ValueError(f"Expected a neuron device, but got: {parsed}")
+    return current_device() if parsed.index is None else parsed.index
 
 
 def _exchange_device(device: int) -> int:

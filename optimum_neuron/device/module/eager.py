@@ -22,7 +22,7 @@ from ... import env
 from .. import library
 from .devices import Device, _claimed, _require, synchronize
 
-_asked_environment = False
+_read_environment = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class EagerStatistics:
     runs: Mapping[tuple[str, ...], int]
     """How often each run of operators was handed over, by the names of its operators."""
     flushes: Mapping[str, int]
-    """How often the program waited, by what it asked for: "item", "copy", "synchronize", the name of an operator."""
+    """How often the program waited, by reason: "item", "copy", "synchronize", the name of an operator."""
 
     @property
     def num_runs(self) -> int:
@@ -59,12 +59,12 @@ class EagerStatistics:
 
 
 def _shortened(names: tuple[str, ...]) -> str:
-    """Names of a run; one that is repeated is told once, with its number."""
-    told = []
+    """Join the names, with the count of one that repeats."""
+    texts = []
     for name, group in itertools.groupby(names):
         num = len(list(group))
-        told.append(name if num == 1 else f"{name} x{num}")
-    return ", ".join(told)
+        texts.append(name if num == 1 else f"{name} x{num}")
+    return ", ".join(texts)
 
 
 @contextlib.contextmanager
@@ -103,17 +103,17 @@ def eager_statistics(device: Device = None) -> EagerStatistics:
 
 
 def reset_eager_statistics(device: Device = None) -> None:
-    """Count anew."""
+    """Set the counts to zero."""
     library.load().neuron_reset_eager_statistics(_require(device))
 
 
 def begin() -> None:
-    """Do what the environment asks for, once: at the first use of a core, which is where a wrong value is refused."""
-    global _asked_environment
-    if not _asked_environment:
-        wanted = env.adaptive_eager()
-        _asked_environment = True
-        if wanted:
+    """Apply the environment, once, at the first use of a core; a wrong value is an error there."""
+    global _read_environment
+    if not _read_environment:
+        enabled = env.adaptive_eager()
+        _read_environment = True
+        if enabled:
             _set(True)
 
 

@@ -15,7 +15,7 @@ class Event(torch.Event):
     """A point in time on a stream, for measuring on this host.
 
     Args:
-        enable_timing: whether `elapsed_time` may be asked.
+        enable_timing: whether `elapsed_time` works.
         blocking: accepted as torch's events do; waiting never takes time.
         interprocess: events cannot be shared between processes.
     """
@@ -54,7 +54,7 @@ class Stream(torch.Stream):
         return super().__new__(cls, device=torch.device("neuron", index_of(device)), priority=priority)
 
     def record_event(self, event: torch.Event | None = None) -> torch.Event:
-        """Record an event, a new one if none is given."""
+        """Record an event, by default a new one."""
         event = Event() if event is None else event
         event.record(self)
         return event
