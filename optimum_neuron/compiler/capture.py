@@ -107,9 +107,9 @@ def capture(
         try:
             if shorten:
                 stacks = repeating(stacks, functools.partial(_recorded, module, inputs, states, mode))
-            kept = _kept_states(states, stacks)
+            captured_states = _kept_states(states, stacks)
             with shortened(module, stacks):
-                tensors, state_tensors = _empty(inputs, mode), _empty(kept, mode)
+                tensors, state_tensors = _empty(inputs, mode), _empty(captured_states, mode)
                 arguments = (*tensors.values(), list(state_tensors.values())) if states else tuple(tensors.values())
                 exported = torch.export.export(module, arguments, strict=False)
             # Nobody compiles what nobody reads; an operator of it is not refused either.
@@ -121,7 +121,7 @@ def capture(
         name=name,
         exported=exported,
         inputs=tuple(inputs),
-        states=tuple(kept),
+        states=tuple(captured_states),
         outputs=outputs,
         stacks=stacks,
         tied=_tied_names(module),

@@ -199,8 +199,8 @@ class DecoderKind(Kind):
         problems = []
         rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values()}
         if rows != {config.batch_size}:
-            found = ", ".join(map(str, sorted(rows)))
-            problems.append(f"its graphs have {found} rows instead of batch_size={config.batch_size}")
+            sizes = ", ".join(map(str, sorted(rows)))
+            problems.append(f"its graphs have {sizes} rows instead of batch_size={config.batch_size}")
         if any(config.sequence_length not in spec.shape for spec in program.states.values()):
             problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
         return problems

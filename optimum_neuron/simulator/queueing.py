@@ -162,8 +162,8 @@ def load_on(
     return Load(
         requests_per_s=requests_per_s,
         utilization=Quantity(**busy, limited_by=limit),
-        wait_mean_ms=Quantity(**{end: 1e3 * found.mean_s for end, found in waits.items()}, limited_by=limit),
-        wait_p95_ms=Quantity(**{end: 1e3 * found.p95_s for end, found in waits.items()}, limited_by=limit),
+        wait_mean_ms=Quantity(**{end: 1e3 * wait.mean_s for end, wait in waits.items()}, limited_by=limit),
+        wait_p95_ms=Quantity(**{end: 1e3 * wait.p95_s for end, wait in waits.items()}, limited_by=limit),
         num_copies=copies,
         num_instances=instances,
         usd_per_h=None if price_usd_per_h is None else instances * price_usd_per_h,

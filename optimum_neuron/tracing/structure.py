@@ -96,9 +96,9 @@ def without(skeleton: Skeleton, dropped: Collection[int]) -> Skeleton:
 
     Leaves are numbered again. Only leaves of the outermost container are dropped.
     """
-    kept = [part for part in skeleton if not (isinstance(part, int) and part in dropped)]
-    leaves = sorted(leaf for part in kept for leaf in _leaves(part))
-    numbered = rebuild(kept, {old: new for new, old in enumerate(leaves)})  # type: ignore[arg-type]
+    parts = [part for part in skeleton if not (isinstance(part, int) and part in dropped)]
+    leaves = sorted(leaf for part in parts for leaf in _leaves(part))
+    numbered = rebuild(parts, {old: new for new, old in enumerate(leaves)})  # type: ignore[arg-type]
     return numbered[0] if len(numbered) == 1 else type(skeleton)(numbered)
 
 

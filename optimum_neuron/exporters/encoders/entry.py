@@ -28,22 +28,22 @@ def flatten(output: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Tensors of a transformers result by name; an element of a tuple is "hidden_states.0". Results that are nested
     are left out.
     """
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for name, value in output.items():
         if isinstance(value, torch.Tensor):
-            found[name] = value
+            tensors[name] = value
         elif isinstance(value, (tuple, list)) and all(isinstance(part, torch.Tensor) for part in value):
-            found |= {f"{name}.{index}": part for index, part in enumerate(value)}
-    return found
+            tensors |= {f"{name}.{index}": part for index, part in enumerate(value)}
+    return tensors
 
 
 def unflatten(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Inverse of `flatten`."""
-    found: dict[str, Any] = {}
+    output: dict[str, Any] = {}
     for path, tensor in tensors.items():
         name, _, index = path.partition(".")
-        found[name] = (*found.get(name, ()), tensor) if index else tensor
-    return found
+        output[name] = (*output.get(name, ()), tensor) if index else tensor
+    return output
 
 
 def forward_arguments(model: nn.Module) -> list[str]:
@@ -90,10 +90,10 @@ class Forward(nn.Module):
             for patch in self._patches:
                 stack.enter_context(patch.around(self.model, arguments))
             output = self.model(**arguments, **self._options)
-        found = flatten(output)
-        self.result_names = tuple(found)
+        results = flatten(output)
+        self.result_names = tuple(results)
         self.result_type = f"{type(output).__module__}.{type(output).__qualname__}"
-        return [tensor.float() if tensor.is_floating_point() else tensor for tensor in found.values()]
+        return [tensor.float() if tensor.is_floating_point() else tensor for tensor in results.values()]
 
     def measure(self, inputs: Mapping[str, TensorSpec]) -> dict[str, tuple[int, ...]]:
         """Shapes of the results, without computing them.

@@ -58,7 +58,7 @@ class EncoderKind(Kind):
         model = build_model(source, config, trust_remote_code=trust_remote_code)
         inputs = model_inputs(model, config.task, row, config.torch_dtype)
         options = call_options(model, attentions=config.output_attentions, hidden_states=config.output_hidden_states)
-        patches = [patch for patch in row.patches if patch.wanted(source.config, config.task)]
+        patches = [patch for patch in row.patches if patch.applies(source.config, config.task)]
         forward = Forward(model, [spec.name for spec in inputs], options, patches).eval()
         signature = _signature(forward, inputs, config, row)
         names = [name for name, _ in forward.named_parameters()] + [name for name, _ in persistent_buffers(forward)]
@@ -99,8 +99,8 @@ class EncoderKind(Kind):
             return [f"it has the axes {', '.join(absent)}, of which neuron_config.json has no size"]
         graphs = config.graphs()
         if set(program.graphs) != set(graphs):
-            found, wanted = ", ".join(sorted(program.graphs)), ", ".join(sorted(graphs))
-            return [f"its graphs are {found} instead of {wanted}"]
+            names, expected = ", ".join(sorted(program.graphs)), ", ".join(sorted(graphs))
+            return [f"its graphs are {names} instead of {expected}"]
         return [
             f"graph {name} takes {', '.join(map(str, program.graphs[name].inputs.values()))}, not what {sizes} makes"
             for name, sizes in graphs.items()

@@ -122,8 +122,8 @@ class ImageTextKind(DecoderKind):
         if "image_tokens" not in metadata:
             return ["its metadata has no image_tokens"]
         if set(program.graphs) != {ENCODE, *graph_names(config)}:
-            found, wanted = sorted(program.graphs), sorted({ENCODE, *graph_names(config)})
-            return [f"its graphs are {', '.join(found)} instead of {', '.join(wanted)}"]
+            graphs, expected = sorted(program.graphs), sorted({ENCODE, *graph_names(config)})
+            return [f"its graphs are {', '.join(graphs)} instead of {', '.join(expected)}"]
         decoder = {name: graph for name, graph in program.graphs.items() if name != ENCODE}
         pixels = program.graphs[ENCODE].inputs["pixel_values"].shape
         problems = super().problems(dataclasses.replace(program, graphs=decoder), metadata, config)

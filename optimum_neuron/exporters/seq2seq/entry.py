@@ -124,11 +124,11 @@ class TargetEntry(nn.Module):
         The rest is the mask [B, S] where the source has one, then for the first token the source's hidden states
         [B, S, D] and for later ones a position [1] or [B, 1], then the list of states.
         """
-        *masks, given, states = rest
-        position = torch.zeros(1, dtype=torch.int64) if self.is_first else given
+        *masks, last, states = rest
+        position = torch.zeros(1, dtype=torch.int64) if self.is_first else last
         num_states, num_slots = states[2].shape[2], states[0].shape[3]
         # Later tokens do not read the source again; transformers wants something to see that there is one.
-        hidden_BSD = given.to(dtype_of(self.model)) if self.is_first else torch.zeros(len(token_B1), num_states, 1)
+        hidden_BSD = last.to(dtype_of(self.model)) if self.is_first else torch.zeros(len(token_B1), num_states, 1)
         positions_B1 = position.expand(token_B1.shape[0], 1)
         seen_B11T = torch.arange(num_slots) <= positions_B1[:, None, None, :]
         source_mask = _as_taken(masks[0].bool()[:, None, None, :], self.model) if masks else None
@@ -182,13 +182,13 @@ def unfuse_cross_attention(model: Any) -> None:
 
 
 @contextlib.contextmanager
-def recorded_weights(model: Any, wanted: bool) -> Iterator[list[torch.Tensor]]:
+def recorded_weights(model: Any, is_recorded: bool) -> Iterator[list[torch.Tensor]]:
     """Weights [B, K, 1, S] of cross-attention of each layer, if they are wanted, once the model has run."""
-    found: list[torch.Tensor] = []
-    layers = model.get_decoder().layers if wanted else ()
-    hooks = [layer.encoder_attn.register_forward_hook(lambda *call: found.append(call[-1][1])) for layer in layers]
+    weights: list[torch.Tensor] = []
+    layers = model.get_decoder().layers if is_recorded else ()
+    hooks = [layer.encoder_attn.register_forward_hook(lambda *call: weights.append(call[-1][1])) for layer in layers]
     try:
-        yield found
+        yield weights
     finally:
         for hook in hooks:
             hook.remove()

@@ -111,8 +111,8 @@ class Seq2SeqKind(Kind):
         longest = config.source_buckets[-1]
         shape = program.graphs[f"encode_{longest}"].inputs[metadata["source"]["name"]].shape
         if (shape[0], shape[-1]) != (config.batch_size, longest):
-            found = f"{shape[0]} rows and sources of {shape[-1]}"
-            problems.append(f"its graphs have {found} instead of {config.batch_size} and {longest}")
+            sizes = f"{shape[0]} rows and sources of {shape[-1]}"
+            problems.append(f"its graphs have {sizes} instead of {config.batch_size} and {longest}")
         rows = program.graphs["decode"].inputs["decoder_input_ids"].shape[0]
         if rows != config.num_target_rows:
             problems.append(f"its decoder has {rows} rows, not batch_size * num_beams = {config.num_target_rows}")
@@ -120,9 +120,9 @@ class Seq2SeqKind(Kind):
         if slots != {config.num_target_slots}:
             problems.append(f"its cache has not decoder_sequence_length={config.num_target_slots} slots")
         results = {f"encode_{longest}": config.source_results, "decode": config.target_results}
-        for graph, wanted in results.items():
+        for graph, names in results.items():
             outputs = program.graphs[graph].outputs
-            if {name.partition(".")[0] for name in outputs if "." in name} != set(wanted):
+            if {name.partition(".")[0] for name in outputs if "." in name} != set(names):
                 problems.append(f"its graph {graph} returns {', '.join(outputs)}")
         return problems
 

@@ -15,17 +15,17 @@ from .base import Arguments, Patch, replaced_forward
 
 @contextlib.contextmanager
 def _pooled_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
-    with replaced_forward(model, lambda **given: _xvector(model, **given)):
+    with replaced_forward(model, lambda **arguments: _xvector(model, **arguments)):
         yield
 
 
-def _xvector(model: Any, *, attention_mask: torch.Tensor, return_dict: bool = True, **given: Any) -> Any:
+def _xvector(model: Any, *, attention_mask: torch.Tensor, return_dict: bool = True, **arguments: Any) -> Any:
     """Legend: B rows, T frames, D width."""
     from transformers.modeling_outputs import XVectorOutput
 
-    output_hidden_states = given.pop("output_hidden_states", None)
+    output_hidden_states = arguments.pop("output_hidden_states", None)
     keep = True if model.config.use_weighted_layer_sum else output_hidden_states
-    outputs = model.base_model(attention_mask=attention_mask, output_hidden_states=keep, return_dict=True, **given)
+    outputs = model.base_model(attention_mask=attention_mask, output_hidden_states=keep, return_dict=True, **arguments)
     if model.config.use_weighted_layer_sum:
         weights = nn.functional.softmax(model.layer_weights, dim=-1)
         hidden_BTD = (torch.stack(outputs.hidden_states, dim=1) * weights.view(-1, 1, 1)).sum(dim=1)
@@ -52,7 +52,7 @@ def _xvector(model: Any, *, attention_mask: torch.Tensor, return_dict: bool = Tr
 
 XVECTOR = Patch(
     reason="each row is cut at its own length before mean and deviation are taken; masked sums take its place",
-    wanted=lambda config, task: task == "audio-xvector",
+    applies=lambda config, task: task == "audio-xvector",
     around=_pooled_by_mask,
 )
 
@@ -85,7 +85,7 @@ def _masked_norm(norm: nn.GroupNorm, frames_B: torch.Tensor) -> Callable[[torch.
 
 GROUP_NORM = Patch(
     reason="the first layer normalizes over the whole recording; padding is left out of its statistics",
-    wanted=lambda config, task: getattr(config, "feat_extract_norm", None) == "group",
+    applies=lambda config, task: getattr(config, "feat_extract_norm", None) == "group",
     around=_normed_by_mask,
 )
 
@@ -134,7 +134,7 @@ _FRAMES_REASON = (
 )
 
 
-DEPTHWISE = Patch(reason=_FRAMES_REASON, wanted=lambda config, task: True, around=_depthwise_by_mask)
+DEPTHWISE = Patch(reason=_FRAMES_REASON, applies=lambda config, task: True, around=_depthwise_by_mask)
 
 
-POSITIONS = Patch(reason=_FRAMES_REASON, wanted=lambda config, task: True, around=_positions_by_mask)
+POSITIONS = Patch(reason=_FRAMES_REASON, applies=lambda config, task: True, around=_positions_by_mask)

@@ -20,7 +20,7 @@ class Patch:
 
     reason: str
     """What the original does, and why that cannot be compiled."""
-    wanted: Callable[[Any, str], bool]
+    applies: Callable[[Any, str], bool]
     """Whether a configuration needs it for a task."""
     around: Callable[[nn.Module, Arguments], AbstractContextManager[None]]
     """Makes the context."""

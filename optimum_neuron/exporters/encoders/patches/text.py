@@ -33,8 +33,8 @@ def _known_lengths(model: Any, arguments: Arguments) -> Iterator[None]:
     # The model below the head: heads do not all pass lengths on.
     base, original = model.base_model, model.base_model.forward
 
-    def forward(input_ids: torch.Tensor, *args: Any, **given: Any) -> Any:
-        return original(input_ids, *args, **{**given, "lengths": _Lengths(*input_ids.shape)})
+    def forward(input_ids: torch.Tensor, *args: Any, **arguments: Any) -> Any:
+        return original(input_ids, *args, **{**arguments, "lengths": _Lengths(*input_ids.shape)})
 
     with replaced_forward(base, forward):
         yield
@@ -42,7 +42,7 @@ def _known_lengths(model: Any, arguments: Arguments) -> Iterator[None]:
 
 LENGTHS = Patch(
     reason="forward asserts that no length exceeds the columns, which reads a tensor's value",
-    wanted=lambda config, task: True,
+    applies=lambda config, task: True,
     around=_known_lengths,
 )
 
@@ -70,7 +70,7 @@ def _convolved_by_mask(model: nn.Module, arguments: Arguments) -> Iterator[None]
 
 CONVOLUTION = Patch(
     reason="its convolutions read the tokens beside each token, padding too; padding is zero for them, as past an end",
-    wanted=lambda config, task: True,
+    applies=lambda config, task: True,
     around=_convolved_by_mask,
 )
 
@@ -90,7 +90,7 @@ def _embedded_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
 
 TRIGRAM = Patch(
     reason="a token's embedding is joined with its neighbors', padding too; padding is zero there, as past an end",
-    wanted=lambda config, task: getattr(config, "trigram_input", False),
+    applies=lambda config, task: getattr(config, "trigram_input", False),
     around=_embedded_by_mask,
 )
 
@@ -109,6 +109,6 @@ def _forgetful(model: nn.Module, _arguments: Arguments) -> Iterator[None]:
 
 BIAS_CACHE = Patch(
     reason="it keeps tables of biases from call to call, which would keep what was traced",
-    wanted=lambda config, task: True,
+    applies=lambda config, task: True,
     around=_forgetful,
 )
