@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 __all__ = [
@@ -50,7 +50,6 @@ __all__ = [
     "WeightsError",
     "invalid_choice",
     "nearest",
-    "refusal",
 ]
 
 
@@ -69,13 +68,11 @@ class NeuronError(Exception):
     def __init_subclass__(cls) -> None:
         cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__.removesuffix("Error")).lower()
 
-    def __init__(
-        self, message: str, *, hint: str = "", details: Mapping[str, Any] | None = None, **more_details: Any
-    ) -> None:
+    def __init__(self, message: str, *, hint: str = "", **details: Any) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.details: dict[str, Any] = {**(details or {}), **more_details}
+        self.details = details
 
     def __str__(self) -> str:
         return f"{self.message}{chr(10) if chr(10) in self.message else ' '}{self.hint}" if self.hint else self.message
@@ -150,21 +147,6 @@ class LoweringError(NeuronError, RuntimeError):
     """Host code could not be generated for a subprogram."""
 
 
-def refusal(*, asked: str, found: str, why: str, do: str) -> str:
-    """Join the four parts of a refusal into one message.
-
-    Example:
-        ```python
-        from optimum_neuron.errors import refusal
-
-        print(refusal(asked="batch_size=0", found="a batch of no rows",
-                      why="graphs are static", do="pass batch_size=1 or more"))
-        ```
-    """
-    end = "" if found.endswith("?") else "."  # the nearest name is a question
-    return f"{asked}: {found}{end} {why[:1].upper()}{why[1:]}. To fix it: {do}."
-
-
 def invalid_choice(
     option: str, value: object, choices: Iterable[str], *, error: type[NeuronError] = ConfigError
 ) -> NeuronError:
@@ -184,7 +166,9 @@ def invalid_choice(
     return error(
         f"{option}={value!r} is not supported{guess or '.'}",
         hint=f"Choose from {', '.join(names)}.",
-        details={"option": option, "value": value, "choices": names},
+        option=option,
+        value=value,
+        choices=names,
     )
 
 

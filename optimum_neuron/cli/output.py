@@ -121,7 +121,7 @@ class Out:
         if self.mode == "json":
             self._data(to_json({"error": {**parts, "next_command": next_command}}))
             return
-        self._talk("error", "red", "\n".join(filter(None, (_readable(parts["message"]), parts["hint"]))))
+        self._talk("error", "red", "\n".join(filter(None, (parts["message"], parts["hint"]))))
         self._talk("next", "cyan", next_command)
 
     def flush(self) -> None:
@@ -239,9 +239,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
-
-
-def _readable(message: str) -> str:
-    """Put the remedy of a refusal on a line of its own."""
-    before, mark, remedy = message.rpartition(" To fix it: ")
-    return f"{before}\nTo fix it: {remedy}" if mark else message

@@ -142,21 +142,22 @@ def _complete() -> None:
     census.install(load())
 
 
+def _guarded(library: ctypes.CDLL, kind: Any, function: Any) -> Any:
+    """Wrap a callback: an exception cannot cross the border, so its text is left there and C++ raises it again."""
+
+    @functools.wraps(function)
+    def call(*arguments: int) -> int:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            text = str(error) if isinstance(error, NeuronError) else f"{type(error).__name__}: {error}"
+            library.neuron_refuse(text.encode())
+            return _REFUSED
+
+    return kind(call)
+
+
 def _callbacks(library: ctypes.CDLL) -> _Host:
-    def guarded(kind: Any, function: Any) -> Any:
-        """An exception cannot cross the border: its text is left there, and C++ raises it again."""
-
-        @functools.wraps(function)
-        def call(*arguments: int) -> int:
-            try:
-                return function(*arguments)
-            except Exception as error:
-                text = str(error) if isinstance(error, NeuronError) else f"{type(error).__name__}: {error}"
-                library.neuron_refuse(text.encode())
-                return _REFUSED
-
-        return kind(call)
-
     def placement() -> Any:
         # Imported at the first call: resolving the instance takes time.
         from . import placement
@@ -200,6 +201,8 @@ def _callbacks(library: ctypes.CDLL) -> _Host:
         return 0
 
     functions = (device_count, default_device, claim, limit, out_of_memory, start_lanes, stop_lanes)
-    callbacks = [guarded(field[1], function) for field, function in zip(_Host._fields_, functions, strict=False)]
+    callbacks = [
+        _guarded(library, field[1], function) for field, function in zip(_Host._fields_, functions, strict=False)
+    ]
     of_python = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _OF_PYTHON.values()]
     return _Host(*callbacks, *of_python)

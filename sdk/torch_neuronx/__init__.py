@@ -14,7 +14,7 @@ import importlib
 from typing import Any
 
 from optimum_neuron import tracing
-from optimum_neuron.errors import nearest, refusal
+from optimum_neuron.errors import nearest
 from optimum_neuron.vendor import refuse_beside
 
 refuse_beside("torch-neuronx", __name__)
@@ -60,13 +60,8 @@ def _of_device(name: str) -> Any:
     device = getattr(torch, "neuron", None)
     if device is None:
         raise AttributeError(
-            refusal(
-                asked=f"torch_neuronx.{name}",
-                found="torch has no device 'neuron'",
-                why="it is a name of that device, and this installation has not registered it",
-                do="use a version of optimum-neuron-sim with the device, and leave TORCH_DEVICE_BACKEND_AUTOLOAD "
-                "unset; traced models need no streams: their calls return when they are done",
-            )
+            f"torch_neuronx.{name} needs the torch device 'neuron', which is not registered. Unset "
+            "TORCH_DEVICE_BACKEND_AUTOLOAD. Traced models need no streams: their calls return when they are done."
         )
     return getattr(device, name)
 

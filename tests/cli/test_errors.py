@@ -55,7 +55,7 @@ def test_a_debug_switch_that_cannot_be_read_is_an_error_too(monkeypatch):
 
 
 def test_json_error_is_an_object_on_stdout():
-    error = errors.DeviceMemoryError("too large", details={"needed_bytes": 5})
+    error = errors.DeviceMemoryError("too large", needed_bytes=5)
     code, stdout, stderr = guarded("json", raiser(error))
     assert (code, stderr) == (1, "")
     assert json.loads(stdout) == {
@@ -131,14 +131,14 @@ def test_next_commands_name_commands_and_options_that_exist(cli):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (errors.ModelError("no such folder", details={"model": "smolm2"}), "neuron fetch"),
+        (errors.ModelError("no such folder", model="smolm2"), "neuron fetch"),
         (errors.ModelError("no such task"), "neuron models"),
         (errors.WeightsError("missing"), "neuron inspect"),
-        (errors.ConfigError("NEURON_RT_NUM_CORES=two", details={"variable": "NEURON_RT_NUM_CORES"}), "neuron doctor"),
+        (errors.ConfigError("NEURON_RT_NUM_CORES=two", variable="NEURON_RT_NUM_CORES"), "neuron doctor"),
         (errors.ConfigError("batch_size=0"), "COMMAND --help"),
-        (errors.ValidationError("drift", details={"auto_cast": "all", "torch_dtype": "float32"}), "--auto_cast none"),
-        (errors.ValidationError("drift", details={"auto_cast": "none", "torch_dtype": "float16"}), "--torch_dtype"),
-        (errors.ValidationError("drift", details={"auto_cast": "none", "torch_dtype": "float32"}), "--atol"),
+        (errors.ValidationError("drift", auto_cast="all", torch_dtype="float32"), "--auto_cast none"),
+        (errors.ValidationError("drift", auto_cast="none", torch_dtype="float16"), "--torch_dtype"),
+        (errors.ValidationError("drift", auto_cast="none", torch_dtype="float32"), "--atol"),
     ],
 )
 def test_the_next_command_fits_the_facts(error, words):

@@ -27,11 +27,11 @@ inline void check_dtype(ScalarType type) {
   if (C10_UNLIKELY(complex) && !torch::autograd::get_current_node())
     TORCH_CHECK_TYPE(
         false, "NCC_EVRF004: a ", type, " tensor on neuron: the device keeps complex numbers as pairs of float32 only. ",
-        "To fix it: cast it to complex64, or keep it on the CPU.");
+        "Cast it to complex64, or keep it on the CPU.");
   if (C10_UNLIKELY(type == at::kFloat8_e4m3fnuz || type == at::kFloat8_e5m2fnuz))
     TORCH_CHECK_TYPE(
         false, "NCC_EVRF005: a ", type, " tensor on neuron: no NeuronCore has 8-bit floats of the FNUZ kind. ",
-        "To fix it: cast to float16 or bfloat16.");
+        "Cast it to float16 or bfloat16.");
 }
 
 inline void check_unpinned(Maybe<bool> pin_memory) {

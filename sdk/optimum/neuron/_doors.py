@@ -31,7 +31,8 @@ class _Absent(type):
     def _fail(cls) -> NoReturn:
         raise ModelError(
             f"`{cls.__module__}.{cls.__name__}` is not supported. {ABSENT[cls.__name__]}",
-            details={"name": cls.__name__, "module": cls.__module__},
+            name=cls.__name__,
+            module=cls.__module__,
         )
 
 

@@ -38,7 +38,7 @@ def main_export(
         pairs = ", ".join(f"{name}={one!r} and {other!r}" for name, (one, other) in twice.items())
         raise ConfigError(
             f"{pairs}: compiler_kwargs and the keywords differ. Pass each option once.",
-            details={"options": sorted(twice)},
+            options=sorted(twice),
         )
     options.setdefault("disable_validation", not do_validation)
     return optimum_neuron.main_export(model_name_or_path, output, **{**options, **given})
