@@ -72,20 +72,20 @@ def test_steps_move_to_larger_caches(model):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "option", "value", "choices"),
+    ("lengths", "option", "value", "buckets"),
     [
         ({"prompt_length": 49}, "prompt_length", 49, [16, 48]),
         ({"prompt_length": 40, "num_steps": 9}, "prompt_length + num_steps", 49, [20, 48]),
         ({"prompt_length": 0}, "prompt_length", 0, [16, 48]),
     ],
 )
-def test_lengths_that_were_not_compiled_are_errors(model, lengths, option, value, choices):
+def test_lengths_that_were_not_compiled_are_errors(model, lengths, option, value, buckets):
     with pytest.raises(ConfigError) as error:
         calls_of(model.loaded.program, **lengths)
-    assert error.value.details == {"option": option, "value": value, "choices": choices}
+    assert error.value.details == {"option": option, "value": value, "buckets": buckets}
 
 
-def test_a_model_of_one_forward_has_no_prompt(tmp_path):
+def test_an_encoder_style_model_has_no_prompt(tmp_path):
     folder = save_tiny_encoder(tmp_path / "bert", "bert", "text-classification")
     options = {"batch_size": 1, "sequence_length": 8, "optlevel": "1"}
     model = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **options)
