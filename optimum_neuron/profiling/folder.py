@@ -59,7 +59,7 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
 
 
 def calls_of(program: Program, *, prompt_length: int | None = None, num_steps: int | None = None) -> list[str]:
-    """The graphs that a request runs, in order.
+    """Return the graphs that a request runs, in order.
 
     Raises:
         ConfigError: lengths that were not compiled, or of a program that does not generate.
@@ -80,7 +80,7 @@ def calls_of(program: Program, *, prompt_length: int | None = None, num_steps: i
 
 
 def _bucket(name: str, tokens: int, sizes: dict[int, str]) -> int:
-    """The smallest compiled size that holds so many tokens."""
+    """Return the smallest compiled size that fits the tokens."""
     bucket = smallest_bucket(tokens, sizes)
     if tokens < 1 or bucket is None:
         raise ConfigError(
@@ -95,11 +95,10 @@ def _bucket(name: str, tokens: int, sizes: dict[int, str]) -> int:
 
 def _require_absent(prompt_length: int | None, num_steps: int | None) -> None:
     lengths = {"prompt_length": prompt_length, "num_steps": num_steps}
-    names = [f"{name}={value}" for name, value in lengths.items() if value is not None]
-    if names:
+    if names := [name for name, value in lengths.items() if value is not None]:
         raise ConfigError(
-            f"The model generates nothing, so {', '.join(names)} cannot apply.",
-            hint="Leave the lengths out: the largest graph runs once.",
+            f"The model does not generate, so {' and '.join(names)} cannot apply.",
+            hint="Remove the lengths: the largest graph runs once.",
             options=names,
         )
 

@@ -226,18 +226,18 @@ def test_plain_data_is_json(report):
         ({"allow_host_ops": ["aten::sorted"]}, "'aten::sorted', did you mean 'aten.sort"),
     ],
 )
-def test_options_that_nobody_reads_are_refused(checkpoint, options, found):
+def test_options_that_nobody_reads_are_errors(checkpoint, options, found):
     with pytest.raises(ConfigError, match=found):
         check_model(checkpoint, **options)
 
 
-def test_conditions_that_do_not_exist_are_refused(report):
+def test_conditions_that_do_not_exist_are_errors(report):
     with pytest.raises(ConfigError, match="did you mean 'host'") as error:
         report.failures(["hosts", "memory", "hbm"])
     assert error.value.details["conditions"] == ["hosts", "hbm"]
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path):
+def test_a_folder_without_a_model_is_an_error(tmp_path):
     with pytest.raises(ModelError, match="is empty"):
         check_model(tmp_path)
 
@@ -262,6 +262,6 @@ def test_models_of_one_forward(tmp_path, model_type, task, op, path):
     assert report.memory.fits and report.memory.need.kv_cache == 0
 
 
-def test_a_task_that_the_architecture_lacks_is_refused(checkpoint):
+def test_a_task_that_the_architecture_lacks_is_an_error(checkpoint):
     with pytest.raises(ModelError, match="image-classification"):
         check_model(checkpoint, task="image-classification")

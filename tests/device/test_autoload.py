@@ -148,7 +148,7 @@ def test_a_core_of_another_process_is_refused_by_name(built):
         first.communicate("\n")
 
 
-def test_more_processes_than_cores_are_refused(python):
+def test_more_processes_than_cores_are_errors(python):
     program = "import torch\ntry: torch.ones(1, device='neuron')\nexcept RuntimeError as error: print(error)"
     assert "Start at most 12 processes" in python(program, LOCAL_RANK="12").stdout
     alone = "import torch; print(torch.ones(1, device='neuron').device)"

@@ -245,7 +245,7 @@ def test_errors_name_the_operator():
         torch.ones(3, device="neuron")[5]
 
 
-def test_layouts_that_the_device_lacks_are_refused():
+def test_layouts_that_the_device_lacks_are_errors():
     with pytest.raises(NotImplementedError, match="Sparse|sparse"):
         torch.eye(3, device="neuron").to_sparse()
 

@@ -46,7 +46,7 @@ def test_the_environment_counts_devices(monkeypatch):
     assert not torch.neuron.is_available()
 
 
-def test_a_device_that_is_not_there_is_refused():
+def test_a_device_that_is_not_there_is_an_error():
     for use in (
         lambda: torch.zeros(1, device="neuron:2"),
         lambda: torch.neuron.set_device(2),

@@ -192,7 +192,7 @@ print(1100 < x.item() < 2048)
     assert done.returncode == 1 and "OPTIMUM_NEURON_NUMERICS=exact" in done.stderr
 
 
-def test_unknown_values_are_refused():
+def test_unknown_values_are_errors():
     for options, match in (
         ({"mode": "exact"}, "mode='exact'"),
         ({"mode": "emulated", "auto_cast_type": "bf15"}, "did you mean 'bf16'"),

@@ -19,17 +19,17 @@ def calls(profile):
 
 
 def test_a_decoder_takes_what_its_estimate_says(exported):
-    told = NeuronModelForCausalLM.from_pretrained(exported).estimate(sequence_length=48, output_length=28)
+    estimate = NeuronModelForCausalLM.from_pretrained(exported).estimate(sequence_length=48, output_length=28)
     profile = profile_folder(exported, prompt_length=20, num_steps=28)
     assert calls(profile) == {"prefill_48": 1, "decode_48": 28}
     prompt, step = profile.graphs
-    assert prompt.total_us == pytest.approx(1e3 * told.ttft_ms.value, rel=1e-9)
-    assert step.total_us == pytest.approx(1e3 * told.tpot_ms.value, rel=1e-9)
-    assert profile.total_us == pytest.approx(1e3 * told.latency_ms.value, rel=1e-9)
-    assert prompt.total_us * prompt.low == pytest.approx(1e3 * told.ttft_ms.low, rel=1e-9)
-    assert step.total_us * step.high == pytest.approx(1e3 * told.tpot_ms.high, rel=1e-9)
+    assert prompt.total_us == pytest.approx(1e3 * estimate.ttft_ms.value, rel=1e-9)
+    assert step.total_us == pytest.approx(1e3 * estimate.tpot_ms.value, rel=1e-9)
+    assert profile.total_us == pytest.approx(1e3 * estimate.latency_ms.value, rel=1e-9)
+    assert prompt.total_us * prompt.low == pytest.approx(1e3 * estimate.ttft_ms.low, rel=1e-9)
+    assert step.total_us * step.high == pytest.approx(1e3 * estimate.tpot_ms.high, rel=1e-9)
     for graph in profile.graphs:
-        assert dict(graph.parts_us) == pytest.approx({k: 1e3 * v for k, v in told.parts_ms[graph.graph].items()})
+        assert dict(graph.parts_us) == pytest.approx({k: 1e3 * v for k, v in estimate.parts_ms[graph.graph].items()})
         assert sum(one.time_us for one in graph.operators) + graph.launch_us == pytest.approx(graph.device_us)
     assert sum(row.time_us for row in profile.rows()) == pytest.approx(profile.device_us)
     assert sum(row.share for row in profile.rows()) == pytest.approx(1)
@@ -41,25 +41,27 @@ def test_a_model_of_one_forward_takes_what_its_estimate_says(tmp_path, auto_cast
     options = {"batch_size": 2, "sequence_length": [8, 16], "optlevel": "1", "auto_cast": auto_cast}
     model = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **options)
     model.save_pretrained(tmp_path / "exported")
-    told = model.estimate()
+    estimate = model.estimate()
     profile = profile_folder(tmp_path / "exported")
-    assert calls(profile) == dict.fromkeys(told.parts_ms, 1)
-    assert profile.total_us == pytest.approx(1e3 * told.latency_ms.value, rel=1e-9)
-    assert profile.interval_us == pytest.approx((1e3 * told.latency_ms.low, 1e3 * told.latency_ms.high), rel=1e-9)
+    assert calls(profile) == dict.fromkeys(estimate.parts_ms, 1)
+    assert profile.total_us == pytest.approx(1e3 * estimate.latency_ms.value, rel=1e-9)
+    assert profile.interval_us == pytest.approx(
+        (1e3 * estimate.latency_ms.low, 1e3 * estimate.latency_ms.high), rel=1e-9
+    )
 
 
 def test_an_encoder_decoder_takes_what_its_estimate_says(tmp_path):
     folder = save_tiny_seq2seq(tmp_path / "t5", "t5")
     model = NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **SEQ2SEQ)
     model.save_pretrained(tmp_path / "exported")
-    told = model.estimate(output_length=3)
+    estimate = model.estimate(output_length=3)
     profile = profile_folder(tmp_path / "exported", num_steps=3)
     encode, prefill, decode = profile.graphs
     assert (encode.num_calls, prefill.num_calls, decode.num_calls) == (1, 1, 3)
-    assert encode.total_us + prefill.total_us == pytest.approx(1e3 * told.ttft_ms.value, rel=1e-9)
-    assert {graph.kind for graph in profile.graphs} == {told.kind} == {"seq2seq"}
-    assert decode.total_us * decode.low == pytest.approx(1e3 * told.tpot_ms.low, rel=1e-9)
-    assert profile.total_us == pytest.approx(1e3 * told.latency_ms.value, rel=1e-9)
+    assert encode.total_us + prefill.total_us == pytest.approx(1e3 * estimate.ttft_ms.value, rel=1e-9)
+    assert {graph.kind for graph in profile.graphs} == {estimate.kind} == {"seq2seq"}
+    assert decode.total_us * decode.low == pytest.approx(1e3 * estimate.tpot_ms.low, rel=1e-9)
+    assert profile.total_us == pytest.approx(1e3 * estimate.latency_ms.value, rel=1e-9)
 
 
 def test_steps_move_to_larger_caches(model):
@@ -70,20 +72,20 @@ def test_steps_move_to_larger_caches(model):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "option", "value", "choices"),
+    ("lengths", "option", "value", "buckets"),
     [
         ({"prompt_length": 49}, "prompt_length", 49, [16, 48]),
         ({"prompt_length": 40, "num_steps": 9}, "prompt_length + num_steps", 49, [20, 48]),
         ({"prompt_length": 0}, "prompt_length", 0, [16, 48]),
     ],
 )
-def test_lengths_that_were_not_compiled_are_refused(model, lengths, option, value, choices):
+def test_lengths_that_were_not_compiled_are_errors(model, lengths, option, value, buckets):
     with pytest.raises(ConfigError) as error:
         calls_of(model.loaded.program, **lengths)
-    assert error.value.details == {"option": option, "value": value, "choices": choices}
+    assert error.value.details == {"option": option, "value": value, "buckets": buckets}
 
 
-def test_a_model_of_one_forward_has_no_prompt(tmp_path):
+def test_an_encoder_style_model_has_no_prompt(tmp_path):
     folder = save_tiny_encoder(tmp_path / "bert", "bert", "text-classification")
     options = {"batch_size": 1, "sequence_length": 8, "optlevel": "1"}
     model = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **options)
@@ -99,6 +101,6 @@ def test_the_core_is_free_afterwards(exported):
     assert "llama_neuron" not in {row["model"] for row in held_cores(INSTANCES[machine.instance])}
 
 
-def test_a_folder_that_is_no_export_is_refused(checkpoint):
+def test_a_folder_that_is_no_export_is_an_error(checkpoint):
     with pytest.raises(ArtifactError, match="is no export|missing"):
         profile_folder(checkpoint)

@@ -96,7 +96,7 @@ def test_a_closed_model_can_still_be_profiled(exported):
     assert recorder.profile().device_us > 0
 
 
-def test_nothing_recorded_is_refused():
+def test_nothing_recorded_is_an_error():
     with record("nothing") as recorder:
         torch.ones(2) + 1
     with pytest.raises(ConfigError, match="nothing used no simulated core"):
@@ -139,6 +139,6 @@ def test_the_interval_is_that_of_the_estimate_wherever_a_model_runs(copies):
     with record() as recorder:
         copies(input_ids=torch.ones(1, 8, dtype=torch.long))
     (graph,) = recorder.profile().graphs
-    told = copies.estimate()
-    assert graph.kind == told.kind == "encoder"
-    assert graph.total_us * graph.low == pytest.approx(1e3 * told.latency_ms.low)
+    estimate = copies.estimate()
+    assert graph.kind == estimate.kind == "encoder"
+    assert graph.total_us * graph.low == pytest.approx(1e3 * estimate.latency_ms.low)

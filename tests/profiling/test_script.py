@@ -41,9 +41,9 @@ def test_programs_that_a_script_calls_are_profiled(script, exported, capfd):
     ran = profile_script(path, ["--one", "2"])
     assert ran.exit_code == 0
     assert capfd.readouterr().out == f"printed __main__ ['--one', '2'] {path}\n"
-    told = {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in ran.profile.graphs}
+    recorded = {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in ran.profile.graphs}
     folder = profile_folder(exported, prompt_length=20, num_steps=3)
-    assert told == {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in folder.graphs}
+    assert recorded == {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in folder.graphs}
     assert ran.profile.name == "script.py" and ran.profile.host_between_us > 0
     assert any("torch device" in note for note in ran.profile.notes)
 
@@ -78,7 +78,7 @@ def test_a_script_imports_what_is_beside_it(script, tmp_path):
     assert profile_script(script("import beside_it, sys; sys.exit(beside_it.CODE)")).exit_code == 5
 
 
-def test_a_script_without_compiled_programs_is_refused(script):
+def test_a_script_without_compiled_programs_is_an_error(script):
     path = script("print('nothing')")
     with pytest.raises(ConfigError) as error:
         profile_script(path)
@@ -92,7 +92,7 @@ def test_threads_of_a_script_are_waited_for(script, exported):
 
 
 @pytest.mark.parametrize("name", ["missing.py", "."])
-def test_what_is_no_file_is_refused(tmp_path, name):
+def test_what_is_no_file_is_an_error(tmp_path, name):
     with pytest.raises(ConfigError) as error:
         profile_script(tmp_path / name)
     assert error.value.details == {"path": str(tmp_path / name)}

@@ -39,5 +39,5 @@ def test_operators_fill_their_call():
 
 def test_long_profiles_keep_their_calls(monkeypatch):
     monkeypatch.setattr(torch_profiler, "MAX_OPERATOR_EVENTS", 2)
-    found = list(events([(track(), Execution("g", 1, 0, 10))] * 3))
-    assert [event.is_call for event in found] == [True, False, False, False, True, True]
+    lanes = list(events([(track(), Execution("g", 1, 0, 10))] * 3))
+    assert [event.is_call for event in lanes] == [True, False, False, False, True, True]

@@ -1,4 +1,4 @@
-"""`neuron-bench exec`: the times of the performance model, labelled as simulated, and refusals."""
+"""`neuron-bench exec`: the times of the performance model, labelled as simulated, and errors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def neff(tmp_path_factory):
 
 def test_the_times_are_those_of_the_profile(neff, capsys):
     assert main(["exec", str(neff), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    (graph,), (expected,) = told["graphs"], profile_neff(neff).graphs
-    assert told["simulated"] and told["target"] == "inf2" and told["assumptions"]
+    report = json.loads(capsys.readouterr().out)
+    (graph,), (expected,) = report["graphs"], profile_neff(neff).graphs
+    assert report["simulated"] and report["target"] == "inf2" and report["assumptions"]
     assert graph["nc_latency_us"] == expected.device_us and graph["latency_us"]["value"] == expected.total_us
     assert graph["latency_us"]["low"] < expected.total_us < graph["latency_us"]["high"]
     assert graph["calls_per_s"] == pytest.approx(1e6 / expected.total_us)

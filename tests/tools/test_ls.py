@@ -1,4 +1,4 @@
-"""`neuron-ls`: the documented table and JSON, processes of this machine, topologies, refusals."""
+"""`neuron-ls`: the documented table and JSON, processes of this machine, topologies, errors."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def table(capsys, *words):
 
 
 def test_idle_devices_have_the_documented_fields(capsys):
-    found = listed(capsys, "--instance", "trn2.48xlarge")
-    assert len(found) == 16 and all(device["simulated"] is True for device in found)
-    assert found[0] == {
+    all_devices = listed(capsys, "--instance", "trn2.48xlarge")
+    assert len(all_devices) == 16 and all(device["simulated"] is True for device in all_devices)
+    assert all_devices[0] == {
         "neuron_device": 0, "bdf": None, "cpu_affinity": None, "numa_node": None, "connected_to": [12, 3, 4, 1],
         "nc_count": 4, "logical_neuroncore_config": 2, "memory_size": 103079215104, "neuroncore_ids": [0, 1, 2, 3],
         "neuron_processes": [], "instance_type": "trn2.48xlarge", "simulated": True,
     }  # fmt: skip
-    assert found[1]["connected_to"] == [13, 0, 5, 2] and found[1]["neuroncore_ids"] == [4, 5, 6, 7]
+    assert all_devices[1]["connected_to"] == [13, 0, 5, 2] and all_devices[1]["neuroncore_ids"] == [4, 5, 6, 7]
 
 
 def test_another_process_and_its_model_are_listed_until_it_ends(capsys, start):  # noqa: F811
@@ -80,13 +80,13 @@ def test_cores_of_another_instance_are_pointed_at(capsys):
 
 @pytest.mark.parametrize("name", sorted(INSTANCES))
 def test_links_go_both_ways(name):
-    found = devices(INSTANCES[name])
-    for device in found:
+    all_devices = devices(INSTANCES[name])
+    for device in all_devices:
         for other in device.connected_to or ():
-            assert other != device.index and device.index in (found[other].connected_to or ())
+            assert other != device.index and device.index in (all_devices[other].connected_to or ())
 
 
-def test_bad_lines_are_refused(capsys):
+def test_bad_lines_are_errors(capsys):
     assert main(["--instance", "inf2.xlage"]) == 1
     assert "did you mean 'inf2.xlarge'" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stopped:
@@ -114,7 +114,7 @@ def test_other_topologies_are_one_line(capsys, name, drawn):
 
 @pytest.mark.parametrize("instance", INSTANCES.values(), ids=str)
 def test_every_instance_can_be_drawn(instance):
-    found = devices(instance)
-    lines = drawing(found)
-    known = all(device.connected_to is not None for device in found) and len(found) > 1
-    assert sum(line.count("[") for line in lines) == (len(found) if known else 0)
+    all_devices = devices(instance)
+    lines = drawing(all_devices)
+    known = all(device.connected_to is not None for device in all_devices) and len(all_devices) > 1
+    assert sum(line.count("[") for line in lines) == (len(all_devices) if known else 0)

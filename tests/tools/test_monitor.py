@@ -1,4 +1,4 @@
-"""`neuron-monitor`: the documented schema, periods, filters; a process that runs, one that is killed, refusals."""
+"""`neuron-monitor`: the documented schema, periods, filters; a process that runs, one that is killed, errors."""
 
 from __future__ import annotations
 
@@ -110,23 +110,23 @@ class Clock:
 
 def simulated_reports(found, count, *, instance=None, say=lambda level, text: None, between=lambda clock: None):
     """The first reports of a configuration, and when they were made, on a clock of its own."""
-    clock, told = Clock(), []
+    clock, shown = Clock(), []
 
     def sleep(seconds):
         clock.sleep(seconds)
         between(clock)
 
     for line in itertools.islice(reports(parse_config(found, ""), instance, clock=clock, sleep=sleep, say=say), count):
-        told.append((clock.now_s - 1000.0, line))
-    return told
+        shown.append((clock.now_s - 1000.0, line))
+    return shown
 
 
 def tell(clock, num_calls, *, instance=SMALL, cores=(0,), timed=True, **fields):
     """Write a status of this process, as of the clock's time, in place of what it would tell itself."""
     calls = graph(num_calls, device_us=250_000.0 if timed else None, launch_us=50_000.0)
     hbm = {"bert": {"weights": 5, "kv_cache": 6, "scratch": 7, "code": 8}, "microcode": {"code": MICROCODE}}
-    told = status(clock(), calls, pid=os.getpid(), cores=cores, hbm=hbm, model_id=4, **fields)
-    write_status(claims_folder(instance), told)
+    shown = status(clock(), calls, pid=os.getpid(), cores=cores, hbm=hbm, model_id=4, **fields)
+    write_status(claims_folder(instance), shown)
 
 
 @pytest.fixture
@@ -140,10 +140,10 @@ def claimed(monkeypatch):
 def first_line(process):
     """The first line of a monitor that shows a call with its simulated time."""
     for line in process.stdout:
-        told = json.loads(line)
-        stats = told["neuron_runtime_data"][0]["report"]["execution_stats"] if told["neuron_runtime_data"] else None
+        shown = json.loads(line)
+        stats = shown["neuron_runtime_data"][0]["report"]["execution_stats"] if shown["neuron_runtime_data"] else None
         if stats and stats["latency_stats"]["total_latency"]:
-            return told
+            return shown
     raise AssertionError("it ended")
 
 
@@ -152,13 +152,13 @@ def test_a_process_that_runs_is_reported_in_the_documented_schema(running, tmp_p
     command = [sys.executable, "-m", "optimum_neuron.tools.monitor", "-c", str(tmp_path / "m.json")]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, env=environ) as process:
-        told = first_line(process)
+        shown = first_line(process)
         process.kill()
-    assert shape(told) == SCHEMA
-    (runtime,) = told["neuron_runtime_data"]
+    assert shape(shown) == SCHEMA
+    (runtime,) = shown["neuron_runtime_data"]
     assert (runtime["pid"], runtime["neuron_runtime_tag"], runtime["error"]) == (running.pid, "my_app", "")
     found = runtime["report"]
-    assert {group["error"] for group in (*found.values(), *told["system_data"].values())} == {""}
+    assert {group["error"] for group in (*found.values(), *shown["system_data"].values())} == {""}
     assert 0 < found["neuroncore_counters"]["neuroncores_in_use"]["0"]["neuroncore_utilization"] < 100
     assert found["neuroncore_counters"]["neuroncores_in_use"]["0"]["flops"] > 0
     assert found["execution_stats"]["execution_summary"]["completed"] > 0
@@ -169,16 +169,16 @@ def test_a_process_that_runs_is_reported_in_the_documented_schema(running, tmp_p
     used = found["memory_used"]["neuron_runtime_used_bytes"]
     assert used["usage_breakdown"]["neuroncore_memory_usage"]["0"]["constants"] == 64 * 65 * 4
     assert used["neuron_device"] > MICROCODE and used["host"] > 2**20
-    assert told["instance_info"]["instance_type"] == "inf2.xlarge" and told["simulated"] is True
-    assert told["neuron_hardware_info"]["neuron_device_type"] == "inferentia2"
+    assert shown["instance_info"]["instance_type"] == "inf2.xlarge" and shown["simulated"] is True
+    assert shown["neuron_hardware_info"]["neuron_device_type"] == "inferentia2"
 
 
 def test_what_an_exporter_reads_is_there_without_any_process():
-    ((at_s, told),) = simulated_reports(EVERYTHING, 1, instance="trn2.48xlarge")
-    assert at_s == 1.0 and told["neuron_runtime_data"] == []
-    assert shape(told["system_data"]["vcpu_usage"]) == SCHEMA["system_data"]["vcpu_usage"]
-    assert len(told["system_data"]["neuron_hw_counters"]["neuron_devices"]) == 16
-    assert told["neuron_hardware_info"] == {
+    ((at_s, shown),) = simulated_reports(EVERYTHING, 1, instance="trn2.48xlarge")
+    assert at_s == 1.0 and shown["neuron_runtime_data"] == []
+    assert shape(shown["system_data"]["vcpu_usage"]) == SCHEMA["system_data"]["vcpu_usage"]
+    assert len(shown["system_data"]["neuron_hw_counters"]["neuron_devices"]) == 16
+    assert shown["neuron_hardware_info"] == {
         "neuron_device_type": "trainium2", "neuron_device_version": "v4", "neuroncore_version": "v3d",
         "neuron_device_count": 16, "neuron_device_memory_size": 103079215104, "neuroncore_per_device_count": 4,
         "logical_neuroncore_config": 2, "error": "",
@@ -190,15 +190,15 @@ def test_counts_are_those_of_the_period_and_in_one_line_each(claimed):
     config["system_metrics"] = [{"type": "memory_info"}]
     tell(Clock(), 10)
     calls = itertools.count(11)
-    told = simulated_reports(config, 4, between=lambda clock: tell(clock, next(calls), errors={"incorrect_input": 2}))
-    assert [at_s for at_s, _ in told] == [1.0, 2.0, 3.0, 4.0]
-    stats = [line["neuron_runtime_data"][0]["report"].get("execution_stats") for _, line in told]
+    shown = simulated_reports(config, 4, between=lambda clock: tell(clock, next(calls), errors={"incorrect_input": 2}))
+    assert [at_s for at_s, _ in shown] == [1.0, 2.0, 3.0, 4.0]
+    stats = [line["neuron_runtime_data"][0]["report"].get("execution_stats") for _, line in shown]
     assert stats[0] is None and stats[2] is None  # the process stays in the line: it did not end
     assert [stats[place]["execution_summary"]["completed"] for place in (1, 3)] == [2, 2]
     assert [stats[place]["execution_summary"]["incorrect_input"] for place in (1, 3)] == [2, 0]
     assert stats[1]["period"] == 2.0 and stats[1]["latency_stats"]["total_latency"]["p50"] == 0.25
     assert stats[1]["latency_stats"]["device_latency"]["p99"] == pytest.approx(0.2)
-    assert all("memory_info" in line["system_data"] for _, line in told)
+    assert all("memory_info" in line["system_data"] for _, line in shown)
 
 
 def test_utilization_and_memory_by_the_tools_names(claimed):
@@ -207,8 +207,8 @@ def test_utilization_and_memory_by_the_tools_names(claimed):
         "neuron_runtimes": [{"metrics": [{"type": "neuroncore_counters"}, {"type": "memory_used"}]}],
     }
     tell(Clock(), 0)
-    ((_, told),) = simulated_reports(config, 1, between=lambda clock: tell(clock, 4))
-    found = told["neuron_runtime_data"][0]["report"]
+    ((_, shown),) = simulated_reports(config, 1, between=lambda clock: tell(clock, 4))
+    found = shown["neuron_runtime_data"][0]["report"]
     # Four calls of 0.25 s that the host simulated in no time, beside 1 s of other things.
     core = {"neuroncore_utilization": pytest.approx(50.0), "flops": 2 * 10**9}
     assert found["neuroncore_counters"]["neuroncores_in_use"] == {"0": core}
@@ -228,8 +228,10 @@ def test_physical_cores_of_a_logical_one_are_told(monkeypatch):
     config = {"period": "1s", "neuron_runtimes": [{"metrics": [{"type": "neuroncore_counters"}]}]}
     with claim_cores(instance, model="bert", start=5):
         tell(Clock(), 0, instance=instance, cores=(5,))
-        ((_, told),) = simulated_reports(config, 1, between=lambda clock: tell(clock, 4, instance=instance, cores=(5,)))
-    (core,) = told["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"].values()
+        ((_, shown),) = simulated_reports(
+            config, 1, between=lambda clock: tell(clock, 4, instance=instance, cores=(5,))
+        )
+    (core,) = shown["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"].values()
     half = {"neuroncore_utilization": pytest.approx(50.0)}
     assert core["v3d"] == {"nc_v3.10": half, "nc_v3.11": half}
 
@@ -238,8 +240,8 @@ def test_a_process_is_reported_by_the_first_filter_that_matches_its_tag(claimed)
     def groups(*filters):
         runtimes = [{"tag_filter": text, "metrics": [{"type": name}]} for text, name in filters]
         tell(Clock(), 0)
-        ((_, told),) = simulated_reports({"neuron_runtimes": runtimes}, 1)
-        return [list(runtime["report"]) for runtime in told["neuron_runtime_data"]]
+        ((_, shown),) = simulated_reports({"neuron_runtimes": runtimes}, 1)
+        return [list(runtime["report"]) for runtime in shown["neuron_runtime_data"]]
 
     assert groups(("^ch", "memory_used"), (".*", "execution_stats")) == [["memory_used"]]
     assert groups(("^x", "memory_used"), ("at$", "execution_stats")) == [["execution_stats"]]
@@ -248,8 +250,8 @@ def test_a_process_is_reported_by_the_first_filter_that_matches_its_tag(claimed)
 
 def test_times_that_are_not_known_yet_are_an_error_of_the_group(claimed):
     tell(Clock(), 0, models=())
-    ((_, told),) = simulated_reports(EVERYTHING, 1, between=lambda clock: tell(clock, 3, timed=False))
-    found = told["neuron_runtime_data"][0]["report"]
+    ((_, shown),) = simulated_reports(EVERYTHING, 1, between=lambda clock: tell(clock, 3, timed=False))
+    found = shown["neuron_runtime_data"][0]["report"]
     assert all("being counted" in found[name]["error"] for name in ("neuroncore_counters", "execution_stats"))
     assert found["execution_stats"]["execution_summary"]["completed"] == 3 and found["memory_used"]["error"] == ""
 
@@ -259,8 +261,8 @@ def test_a_process_whose_status_cannot_be_read_is_an_error_of_the_process(claime
     if content is not None:
         status_path(claims_folder(SMALL), os.getpid()).write_bytes(content)
     said = []
-    ((_, told),) = simulated_reports(EVERYTHING, 1, say=lambda level, text: said.append((level, text)))
-    (runtime,) = told["neuron_runtime_data"]
+    ((_, shown),) = simulated_reports(EVERYTHING, 1, say=lambda level, text: said.append((level, text)))
+    (runtime,) = shown["neuron_runtime_data"]
     assert "has no readable status" in runtime["error"] and runtime["report"] == {}
     assert (1, runtime["error"]) in said
 
@@ -274,15 +276,15 @@ def test_a_killed_process_vanishes(start):  # noqa: F811
         if clock() == 1003.0:
             worker.kill()
 
-    told = [line["neuron_runtime_data"] for _, line in simulated_reports(EVERYTHING, 4, between=kill)]
-    assert [[runtime["pid"] for runtime in runtimes] for runtimes in told] == [[worker.pid], [worker.pid], [], []]
+    shown = [line["neuron_runtime_data"] for _, line in simulated_reports(EVERYTHING, 4, between=kill)]
+    assert [[runtime["pid"] for runtime in runtimes] for runtimes in shown] == [[worker.pid], [worker.pid], [], []]
     assert status_path(claims_folder(SMALL), worker.pid).exists()  # it could not remove it
 
 
 def test_a_process_that_cannot_be_looked_at_has_errors_in_the_groups_of_the_host(claimed, no_process_can_be_read):
     tell(Clock(), 0)
-    ((_, told),) = simulated_reports(EVERYTHING, 1)
-    found = told["neuron_runtime_data"][0]["report"]
+    ((_, shown),) = simulated_reports(EVERYTHING, 1)
+    found = shown["neuron_runtime_data"][0]["report"]
     assert found["neuron_runtime_vcpu_usage"]["error"] and found["memory_used"]["error"]
     assert found["neuron_runtime_vcpu_usage"]["vcpu_usage"] == {"user": 0.0, "system": 0.0}
     assert found["neuroncore_counters"]["error"] == ""
@@ -299,11 +301,11 @@ def test_a_late_reader_does_not_make_up_for_what_it_missed():
     assert clock.now_s == 1012.5
 
 
-def test_bad_lines_and_files_are_refused(capsys, tmp_path):
+def test_bad_lines_and_files_are_errors(capsys, tmp_path):
     (tmp_path / "m.json").write_text('{"perod": "1s", "system_metrics": [{"type": "memory"}]}')
     assert main(["-c", str(tmp_path / "m.json")]) == 1
-    told = capsys.readouterr().err
-    assert "did you mean 'period'" in told and "did you mean 'memory_info'" in told
+    shown = capsys.readouterr().err
+    assert "did you mean 'period'" in shown and "did you mean 'memory_info'" in shown
     assert main(["--instance", "inf2.xlage"]) == 1
     assert "did you mean 'inf2.xlarge'" in capsys.readouterr().err
     for words in (["--verbose", "5"], ["--config-fle", "x"], ["extra"]):
@@ -325,6 +327,6 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path):
     with subprocess.Popen(command, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes) as process:
         assert json.loads(process.stdout.readline())["system_data"]["memory_info"]["memory_total_bytes"] > 0
         process.stdout.close()
-        told = process.stderr.read()
+        shown = process.stderr.read()
     assert process.returncode == 141
-    assert "reported: memory_info" in told and "Traceback" not in told and "BrokenPipe" not in told
+    assert "reported: memory_info" in shown and "Traceback" not in shown and "BrokenPipe" not in shown

@@ -1,4 +1,4 @@
-"""`neuronx-cc compile`: an exported program in, a NEFF out, the documented flags, and refusals."""
+"""`neuronx-cc compile`: an exported program in, a NEFF out, the documented flags, and errors."""
 
 from __future__ import annotations
 

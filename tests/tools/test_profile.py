@@ -1,4 +1,4 @@
-"""`neuron-explorer capture` and `view`: a NEFF or an exported folder in, simulated times out, and refusals."""
+"""`neuron-explorer capture` and `view`: a NEFF or an exported folder in, simulated times out, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`neuron-monitor-prometheus`: lines in, a page of metrics out, and refusals."""
+"""`neuron-monitor-prometheus`: lines in, a page of metrics out, and errors."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ HBM = {
 }
 
 
-def process(pid, core, *, told=True, **options):
+def process(pid, core, *, has_status=True, **options):
     before, after = (
         status(
             at_s, graph(calls, flops=1e12, **options), pid=pid, tag=f"app{pid}", cores=(core,), hbm=HBM, model_id=pid
@@ -31,8 +31,8 @@ def process(pid, core, *, told=True, **options):
     )
     uses = ({"core_id": core, "pid": pid, "model": "bert", "since": None, "command": "python chat.py"},)
     return ProcessFrame(
-        process=NeuronProcess(pid=pid, command="python chat.py", uses=uses, status=after if told else None),
-        usage=usage_between(before, after) if told else None,
+        process=NeuronProcess(pid=pid, command="python chat.py", uses=uses, status=after if has_status else None),
+        usage=usage_between(before, after) if has_status else None,
         host=ProcessUse(memory_bytes=200 * MIB),
         user_percent=12.5,
         system_percent=2.5,
@@ -96,8 +96,8 @@ def test_nobody_there():
     assert "no process holds a core" in shown and shown.count("free") == 2 and "..." not in shown
 
 
-def test_what_is_not_told_is_not_zero():
-    silent, untimed = process(1, 0, told=False), process(2, 1, device_us=None)
+def test_unknown_figures_are_not_zero():
+    silent, untimed = process(1, 0, has_status=False), process(2, 1, device_us=None)
     shown = drawn(frame(silent, untimed))
     assert "unknown" in shown and shown.count("...") == 2 and "0.0%" not in shown.split("VCPU")[0]
     assert "500.0" in shown and " ms" not in shown

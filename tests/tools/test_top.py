@@ -1,4 +1,4 @@
-"""`neuron-top`: one frame into a pipe, a live view in a terminal, refusals."""
+"""`neuron-top`: one frame into a pipe, a live view in a terminal, errors."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_reader_that_goes_away_is_no_error():
     assert process.returncode in (0, 141)
 
 
-def test_bad_lines_are_refused(capsys):
+def test_bad_lines_are_errors(capsys):
     assert main(["--instance", "inf2.xlage"]) == 1
     assert "did you mean 'inf2.xlarge'" in capsys.readouterr().err
     for words, told in (

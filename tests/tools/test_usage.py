@@ -26,9 +26,9 @@ status = functools.partial(conftest.status, cores=(0, 1), core_ids=(0,))
     ],
 )
 def test_utilization_is_of_the_simulated_clock(num_calls, host_us, percent):
-    found = usage_between(status(10.0, graph(5, 1000)), status(11.0, graph(5 + num_calls, 1000 + host_us)))
-    assert found.cores[0].utilization_percent == pytest.approx(percent)
-    assert found.cores[1].utilization_percent == 0.0
+    usage = usage_between(status(10.0, graph(5, 1000)), status(11.0, graph(5 + num_calls, 1000 + host_us)))
+    assert usage.cores[0].utilization_percent == pytest.approx(percent)
+    assert usage.cores[1].utilization_percent == 0.0
 
 
 def test_a_call_under_way_is_no_idle_time():
@@ -42,47 +42,47 @@ def test_a_call_under_way_is_no_idle_time():
 
 
 def test_a_call_that_takes_all_the_time_keeps_the_core_busy():
-    found = usage_between(status(10.0, running_us=5e6), status(11.0, running_us=6e6))
-    assert found.cores[0].utilization_percent == 100.0 and found.calls == ()
+    usage = usage_between(status(10.0, running_us=5e6), status(11.0, running_us=6e6))
+    assert usage.cores[0].utilization_percent == 100.0 and usage.calls == ()
 
 
 def test_a_core_of_tensors_has_no_utilization_before_its_operators_are_counted():
     tensors = {"microcode": {"code": 96}, "torch tensors": {"kv_cache": 5}}
     after = status(1.0, graph(1, 1e6))
     cores = tuple(dataclasses.replace(core, hbm_bytes=tensors) for core in after.cores)
-    found = usage_between(status(0.0), dataclasses.replace(after, cores=cores))
-    assert found.cores[0].utilization_percent == 100.0  # tensors beside a loaded program
-    assert (found.cores[1].utilization_percent, found.cores[1].unknown) == (None, COUNTING)
-    assert found.timed
+    usage = usage_between(status(0.0), dataclasses.replace(after, cores=cores))
+    assert usage.cores[0].utilization_percent == 100.0  # tensors beside a loaded program
+    assert (usage.cores[1].utilization_percent, usage.cores[1].unknown) == (None, COUNTING)
+    assert usage.timed
 
 
 def test_operations_are_of_the_same_clock():
-    found = usage_between(status(10.0), status(11.0, graph(100, 500_000)))
-    assert found.cores[0].flops_per_s == pytest.approx(100 * 1e9 / 0.7)
+    usage = usage_between(status(10.0), status(11.0, graph(100, 500_000)))
+    assert usage.cores[0].flops_per_s == pytest.approx(100 * 1e9 / 0.7)
 
 
 def test_a_call_on_two_cores_keeps_both_busy():
-    found = usage_between(status(0.0), status(1.0, graph(1, 1e6), core_ids=(0, 1)))
-    assert [core.utilization_percent for core in found.cores.values()] == [100.0, 100.0]
+    usage = usage_between(status(0.0), status(1.0, graph(1, 1e6), core_ids=(0, 1)))
+    assert [core.utilization_percent for core in usage.cores.values()] == [100.0, 100.0]
 
 
 def test_what_is_not_timed_yet_is_unknown_and_not_zero():
-    found = usage_between(status(0.0), status(1.0, graph(1, 10, device_us=None)))
-    assert not found.timed and found.cores[0].utilization_percent is None and found.cores[0].flops_per_s is None
-    assert found.latencies_s(launch=True) is None
-    assert found.cores[1].utilization_percent == 0.0
+    usage = usage_between(status(0.0), status(1.0, graph(1, 10, device_us=None)))
+    assert not usage.timed and usage.cores[0].utilization_percent is None and usage.cores[0].flops_per_s is None
+    assert usage.latencies_s(launch=True) is None
+    assert usage.cores[1].utilization_percent == 0.0
 
 
 def test_a_model_that_was_loaded_again_counts_from_zero():
-    found = usage_between(status(0.0, graph(50, 9e5)), status(1.0, graph(3, 100), model_id=2))
-    assert [(calls.model_id, calls.num_calls) for calls in found.calls] == [(2, 3)]
-    assert 0 < found.cores[0].utilization_percent < 1  # the host's time for the first load is not taken off
+    usage = usage_between(status(0.0, graph(50, 9e5)), status(1.0, graph(3, 100), model_id=2))
+    assert [(calls.model_id, calls.num_calls) for calls in usage.calls] == [(2, 3)]
+    assert 0 < usage.cores[0].utilization_percent < 1  # the host's time for the first load is not taken off
 
 
 def test_latencies_are_percentiles_of_calls_not_of_graphs():
     slow = graph(1, 10, name="prefill", device_us=9500.0)
-    found = usage_between(status(0.0), status(1.0, slow, graph(99, 10)))
-    total, device = found.latencies_s(launch=True), found.latencies_s(launch=False)
+    usage = usage_between(status(0.0), status(1.0, slow, graph(99, 10)))
+    total, device = usage.latencies_s(launch=True), usage.latencies_s(launch=False)
     assert list(total) == ["p0", "p1", "p25", "p50", "p75", "p99", "p100"]
     assert (total["p0"], total["p99"], total["p100"]) == (0.002, 0.002, 0.0095)
     assert (device["p50"], device["p100"]) == (0.0015, 0.009)
@@ -104,10 +104,10 @@ def test_a_reader_that_comes_too_often_sees_rates_again_and_calls_once():
     first, second = status(10.0, graph(0, 0)), status(11.0, graph(100, 500_000))
     assert tracker.update([first], 10.5) == {}
     assert tracker.update([first], 10.7) == {}
-    (found,) = tracker.update([second], 11.2).values()
-    assert found.calls and found.cores[0].utilization_percent == pytest.approx(28.57, abs=0.01)
+    (usage,) = tracker.update([second], 11.2).values()
+    assert usage.calls and usage.cores[0].utilization_percent == pytest.approx(28.57, abs=0.01)
     (again,) = tracker.update([second], 11.4).values()
-    assert again.calls == () and again.cores == found.cores and again.latencies_s(launch=True) is None
+    assert again.calls == () and again.cores == usage.cores and again.latencies_s(launch=True) is None
 
 
 def test_a_display_sees_the_calls_again():
@@ -133,8 +133,8 @@ def test_a_process_that_is_silent_is_idle_and_one_that_is_gone_is_forgotten():
 def test_processes_are_followed_apart():
     tracker = Tracker()
     tracker.update([status(10.0, pid=1), status(10.0, pid=2)], 10.0)
-    found = tracker.update([status(11.0, graph(1, 1e6), pid=1), status(11.0, pid=2)], 11.0)
-    assert {pid: use.cores[0].utilization_percent for pid, use in found.items()} == {1: 100.0, 2: 0.0}
+    usage = tracker.update([status(11.0, graph(1, 1e6), pid=1), status(11.0, pid=2)], 11.0)
+    assert {pid: use.cores[0].utilization_percent for pid, use in usage.items()} == {1: 100.0, 2: 0.0}
 
 
 def test_the_parts_are_frozen():

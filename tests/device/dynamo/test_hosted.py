@@ -57,7 +57,7 @@ def test_a_custom_operator_may_write_to_its_arguments(optlevel):
     assert torch.neuron.compile_report().graphs[0].host_ops == ("hosted_test.increase",)
 
 
-def test_a_custom_operator_with_a_kernel_of_the_device_is_refused():
+def test_a_custom_operator_with_a_kernel_of_the_device_is_an_error():
     library = torch.library.Library("hosted_test", "FRAGMENT")
     library.define("own(Tensor x) -> Tensor")
     for key in ("CPU", "PrivateUse1"):

@@ -38,7 +38,7 @@ def test_all_problems_are_reported_at_once():
     assert options == ["mode", "triton.cudagraphs", "tarjet"] and len(str(error.value).splitlines()) == 3
 
 
-def test_a_target_that_is_not_there_is_refused():
+def test_a_target_that_is_not_there_is_an_error():
     with pytest.raises(ConfigError, match="trn9"):
         CompileOptions(target="trn9").resolve()
 
