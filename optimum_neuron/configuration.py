@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
 from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
-from .errors import ConfigError, invalid_choice
+from .errors import ConfigError, invalid_choice, raise_together
 from .options import MODEL_GROUP, check_known, option, options_of
-from .sizes import count_errors, default_buckets, is_rising, limit_error, raise_together, rising_error
+from .sizes import count_errors, default_buckets, is_rising, limit_error, rising_error
 
 CONFIG_FILE = "neuron_config.json"
 """Name of the file in an exported folder."""

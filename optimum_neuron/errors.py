@@ -50,6 +50,7 @@ __all__ = [
     "WeightsError",
     "invalid_choice",
     "nearest",
+    "raise_together",
 ]
 
 
@@ -170,6 +171,19 @@ def invalid_choice(
         value=value,
         choices=names,
     )
+
+
+def raise_together(problems: Iterable[NeuronError]) -> None:
+    """Raise all problems as one error of the class of the first; return if there are none.
+
+    Raises:
+        NeuronError: the only problem, or one with all messages, whose `details["problems"]` has their parts.
+    """
+    every = list(problems)
+    if len(every) == 1:
+        raise every[0]
+    if every:
+        raise type(every[0])("\n".join(map(str, every)), problems=[problem.to_dict() for problem in every])
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

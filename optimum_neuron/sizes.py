@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .errors import ConfigError, NeuronError
+from .errors import ConfigError
 
 
 def default_buckets(first: int, length: int) -> tuple[int, ...]:
@@ -86,16 +86,3 @@ def limit_error(name: str, value: int, limit: int) -> ConfigError:
         value=value,
         limit=limit,
     )
-
-
-def raise_together(errors: Iterable[NeuronError]) -> None:
-    """Raise errors as one.
-
-    Raises:
-        ConfigError: there is at least one; the details list the parts of several.
-    """
-    problems = list(errors)
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        raise ConfigError("\n".join(map(str, problems)), problems=[problem.to_dict() for problem in problems])

@@ -26,10 +26,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from ..errors import ConfigError, ModelError
+from ..errors import ConfigError, ModelError, raise_together
 from ..labels import next_labels
 from .plans import CONTEXT_FAMILIES
-from .problems import raise_together
 from .styles import redistribute
 
 ATTENTION = "sdpa_of_parts"

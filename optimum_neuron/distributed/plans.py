@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core import Choice
-from ..errors import ConfigError
-from .problems import raise_together
+from ..errors import ConfigError, raise_together
 
 _BERT_LAYERS = {
     "encoder.layer.*.attention.self.query": "colwise",

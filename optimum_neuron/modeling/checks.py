@@ -13,8 +13,8 @@ import torch
 from transformers import GenerationConfig
 
 from ..engine import Packing
-from ..errors import ConfigError, ShapeError
-from ..sizes import count_error, is_count, raise_together
+from ..errors import ConfigError, ShapeError, raise_together
+from ..sizes import count_error, is_count
 
 logger = logging.getLogger(__name__)
 

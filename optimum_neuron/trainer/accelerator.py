@@ -19,8 +19,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import FullyShardedDataParallelPlugin
 
 from ..distributed.layout import TrainingNeuronConfig
-from ..distributed.problems import raise_together
-from ..errors import ConfigError, NeuronError, invalid_choice
+from ..errors import ConfigError, NeuronError, invalid_choice, raise_together
 from .arguments import no_device
 from .optimizer import accumulate_in_float32, keep_master_weights
 

@@ -19,8 +19,7 @@ from transformers import TrainingArguments
 
 from ..distributed.layout import TrainingNeuronConfig, combination_problems, conflict
 from ..distributed.mesh import require_processes
-from ..distributed.problems import raise_together
-from ..errors import ConfigError, NeuronError
+from ..errors import ConfigError, NeuronError, raise_together
 from ..vendor import INSTALL_SDK
 from .peer_arguments import PeerArgumentsMixin
 

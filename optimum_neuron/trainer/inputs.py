@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from ..distributed.problems import raise_together
-from ..errors import ConfigError, ModelError
+from ..errors import ConfigError, ModelError, raise_together
 from ..labels import IGNORED
 
 

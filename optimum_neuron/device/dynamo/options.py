@@ -12,9 +12,8 @@ from typing import Any, get_args
 from ... import env
 from ...compiler.flags import arithmetic_options
 from ...core import AutoCast, AutoCastType, Choice, OptLevel
-from ...errors import ConfigError, NeuronError, invalid_choice, nearest
+from ...errors import ConfigError, NeuronError, invalid_choice, nearest, raise_together
 from ...hardware import Target, require_compilable, require_default_lnc, resolve_target
-from ...sizes import raise_together
 
 _INDUCTOR_PREFIXES = (
     "triton.",

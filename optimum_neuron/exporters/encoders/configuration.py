@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from ...configuration import CompileConfig
-from ...errors import ConfigError
+from ...errors import ConfigError, raise_together
 from ...options import option
-from ...sizes import limit_error, raise_together, size_errors
+from ...sizes import limit_error, size_errors
 
 Sizes = dict[str, int]
 """One size for each axis: what one graph is compiled for."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from ...configuration import CompileConfig, NeuronConfig
-from ...errors import ConfigError
+from ...errors import ConfigError, raise_together
 from ...options import option
-from ...sizes import count_errors, limit_error, raise_together, size_errors
+from ...sizes import count_errors, limit_error, size_errors
 
 DEFAULT_LENGTH = 128
 """Default tokens of source and target."""
