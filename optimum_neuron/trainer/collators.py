@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from ..errors import ConfigError, ShapeError, invalid_choice
+from ..engine import choose_bucket
+from ..errors import ConfigError, invalid_choice
 from ..labels import IGNORED
 
 
@@ -75,15 +76,8 @@ class BucketCollator:
         return batch
 
     def _bucket(self, longest: int) -> int:
-        bucket = next((bucket for bucket in self.buckets if bucket >= longest), None)
-        if bucket is None:
-            raise ShapeError(
-                f"A sequence has {longest} tokens, but the largest bucket holds {self.buckets[-1]}.",
-                hint=f"Truncate to {self.buckets[-1]} tokens, or add a bucket.",
-                num_tokens=longest,
-                buckets=self.buckets,
-            )
-        return bucket
+        hint = f"Truncate to {self.buckets[-1]} tokens, or add a bucket."
+        return choose_bucket(longest, self.buckets, subject="A sequence", measure=f"{longest} tokens", hint=hint).value
 
     def _padded(self, name: str, value: Any, num_tokens: int, length: int) -> torch.Tensor:
         tensor = torch.as_tensor(value)

@@ -126,7 +126,7 @@ class TestBuckets:
         assert found[0] == pytest.approx(found[1], abs=1e-5)
 
     def test_a_sequence_beyond_the_largest_bucket(self):
-        with raises(ShapeError, num_tokens=9, buckets=(4, 8)):
+        with raises(ShapeError, size=9, buckets=[4, 8]):
             BucketCollator(buckets=(4, 8))([{"input_ids": [1] * 9}])
 
     @pytest.mark.parametrize("options", [{"buckets": ()}, {"buckets": (8, 4)}, {"buckets": (4,), "padding_side": "up"}])
