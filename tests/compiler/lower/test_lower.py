@@ -31,7 +31,8 @@ SCORE, DECODE = f"score_{NUM_COLUMNS}", f"decode_{NUM_TOKENS}"
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 def test_o3_computes_what_o1_computes(tmp_path):
     models = pair("llama")
-    captures = [capture for capture in decoder_captures(models.family, CONFIG) if capture.args[1] in (SCORE, DECODE)]
+    captures = decoder_captures(models.family, CONFIG)
+    captures = [capture for capture in captures if capture.keywords["name"] in (SCORE, DECODE)]
     program = compile_graphs(captures, target=TARGETS["inf2"]).program
     weights = {name: models.weights[name.removeprefix(f"{MODEL}.")] for name in program.weights}
     plain = lower(program, optlevel="1", root=tmp_path)
