@@ -46,7 +46,7 @@ def test_a_damaged_shared_object_is_built_again_at_the_first_use_and_not_at_the_
 
 def test_switched_off(python):
     done = python("from optimum_neuron.device import status; print(status())", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    assert done.stdout.startswith("False (torch has not asked for devices")
+    assert done.stdout.startswith("False (torch did not load device extensions")
 
 
 def test_another_device_of_others_has_precedence(python):

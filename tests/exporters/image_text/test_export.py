@@ -129,7 +129,7 @@ def test_other_architectures_are_refused(kind, tmp_path):
         "decoder": lambda: save_tiny(tmp_path / "c", "llama"),
         "encoder": lambda: save_tiny_encoder(tmp_path / "c", "bert", "fill-mask"),
     }
-    assert "no model of images and text of this architecture" in refused(made[kind]())
+    assert "no vision-language model of this architecture" in refused(made[kind]())
 
 
 @pytest.mark.parametrize("model_type", ["llava_next", "qwen2_vl", "gemma3"])
@@ -161,7 +161,7 @@ def test_images_of_another_size_where_the_model_allows_them(checkpoint):
 
 
 def test_options_of_other_models_are_refused(checkpoint):
-    assert "unknown: 'height'" in refused(checkpoint, height=16)
+    assert "Unknown options of a model for image-text-to-text: 'height'" in refused(checkpoint, height=16)
     assert "max_num_images=0" in refused(checkpoint, max_num_images=0)
 
 
