@@ -87,7 +87,7 @@ def test_pickled_weights_are_not_read(checkpoint, tmp_path):
 def test_weights_with_numbers_that_are_none_are_not_exported(tmp_path):
     checkpoint = save_tiny(tmp_path / "nan", "llama")
     spoilt = damaged(checkpoint, tmp_path / "spoilt", lambda t: t["model.norm.weight"].fill_(torch.nan))
-    with pytest.raises(NeuronError, match="outputs are past the tolerance"):
+    with pytest.raises(NeuronError, match="results are past their tolerance"):
         main_export(spoilt, tmp_path / "out", **SMALL)
     assert not (tmp_path / "out").exists()
 

@@ -185,7 +185,7 @@ def real_sizes(signature: RoleSignature, inputs: Mapping[str, torch.Tensor]) -> 
                 problems.append(f"{spec.name} has {axis}={size}, but one frame needs {least}")
     if problems:
         raise ShapeError(
-            f"The inputs do not fit the model: {'; '.join(problems)}. "
+            f"The inputs do not fit the model: {'; '.join(problems)}{'' if problems[-1].endswith('?') else '.'} "
             f"It takes {', '.join(_described(spec) for spec in signature.inputs)}.",
             hint="Pass the inputs that the model's own tokenizer or processor makes.",
             problems=problems,

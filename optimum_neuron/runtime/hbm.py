@@ -52,9 +52,9 @@ CATEGORIES: Mapping[str, Category] = {
         Category(
             name="kv_cache",
             runtime_name="tensors",
-            meaning="state that stays on the device: KV caches, and tensors of torch's device",
+            meaning="state on the device: KV caches, and tensors of the torch device",
         ),
-        Category(name="scratch", runtime_name="scratchpad", meaning="largest moment of intermediate results"),
+        Category(name="scratch", runtime_name="scratchpad", meaning="peak memory of intermediate results"),
         Category(name="code", runtime_name="model code", meaning="instructions, and the microcode of the core"),
     )
 }

@@ -93,7 +93,7 @@ def test_clip_whose_padding_is_its_end_token_is_validated(tmp_path):
         folder, export=True, **tiny_shapes("clip", task)
     )
     outcomes = compiled.describe()["validation"]
-    assert any(row["output"].startswith("padded.") for row in outcomes) and all(row["ok"] for row in outcomes)
+    assert any(row["output"].startswith("padded: ") for row in outcomes) and all(row["ok"] for row in outcomes)
 
 
 # Buckets and batches.
@@ -211,7 +211,7 @@ def test_images_with_a_mask_may_be_smaller(tmp_path):
     padded = torch.nn.functional.pad(image, (0, 0, 0, 16))
     wanted = answer(plain, pixel_values=padded, pixel_mask=mask)
     torch.testing.assert_close(compiled(pixel_values=image).pred_boxes, wanted.pred_boxes, atol=1e-4, rtol=1e-4)
-    with pytest.raises(ShapeError, match="height=80: the largest bucket holds 64; buckets are 64"):
+    with pytest.raises(ShapeError, match="height=80, .*buckets: 64"):
         compiled(pixel_values=torch.randn(1, 3, 80, 64))
 
 
@@ -463,18 +463,18 @@ IDS = tokens(2, 8)
     ("inputs", "error", "message"),
     [
         ({}, ShapeError, "input_ids is missing"),
-        ({"input_ids": IDS[0]}, ShapeError, r"input_ids has shape \[8\], the model takes \[batch_size, sequence"),
-        ({"input_ids": IDS.float()}, ShapeError, "input_ids has float32, the model takes whole numbers"),
+        ({"input_ids": IDS[0]}, ShapeError, r"input_ids has shape \[8\], not \[batch_size, sequence"),
+        ({"input_ids": IDS.float()}, ShapeError, "input_ids has dtype float32, the model takes integers"),
         ({"input_ids": IDS[:0]}, ShapeError, r"input_ids is empty: shape \[0, 8\]"),
-        ({"input_ids": IDS + VOCABULARY}, ShapeError, f"the model has 0 to {VOCABULARY - 1}"),
-        ({"input_ids": IDS - 100}, ShapeError, "input_ids has -"),
-        ({"input_ids": tokens(1, 17)}, ShapeError, "length=17: the largest bucket holds 16; buckets are 8, 16"),
+        ({"input_ids": IDS + VOCABULARY}, ShapeError, f"the model takes 0 to {VOCABULARY - 1}"),
+        ({"input_ids": IDS - 100}, ShapeError, "input_ids has the value -"),
+        ({"input_ids": tokens(1, 17)}, ShapeError, "length=17, .*buckets: 8, 16"),
         ({"input_ids": IDS, "attention_mask": IDS[:, 1:]}, ShapeError, "attention_mask has sequence_length=7"),
-        ({"input_ids": IDS, "token_type_ids": IDS}, ShapeError, "token_type_ids has .* the model has 0 to 1"),
+        ({"input_ids": IDS, "token_type_ids": IDS}, ShapeError, "token_type_ids has the value .* takes 0 to 1"),
         ({"input_ids": IDS, "atention_mask": IDS}, ShapeError, "did you mean 'attention_mask'"),
         ({"input_ids": IDS, "labels": torch.zeros(2).long()}, ConfigError, "computes no loss"),
         ({"input_ids": IDS, "output_attentions": True}, ConfigError, "output_attentions"),
-        ({"inputs_embeds": torch.randn(2, 8, 32)}, ShapeError, "inputs_embeds is no input.*; input_ids is missing"),
+        ({"inputs_embeds": torch.randn(2, 8, 32)}, ShapeError, "inputs_embeds is not an input.*; input_ids is missing"),
     ],
 )  # fmt: skip
 def test_bad_inputs(model, inputs, error, message):
@@ -493,18 +493,18 @@ def test_a_model_says_what_it_is(model, checkpoint):
 
 
 def test_an_input_is_given_once(model):
-    with pytest.raises(ShapeError, match="each input can be given once|Each input can be given once"):
+    with pytest.raises(ShapeError, match="each once"):
         model(IDS, input_ids=IDS)
 
 
 def test_images_of_another_size_are_refused(tmp_path):
     folder = save_tiny_encoder(tmp_path, "vit", "image-classification")
     compiled = NeuronModelForImageClassification.from_pretrained(folder, export=True, **tiny_shapes("vit", ""))
-    with pytest.raises(ShapeError, match=f"height=48: compiled for {IMAGE}, and not padded.*takes no pixel_mask"):
+    with pytest.raises(ShapeError, match=f"height=48, .*compiled for {IMAGE} and does not pad.*takes no pixel_mask"):
         compiled(pixel_values=torch.randn(1, 3, 48, 32))
-    with pytest.raises(ShapeError, match="num_channels=1: compiled for 3.*property of the model"):
+    with pytest.raises(ShapeError, match="num_channels=1, .*compiled for 3 .*property of the model"):
         compiled(pixel_values=torch.randn(1, 1, IMAGE, IMAGE))
-    with pytest.raises(ShapeError, match="pixel_values has uint8, the model takes floating-point"):
+    with pytest.raises(ShapeError, match="pixel_values has dtype uint8, the model takes floating-point"):
         compiled(pixel_values=torch.zeros(1, 3, IMAGE, IMAGE, dtype=torch.uint8))
     with pytest.raises(CaptureError, match=r"height=48.*doesn't match model"):
         NeuronModelForImageClassification.from_pretrained(folder, export=True, height=48, width=48, optlevel="1")
@@ -516,7 +516,7 @@ def test_recordings_that_are_not_padded_have_to_fit(tmp_path):
         folder, export=True, **tiny_shapes("sew", "audio-classification")
     )
     assert compiled(input_values=torch.randn(3, SAMPLES)).logits.shape == (3, 3)
-    with pytest.raises(ShapeError, match=f"compiled for {SAMPLES}, and not padded. It averages neighboring frames"):
+    with pytest.raises(ShapeError, match=f"compiled for {SAMPLES} and does not pad .* it averages neighboring frames"):
         compiled(input_values=torch.randn(1, SAMPLES - 1))
 
 

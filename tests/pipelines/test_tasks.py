@@ -206,7 +206,7 @@ def test_a_question_or_context_that_is_missing_is_named(answering, example):
 
 def test_a_text_longer_than_the_buckets_is_refused_or_truncated_by_the_tokenizer(checkpoint):
     run = pipeline("text-classification", checkpoint("text-classification"), export=True, **TEXT)
-    with pytest.raises(ShapeError, match="sequence_length=42: the largest bucket holds 24; buckets are 8, 24"):
+    with pytest.raises(ShapeError, match="sequence_length=42, .*buckets: 8, 24"):
         run("x" * 40)
     assert run("x" * 40, truncation=True) == run("x" * 22)
 

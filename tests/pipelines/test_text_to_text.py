@@ -74,7 +74,7 @@ def test_a_checkpoint_is_exported_by_the_pipeline(checkpoint):
 
 def test_a_long_text_is_refused_or_truncated(model):
     run = pipeline("text2text-generation", model, **OPTIONS)
-    with pytest.raises(ShapeError, match="a source of 42 tokens: the largest bucket holds 16"):
+    with pytest.raises(ShapeError, match="sequence_length=42, .*buckets: "):
         run("x" * 40)
     assert run("x" * 40, truncation=True) == run("x" * 14)
 

@@ -71,7 +71,7 @@ def test_names_of_the_device_say_what_is_missing(package, monkeypatch):
     import torch
 
     monkeypatch.delattr(torch, "neuron", raising=False)
-    with pytest.raises(AttributeError, match="torch_neuronx.synchronize: torch has no device 'neuron'"):
+    with pytest.raises(AttributeError, match="torch_neuronx.synchronize needs the torch device 'neuron'"):
         package.synchronize  # noqa: B018
     fake = ModuleType("neuron")
     fake.synchronize = lambda: "done"

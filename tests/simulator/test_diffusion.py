@@ -80,7 +80,7 @@ def test_a_transformer_that_does_not_fit_one_core_is_shared(pipeline):
     assert told.parts_ms["transformer"]["link"] > 0 and "input of the model" in told.assumptions[0]
     with pytest.raises(DeviceMemoryError, match="tensor_parallel_size"):
         estimate(pipeline("flux"), instance="trn1.32xlarge", tensor_parallel_size=1)
-    with pytest.raises(ConfigError, match="1, 2, 8, 16, 32"):
+    with pytest.raises(ConfigError, match="1, 2, 8, 16 or all 32"):
         estimate(pipeline("flux"), instance="trn1.32xlarge", tensor_parallel_size=3)
 
 
