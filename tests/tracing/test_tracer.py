@@ -309,7 +309,7 @@ def test_unsupported_operators_are_all_named_with_module_line_and_code():
         (torch.rand(5, 12), {"compiler_args": "--target inf1"}, "cannot be compiled for"),
         (torch.rand(5, 12), {"compiler_args": "--target trn2"}, "OPTIMUM_NEURON_INSTANCE=trn2"),
         (torch.rand(5, 12), {"compiler_args": "--lnc 2"}, "NCC_EARG001"),
-        (torch.rand(5, 12), {"compiler_args": "--target trn2 --lnc 1", "cpu_backend": True}, "remove --lnc"),
+        (torch.rand(5, 12), {"compiler_args": "--target trn2 --lnc 1", "cpu_backend": True}, "Remove --lnc"),
     ],
 )
 def test_what_cannot_be_traced_is_refused(mlp, inputs, options, message):
