@@ -201,6 +201,26 @@ def test_a_damaged_cache_is_found_by_the_decode_steps(model, original, monkeypat
 # What an export does with it.
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"sequence_length": 1},
+        {"sequence_length": 3, "batch_size": 3},
+        {
+            "sequence_length": 9,
+            "batch_size": 2,
+            "prefill_buckets": (2, 4),
+            "decode_buckets": (3, 5, 9),
+            "extend_length": 3,
+        },
+    ],
+    ids=["one slot", "three slots", "many buckets"],
+)
+def test_caches_of_a_few_slots_are_compared(checkpoint, shapes):
+    model = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, optlevel="1", **shapes)
+    assert model.prepared.validation and all(error.ok for error in model.prepared.validation)
+
+
 def test_a_tolerance_of_zero_refuses_rounding(checkpoint, tmp_path):
     with pytest.raises(ValidationError, match="tolerance 0") as refused:
         main_export(checkpoint, tmp_path / "out", atol=0.0, **SHAPES)

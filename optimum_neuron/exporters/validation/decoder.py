@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...engine import Decoder, PromptImages, Sequences, plan_packing
+from ...wording import counted
 from .scenarios import Recorder, Results, Scenario
 
 if TYPE_CHECKING:
@@ -92,14 +93,14 @@ class DecoderScenarios:
         smaller = 0
         for bucket in self._decoder.prefill_buckets:
             num_tokens = self._num_prompt_tokens(bucket, smaller)
-            yield self._scenario(f"prompts of {num_tokens} tokens", num_tokens)
+            yield self._scenario(f"prompts of {counted(num_tokens, 'token')}", num_tokens)
             smaller = bucket
         largest = self._decoder.prefill_buckets[-1]
         if self._program.by_size("extend") and self._decoder.num_slots > largest + 1 and not self._reads_images:
             yield self._scenario(f"prompts of {largest + 2} tokens, in chunks", largest + 2)
         # The scenarios before have run by now: decode graphs for longer sequences than theirs are left.
         decode = self._program.by_size("decode")
-        if unused := {size: name for size, name in decode.items() if name not in self._recorder.graphs}:
+        if unused := {size: name for size, name in decode.items() if size > 1 and name not in self._recorder.graphs}:
             yield self._decode_graphs(unused)
         if self._program.by_size("extend"):
             yield self._chunk()
@@ -177,7 +178,7 @@ class DecoderScenarios:
 
         import torch
 
-        name = f"{batch.num_more} tokens at once after {num_tokens} tokens"
+        name = f"{counted(batch.num_more, 'token')} at once after {counted(num_tokens, 'token')}"
         return Scenario(name=name, run=run, reference=expected, num_equal=num_tokens)
 
     def _decode_graphs(self, graphs: dict[int, str]) -> Scenario:
@@ -198,7 +199,7 @@ class DecoderScenarios:
             logits = self._expected(batch)["step 0"]
             return {f"a step of {graph}": logits for graph in graphs.values()}
 
-        name = f"a step through larger decode graphs after {num_tokens} tokens"
+        name = f"a step through larger decode graphs after {counted(num_tokens, 'token')}"
         return Scenario(name=name, run=run, reference=expected, num_equal=num_tokens)
 
     def _call(
