@@ -43,8 +43,11 @@ _DEVELOPERS_HOME = os.environ.get("OPTIMUM_NEURON_HOME")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow files first; the Makefile tells xdist to keep the order."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
+    """The runtime first, which counts the models of a process, and a session's fixture is one; then slow files.
+
+    The Makefile tells xdist to keep the order.
+    """
+    items.sort(key=lambda item: (not item.nodeid.startswith("tests/runtime/"), not item.nodeid.startswith(SLOW)))
 
 
 def pytest_collection_finish() -> None:
