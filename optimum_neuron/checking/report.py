@@ -106,7 +106,7 @@ class CheckReport:
     buckets_between: Mapping[str, tuple[int, ...]]
     """Buckets whose graphs were not captured, by option: those between the smallest and the largest."""
     operators: tuple[OperatorCheck, ...]
-    """Operators of these graphs: those that do not run on the device first, then by FLOPs."""
+    """Operators of these graphs; host and unsupported operators come first, then by FLOPs."""
     capture_failures: tuple[CaptureFailure, ...]
     """Code that is not static; with any of these the model cannot be compiled."""
     memory: MemoryCheck

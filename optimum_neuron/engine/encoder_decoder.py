@@ -40,18 +40,14 @@ class EncoderDecoder:
         self.num_slots = signature.state_size(loaded.program, "num_slots")
         """Tokens that a target can hold."""
         self._outputs = signature["decode"].outputs
-        first = self._names(loaded, "prefill")
+        first = loaded.program.by_size("prefill").values()
         self._prefill = {graphs[name].inputs["encoder_hidden_states"].shape[1]: name for name in first}
         """First-token graphs by the number of hidden states that they read."""
-        (self._decode,) = self._names(loaded, "decode")
+        (self._decode,) = loaded.program.by_size("decode").values()
         inputs = graphs[self._decode].inputs
         self._is_masked = "attention_mask" in inputs
         self.has_row_positions = len(inputs["position"].shape) == 2
         """Whether targets may begin at different columns; else all are at the same position."""
-
-    @staticmethod
-    def _names(loaded: LoadedProgram, role: str) -> list[str]:
-        return [graph.name for graph in loaded.program.graphs.values() if graph.role == role]
 
     def __call__(
         self,

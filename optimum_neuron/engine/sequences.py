@@ -88,7 +88,7 @@ class Sequences:
         return len(self._places)
 
     def copy(self) -> Sequences:
-        """Return sequences of the same contents with state of their own.
+        """Return a copy that has its own state.
 
         Raises:
             DeviceMemoryError: another copy of the state does not fit in the core's HBM.

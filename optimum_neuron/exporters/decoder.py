@@ -178,10 +178,8 @@ class DecoderKind(Kind):
             prefixes=(f"{MODEL}.{MODEL}",) if family.choice.value == GENERIC else (MODEL,),
         )
 
-    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
-        """Return how a program is called."""
-        if "signature" in metadata:
-            return Signature.from_dict(metadata["signature"])
+    def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+        """Return how a program without a signature is called."""
         return decoder_signature(model_config)
 
     def scenarios(

@@ -220,9 +220,17 @@ class Kind(ABC):
             CaptureError, ModelError: it cannot be built, or its code is not static.
         """
 
-    @abstractmethod
     def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
-        """Return how a program is called, from its NEFF or, where that is of an older version, from its graphs."""
+        """Return how a program is called."""
+        from ..engine import Signature
+
+        if "signature" in metadata:
+            return Signature.from_dict(metadata["signature"])
+        return self.rebuilt_signature(program, metadata, model_config)
+
+    def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+        """Return how a program is called whose NEFF was written before there were signatures."""
+        raise AssertionError(f"every {self.name} has a signature")
 
     @abstractmethod
     def scenarios(

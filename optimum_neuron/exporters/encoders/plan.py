@@ -75,10 +75,6 @@ class EncoderKind(Kind):
             },
         )
 
-    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
-        """Return how a program is called."""
-        return Signature.from_dict(metadata["signature"])
-
     def prepare_reference(self, reference: Any, config: Any) -> Any:
         """Fused attention does not return its weights."""
         return with_attentions(reference) if config.output_attentions else reference

@@ -96,10 +96,8 @@ class ImageTextKind(DecoderKind):
             prefixes=(f"{MODEL}.{MODEL}", MODEL),
         )
 
-    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
-        """Return how a program is called."""
-        if "signature" in metadata:
-            return Signature.from_dict(metadata["signature"])
+    def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+        """Return how a program without a signature is called."""
         dtype = program.graphs[ENCODE].inputs["pixel_values"].dtype
         return _signature(find_architecture(model_config), model_config, dtype)
 

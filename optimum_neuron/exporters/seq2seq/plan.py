@@ -76,10 +76,8 @@ class Seq2SeqKind(Kind):
             facts={"source": read.to_dict(), "signature": signature.to_dict()},
         )
 
-    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
-        """Return how a program is called."""
-        if "signature" in metadata:
-            return Signature.from_dict(metadata["signature"])
+    def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+        """Return how a program without a signature is called."""
         encode, decode = (
             next(graph for graph in program.graphs.values() if graph.role == role) for role in ("encode", "decode")
         )

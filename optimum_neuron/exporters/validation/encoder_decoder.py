@@ -119,9 +119,7 @@ class EncoderDecoderScenarios:
             outputs = unflatten(self._program(ids, positions, hidden_RSD, mask_RS, sequences, num_past=step))
             results[f"token {step}"] = outputs["logits"][:, 0]
             for name in self._config.target_results:
-                layers = torch.stack(outputs[name], 1)[..., 0, :]
-                # The weights of tokens that are yet to come are left out on both sides.
-                results[f"token {step} {name}"] = layers
+                results[f"token {step} {name}"] = torch.stack(outputs[name], 1)[..., 0, :]
         return results
 
     def _expected(self, batch: _Batch) -> Results:
@@ -151,7 +149,7 @@ class EncoderDecoderScenarios:
                 rows = [torch.stack(output[name], 1)[..., step, :] for output in outputs]
                 if name == "cross_attentions":  # a shorter source has no weights at its padding
                     rows = [torch.nn.functional.pad(layers, (0, width - layers.shape[-1])) for layers in rows]
-                if name == "decoder_attentions":
+                if name == "decoder_attentions":  # the engine returns no weights of later tokens
                     rows = [layers[..., : step + 1] for layers in rows]
                 results[f"token {step} {name}"] = torch.cat(rows)
         return results

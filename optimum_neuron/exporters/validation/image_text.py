@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...engine import Decoder, Forward, PromptImages, Sequences, Signature, image_index, plan_packing
+from ...engine import Forward, PromptImages, Signature, image_index, plan_packing
 from ...runtime.copies import Copies
 from .decoder import DecoderScenarios
 from .scenarios import Recorder, Results, Scenario
@@ -17,7 +17,7 @@ NUM_IMAGES = 2
 """Images of a prompt that is compared, where the prompt and the model hold them."""
 
 
-class ImageTextScenarios:
+class ImageTextScenarios(DecoderScenarios):
     """Scenarios of one program.
 
     Args:
@@ -43,19 +43,13 @@ class ImageTextScenarios:
     ) -> None:
         import torch
 
-        self._recorder, self._signature, self._reference, self._seed = recorder, signature, reference, seed
+        super().__init__(recorder, signature, reference, seed=seed)
         self._is_nested, self._image_tokens = is_nested, image_tokens
         self._encode = Forward(Copies([recorder]), "encode_image", signature["encode_image"])  # type: ignore[list-item]
-        self._decoder = Decoder(recorder, signature)  # type: ignore[arg-type]  # it notes its calls
-        graphs = recorder.program.graphs
-        self._num_rows = graphs[next(iter(recorder.program.by_size("decode").values()))].inputs["input_ids"].shape[0]
-        shape = (self._num_rows, min(NUM_IMAGES, max_num_images), *self._pixel_shape)
+        (encode,) = recorder.program.by_size("encode_image").values()
+        pixels = recorder.program.graphs[encode].inputs["pixel_values"].shape[1:]
+        shape = (self._num_rows, min(NUM_IMAGES, max_num_images), *pixels)
         self._pixels = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-    @property
-    def _pixel_shape(self) -> tuple[int, ...]:
-        (encode,) = (graph for graph in self._recorder.program.graphs.values() if graph.role == "encode_image")
-        return encode.inputs["pixel_values"].shape[1:]
 
     def __iter__(self) -> Iterator[Scenario]:
         yield Scenario(name="images", run=self._features, reference=self._expected_features)
@@ -64,11 +58,11 @@ class ImageTextScenarios:
             if num_images := min(self._pixels.shape[1], (bucket - 2) // self._image_tokens):
                 yield Scenario(
                     name=f"prompts with {num_images} image{'s' * (num_images > 1)}, bucket {bucket}",
-                    run=lambda count=num_images: self._run(count),  # type: ignore[misc]
-                    reference=lambda count=num_images: self._expected(count),  # type: ignore[misc]
+                    run=lambda count=num_images: self._with_images(count),  # type: ignore[misc]
+                    reference=lambda count=num_images: self._expected_with_images(count),  # type: ignore[misc]
                     num_equal=num_images * self._image_tokens + 2,
                 )
-        yield from DecoderScenarios(self._recorder, self._signature, self._reference, seed=self._seed)
+        yield from super().__iter__()
 
     def _features(self) -> Results:
         return {"features": self._encode({"pixel_values": self._pixels.flatten(0, 1)})["image_features"].flatten(0, 1)}
@@ -97,7 +91,7 @@ class ImageTextScenarios:
         ids[:, [0, -1]] = text + (text >= image_token)  # any token but that of images
         return ids
 
-    def _run(self, num_images: int) -> Results:
+    def _with_images(self, num_images: int) -> Results:
         import torch
 
         ids = self._prompt(num_images)
@@ -108,12 +102,12 @@ class ImageTextScenarios:
         )
         packing, results = plan_packing(torch.ones_like(ids), 0), {}
         for name, num_logits in (("prompt", 0), ("last prompt token", 1)):
-            sequences = Sequences(self._recorder, self._signature)  # type: ignore[arg-type]
-            sequences.resize(self._num_rows)
-            results[name] = self._decoder(ids, packing, sequences, num_past=0, num_logits=num_logits, images=images)
+            results[name] = self._decoder(
+                ids, packing, self._sequences(), num_past=0, num_logits=num_logits, images=images
+            )
         return results
 
-    def _expected(self, num_images: int) -> Results:
+    def _expected_with_images(self, num_images: int) -> Results:
         import torch
 
         with torch.no_grad():
