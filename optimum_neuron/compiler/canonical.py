@@ -31,11 +31,9 @@ def canonical_json(value: Any, *, what: str) -> bytes:
     problems: list[str] = []
     plain = _plain(value, "", problems)
     if problems:
-        raise ConfigError(
-            f"The {what} has values without a portable JSON form: {'; '.join(problems)}.",
-            hint="Convert them to text, finite numbers, booleans, None, lists, or dictionaries with text keys.",
-            problems=problems,
-        )
+        message = f"The {what} has values without a portable JSON form: {'; '.join(problems)}."
+        hint = "Convert them to text, finite numbers, booleans, None, lists, or dictionaries with text keys."
+        raise ConfigError(message, hint=hint, problems=problems)
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 

@@ -18,31 +18,29 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
 
 from ..core import TensorSpec
 from ..errors import CaptureError
 from .ir import Role
 from .mixed import require_equal_dtypes
+from .record import Segment, record
+from .serial import writes
 from .stacks import Stack, find_stacks, repeating, shortened
-
-if TYPE_CHECKING:
-    import torch
-    from torch import fx, nn
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.export import ExportedProgram
-
-    from .record import Segment
 
 _NOISY_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Captured:
-    """A traced entry point before any pass."""
+    """A traced entry point before any pass; what has no word of its own is an argument of `capture`."""
 
     name: str
-    """Name of the entry point."""
     exported: ExportedProgram
     """torch's program in training IR: ATen, not decomposed, in-place operators kept."""
     inputs: tuple[str, ...]
@@ -50,19 +48,14 @@ class Captured:
     states: tuple[str, ...]
     """Names of the state tensors, in the graph's order, for the captured layers."""
     outputs: tuple[str, ...]
-    """Names of the results."""
     stacks: tuple[Stack, ...]
     """Stacks found in the module; some were shortened."""
     tied: dict[str, str]
     """Names of tied parameters, each with the first name of the same tensor."""
     cuts: tuple[str, ...] = ()
-    """Module paths that become subprograms of their own, so that graphs can share them."""
     rare: bool = False
-    """Seldom run, see `ir.Graph.rare`."""
     role: Role = "forward"
-    """What the entry point does, see `ir.Role`."""
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Size of each axis that has buckets."""
 
 
 def capture(
@@ -98,9 +91,6 @@ def capture(
         CaptureError: the forward depends on tensor values, does something that cannot be traced, or mixes dtypes that
             torch refuses.
     """
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     stacks, states = find_stacks(module), states or {}
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_parameters(module, mode), torch.no_grad(), quiet():
@@ -136,8 +126,7 @@ def _has_effect(node: fx.Node) -> bool:
     """Whether a node does more than return a result; what is inside a region is not looked into."""
     if node.op != "call_function":
         return True
-    schema = getattr(node.target, "_schema", None)
-    return node.target is not operator.getitem if schema is None else schema.is_mutable
+    return writes(node) or not (node.target is operator.getitem or hasattr(node.target, "_schema"))
 
 
 def _recorded(
@@ -148,8 +137,6 @@ def _recorded(
     stacks: tuple[Stack, ...],
 ) -> list[Segment]:
     """What the module does with the captured layers of its stacks."""
-    from .record import record
-
     layers = [path for stack in stacks for path in stack.layers[: stack.captured.value]]
     with shortened(module, stacks), mode:
         return record(module, _empty(inputs, mode), _empty(_kept_states(states, stacks), mode), layers)
@@ -172,9 +159,6 @@ def _tied_names(module: nn.Module) -> dict[str, str]:
 @contextlib.contextmanager
 def fake_parameters(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
     """Swap parameters and persistent buffers for fakes on the CPU, keeping ties, and swap them back."""
-    import torch
-    from torch import nn
-
     saved: list[tuple[dict[str, Any], str, Any]] = []
     fakes: dict[int, torch.Tensor] = {}
     for owner in module.modules():
@@ -199,8 +183,6 @@ def fake_parameters(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
 
 
 def _empty(specs: Mapping[str, TensorSpec], mode: FakeTensorMode) -> dict[str, torch.Tensor]:
-    import torch
-
     with mode:
         return {name: torch.empty(spec.shape, dtype=getattr(torch, spec.dtype)) for name, spec in specs.items()}
 

@@ -8,8 +8,8 @@ compiled = compile_graphs(captures, target=target, auto_cast="none", auto_cast_t
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from ..core import AutoCast, AutoCastType, Choice
 from ..errors import CaptureError
@@ -77,14 +77,12 @@ def compile_graphs(
         CaptureError: the model's code is not static.
         UnsupportedOperatorError: the target does not support some operators; all are listed.
     """
-    downcast = implicit_integer_downcast
+    allowed: Any = {"allow_host_ops": allow_host_ops, "implicit_integer_downcast": implicit_integer_downcast}
     reports: list[Report] = []
 
     def check(captured: Captured) -> None:
         if target is not None:
-            report = check_graph(
-                captured.exported, target, allow_host_ops=allow_host_ops, implicit_integer_downcast=downcast
-            )
+            report = check_graph(captured.exported, target, **allowed)
             report.raise_for_refusals()
             reports.append(report)
         on_done(captured.name)
@@ -92,10 +90,7 @@ def compile_graphs(
     graphs = capture_graphs(captures, on_captured=check)
     share = 1.0
     if target is not None and any(report.hosted for report in reports):
-        judge = functools.partial(
-            judged_calls, target=target, allow_host_ops=allow_host_ops, implicit_integer_downcast=downcast
-        )
-        share = placed_share([call for graph in graphs for call in judge(graph.captured)])
+        share = placed_share([call for graph in graphs for call in judged_calls(graph.captured, target, **allowed)])
     program, stacks = link(graphs, auto_cast=auto_cast, auto_cast_type=auto_cast_type)
     return Compiled(program=program, reports=tuple(reports), stacks=stacks, placed_share=share)
 
@@ -106,17 +101,14 @@ def capture_graphs(
     on_captured: Callable[[Captured], None],
     on_error: Callable[[CaptureError], None] | None = None,
 ) -> list[CapturedGraph]:
-    """Capture entry points one after the other.
+    """Capture entry points one after the other; an exception from `on_captured` ends the capture.
 
-    Args:
-        captures: one function for each entry point.
-        on_captured: called with each graph; an exception from it ends the capture.
-        on_error: called for each entry point whose code is not static, which is left out; None raises the error.
+    `on_error` is called for each entry point whose code is not static, which is left out; None raises the error.
     """
     graphs = []
     for recapture in captures:
         try:
-            captured = capture_graph(recapture)
+            captured = _captured(recapture)
         except CaptureError as error:
             if on_error is None:
                 raise
@@ -143,7 +135,7 @@ def link(
     return linked, stacks
 
 
-def capture_graph(recapture: Recapture) -> Captured:
+def _captured(recapture: Recapture) -> Captured:
     """Capture with short stacks; code that fails then, as it does if it counts its layers, is captured whole."""
     try:
         return recapture(True)

@@ -1,9 +1,8 @@
-"""Flags of the Neuron compiler's command line, as `compiler_args=` and NEURON_CC_FLAGS bring them: read, checked, and
-said what they do.
+"""Flags of the Neuron compiler's command line, as `compiler_args=` and NEURON_CC_FLAGS bring them.
 
 A flag decides the program, or has no effect here and a warning says so, or is unknown and an error names the nearest
-one. Of flags that contradict each other the last one counts, as in the compiler. Source of
-names, values and defaults: Neuron docs, Neuron Compiler CLI Reference Guide.
+one. Of flags that contradict each other the last one counts. Source of names, values and defaults: Neuron docs, Neuron
+Compiler CLI Reference Guide.
 
     >>> from optimum_neuron.compiler.flags import parse_flags
     >>> parse_flags("--target trn2 --auto-cast=matmult -O1")
@@ -156,13 +155,9 @@ def _values(words: Sequence[str], option: str) -> dict[str, str]:
         else:
             problems.append(problem)
     if problems:
-        raise ConfigError(
-            f"{option} has flags that neuronx-cc does not accept ({'; '.join(problems)}).",
-            hint=f"Use {', '.join(KNOWN_FLAGS)}.",
-            option=option,
-            value=shlex.join(words),
-            problems=problems,
-        )
+        message = f"{option} has flags that neuronx-cc does not accept ({'; '.join(problems)})."
+        hint = f"Use {', '.join(KNOWN_FLAGS)}."
+        raise ConfigError(message, hint=hint, option=option, value=shlex.join(words), problems=problems)
     return values
 
 

@@ -130,19 +130,20 @@ class Program:
 
     def structure(self) -> dict[str, Any]:
         """Plain data of everything but the bodies and the constants' bytes."""
+        plain = dataclasses.asdict
         return {
             "ir_version": IR_VERSION,
-            "graphs": {name: _graph_to_dict(graph) for name, graph in self.graphs.items()},
+            "graphs": {name: plain(graph) for name, graph in self.graphs.items()},
             "subprograms": {
                 name: {
-                    "inputs": [_spec_to_dict(spec) for spec in sub.inputs],
-                    "outputs": [_spec_to_dict(spec) for spec in sub.outputs],
+                    "inputs": [plain(spec) for spec in sub.inputs],
+                    "outputs": [plain(spec) for spec in sub.outputs],
                     "mutated": list(sub.mutated),
                 }
                 for name, sub in self.subprograms.items()
             },
-            "weights": {name: _spec_to_dict(spec) for name, spec in self.weights.items()},
-            "states": {name: _spec_to_dict(spec) for name, spec in self.states.items()},
+            "weights": {name: plain(spec) for name, spec in self.weights.items()},
+            "states": {name: plain(spec) for name, spec in self.states.items()},
         }
 
     def content_hash(self) -> str:
@@ -159,22 +160,12 @@ class Program:
 
 def graph_from_dict(data: dict[str, Any]) -> Graph:
     """Inverse of the graph part of `Program.structure`."""
-    calls = tuple(
-        Call(
-            subprogram=c["subprogram"],
-            inputs=tuple(c["inputs"]),
-            outputs=tuple(c["outputs"]),
-            module_path=c["module_path"],
-        )
-        for c in data["calls"]
-    )
-    inputs = {name: spec_from_dict(spec) for name, spec in data["inputs"].items()}
     role, sizes = (data["role"], data["sizes"]) if "role" in data else _role_of_version_1(data["name"])
     return Graph(
         name=data["name"],
-        inputs=inputs,
+        inputs={name: spec_from_dict(spec) for name, spec in data["inputs"].items()},
         outputs=dict(data["outputs"]),
-        calls=calls,
+        calls=tuple(Call(**{**c, "inputs": tuple(c["inputs"]), "outputs": tuple(c["outputs"])}) for c in data["calls"]),
         rare=data["rare"],
         role=role,
         sizes=dict(sizes),
@@ -204,19 +195,3 @@ def _role_of_version_1(name: str) -> tuple[Any, dict[str, int]]:
 def spec_from_dict(data: dict[str, Any]) -> TensorSpec:
     """Inverse of the tensor part of `Program.structure`."""
     return TensorSpec(shape=tuple(data["shape"]), dtype=data["dtype"])
-
-
-def _spec_to_dict(spec: TensorSpec) -> dict[str, Any]:
-    return {"shape": list(spec.shape), "dtype": spec.dtype}
-
-
-def _graph_to_dict(graph: Graph) -> dict[str, Any]:
-    return {
-        "name": graph.name,
-        "inputs": {name: _spec_to_dict(spec) for name, spec in graph.inputs.items()},
-        "outputs": dict(graph.outputs),
-        "calls": [dataclasses.asdict(call) for call in graph.calls],
-        "rare": graph.rare,
-        "role": graph.role,
-        "sizes": dict(graph.sizes),
-    }

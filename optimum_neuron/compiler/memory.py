@@ -8,11 +8,9 @@ subgraphs that it or a later one reads. It knows nothing of cores or processes.
 from __future__ import annotations
 
 import dataclasses
-import math
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..core import DTYPE_SIZE_BYTES
 from .ir import Graph, Program, Subprogram
 from .serial import base_of, shares_memory
 
@@ -114,8 +112,5 @@ def _aliases(node: fx.Node) -> bool:
     return node.target is operator.getitem or shares_memory(node)
 
 
-def _size_bytes(value: object) -> int:
-    if isinstance(value, (tuple, list)):
-        return sum(_size_bytes(item) for item in value)
-    dtype = str(getattr(value, "dtype", "bool")).removeprefix("torch.")
-    return math.prod(getattr(value, "shape", ())) * DTYPE_SIZE_BYTES[dtype]
+def _size_bytes(value: Any) -> int:
+    return sum(map(_size_bytes, value)) if isinstance(value, (tuple, list)) else getattr(value, "nbytes", 0)

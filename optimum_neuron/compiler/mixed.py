@@ -6,7 +6,6 @@ It knows nothing of targets: what a target can compute is the business of the ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
@@ -14,7 +13,6 @@ from .rules.call import OpCall, base_name, op_name
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
-    from torch.fx import Node
 
 _NORMS = frozenset(
     {
@@ -44,25 +42,20 @@ def require_equal_dtypes(exported: ExportedProgram, name: str) -> None:
         CaptureError: tensors of mixed dtypes meet; all such calls are named.
     """
     nodes = [node for node in exported.graph.nodes if node.op == "call_function"]
-    calls = [call for node in nodes if base_name(op_name(node.target)) in _NORMS | _PRODUCTS for call in _mixed(node)]
+    checked = [OpCall.from_node(n) for n in nodes if base_name(op_name(n.target)) in _NORMS | _PRODUCTS]
+    calls = [call for call in checked if _is_mixed(call)]
     if calls:
         problems = [f"{call.name} of {_dtypes(call)} in {call.source_line or call.module_path}" for call in calls]
-        raise CaptureError(
-            f"Graph '{name}' mixes dtypes that torch does not combine: {'; '.join(dict.fromkeys(problems))}.",
-            hint="Cast the input with x.to(weight.dtype), or keep the module in the dtype of its input.",
-            graph=name,
-            problems=problems,
-        )
+        message = f"Graph '{name}' mixes dtypes that torch does not combine: {'; '.join(dict.fromkeys(problems))}."
+        hint = "Cast the input with x.to(weight.dtype), or keep the module in the dtype of its input."
+        raise CaptureError(message, hint=hint, graph=name, problems=problems)
 
 
-def _mixed(node: Node) -> Iterator[OpCall]:
-    """Yield the call of a node if torch rejects its dtypes."""
-    call = OpCall.from_node(node)
+def _is_mixed(call: OpCall) -> bool:
     kinds = {spec.dtype for spec in call.inputs}
     if call.name in _NORMS and call.inputs[0].dtype in _HALVES:
         kinds.discard("float32")
-    if len(kinds) > 1:
-        yield call
+    return len(kinds) > 1
 
 
 def _dtypes(call: OpCall) -> str:

@@ -1,13 +1,8 @@
 """The operators that a stored graph may call: an allow-list, checked when a NEFF is written and when it is read.
 
 A NEFF can come from anyone, and some ATen operators do more than compute: they open files, replace the storage of a
-tensor, or trust indices and pointers that they are given. The list has what a compile can produce:
-
-- operators that have a rule (`rules/`), so a new rule needs no edit here, except those of `_UNCHECKED`,
-- operators that torch decomposes, as `rules/judge.py` accepts them, except those that `_UNSAFE` names,
-- the operators of `_HOST`, which `allow_host_ops` can send to the host although no rule knows them.
-
-It knows nothing of graphs or files.
+tensor, or trust indices and pointers that they are given. The list has what a compile can produce: operators that have
+a rule or that torch decomposes, and those of `_HOST`. It knows nothing of graphs or files.
 
     >>> from optimum_neuron.compiler.operators import is_allowed
     >>> is_allowed("aten.relu.default"), is_allowed("aten.from_file.default")
@@ -30,7 +25,7 @@ _HOST = re.compile(
     r"|poisson|polygamma|put|random|range|special_\w+|unique_\w+|view_as_(complex|real)|_ctc_loss|_linalg_eigvals"
     r"|_logcumsumexp|_masked_softmax|_standard_gamma|_unique2?"
 )
-"""Operators without a rule and without a decomposition that compute tensors from tensors."""
+"""Operators that `allow_host_ops` can send to the host although they have no rule and no decomposition."""
 
 _UNSAFE = re.compile(
     r"from_file|set|set_data|data|resize\w*|pin_memory|_unsafe_\w+|_?sparse_\w+|to_sparse\w*|to_mkldnn\w*|fbgemm_\w+"
@@ -38,7 +33,6 @@ _UNSAFE = re.compile(
     r"|requires_grad|retain_grad|flatten_dense_tensors|unflatten_dense_tensors"
 )
 """Operators that torch decomposes or composes, but which reach storage, pointers, autograd, or unchecked indices."""
-
 
 _UNCHECKED = frozenset({"aten._unsafe_index_put"})
 """Operators with a rule that trust the indices that they are given."""

@@ -40,12 +40,9 @@ def write_program(
 
     bodies = {name: body_to_dict(subprogram.body) for name, subprogram in program.subprograms.items()}
     if refused := not_allowed(node["op"] for body in bodies.values() for node in body["nodes"]):
-        raise UnsupportedOperatorError(
-            f"A compiled model may not call {', '.join(refused)}: the operator reaches files, storage, or unchecked "
-            "memory, so no NEFF that calls it can be loaded.",
-            hint="Compute the result outside the compiled model.",
-            operators=refused,
-        )
+        message = f"No NEFF may call {', '.join(refused)}: the operator reaches files, storage, or unchecked memory."
+        hint = "Compute the result outside the compiled model."
+        raise UnsupportedOperatorError(message, hint=hint, operators=refused)
     members: dict[str, Any] = {PROGRAM_MEMBER: json.dumps(program.structure()).encode()}
     members |= {f"bodies/{body}.json": json.dumps(data).encode() for body, data in bodies.items()}
     members[CONSTANTS_MEMBER] = save({key: value.contiguous() for key, value in program.constants.items()})
@@ -86,12 +83,9 @@ def _read(neff: Neff) -> Program:
 
     data = json.loads(bytes(neff.read(PROGRAM_MEMBER)))
     if data["ir_version"] > IR_VERSION:
-        raise FormatVersionError(
-            f"{neff.path} has IR version {data['ir_version']}, but this package reads version {IR_VERSION}.",
-            hint="Upgrade optimum-neuron-sim, or export the model again.",
-            path=str(neff.path),
-            ir_version=data["ir_version"],
-        )
+        message = f"{neff.path} has IR version {data['ir_version']}, but this package reads version {IR_VERSION}."
+        hint = "Upgrade optimum-neuron-sim, or export the model again."
+        raise FormatVersionError(message, hint=hint, path=str(neff.path), ir_version=data["ir_version"])
     subprograms = {name: _read_subprogram(neff, name) for name in data["subprograms"]}
     program = Program(
         graphs={name: graph_from_dict(graph) for name, graph in data["graphs"].items()},
@@ -107,12 +101,9 @@ def _read_subprogram(neff: Neff, name: str) -> Subprogram:
     body = json.loads(bytes(neff.read(f"bodies/{name}.json")))
     # Before anything is called, be it on fake tensors.
     if refused := not_allowed(node["op"] for node in body["nodes"]):
-        raise ArtifactError(
-            f"{neff.path} calls {', '.join(refused)}, which the compiler never writes, so the file may be forged.",
-            hint="Do not use it; export the model yourself.",
-            operators=refused,
-            subprogram=name,
-        )
+        message = f"{neff.path} calls {', '.join(refused)}, which the compiler never writes: the file may be forged."
+        hint = "Do not use it; export the model yourself."
+        raise ArtifactError(message, hint=hint, operators=refused, subprogram=name)
     subprogram = make_subprogram(body_from_dict(body))
     if subprogram.name != name:
         # Host code is kept by these names, so a wrong one would replace the code of another model.

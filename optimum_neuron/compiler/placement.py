@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ..core import Ruling
+from ..hardware import Target
 from .capture import Captured
-from .rules.base import Target, find_rule
+from .rules.base import find_rule
 from .rules.call import base_name
-from .rules.counts import PLACED, OpCount, count_rulings, group_key
-from .rules.report import can_be_hosted, judge_nodes
+from .rules.report import PLACED, OpCount, can_be_hosted, count_rulings, group_key, judge_nodes
 from .work import CallWork, work_of
 
 
@@ -25,7 +25,6 @@ class JudgedCall:
     ruling: Ruling
     """What the target does with it; the module path is the one of the user's model."""
     work: CallWork
-    """Its arithmetic."""
 
     @property
     def placed(self) -> bool:
@@ -71,24 +70,13 @@ def judged_calls(
     implicit_integer_downcast: Collection[str] = (),
     prefixes: Sequence[str] = (),
 ) -> list[JudgedCall]:
-    """Judge the calls of a captured graph, those of the layers that were left out too.
+    """Judge the calls of a captured graph as `check_graph` does, those of the layers that were left out too.
 
-    Args:
-        captured: an entry point.
-        target: what to compile for.
-        allow_host_ops: unsupported operators that may run on the host.
-        implicit_integer_downcast: kinds of integer operators that may lose digits, see `check_graph`.
-        prefixes: paths of the user's model inside the captured module; the first that fits is cut off a path.
-
-    Raises:
-        ConfigError: an allowed operator does not exist.
+    Of `prefixes`, paths of the user's model inside the captured module, the first that fits is cut off a path.
     """
     judged = []
     for call, ruling in judge_nodes(
-        captured.exported,
-        target,
-        allow_host_ops=allow_host_ops,
-        implicit_integer_downcast=implicit_integer_downcast,
+        captured.exported, target, allow_host_ops=allow_host_ops, implicit_integer_downcast=implicit_integer_downcast
     ):
         rule = None if call is None else find_rule(call.op)
         if rule is not None and not rule.touches_data:

@@ -8,9 +8,8 @@ without their place, so that layers that do the same have the same text whatever
     aten.add.Tensor(before:17, layers.0:5)                  a result of the layer before, and one of layer 0 itself
     aten.mul.Tensor(between 0:6, 2.0)                       a result from before the stack, and a number
 
-It runs the module once on fake tensors and knows nothing of export. Two records with equal text are equal
-computations: the text has every operator below autograd, in order, with the origin of each tensor and the value of
-everything else. Constants are known by their values.
+It runs the module once on fake tensors and knows nothing of export. Records with equal text are equal computations:
+every operator below autograd is there, in order, with the origin of each tensor and the value of everything else.
 
     segments = record(module, {"x": fake}, {}, ("layers.0", "layers.1"))
 """
@@ -47,18 +46,12 @@ class Segment:
 
 
 def record(
-    module: nn.Module,
-    inputs: Mapping[str, torch.Tensor],
-    states: Mapping[str, torch.Tensor],
-    layers: Collection[str],
+    module: nn.Module, inputs: Mapping[str, torch.Tensor], states: Mapping[str, torch.Tensor], layers: Collection[str]
 ) -> list[Segment]:
     """Run `module(*inputs)`, or `module(*inputs, states)` with a list of states, and return what it did.
 
-    Args:
-        module: its parameters and persistent buffers are fakes, see `capture.fake_parameters`.
-        inputs: fake tensors.
-        states: fake tensors named "<what>.<layer>".
-        layers: paths of the modules that get segments of their own.
+    All tensors are fakes, see `capture.fake_parameters`; states are named "<what>.<layer>". `layers` are the paths of
+    the modules that get segments of their own.
     """
     names = {id(tensor): f"input:{name}" for name, tensor in inputs.items()}
     names |= {id(tensor): f"state:{name}" for name, tensor in states.items()}

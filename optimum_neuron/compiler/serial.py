@@ -8,6 +8,7 @@ The same text, without names and source positions, is the content that a subprog
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -64,14 +65,17 @@ def mutated_arguments(body: fx.GraphModule) -> tuple[int, ...]:
     """Positions of the placeholders that the body writes in place, directly or through a view."""
     inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
     written: set[fx.Node] = set()
-    for node in body.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is None:
-            continue
-        for argument, spec in zip(node.args, schema.arguments, strict=False):
+    for node in filter(writes, body.graph.nodes):
+        for argument, spec in zip(node.args, node.target._schema.arguments, strict=False):
             if spec.alias_info is not None and spec.alias_info.is_write:
                 written.add(base_of(argument))
     return tuple(i for i, node in enumerate(inputs) if node in written)
+
+
+def writes(node: fx.Node) -> bool:
+    """Whether a node calls an operator that writes to an argument."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
 
 
 def base_of(node: fx.Node) -> fx.Node:
@@ -101,8 +105,7 @@ def body_to_dict(body: fx.GraphModule, *, canonical: bool = False) -> dict[str, 
     for node in body.graph.nodes:
         names[node] = f"v{len(names)}"
         if node.op == "placeholder":
-            spec = tensor_spec(node.meta["val"])
-            inputs.append({"shape": list(spec.shape), "dtype": spec.dtype})
+            inputs.append(dataclasses.asdict(tensor_spec(node.meta["val"])))
         elif node.op == "output":
             outputs = [_encode(value, names) for value in node.args[0]]
         else:
@@ -113,8 +116,7 @@ def body_to_dict(body: fx.GraphModule, *, canonical: bool = False) -> dict[str, 
                 "kwargs": {key: _encode(value, names) for key, value in sorted(node.kwargs.items())},
             }
             if not canonical:
-                entry["module_path"] = node.meta.get("module_path", "")
-                entry["source_line"] = node.meta.get("source_line", "")
+                entry |= {key: node.meta.get(key, "") for key in ("module_path", "source_line")}
             nodes.append(entry)
     return {"inputs": inputs, "nodes": nodes, "outputs": outputs}
 

@@ -3,15 +3,7 @@
 torch keeps the source of every `GraphModule` in two caches for tracebacks, and never removes it (torch 2.13,
 `torch/fx/graph_module.py: _EvalCacheLoader`). A process that loads and unloads models would grow with every load.
 
-    >>> import torch
-    >>> from optimum_neuron.compiler.sources import forget_source, num_sources
-    >>> graph = torch.fx.Graph()
-    >>> _ = graph.output(graph.placeholder("x"))
-    >>> before = num_sources()
-    >>> module = torch.fx.GraphModule({}, graph)
-    >>> forget_source(module)
-    >>> num_sources() - before
-    0
+    forget_source_at_end(module)
 """
 
 from __future__ import annotations
@@ -22,13 +14,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
-
-
-def num_sources() -> int:
-    """Return how many generated sources torch keeps."""
-    from torch.fx import graph_module
-
-    return len(graph_module._loader.eval_cache)
 
 
 def forget_source(module: GraphModule) -> None:

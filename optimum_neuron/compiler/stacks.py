@@ -13,14 +13,11 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+
+from torch import nn
 
 from ..core import Choice
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from .record import Segment
+from .record import Segment
 
 Recording = Callable[[tuple["Stack", ...]], list["Segment"]]
 """Runs the module with the captured layers of these stacks, and returns its record."""
@@ -71,8 +68,6 @@ def find_stacks(module: nn.Module) -> tuple[Stack, ...]:
         assert (stack.path, stack.num_layers, stack.captured.value) == ("layers", 8, 8)
         ```
     """
-    from torch import nn
-
     stacks: list[Stack] = []
     for path, child in module.named_modules():
         inside = any(path.startswith(stack.path + ".") for stack in stacks)

@@ -18,13 +18,7 @@ def source_hash() -> str:
 
 
 def hash_of_sources(root: Path, names: Iterable[str], suffixes: tuple[str, ...] = (".py",)) -> str:
-    """Hash source files below a folder, with their paths.
-
-    Args:
-        root: the folder.
-        names: files and folders in it.
-        suffixes: endings of the files that count in folders.
-    """
+    """Hash files and folders below `root`, with their paths; of folders the files with one of the suffixes."""
     digest = hashlib.sha256()
     for name in names:
         entry = root / name

@@ -14,13 +14,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from ..core import TensorSpec
 from .rules.base import find_rule
-from .rules.call import OpCall
+from .rules.call import OpCall, values_of
 from .rules.decompose import decompose
-from .rules.scatter import combines
+from .rules.indexing import combines
 from .tiles import ARRAY, convolution_cycles, product_cycles
 
 Counted = Literal["products", "elements", "none", "unknown"]
@@ -34,29 +34,17 @@ PRODUCTS = (
 LOOKUPS = ("embedding", "gather", "gather-along", "index")
 """Rules of operators that read at computed positions."""
 
-MOVES = (
-    *LOOKUPS,
-    *("bookkeeping", "cast", "creation", "dropout", "movement", "one-hot", "subgraph", "view", "write"),
-)
+MOVES = (*LOOKUPS, *("bookkeeping", "cast", "creation", "dropout", "movement", "one-hot", "subgraph", "view", "write"))
 """Rules of operators that compute nothing in inference."""
 
 SCATTER = "scatter"
 """Rule of writes, which compute only where they add to what is there."""
 
-PASSES = {
-    "activation": 1,
-    "batchnorm": 0,
-    "normalization": 3,
-    "relu": 0,
-}
+PASSES = {"activation": 1, "batchnorm": 0, "normalization": 3, "relu": 0}
 """Passes of the vector and scalar engines over a result, by kind; other arithmetic takes one. A rectifier comes free
 with the move out of PSUM, and a batch norm is folded into the convolution before it."""
 
-_KINDS = {
-    "aten.relu": "relu",
-    "aten.batch_norm": "batchnorm",
-    "aten._native_batch_norm_legit_no_training": "batchnorm",
-}
+_KINDS = {"aten.relu": "relu", "aten.batch_norm": "batchnorm", "aten._native_batch_norm_legit_no_training": "batchnorm"}
 """Operators that differ from their rule's kind."""
 
 _SOFTMAX = ("aten.softmax", "aten._softmax", "aten.log_softmax", "aten._log_softmax")
@@ -102,6 +90,9 @@ class CallWork:
     """Scores of a softmax."""
 
 
+_AMOUNTS = ("flops", "tensor_cycles", "attention_cycles", "vector_elements", "softmax_elements")
+
+
 def work_of(call: OpCall) -> CallWork:
     """Count the work of one call.
 
@@ -144,13 +135,9 @@ def _of_parts(call: OpCall) -> CallWork:
     kinds: tuple[Counted, ...] = ("unknown", "products", "elements", "none")
     present = [kind for kind in kinds if any(work.counted == kind for work in works)]
     return CallWork(
-        flops=sum(work.flops for work in works),
         counted=present[0] if present else "none",
         dtype=next((work.dtype for work in works if work.dtype), None),
-        tensor_cycles=sum(work.tensor_cycles for work in works),
-        attention_cycles=sum(work.attention_cycles for work in works),
-        vector_elements=sum(work.vector_elements for work in works),
-        softmax_elements=sum(work.softmax_elements for work in works),
+        **{field: sum(getattr(work, field) for work in works) for field in _AMOUNTS},
     )
 
 
@@ -159,19 +146,12 @@ def _product(call: OpCall) -> CallWork:
     flops = formula(*call.inputs) if formula else _torch_counts(call)
     dtype = next(spec.dtype for spec in call.inputs)
     evicted = sum(spec.num_elements for spec in call.outputs)
+    matmuls: dict[str, float] = {}
     if call.name in _ATTENTION:
-        cycles, scores = _attention(call)
-        return CallWork(
-            flops=flops,
-            counted="products",
-            dtype=dtype,
-            attention_cycles=cycles,
-            vector_elements=evicted,
-            softmax_elements=scores,
-        )
-    least = flops / (2 * ARRAY * ARRAY)
-    cycles = _cycles(call) or least
-    return CallWork(flops=flops, counted="products", dtype=dtype, tensor_cycles=cycles, vector_elements=evicted)
+        matmuls["attention_cycles"], matmuls["softmax_elements"] = _attention(call)
+    else:
+        matmuls["tensor_cycles"] = _cycles(call) or flops / (2 * ARRAY * ARRAY)
+    return CallWork(flops=flops, counted="products", dtype=dtype, vector_elements=evicted, **matmuls)
 
 
 def _cycles(call: OpCall) -> float | None:
@@ -222,19 +202,15 @@ def _attention(call: OpCall) -> tuple[float, float]:
 def _torch_counts(call: OpCall) -> int:
     """Call the operator on the meta device, where torch takes it apart into what its counter knows."""
     import torch
-    from torch.fx.node import map_arg
     from torch.utils._pytree import tree_map_only
     from torch.utils.flop_counter import FlopCounterMode
 
-    values: Any = map_arg((call.node.args, call.node.kwargs), lambda node: node.meta["val"])
-    args, kwargs = tree_map_only(torch.Tensor, _on_meta, values)
+    args, kwargs = tree_map_only(
+        torch.Tensor,
+        lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta"),
+        values_of(call.node),
+    )
     assert callable(call.node.target)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         call.node.target(*args, **kwargs)
     return counter.get_total_flops()
-
-
-def _on_meta(tensor: Any) -> Any:
-    import torch
-
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

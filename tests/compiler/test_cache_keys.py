@@ -1,12 +1,12 @@
-"""Keys and names of cache entries."""
-
-from __future__ import annotations
+"""Keys and names of cache entries, and differences between a request and cached entries."""
 
 from pathlib import Path
 
 import pytest
 
 from optimum_neuron.compiler.cache import entry_key, entry_name
+from optimum_neuron.compiler.cache.entries import Entry, Marker
+from optimum_neuron.compiler.cache.explain import describe, differences, nearest_entries, summary
 from optimum_neuron.compiler.cache.requests import parse
 from optimum_neuron.errors import ConfigError
 
@@ -20,13 +20,7 @@ def test_the_key_depends_on_content_alone():
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"target": "trn1"},
-        {"compiler_version": "2.22"},
-        {"shapes": {"input_ids": [1, 129]}},
-        {"flag": None},
-    ],
+    "change", [{"target": "trn1"}, {"compiler_version": "2.22"}, {"shapes": {"input_ids": [1, 129]}}, {"flag": None}]
 )
 def test_every_field_decides(change):
     assert entry_key({**FIELDS, **change}) != entry_key(FIELDS)
@@ -59,3 +53,63 @@ def test_paths_do_not_get_into_a_key():
 )
 def test_an_index_file_that_leads_outside_is_not_followed(data):
     assert parse(data) is None
+
+
+REQUEST = {
+    "compiler_version": "2.21",
+    "batch_size": 1,
+    "sequence_length": 2048,
+    "flags": {"auto_cast": "none"},
+    "shapes": [[1, 2048], [1, 2048]],
+    "ir": "a" * 64,
+}
+
+
+def entry(name, created_unix_s=0, **change):
+    marker = Marker(key="", neff_hash="", neff_size_bytes=0, created_unix_s=created_unix_s)
+    return Entry(name=name, state="success", reason="complete", fields={**REQUEST, **change}, marker=marker)
+
+
+def test_hashes_are_left_out_when_something_else_explains_the_miss():
+    found = differences(REQUEST, {**REQUEST, "sequence_length": 4096, "ir": "b" * 64})
+    assert describe(found) == "sequence_length 2048, cached 4096"
+
+
+def test_hashes_are_named_when_nothing_else_differs():
+    assert describe(differences(REQUEST, {**REQUEST, "ir": "b" * 64})) == "ir aaaaaaaaaaaa..., cached bbbbbbbbbbbb..."
+
+
+def test_nested_fields_and_absent_ones_are_named_by_path():
+    cached = {**REQUEST, "flags": {"auto_cast": "all", "lnc": 2}, "shapes": [[1, 2048], [1, 99]]}
+    del cached["batch_size"]
+    assert describe(differences(REQUEST, cached)) == (
+        "batch_size 1, cached without it; flags.auto_cast none, cached all; flags.lnc not asked for, cached 2; "
+        "shapes.1 [1, 2048], cached [1, 99]"
+    )
+
+
+def test_tuples_and_lists_are_the_same():
+    assert differences({"a": (1, 2), "b": [(1,), (2,)]}, {"a": [1, 2], "b": [[1], [2]]}) == []
+
+
+def test_the_nearest_entry_comes_first_and_strangers_do_not_come():
+    entries = [
+        entry("two", batch_size=8, sequence_length=1),
+        entry("old", created_unix_s=1, batch_size=2),
+        entry("new", created_unix_s=2, batch_size=4),
+        Entry(name="stranger", state="success", reason="", fields={"task": "other"}, marker=None),
+        Entry(name="broken", state="incomplete", reason=""),
+    ]
+    assert [found.name for found, _ in nearest_entries(REQUEST, entries, limit=9)] == ["new", "old", "two"]
+    assert len(nearest_entries(REQUEST, entries, limit=1)) == 1
+
+
+def test_a_summary_is_short():
+    line = summary({f"field{i}": i for i in range(10)} | {"ir": "a" * 64})
+    assert line.endswith("field7 7, 2 more") and "aaaa" not in line
+
+
+def test_a_summary_begins_with_model_task_and_shapes():
+    fields = {"compiler_version": "1", "auto_cast": "none", "sequence_length": 64, "task": "fill-mask", "family": None}
+    line = summary({**fields, "model_type": "bert"})
+    assert line == "model_type bert, task fill-mask, sequence_length 64, auto_cast none, compiler_version 1"

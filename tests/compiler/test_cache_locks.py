@@ -1,10 +1,7 @@
 """Real processes on one cache: races, kills, waiting."""
 
-from __future__ import annotations
-
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -74,14 +71,13 @@ def test_two_processes_compile_once_and_both_win(tmp_path):
     results = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
     assert len(list(tmp_path.glob("compiled-by-*"))) == 1
     assert sorted(result["hit"] for result in results) == [False, True]
-    assert results[0]["path"] == results[1]["path"]
-    assert not list(tmp_path.glob("cache/*/.*"))
+    assert results[0]["path"] == results[1]["path"] and not list(tmp_path.glob("cache/*/.*"))
 
 
 def test_what_a_killed_process_left_is_repaired(tmp_path, hanging):
     cache = CompileCache(tmp_path / "cache", spool=tmp_path / "spool")
     assert [entry["state"] for entry in cache.status()["entries"]] == ["locked"]
-    os.kill(hanging.pid, signal.SIGKILL)
+    hanging.kill()
     hanging.wait()
     assert [entry["state"] for entry in cache.status()["entries"]] == ["incomplete"]
     assert cache.lookup(FIELDS).value is None
@@ -99,7 +95,7 @@ def test_what_a_killed_process_left_is_repaired(tmp_path, hanging):
 def test_prune_removes_what_a_killed_process_left(tmp_path, hanging):
     cache = CompileCache(tmp_path / "cache", spool=tmp_path / "spool")
     assert cache.prune()["removed"] == []
-    os.kill(hanging.pid, signal.SIGKILL)
+    hanging.kill()
     hanging.wait()
     assert [item["name"] for item in cache.prune()["removed"]] == [entry_name(FIELDS)]
     assert cache.status()["num_entries"] == 0

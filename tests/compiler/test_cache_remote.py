@@ -1,7 +1,5 @@
 """The cache behind fsspec: a shared one in memory, a read-only one in a zip file, a broken address."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import uuid
@@ -19,38 +17,32 @@ from tests.neffs import never
 
 FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1, "sequence_length": 128}
 NAME = entry_name(FIELDS)
+FS = fsspec.filesystem("memory")
 
 
 @pytest.fixture
 def url():
     folder = f"memory://neffs-{uuid.uuid4().hex}"
     yield folder
-    fs = fsspec.filesystem("memory")
-    if fs.exists(folder):
-        fs.rm(folder, recursive=True)
-
-
-@pytest.fixture
-def fs():
-    return fsspec.filesystem("memory")
+    if FS.exists(folder):
+        FS.rm(folder, recursive=True)
 
 
 def machine(url, tmp_path, name):
     return CompileCache(url, spool=tmp_path / name)
 
 
-def test_a_second_machine_downloads_what_the_first_compiled(url, fs, tmp_path):
+def test_a_second_machine_downloads_what_the_first_compiled(url, tmp_path):
     first = machine(url, tmp_path, "a").get_or_compile(FIELDS, produce, request={"model": "m"})
     assert (first.hit, first.stored) == (False, True)
-    assert sorted(Path(p).name for p in fs.ls(f"{url}/{NAME}", detail=False)) == [
+    assert sorted(Path(p).name for p in FS.ls(f"{url}/{NAME}", detail=False)) == [
         "fields.json",
         "model.done",
         "model.neff",
     ]
     second = machine(url, tmp_path, "b").get_or_compile(FIELDS, never)
     assert second.hit and second.stored and second.path == tmp_path / "b" / NAME / "model.neff"
-    assert second.choice.reason.endswith("downloaded")
-    assert second.path.read_bytes() == first.path.read_bytes()
+    assert second.choice.reason.endswith("downloaded") and second.path.read_bytes() == first.path.read_bytes()
     again = machine(url, tmp_path, "b").get_or_compile(FIELDS, never)
     assert again.choice.reason.endswith("downloaded before")
     assert machine(url, tmp_path, "c").find({"model": "m"}).value == tmp_path / "c" / NAME / "model.neff"
@@ -69,36 +61,36 @@ def test_lookup_explain_and_status_download_nothing(url, tmp_path):
 
 
 @pytest.mark.parametrize("gone", ["model.done", "model.neff", "fields.json"])
-def test_an_incomplete_remote_entry_is_repaired(url, fs, tmp_path, gone):
+def test_an_incomplete_remote_entry_is_repaired(url, tmp_path, gone):
     machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
-    fs.rm(f"{url}/{NAME}/{gone}")
+    FS.rm(f"{url}/{NAME}/{gone}")
     result = machine(url, tmp_path, "b").get_or_compile(FIELDS, produce)
     assert not result.hit and "incomplete" in result.choice.reason
     assert machine(url, tmp_path, "c").get_or_compile(FIELDS, never).hit
 
 
-def test_an_incomplete_remote_entry_is_repaired_from_the_spool_without_compiling(url, fs, tmp_path):
+def test_an_incomplete_remote_entry_is_repaired_from_the_spool_without_compiling(url, tmp_path):
     machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
-    fs.rm(f"{url}/{NAME}", recursive=True)
+    FS.rm(f"{url}/{NAME}", recursive=True)
     result = machine(url, tmp_path, "a").get_or_compile(FIELDS, never)
     assert result.hit and result.stored
     assert machine(url, tmp_path, "b").get_or_compile(FIELDS, never).hit
 
 
 @pytest.mark.parametrize("offset", [100, 700, 1030, 1600, 3000])
-def test_a_remote_neff_with_a_flipped_byte_is_a_miss_that_is_repaired(url, fs, tmp_path, offset):
+def test_a_remote_neff_with_a_flipped_byte_is_a_miss_that_is_repaired(url, tmp_path, offset):
     machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
-    data = bytearray(fs.cat_file(f"{url}/{NAME}/model.neff"))
+    data = bytearray(FS.cat_file(f"{url}/{NAME}/model.neff"))
     data[offset] ^= 1
-    fs.pipe_file(f"{url}/{NAME}/model.neff", bytes(data))
+    FS.pipe_file(f"{url}/{NAME}/model.neff", bytes(data))
     result = machine(url, tmp_path, "b").get_or_compile(FIELDS, produce)
     assert not result.hit and "damaged" in result.choice.reason
     assert machine(url, tmp_path, "c").get_or_compile(FIELDS, never).hit
 
 
-def test_an_upload_that_breaks_off_leaves_no_marker(url, fs, tmp_path, monkeypatch):
+def test_an_upload_that_breaks_off_leaves_no_marker(url, tmp_path, monkeypatch):
     machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
-    fs.pipe_file(f"{url}/{NAME}/model.neff", b"damaged".ljust(fs.size(f"{url}/{NAME}/model.neff")))
+    FS.pipe_file(f"{url}/{NAME}/model.neff", b"damaged".ljust(FS.size(f"{url}/{NAME}/model.neff")))
     upload = MemoryFileSystem.put_file
 
     def break_off(self, source, place, **options):
@@ -108,19 +100,18 @@ def test_an_upload_that_breaks_off_leaves_no_marker(url, fs, tmp_path, monkeypat
 
     monkeypatch.setattr(MemoryFileSystem, "put_file", break_off)
     assert not machine(url, tmp_path, "b").get_or_compile(FIELDS, produce).stored
-    assert not fs.exists(f"{url}/{NAME}/model.done")
+    assert not FS.exists(f"{url}/{NAME}/model.done")
 
 
-def test_prune_spares_an_entry_that_may_be_uploading(url, fs, tmp_path):
+def test_prune_spares_an_entry_that_may_be_uploading(url, tmp_path):
     cache = machine(url, tmp_path, "a")
     cache.get_or_compile(FIELDS, produce)
-    fs.rm(f"{url}/{NAME}/model.done")
+    FS.rm(f"{url}/{NAME}/model.done")
     assert cache.prune()["removed"] == []
     for file in ("model.neff", "fields.json"):
-        stored = MemoryFileSystem.store[fs._strip_protocol(f"{url}/{NAME}/{file}")]
+        stored = MemoryFileSystem.store[FS._strip_protocol(f"{url}/{NAME}/{file}")]
         stored.modified = stored.modified.replace(year=2020)
-    assert [item["name"] for item in cache.prune()["removed"]] == [NAME]
-    assert not fs.exists(f"{url}/{NAME}")
+    assert [item["name"] for item in cache.prune()["removed"]] == [NAME] and not FS.exists(f"{url}/{NAME}")
 
 
 def test_prune_empties_cache_and_spool(url, tmp_path):
@@ -147,8 +138,7 @@ def archive(tmp_path):
 def test_a_read_only_remote_cache_serves_hits(archive, tmp_path):
     cache = machine(archive, tmp_path, "a")
     assert cache.get_or_compile(FIELDS, never).hit
-    assert cache.find({"model": "m"}).value is not None
-    assert cache.status()["num_entries"] == 1
+    assert cache.find({"model": "m"}).value is not None and cache.status()["num_entries"] == 1
 
 
 def test_a_miss_of_a_read_only_remote_cache_is_kept_in_the_spool_and_says_so(archive, tmp_path):

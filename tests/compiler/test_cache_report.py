@@ -1,10 +1,9 @@
 """The request index, explanations, status and clean-up of a cache in a local folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -53,12 +52,9 @@ def test_an_entry_being_compiled_is_locked_and_not_pruned(cache):
 
 
 def age(cache, fields, days):
-    path = os.path.join(entry_folder(cache, fields), "model.done")
-    with open(path) as file:
-        marker = json.load(file)
-    marker["created_unix_s"] -= int(days * 86400)
-    with open(path, "w") as file:
-        json.dump(marker, file)
+    path = Path(entry_folder(cache, fields), "model.done")
+    marker = json.loads(path.read_text())
+    path.write_text(json.dumps(marker | {"created_unix_s": marker["created_unix_s"] - int(days * 86400)}))
 
 
 def test_prune_by_age_by_size_and_of_incomplete_entries(cache):
@@ -71,10 +67,8 @@ def test_prune_by_age_by_size_and_of_incomplete_entries(cache):
 
     dry = cache.prune(older_than_days=30, max_size_bytes=int(1.5 * one_bytes), dry_run=True)
     reasons = {item["name"]: item["reason"] for item in dry["removed"] if item["name"].startswith("neuronxcc")}
-    assert "40.0 days old" in reasons[entry_name(fields[0])]
-    assert "oldest" in reasons[entry_name(fields[1])]
-    assert "incomplete" in reasons[entry_name(fields[3])]
-    assert entry_name(fields[2]) not in reasons
+    assert "40.0 days old" in reasons[entry_name(fields[0])] and "oldest" in reasons[entry_name(fields[1])]
+    assert "incomplete" in reasons[entry_name(fields[3])] and entry_name(fields[2]) not in reasons
     assert cache.status()["num_entries"] == 4, "a dry run removes nothing"
 
     done = cache.prune(older_than_days=30, max_size_bytes=int(1.5 * one_bytes))
@@ -86,11 +80,10 @@ def test_prune_by_age_by_size_and_of_incomplete_entries(cache):
 
 def test_prune_removes_index_files_that_are_damaged_or_half_written(cache):
     cache.get_or_compile(FIELDS, produce, request={"model": "m"})
-    folder = os.path.join(cache.url, "requests")
+    folder = Path(cache.url, "requests")
     for name in ("0.json", ".1.json.7-ab.tmp", ".2.json.7-ab.tmp"):
-        with open(os.path.join(folder, name), "w") as file:
-            file.write("{")
-    os.utime(os.path.join(folder, ".1.json.7-ab.tmp"), (0, 0))
+        (folder / name).write_text("{")
+    os.utime(folder / ".1.json.7-ab.tmp", (0, 0))
     removed = {item["name"]: item["reason"] for item in cache.prune()["removed"]}
     assert removed == {"requests/0.json": "leads to no entry", "requests/.1.json.7-ab.tmp": "left by a killed process"}
     assert cache.find({"model": "m"}).value and cache.status()["num_requests"] == 1
@@ -108,13 +101,11 @@ def test_an_entry_taken_between_decision_and_removal_is_spared(cache):
 
 def test_prune_may_spare_incomplete_entries(cache):
     os.unlink(cache.get_or_compile(FIELDS, produce).path)
-    assert cache.prune(incomplete=False)["removed"] == []
-    assert len(cache.prune()["removed"]) == 1
+    assert cache.prune(incomplete=False)["removed"] == [] and len(cache.prune()["removed"]) == 1
 
 
 def test_prune_of_a_cache_that_does_not_exist_does_nothing(cache):
-    assert cache.prune(max_size_bytes=0)["removed"] == []
-    assert not os.path.exists(cache.url)
+    assert cache.prune(max_size_bytes=0)["removed"] == [] and not os.path.exists(cache.url)
 
 
 def test_negative_limits_are_refused_together(cache):

@@ -1,10 +1,9 @@
 """A cache that several machines share: choosing it, reading from it, copying to it."""
 
-from __future__ import annotations
-
 import sys
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import fsspec
@@ -84,13 +83,9 @@ def test_only_a_cache_that_exists_can_be_chosen(tmp_path):
 def test_repositories_are_made_and_checked(monkeypatch):
     made = []
 
-    class Made:
-        def __init__(self, repo_id):
-            self.repo_id = repo_id
-
     def create_repo(api, name, *, private, exist_ok):
         made.append((name, private, exist_ok))
-        return Made(name if "/" in name else f"me/{name}")
+        return SimpleNamespace(repo_id=name if "/" in name else f"me/{name}")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda api, name: None)
@@ -204,8 +199,7 @@ def commits(monkeypatch):
 
 def test_a_repository_gets_one_commit_and_answers_other_machines(commits, tmp_path, monkeypatch):
     CompileCache().get_or_compile(FIELDS, produce, request=REQUEST)
-    assert choose("org/name") == "hf://org/name"
-    assert CompileCache().synchronize()["num_present"] == 0
+    assert choose("org/name") == "hf://org/name" and CompileCache().synchronize()["num_present"] == 0
     assert commits[0] == ("org/name", [f"{NAME}/model.neff", f"{NAME}/fields.json", f"{NAME}/model.done"])
     assert len(commits) == 2  # the second has the request
     assert CompileCache().synchronize()["num_present"] == 1 and len(commits) == 2

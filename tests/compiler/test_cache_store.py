@@ -1,13 +1,12 @@
 """The cache in a local folder: hits, misses with reasons, repair."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import random
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -96,41 +95,25 @@ def test_the_environment_names_the_default_cache(monkeypatch, tmp_path, produce)
     assert (tmp_path / "named" / entry_name(FIELDS) / "model.done").is_file()
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("model.done", "model.done is missing, so its compile was interrupted"),
-        ("model.neff", "model.neff is missing"),
-        ("fields.json", "fields.json is missing"),
-    ],
-)
-def test_an_entry_without_one_of_its_files_is_repaired(cache, produce, name, part):
-    cache.get_or_compile(FIELDS, produce)
-    os.unlink(os.path.join(entry_folder(cache), name))
-    result = cache.get_or_compile(FIELDS, produce)
-    assert not result.hit and part in result.choice.reason
-    assert cache.get_or_compile(FIELDS, produce).hit
+DAMAGE = [
+    *(("model.done", content, "incomplete") for content in ("{}", "[", "null")),
+    *(
+        ("fields.json", content, "incomplete")
+        for content in ("{}", "\0", "[]", json.dumps({**FIELDS, "batch_size": 7}))
+    ),
+    ("model.done", None, "model.done is missing, so its compile was interrupted"),
+    ("model.neff", None, "model.neff is missing"),
+    ("fields.json", None, "fields.json is missing"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("model.done", "{}"),
-        ("model.done", "["),
-        ("model.done", "null"),
-        ("fields.json", "{}"),
-        ("fields.json", "\0"),
-        ("fields.json", "[]"),
-        ("fields.json", json.dumps({**FIELDS, "batch_size": 7})),
-    ],
-)
-def test_an_entry_with_a_damaged_small_file_is_repaired(cache, produce, name, content):
-    cache.get_or_compile(FIELDS, produce)
-    with open(os.path.join(entry_folder(cache), name), "w") as file:
-        file.write(content)
+@pytest.mark.parametrize(("name", "content", "reason"), DAMAGE)
+def test_an_entry_with_a_damaged_or_a_missing_file_is_repaired(cache, produce, name, content, reason):
+    path = cache.get_or_compile(FIELDS, produce).path.with_name(name)
+    path.unlink() if content is None else path.write_text(content)
     assert cache.lookup(FIELDS).value is None
     result = cache.get_or_compile(FIELDS, produce)
-    assert not result.hit and "incomplete" in result.choice.reason
+    assert not result.hit and reason in result.choice.reason
     assert cache.get_or_compile(FIELDS, produce).hit
 
 
@@ -158,7 +141,7 @@ def test_a_valid_neff_of_another_entry_is_a_miss(cache, produce, tmp_path):
 def test_a_cut_neff_is_seen_without_reading_it(cache, produce):
     path = cache.get_or_compile(FIELDS, produce).path
     path.write_bytes(path.read_bytes()[:-1])
-    assert "instead of the" in cache.lookup(FIELDS).reason
+    assert "bytes, not the" in cache.lookup(FIELDS).reason
 
 
 def test_a_key_that_only_begins_alike_is_a_miss(cache, produce, monkeypatch):
@@ -219,18 +202,14 @@ def test_a_mapped_neff_survives_its_replacement(cache, produce):
 
 
 def test_threads_compile_once(cache, produce):
-    results = []
     barrier = threading.Barrier(4)
 
-    def ask():
+    def ask(_):
         barrier.wait()
-        results.append(cache.get_or_compile(FIELDS, produce))
+        return cache.get_or_compile(FIELDS, produce)
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(ask, range(4)))
     assert produce.num_calls == 1 and sorted(result.hit for result in results) == [False, True, True, True]
 
 

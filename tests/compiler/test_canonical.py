@@ -1,7 +1,5 @@
 """Canonical JSON: one spelling, and refusal of what has none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tracing a module without its weights."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import sys
@@ -121,18 +119,6 @@ def test_shapes_that_values_decide_are_refused_by_the_check():
         compile_module(Calls(lambda x: x[x > 0]), {"x": spec(4)})
 
 
-def test_what_nobody_reads_is_not_captured_and_what_is_written_stays():
-    def function(x, states):
-        x.sort()
-        states[0].add_(x.sum())
-        return x * 2
-
-    states = {"total.0": spec(1)}
-    exported = capture(Calls(function), name="g", inputs={"x": spec(4)}, states=states).exported
-    called = [str(node.target) for node in exported.graph.nodes if node.op == "call_function"]
-    assert called == ["aten.sum.default", "aten.add_.Tensor", "aten.mul.Tensor"]
-
-
 def test_a_model_may_warn_and_print_and_loggers_keep_their_levels(capfd):
     def function(x):
         print("note", file=sys.stderr)
@@ -189,25 +175,6 @@ def test_a_list_that_is_captured_whole_leaves_all_states():
     states = {f"sum.{index}": spec(2) for index in range(3)}
     captured = capture(TwoLists(), name="g", inputs={"x": spec(2)}, states=states)
     assert captured.states == tuple(states) and captured.stacks[0].captured.value == 2
-
-
-class Numbered(Counter):
-    """Counts its layers itself."""
-
-    def forward(self, x, states):
-        for index in range(4):
-            x = self.layers[index](x, states[index])
-        return x
-
-
-def test_code_that_cannot_run_short_is_captured_whole_and_says_so():
-    model, states = Numbered(4), {f"sum.{index}": spec(2) for index in range(4)}
-    compiled = compile_module(model, {"x": spec(2)}, states=states)
-    assert compiled.stacks["layers"].value == 4
-    assert "to capture less fails (IndexError" in compiled.stacks["layers"].reason
-    state = [torch.ones(2) for _ in states]
-    found = run_program(compiled.program, model, [torch.ones(2)], state)["output"]
-    assert found.tolist() == [31, 31] and [int(tensor[0]) for tensor in state] == [2, 4, 8, 16]
 
 
 def test_progress_is_told_for_each_entry_point():

@@ -1,7 +1,5 @@
 """Disks that are full or read-only, as the kernel makes them: tiny tmpfs mounts (needs the right to mount)."""
 
-from __future__ import annotations
-
 import errno
 import subprocess
 
@@ -39,8 +37,7 @@ def test_unpacking_onto_a_full_disk_leaves_nothing(disk, tmp_path):
     produce(tmp_path / "m.neff", bytes(DISK_BYTES))
     with pytest.raises(ArtifactError) as refused:
         unpack(tmp_path / "m.neff", disk / "out")
-    assert refused.value.details["needed_bytes"] > DISK_BYTES
-    assert list(disk.iterdir()) == []
+    assert refused.value.details["needed_bytes"] > DISK_BYTES and list(disk.iterdir()) == []
 
 
 def test_a_cache_on_a_full_disk_tells_bytes_and_leaves_no_entry(disk, tmp_path):
@@ -48,8 +45,7 @@ def test_a_cache_on_a_full_disk_tells_bytes_and_leaves_no_entry(disk, tmp_path):
     with pytest.raises(CacheError) as refused:
         cache.get_or_compile(FIELDS, lambda path: produce(path, bytes(DISK_BYTES)))
     assert refused.value.details["needed_bytes"] > DISK_BYTES
-    assert 0 < refused.value.details["free_bytes"] <= DISK_BYTES
-    assert "cache prune" in refused.value.hint
+    assert 0 < refused.value.details["free_bytes"] <= DISK_BYTES and "cache prune" in refused.value.hint
     assert cache.status()["entries"] == [] and list((disk / "neuronxcc-2.21").iterdir()) == []
     assert not cache.get_or_compile(FIELDS, produce).hit, "what fits is stored afterwards"
 
@@ -78,8 +74,7 @@ def test_a_read_only_cache_serves_hits_and_keeps_misses_in_the_spool(disk, tmp_p
     cache = CompileCache(disk, spool=tmp_path / "spool")
     hit = cache.get_or_compile(FIELDS, produce, request={"model": "m"})
     assert hit.hit and hit.stored and hit.path == disk / entry_name(FIELDS) / "model.neff"
-    assert cache.find({"model": "m"}).value == hit.path
-    assert cache.status()["num_entries"] == 1
+    assert cache.find({"model": "m"}).value == hit.path and cache.status()["num_entries"] == 1
 
     other = {**FIELDS, "batch_size": 2}
     miss = cache.get_or_compile(other, produce, request={"model": "n"})

@@ -1,7 +1,5 @@
 """HBM of a program, counted by hand."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest
@@ -42,8 +40,7 @@ def test_weights_constants_and_states_are_sums():
     need = memory_need(
         compile_module(Model(), {"x": spec(2, 8, dtype="bfloat16")}, states={"cache.0": spec(2, 16)}).program
     )
-    assert need.weights == (8 * 16 + 16) * 2 + 16 * 4
-    assert need.kv_cache == 2 * 16 * 4
+    assert need.weights == (8 * 16 + 16) * 2 + 16 * 4 and need.kv_cache == 2 * 16 * 4
     assert need.code == MICROCODE_BYTES == 96 * 1024**2
     assert need.total == need.weights + need.kv_cache + need.scratch + need.code
 
@@ -169,8 +166,7 @@ CHAINS = {
 def test_results_that_live_from_body_to_body_are_counted(model, states, options, wanted):
     captured = capture(model, name="graph", inputs={"x": KIB}, states=states, **options)
     program = outline(captured)
-    assert len(program.graphs["graph"].calls) > 2
-    assert memory_need(program).scratch / 1024 == wanted
+    assert len(program.graphs["graph"].calls) > 2 and memory_need(program).scratch / 1024 == wanted
 
 
 def test_the_largest_of_several_graphs_counts():

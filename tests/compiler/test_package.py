@@ -1,7 +1,5 @@
 """Programs in NEFFs: the same program comes back, and a broken or forged one does not."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -76,8 +74,7 @@ def read(path):
 
 def test_a_program_comes_back_with_hash_and_results(model, program, written):
     again = read(written)
-    assert again.content_hash() == program.content_hash()
-    assert again.structure() == program.structure()
+    assert again.content_hash() == program.content_hash() and again.structure() == program.structure()
     assert torch.equal(again.constants["table"], model.table)
     x = torch.randn(2, 4)
     states = [torch.zeros(2, 4) for _ in range(3)]
@@ -91,24 +88,16 @@ def test_a_program_comes_back_with_hash_and_results(model, program, written):
 def test_the_container_tells_target_and_metadata_and_equal_programs_are_equal_bytes(program, written, tmp_path):
     with open_neff(written) as neff:
         assert (neff.document.target, neff.document.core_version) == ("inf2", 2)
-        assert dict(neff.metadata) == {"family": "x"}
-        assert "weights.safetensors" not in neff.names
+        assert dict(neff.metadata) == {"family": "x"} and "weights.safetensors" not in neff.names
     write_program(tmp_path / "again.neff", read(written), name="m", target=TARGETS["inf2"], metadata={"family": "x"})
     assert (tmp_path / "again.neff").read_bytes() == written.read_bytes()
 
 
 def test_weights_are_inlined_when_asked_for(model, program, tmp_path):
-    save_file(model.state_dict(), tmp_path / "weights.safetensors")
-    write_program(
-        tmp_path / "m.neff",
-        program,
-        name="m",
-        target=TARGETS["trn2"],
-        metadata={},
-        weights=tmp_path / "weights.safetensors",
-    )
-    content = members(tmp_path / "m.neff")
-    assert content["weights.safetensors"] == (tmp_path / "weights.safetensors").read_bytes()
+    path, weights = tmp_path / "m.neff", tmp_path / "weights.safetensors"
+    save_file(model.state_dict(), weights)
+    write_program(path, program, name="m", target=TARGETS["trn2"], metadata={}, weights=weights)
+    assert members(path)["weights.safetensors"] == weights.read_bytes()
 
 
 def test_a_newer_ir_is_refused_before_anything_else_is_read(written):
@@ -139,11 +128,8 @@ def test_a_body_that_calls_another_operator_than_the_compiler_writes_is_refused(
 
 
 def test_a_program_that_no_reader_would_take_is_not_written(tmp_path):
-    program = compile_module(
-        Calls(lambda x: torch.ops.aten._unsafe_index(x, [torch.tensor([0])])),
-        {"x": spec(2, 4)},
-        allow_host_ops=("aten._unsafe_index",),
-    ).program
+    module = Calls(lambda x: torch.ops.aten._unsafe_index(x, [torch.tensor([0])]))
+    program = compile_module(module, {"x": spec(2, 4)}, allow_host_ops=("aten._unsafe_index",)).program
     with pytest.raises(UnsupportedOperatorError) as refused:
         write_program(tmp_path / "m.neff", program, name="m", target=TARGETS["inf2"], metadata={})
     assert refused.value.details == {"operators": ["aten._unsafe_index.Tensor"]}

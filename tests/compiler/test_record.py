@@ -1,7 +1,5 @@
 """The text of what a forward does: equal for layers that do the same, different for all that is not."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Bodies as JSON: what comes back is what was stored, and nothing else can be stored."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import math
@@ -95,28 +93,14 @@ def test_numbers_that_json_lacks_and_torch_values_come_back():
     assert full.isnan().all() and zeros.dtype == torch.int32 and same.tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "aten.no_such_thing.default",
-        "aten.add.NoOverload",
-        "aten.add",
-        "aten.__class__.x",
-        "aten.add.__class__",
-        "aten.add.Tensor.default",
-        "aten.__init__.__globals__",
-        "prims.convert_element_type.default",
-        "inductor.accumulate_grad_.default",
-        "quantized.linear.default",
-        "torch.load",
-        "builtins.eval",
-        "os.system",
-        "",
-        "getitem.x",
-        None,
-        7,
-    ],
-)
+NAMES = """
+    aten.no_such_thing.default aten.add.NoOverload aten.add aten.__class__.x aten.add.__class__ aten.add.Tensor.default
+    aten.__init__.__globals__ prims.convert_element_type.default inductor.accumulate_grad_.default
+    quantized.linear.default torch.load builtins.eval os.system getitem.x
+"""
+
+
+@pytest.mark.parametrize("name", [*NAMES.split(), "", None, 7])
 def test_only_overloads_of_aten_operators_are_called(name):
     with pytest.raises(ArtifactError) as error:
         body_from_dict(one_call(name, [{"ref": 0}]))
@@ -131,26 +115,15 @@ def test_an_operator_that_reads_files_is_refused(tmp_path):
     assert not target.exists()
 
 
-@pytest.mark.parametrize(
-    "argument",
-    [
-        {"ref": 5},
-        {"ref": 1},
-        {"ref": -1},
-        {"ref": True},
-        {"ref": "0"},
-        {"ref": 0, "float": "inf"},
-        {},
-        {"float": "1e3"},
-        {"float": ["inf"]},
-        {"torch": "load"},
-        {"torch": "float32.__class__"},
-        {"torch": None},
-        {"device": "cuda"},
-        {"eval": "1"},
-        [{"ref": 9}],
-    ],
-)
+ARGUMENTS = [
+    *({"ref": value} for value in (5, 1, -1, True, "0")),
+    *({"float": value} for value in ("1e3", ["inf"])),
+    *({"torch": value} for value in ("load", "float32.__class__", None)),
+    *({"ref": 0, "float": "inf"}, {}, {"device": "cuda"}, {"eval": "1"}, [{"ref": 9}]),
+]
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS, ids=str)
 def test_arguments_of_another_encoding_are_refused(argument):
     with pytest.raises(ArtifactError):
         body_from_dict(one_call("aten.mul.Tensor", [{"ref": 0}, argument]))

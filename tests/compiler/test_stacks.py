@@ -1,7 +1,5 @@
 """Which stacks of layers may be captured short, and that the layers come back."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Records of compiled graphs: one file for each process, and a warning where they cannot be written."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Arithmetic of single calls; whole models are compared with torch's counter in `test_check.py`."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F

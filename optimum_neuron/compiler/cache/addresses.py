@@ -48,11 +48,8 @@ def url_of(name: str) -> str:
     if _REPOSITORY.fullmatch(repository):
         return HUB + repository
     example = f"my-org/{name.strip('/').rpartition('/')[2] or 'neuron-cache'}"
-    raise ConfigError(
-        f"The compile cache {name!r} is not a Hub repository (org/name), a folder (/, . or ~ first), or a URL (://).",
-        hint=f"Pass, for example, {example} or ./{name}.",
-        cache=name,
-    )
+    message = f"The compile cache {name!r} is no Hub repository (org/name), folder (/, . or ~ first), or URL (://)."
+    raise ConfigError(message, hint=f"Pass, for example, {example} or ./{name}.", cache=name)
 
 
 def open_storage(url: str) -> LocalStorage | RemoteStorage:
@@ -82,9 +79,7 @@ def open_remote(url: str) -> RemoteStorage:
     try:
         fs, root = fsspec.core.url_to_fs(address)
     except Exception as error:  # a backend may also fail on its own while it connects
-        raise CacheError(
-            f"The compile cache {url} cannot be opened: {type(error).__name__}: {error}.",
-            hint="Install fsspec's package for the protocol (s3:// needs `pip install s3fs`), or correct the address.",
-            cache=url,
-        ) from error
+        message = f"The compile cache {url} cannot be opened: {type(error).__name__}: {error}."
+        hint = "Install fsspec's package for the protocol (s3:// needs `pip install s3fs`), or correct the address."
+        raise CacheError(message, hint=hint, cache=url) from error
     return (HubStorage if scheme == "hf" else RemoteStorage)(fs, root, url)

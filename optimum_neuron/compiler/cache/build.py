@@ -31,9 +31,7 @@ class FetchResult:
     """A verified NEFF on this machine, or the reason for a miss."""
 
     path: Path | None
-    """The NEFF."""
     reason: str
-    """What was found."""
     marker: Marker | None = None
     """The entry's marker, with `path`."""
     in_cache: bool = True
@@ -42,14 +40,17 @@ class FetchResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """Result of `build`."""
+    """A NEFF that was compiled, or that another process compiled meanwhile."""
 
     path: Path
-    """The NEFF."""
     compiled: bool
     """False when another process was faster."""
-    leftover: str | None
+    leftover: str | None = None
     """What a killed process had left behind."""
+    in_cache: bool = True
+    """Whether the named cache holds it, not only the spool."""
+    note: str | None = None
+    """Why it could not be stored there."""
 
 
 def usable(storage: Storage, name: str, key: str) -> Entry | str:
@@ -94,11 +95,8 @@ def fetch_remote(
         if problem := neff_problem(right.folder / NEFF_NAME, entry.marker):
             return FetchResult(path=None, reason=problem)
         publish(spool.root, name, right.folder)
-    return FetchResult(
-        path=spool.root / name / NEFF_NAME,
-        reason=f"compiled {age_text(entry.marker)} ago, downloaded",
-        marker=entry.marker,
-    )
+    reason = f"compiled {age_text(entry.marker)} ago, downloaded"
+    return FetchResult(path=spool.root / name / NEFF_NAME, reason=reason, marker=entry.marker)
 
 
 def build(
@@ -108,20 +106,12 @@ def build(
     produce: Callable[[Path], None],
     timeout_s: float | None,
 ) -> Built:
-    """Compile an entry once, however many processes ask for it at the same time.
-
-    Args:
-        storage: Folder that gets the entry.
-        name: The entry.
-        fields: Everything that decides it.
-        produce: Writes the NEFF to the path it is given.
-        timeout_s: How long to wait for another process, in seconds; None for as long as it takes.
-    """
+    """Compile an entry once, however many processes ask for it at the same time; `timeout_s` as in `claim`."""
     key = entry_key(fields)
     with claim(storage.root, name, timeout_s=timeout_s) as right:
         ready = fetch_local(storage, name, key)
         if ready.path is not None:
-            return Built(path=ready.path, compiled=False, leftover=None)
+            return Built(path=ready.path, compiled=False)
         with _full_disk(storage.root / name / NEFF_NAME, right.folder):
             _compile(right, key, fields, produce)
             publish(storage.root, name, right.folder)

@@ -32,7 +32,6 @@ class Marker:
     """The content of `model.done`."""
 
     key: str
-    """Full key of the entry."""
     neff_hash: str
     """SHA-256 of the NEFF's data part, in hexadecimal."""
     neff_size_bytes: int
@@ -92,10 +91,7 @@ def examine(name: str, *, done: bytes | None, fields: bytes | None, neff_size_by
             if entry_key(content) != marker.key or entry_name(content) != name:
                 reason = f"{FIELDS_NAME} belongs to another entry"
             elif marker.neff_size_bytes != neff_size_bytes:
-                reason = (
-                    f"{NEFF_NAME} has {neff_size_bytes:,} bytes instead of the {marker.neff_size_bytes:,} "
-                    f"in {DONE_NAME}"
-                )
+                reason = f"{NEFF_NAME} has {neff_size_bytes:,} bytes, not the {marker.neff_size_bytes:,} of {DONE_NAME}"
         except (ValueError, AttributeError, TypeError, RecursionError, ConfigError) as error:
             reason = f"{DONE_NAME} or {FIELDS_NAME} is damaged ({error})"
     size_bytes = (neff_size_bytes or 0) + len(done or b"") + len(fields or b"")

@@ -42,16 +42,6 @@ class Difference:
     """For people."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Near:
-    """An entry that is similar to a request."""
-
-    entry: Entry
-    """The entry."""
-    differences: tuple[Difference, ...]
-    """Where it differs."""
-
-
 def differences(request: Mapping[str, Any], cached: Mapping[str, Any]) -> list[Difference]:
     """List the fields that differ, leaving out hashes unless only hashes differ."""
     left, right = _leaves(request), _leaves(cached)
@@ -74,34 +64,35 @@ def describe(differing: Iterable[Difference]) -> str:
     return "; ".join(difference.text for difference in differing)
 
 
-def nearest_entries(request: Mapping[str, Any], entries: Iterable[Entry], *, limit: int) -> list[Near]:
-    """The complete entries with the fewest differences; those that differ in most fields are not near."""
+def nearest_entries(
+    request: Mapping[str, Any], entries: Iterable[Entry], *, limit: int
+) -> list[tuple[Entry, list[Difference]]]:
+    """The complete entries with the fewest differences, and these; what differs in most fields is not near."""
     num_fields = len(_leaves(request))
     near = [
-        Near(entry=entry, differences=tuple(differing))
+        (entry, differing)
         for entry in entries
         if entry.fields is not None
         if (differing := differences(request, entry.fields)) and 2 * len(differing) <= num_fields
     ]
-    return sorted(
-        near,
-        key=lambda n: (len(n.differences), -(n.entry.marker.created_unix_s if n.entry.marker else 0), n.entry.name),
-    )[:limit]
+
+    def distance(item: tuple[Entry, list[Difference]]) -> tuple[int, int, str]:
+        entry, differing = item
+        return len(differing), -(entry.marker.created_unix_s if entry.marker else 0), entry.name
+
+    return sorted(near, key=distance)[:limit]
 
 
 def summary(fields: Mapping[str, Any]) -> str:
     """Return the first fields of an entry in one line: model, task, and shapes first, without hashes."""
-    leaves = sorted(_leaves(fields).items(), key=lambda item: _rank(item[0]))
+
+    def rank(field: str) -> int:  # the version of the compiler says least
+        return _FIRST.index(field) if field in _FIRST else len(_FIRST) + (field == "compiler_version")
+
+    leaves = sorted(_leaves(fields).items(), key=lambda item: rank(item[0]))
     texts = [f"{field} {value}" for field, value in leaves if value is not None and not _is_digest(value)]
     rest = f", {len(texts) - _NUM_SUMMARY_FIELDS} more" if len(texts) > _NUM_SUMMARY_FIELDS else ""
     return ", ".join(texts[:_NUM_SUMMARY_FIELDS]) + rest
-
-
-def _rank(field: str) -> int:
-    """Place of a field in a summary; the version of the compiler says least."""
-    if field in _FIRST:
-        return _FIRST.index(field)
-    return len(_FIRST) + (field == "compiler_version")
 
 
 def _leaves(value: Mapping[str, Any] | list[Any] | tuple[Any, ...], where: str = "") -> dict[str, Any]:

@@ -36,12 +36,9 @@ def entry_key(fields: Mapping[str, Any]) -> str:
     """
     version = fields.get("compiler_version")
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
-        raise ConfigError(
-            f"compiler_version is {version!r}, which cannot name a folder of the cache.",
-            hint='Pass a version such as "2.21.0".',
-            option="compiler_version",
-            value=version,
-        )
+        message = f"compiler_version is {version!r}, which cannot name a folder of the cache."
+        hint = 'Pass a version such as "2.21.0".'
+        raise ConfigError(message, hint=hint, option="compiler_version", value=version)
     return hashlib.sha256(canonical_json(fields, what="key of a cache entry")).hexdigest()
 
 

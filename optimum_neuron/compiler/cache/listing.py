@@ -5,7 +5,7 @@ It reads listings and small files; it knows nothing of what a request says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,7 @@ class Recorded:
     """A request and the complete entry that it leads to."""
 
     request: Mapping[str, Any]
-    """The request."""
     entry: Entry
-    """Where it leads."""
     url: str
     """The storage that has both."""
 
@@ -29,31 +27,25 @@ class Recorded:
 def recorded(places: Iterable[Storage]) -> list[Recorded]:
     """List the requests of storages that lead to complete entries; a request of several storages is listed once."""
     results: dict[str, Recorded] = {}
-    for place in places:
-        files = place.files()
-        entries = _complete(place, files)
-        paths = sorted(path for path in files if path.startswith(requests.FOLDER) and path.endswith(".json"))
-        for path, data in place.read_many(paths).items():
-            target, request = requests.parse_whole(data)
-            if target is not None and request and (entry := entries.get(target.entry)):
-                results.setdefault(path, Recorded(request=request, entry=entry, url=place.url))
+    for path, found in _leading(places, requests.FOLDER):
+        if found.request:
+            results.setdefault(path, found)
     return list(results.values())
 
 
 def labels(places: Iterable[Storage]) -> set[str]:
     """Return the labels of storages that lead to complete entries."""
-    results: set[str] = set()
+    return {path.removeprefix(requests.LABELS).rpartition("/")[0] for path, _ in _leading(places, requests.LABELS)}
+
+
+def _leading(places: Iterable[Storage], folder: str) -> Iterator[tuple[str, Recorded]]:
+    """Index files in a folder that lead to complete entries."""
     for place in places:
         files = place.files()
-        paths = [path for path in files if path.startswith(requests.LABELS) and path.endswith(".json")]
-        entries = _complete(place, files) if paths else {}
+        paths = requests.index_files(files, folder)
+        entries = {entry.name: entry for entry in list_entries(place, files, names_in(files) if paths else ())}
         for path, data in place.read_many(paths).items():
-            target = requests.parse(data)
-            if target is not None and target.entry in entries:
-                results.add(path.removeprefix(requests.LABELS).rpartition("/")[0])
-    return results
-
-
-def _complete(place: Storage, files: Mapping[str, int]) -> dict[str, Entry]:
-    entries = list_entries(place, files, names_in(files))
-    return {entry.name: entry for entry in entries if entry.state == "success"}
+            target, request = requests.parse_whole(data)
+            entry = entries.get(target.entry) if target is not None else None
+            if entry is not None and entry.state == "success":
+                yield path, Recorded(request=request, entry=entry, url=place.url)

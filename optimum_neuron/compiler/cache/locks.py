@@ -54,10 +54,7 @@ class Claim:
 def claim(root: Path, name: str, *, timeout_s: float | None = None) -> Iterator[Claim]:
     """Hold the right to build an entry; the build folder is gone afterwards unless it was published.
 
-    Args:
-        root: Folder of the cache.
-        name: The entry.
-        timeout_s: How long to wait for another process, in seconds; None for as long as it takes.
+    Another process is waited for at most `timeout_s` seconds; None waits for as long as it takes.
 
     Raises:
         NotWritableError: The cache is read-only.
@@ -71,11 +68,12 @@ def claim(root: Path, name: str, *, timeout_s: float | None = None) -> Iterator[
             _lock_path(root, name).parent.mkdir(parents=True, exist_ok=True)
             waited = _acquire(lock, folder, name, timeout_s)
             stack.callback(lock.release)
-            leftover = _describe_leftover(folder)
+            leftover = None
             if folder.exists():
+                leftover = f"{_owner(folder)} ended in the middle of its compile"
                 shutil.rmtree(folder)
             folder.mkdir(parents=True)
-            stack.callback(_remove, folder)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
             owner = {"pid": os.getpid(), "host": socket.gethostname()}
             (folder / _OWNER_NAME).write_text(json.dumps(owner))
         except CacheError:
@@ -103,8 +101,9 @@ def publish(root: Path, name: str, folder: Path) -> None:
     place = root / name
     try:
         (folder / _OWNER_NAME).unlink()
-        for file in folder.iterdir():
-            _sync_file(file)
+        for path in folder.iterdir():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
         sync_folder(folder)
         if place.exists():
             # Without its marker a reader that comes now sees an incomplete entry and waits for the lock.
@@ -113,9 +112,8 @@ def publish(root: Path, name: str, folder: Path) -> None:
         os.replace(folder, place)
         sync_folder(place.parent)
     except OSError as error:
-        raise CacheError(
-            f"The finished entry cannot be moved to {place}: {error}.", hint="Check the disk of the cache."
-        ) from error
+        message = f"The finished entry cannot be moved to {place}: {error}."
+        raise CacheError(message, hint="Check the disk of the cache.") from error
 
 
 def is_locked(root: Path, name: str) -> bool:
@@ -169,12 +167,9 @@ def _acquire(lock: FileLock, folder: Path, name: str, timeout_s: float | None) -
     try:
         lock.acquire(timeout=-1 if timeout_s is None else timeout_s, poll_interval=_POLL_S)
     except Timeout as error:
-        raise CacheError(
-            f"{_owner(folder)} has been compiling {name} for {timeout_s} s or longer.",
-            hint="Wait for that process, or end it, which frees its lock.",
-            entry=name,
-            timeout_s=timeout_s,
-        ) from error
+        message = f"{_owner(folder)} has been compiling {name} for {timeout_s} s or longer."
+        hint = "Wait for that process, or end it, which frees its lock."
+        raise CacheError(message, hint=hint, entry=name, timeout_s=timeout_s) from error
     return True
 
 
@@ -185,20 +180,6 @@ def _owner(folder: Path) -> str:
     # The file appears and goes with the build; without it the sentence is only less precise.
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
-
-
-def _describe_leftover(folder: Path) -> str | None:
-    return f"{_owner(folder)} ended in the middle of its compile" if folder.exists() else None
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
-
-
-def _sync_file(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
 
 
 def _unusable(root: Path, error: OSError) -> CacheError:

@@ -21,21 +21,16 @@ from .storage import LocalStorage, Storage
 _FRESH_S = 3600
 """Files younger than this may belong to a process at work, where no lock can tell."""
 _DAY_S = 86400
-_INDEX = (requests.FOLDER, requests.LABELS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PruneLimits:
-    """What `prune` may keep."""
+    """What `prune` may keep; see `CompileCache.prune` for each limit."""
 
     older_than_days: float | None = None
-    """Remove entries compiled longer ago; None keeps all ages."""
     max_size_bytes: int | None = None
-    """Remove the oldest entries until the complete ones take no more than this; None for no limit."""
     incomplete: bool = True
-    """Remove entries that no process is building and that cannot be used."""
     old_versions: bool = False
-    """Remove entries of other versions of the compiler, which nothing here asks for."""
 
     def __post_init__(self) -> None:
         limits = {"older_than_days": self.older_than_days, "max_size_bytes": self.max_size_bytes}
@@ -69,7 +64,7 @@ def status(storage: Storage) -> dict[str, Any]:
     return {
         "url": storage.url,
         "num_entries": len(entries),
-        "num_requests": len(_request_paths(files)),
+        "num_requests": len(requests.index_files(files, requests.FOLDER)),
         "size_bytes": sum(entry.size_bytes for entry in entries),
         "entries": [_describe(entry) for entry in entries],
     }
@@ -160,22 +155,12 @@ def _remove(storage: Storage, name: str, state: State) -> bool:
     return True
 
 
-def _request_paths(files: Iterable[str]) -> list[str]:
-    return sorted(path for path in files if path.startswith(requests.FOLDER) and path.endswith(".json"))
-
-
-def _index_paths(files: Iterable[str]) -> list[str]:
-    return sorted(path for path in files if path.startswith(_INDEX) and path.endswith(".json"))
-
-
 def _stale_temporaries(storage: Storage, files: Iterable[str]) -> list[str]:
-    paths = sorted(path for path in files if path.startswith(_INDEX) and path.endswith(".tmp"))
-    times = {path: storage.modified_unix_s(path) for path in paths}
+    times = {path: storage.modified_unix_s(path) for path in requests.index_files(files, ending=".tmp")}
     return [path for path, moment in times.items() if moment is not None and time.time() - moment > _FRESH_S]
 
 
 def _dangling(storage: Storage, files: Iterable[str], remaining: set[str]) -> list[str]:
-    paths = _index_paths(files)
-    contents = storage.read_many(paths)
+    contents = storage.read_many(requests.index_files(files))
     targets = {path: requests.parse(data) for path, data in contents.items()}
     return [path for path, target in sorted(targets.items()) if target is None or target.entry not in remaining]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..canonical import canonical_json
@@ -19,33 +19,38 @@ from .storage import Storage
 
 FOLDER = "requests/"
 LABELS = "models/"
+INDEX = (FOLDER, LABELS)
 _LABEL = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where a request leads."""
+    """Where a request leads: name and full key of an entry."""
 
     entry: str
-    """Name of the entry."""
     key: str
-    """Its full key."""
+
+
+def index_files(files: Iterable[str], folders: str | tuple[str, ...] = INDEX, ending: str = ".json") -> list[str]:
+    """The index files of a listing, sorted."""
+    return sorted(path for path in files if path.startswith(folders) and path.endswith(ending))
 
 
 def record(storage: Storage, request: Mapping[str, Any], target: Target) -> None:
     """Remember where a request leads, unless that is known already."""
-    path = request_path(request)
-    content = canonical_json({"entry": target.entry, "key": target.key, "request": request}, what="cache request")
-    if storage.read(path) != content:
-        storage.write(path, content)
+    _write(storage, request_path(request), {**asdict(target), "request": request})
 
 
 def label(storage: Storage, name: str, target: Target) -> None:
     """Make an entry known under a name, unless that is known already; a name that is no plain path is left out."""
-    path = f"{LABELS}{name}/{target.entry.rpartition('/')[2]}.json"
-    content = canonical_json({"entry": target.entry, "key": target.key}, what="cache label")
-    if _LABEL.fullmatch(name) and storage.read(path) != content:
-        storage.write(path, content)
+    if _LABEL.fullmatch(name):
+        _write(storage, f"{LABELS}{name}/{target.entry.rpartition('/')[2]}.json", asdict(target))
+
+
+def _write(storage: Storage, path: str, content: Mapping[str, Any]) -> None:
+    data = canonical_json(content, what="cache request")
+    if storage.read(path) != data:
+        storage.write(path, data)
 
 
 def find(storage: Storage, request: Mapping[str, Any]) -> Target | None:

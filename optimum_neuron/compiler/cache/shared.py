@@ -16,6 +16,7 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ... import env
 from ...atomic import write_bytes
@@ -23,6 +24,9 @@ from ...core import Choice
 from ...errors import CacheError
 from .addresses import HUB, open_storage, url_of
 from .storage import LocalStorage
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 FILE = "optimum_neuron_custom_cache"
 """Name of the file below HF_HOME."""
@@ -78,14 +82,13 @@ def choose(name: str) -> str:
     """
     url = _absolute(url_of(name))
     if url.startswith(HUB):
-        _require_repository(url.removeprefix(HUB))
+        repository = url.removeprefix(HUB)
+        with _hub_api(repository) as api:
+            api.repo_info(repository)
     storage = open_storage(url)
     if isinstance(storage, LocalStorage) and not storage.root.is_dir():
-        raise CacheError(
-            f"The shared compile cache {name} does not exist (no folder {storage.root}).",
-            hint=f"Run `optimum-cli neuron cache create -n {name}`.",
-            cache=name,
-        )
+        message = f"The shared compile cache {name} does not exist (no folder {storage.root})."
+        raise CacheError(message, hint=f"Run `optimum-cli neuron cache create -n {name}`.", cache=name)
     storage.size_bytes(FILE)  # reaches the place
     file = env.hf_home() / FILE
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +113,9 @@ def create(name: str | None = None, *, public: bool = False) -> str:
         if isinstance(storage, LocalStorage):
             storage.root.mkdir(parents=True, exist_ok=True)
     else:
-        url = HUB + _create_repository(name.removeprefix(HUB), public)
+        repository = name.removeprefix(HUB)
+        with _hub_api(repository) as api:
+            url = HUB + api.create_repo(repository, private=not public, exist_ok=True).repo_id
     return choose(url)
 
 
@@ -118,29 +123,16 @@ def _absolute(url: str) -> str:
     return url if "://" in url else str(Path(url).expanduser().absolute())
 
 
-def _create_repository(name: str, public: bool) -> str:
-    from huggingface_hub import HfApi
-
-    with _hub_errors(name):
-        return str(HfApi().create_repo(name, private=not public, exist_ok=True).repo_id)
-
-
-def _require_repository(name: str) -> None:
-    from huggingface_hub import HfApi
-
-    with _hub_errors(name):
-        HfApi().repo_info(name)
-
-
 @contextlib.contextmanager
-def _hub_errors(name: str) -> Iterator[None]:
+def _hub_api(name: str) -> Iterator[HfApi]:
+    """The Hub's interface for calls about one repository."""
+    from huggingface_hub import HfApi
+
     try:
-        yield
+        yield HfApi()
     # An unreachable Hub raises an exception of huggingface_hub's HTTP library, which differs between versions.
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        raise CacheError(
-            f"The Hub repository {name} cannot be used as a shared cache ({reason}).",
-            hint="Check the name, log in with `hf auth login`, or make it with `optimum-cli neuron cache create`.",
-            cache=name,
-        ) from error
+        message = f"The Hub repository {name} cannot be used as a shared cache ({reason})."
+        hint = "Check the name, log in with `hf auth login`, or make it with `optimum-cli neuron cache create`."
+        raise CacheError(message, hint=hint, cache=name) from error

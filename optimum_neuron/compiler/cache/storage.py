@@ -1,8 +1,7 @@
 """Where a cache lives: a local folder, or any place that fsspec reaches (s3://, memory://, zip:// ...).
 
-Both kinds offer the same few operations on relative paths with forward slashes. They know nothing of entries or keys.
-`addresses.py` opens them.
-Everything that fails becomes a `CacheError`; what is not there is None.
+Both kinds offer the same few operations on relative paths with forward slashes, and know nothing of entries or keys.
+Everything that fails becomes a `CacheError`; what is not there is None. `addresses.py` opens them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ... import env
 from ...atomic import write_bytes
@@ -22,41 +21,10 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 LOCKS_FOLDER = "locks"
-
-
-class Storage(Protocol):
-    """Operations that entries, requests and reports are made of."""
-
-    url: str
-    """How the user wrote it."""
-
-    def read(self, path: str) -> bytes | None:
-        """Content of a small file, or None."""
-        ...
-
-    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """Contents of small files; those that are gone are left out."""
-        ...
-
-    def size_bytes(self, path: str) -> int | None:
-        """Size of a file, or None."""
-        ...
-
-    def files(self) -> dict[str, int]:
-        """Size of every file, locks excepted."""
-        ...
-
-    def modified_unix_s(self, path: str) -> float | None:
-        """When a file was last written, or None where the storage does not tell."""
-        ...
-
-    def write(self, path: str, data: bytes) -> None:
-        """Write a small file; readers see the old or the new one."""
-        ...
-
-    def remove(self, path: str) -> None:
-        """Remove a file, or a folder with its marker first."""
-        ...
+_REMOTE_HINT = (
+    "Check its address and your credentials, or choose another cache with NEURON_COMPILE_CACHE_URL or "
+    "`optimum-cli neuron cache set`."
+)
 
 
 class LocalStorage:
@@ -67,6 +35,7 @@ class LocalStorage:
         self.url = url or str(root)
 
     def read(self, path: str) -> bytes | None:
+        """Content of a small file, or None."""
         with self._errors(path):
             try:
                 return (self.root / path).read_bytes()
@@ -74,16 +43,15 @@ class LocalStorage:
                 return None
 
     def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """Contents of small files; those that are gone are left out."""
         return {path: data for path in paths if (data := self.read(path)) is not None}
 
     def size_bytes(self, path: str) -> int | None:
-        with self._errors(path):
-            try:
-                return (self.root / path).stat().st_size
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        """Size of a file, or None."""
+        return None if (stat := self._stat(path)) is None else stat.st_size
 
     def files(self) -> dict[str, int]:
+        """Size of every file, locks excepted."""
         sizes: dict[str, int] = {}
         for folder, subfolders, names in os.walk(self.root, onerror=self._refuse_unreadable):
             if Path(folder) == self.root and LOCKS_FOLDER in subfolders:
@@ -95,18 +63,23 @@ class LocalStorage:
         return sizes
 
     def modified_unix_s(self, path: str) -> float | None:
-        with self._errors(path):
-            try:
-                return (self.root / path).stat().st_mtime
-            except FileNotFoundError:
-                return None
+        """When a file was last written, or None where the storage does not tell."""
+        return None if (stat := self._stat(path)) is None else stat.st_mtime
 
     def write(self, path: str, data: bytes) -> None:
+        """Write a small file; readers see the old or the new one."""
         target = self.root / path
         with self._errors(path):
             env.make_home()
             target.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(target, data, error=CacheError)
+
+    def _stat(self, path: str) -> os.stat_result | None:
+        with self._errors(path):
+            try:
+                return (self.root / path).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def _refuse_unreadable(self, error: OSError) -> None:
         # Another process may remove a folder at any time, but a folder without permission must not look empty.
@@ -115,6 +88,7 @@ class LocalStorage:
                 raise error
 
     def remove(self, path: str) -> None:
+        """Remove a file, or a folder with its marker first."""
         target = self.root / path
         with self._errors(path):
             if target.is_dir():
@@ -181,8 +155,7 @@ class RemoteStorage:
 
     def write(self, path: str, data: bytes) -> None:
         with self._errors(f"write {path}"):
-            self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
-            self._fs.pipe_file(self._at(path), data)
+            self._fs.pipe_file(self._made(path), data)
 
     def remove(self, path: str) -> None:
         with self._errors(f"remove {path}"):
@@ -199,11 +172,15 @@ class RemoteStorage:
         """Copy files of this machine, in their order, to the paths that are their keys."""
         for path, source in files.items():
             with self._errors(f"upload {path}"):
-                self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
-                self._fs.put_file(str(source), self._at(path))
+                self._fs.put_file(str(source), self._made(path))
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
+
+    def _made(self, path: str) -> str:
+        """Where a file goes, in a folder that exists."""
+        self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
+        return self._at(path)
 
     @contextlib.contextmanager
     def _errors(self, action: str) -> Iterator[None]:
@@ -211,9 +188,8 @@ class RemoteStorage:
             yield
         # Each fsspec backend raises its own library's exceptions; their only common base is Exception.
         except Exception as error:
-            raise CacheError(
-                f"Cannot {action} in the compile cache {self.url}: {type(error).__name__}: {error}.",
-                hint="Check its address and your credentials, or choose another cache with NEURON_COMPILE_CACHE_URL "
-                "or `optimum-cli neuron cache set`.",
-                cache=self.url,
-            ) from error
+            message = f"Cannot {action} in the compile cache {self.url}: {type(error).__name__}: {error}."
+            raise CacheError(message, hint=_REMOTE_HINT, cache=self.url) from error
+
+
+Storage = LocalStorage | RemoteStorage

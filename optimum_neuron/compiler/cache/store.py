@@ -103,8 +103,8 @@ class CompileCache:
         else:
             text, rejected = self._nearest(name, fields)
             result = self._tiers.compile(name, fields, produce)
-            hit, stored, path = not result.built.compiled, result.in_cache, result.built.path
-            reasons = [f"miss: {cached.reason}", result.built.leftover, text, result.note]
+            hit, stored, path = not result.compiled, result.in_cache, result.path
+            reasons = [f"miss: {cached.reason}", result.leftover, text, result.note]
             if hit:
                 rejected, reasons = (), ["hit: another process compiled it while this one waited", result.note]
         tally.add("neff", name, was_compiled=not hit)
@@ -164,13 +164,11 @@ class CompileCache:
             "num_compared": len(others),
             "nearest": [
                 {
-                    "entry": near.entry.name,
-                    "text": describe(near.differences),
-                    "differences": [
-                        {"field": d.field, "asked": d.request, "cached": d.cached} for d in near.differences
-                    ],
+                    "entry": other.name,
+                    "text": describe(differing),
+                    "differences": [{"field": d.field, "asked": d.request, "cached": d.cached} for d in differing],
                 }
-                for near in nearest_entries(fields, others, limit=limit)
+                for other, differing in nearest_entries(fields, others, limit=limit)
             ],
         }
 
@@ -180,7 +178,7 @@ class CompileCache:
         Raises:
             CacheError: A cache cannot be read.
         """
-        return recorded(self._tiers.places())
+        return recorded(self._tiers.places)
 
     def labels(self) -> set[str]:
         """Return the labels of complete entries, here and in the shared cache.
@@ -188,7 +186,7 @@ class CompileCache:
         Raises:
             CacheError: A cache cannot be read.
         """
-        return labels(self._tiers.places())
+        return labels(self._tiers.places)
 
     def synchronize(self, url: str | None = None, *, dry_run: bool = False) -> dict[str, Any]:
         """Copy complete entries of this machine to the shared cache, with the requests that lead to them.
@@ -261,5 +259,5 @@ class CompileCache:
         near = nearest_entries(fields, others, limit=_NUM_NEAREST)
         if not near:
             return (f"no similar entry among {len(others)}" if others else "the cache is empty"), ()
-        rejected = tuple(Rejected(candidate=n.entry.name, reason=describe(n.differences)) for n in near)
+        rejected = tuple(Rejected(candidate=other.name, reason=describe(differing)) for other, differing in near)
         return f"nearest: {rejected[0].reason}", rejected

@@ -25,12 +25,7 @@ _NUM_TOGETHER = 20
 
 
 def synchronize(tiers: Tiers, url: str | None, *, dry_run: bool) -> dict[str, Any]:
-    """Upload the entries of this machine to `url`, or to the shared cache.
-
-    Raises:
-        ConfigError: there is no such cache, or it is the one of this machine.
-        CacheError: it cannot be written.
-    """
+    """Upload the entries of this machine to `url`, or to the shared cache; see `CompileCache.synchronize`."""
     destination = _destination(tiers, url)
     present = destination.files()
     copied: list[dict[str, Any]] = []
@@ -74,7 +69,6 @@ def _index_files(
     place: LocalStorage, files: dict[str, int], entries: set[str], present: dict[str, int]
 ) -> dict[str, Path]:
     """Requests and labels that lead to these entries and are missing in the destination."""
-    index = (requests.FOLDER, requests.LABELS)
-    missing = [path for path in files if path.startswith(index) and path.endswith(".json") and path not in present]
+    missing = [path for path in requests.index_files(files) if path not in present]
     targets = {path: requests.parse(data) for path, data in place.read_many(missing).items()}
     return {path: place.root / path for path, target in targets.items() if target and target.entry in entries}

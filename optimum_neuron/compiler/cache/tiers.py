@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,18 +27,6 @@ _NUM_COMPARED = 500
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stored:
-    """A NEFF that was compiled, or that another process compiled meanwhile."""
-
-    built: Built
-    """The NEFF."""
-    in_cache: bool
-    """Whether the named cache holds it, not only the spool."""
-    note: str | None
-    """Why it could not be stored there."""
-
-
 class Tiers:
     """The named cache, its spool, and the shared cache if there is one."""
 
@@ -47,18 +35,15 @@ class Tiers:
         self.shared = open_remote(shared) if shared is not None else None
         folder = hashlib.sha256(self.storage.url.encode()).hexdigest()[:16]
         self.spool = LocalStorage(spool if spool is not None else env.home() / "neff-spool" / folder)
+        self.places: tuple[Storage, ...] = (self.storage, self.spool, *([self.shared] if self.shared else []))
+        """Every storage that a compile may be answered from, in the order in which they are asked."""
         self._timeout_s = timeout_s
 
     def usable(self, name: str, key: str) -> Entry | str:
-        """Return the complete entry of any place, or the reason for a miss."""
-        entry = usable(self.storage, name, key)
-        if isinstance(entry, Entry):
-            return entry
-        for place in (self.spool, *self._others()):
-            other = usable(place, name, key)
-            if isinstance(other, Entry):
-                return other
-        return entry
+        """Return the complete entry of any place, or the reason for a miss in the named cache."""
+        results = (usable(place, name, key) for place in self.places)
+        named = next(results)
+        return named if isinstance(named, Entry) else next((r for r in results if isinstance(r, Entry)), named)
 
     def fetch(self, name: str, key: str) -> FetchResult:
         """Return a verified NEFF on this machine from any place, or the reason for a miss."""
@@ -79,9 +64,6 @@ class Tiers:
         copied = self._in_spool(lambda: fetch_remote(shared, self.spool, name, key, self._timeout_s))
         return replace(copied, in_cache=False)
 
-    def _others(self) -> tuple[Storage, ...]:
-        return () if self.shared is None else (self.shared,)
-
     def _fetch_named(self, name: str, key: str) -> FetchResult:
         storage = self.storage
         if isinstance(storage, LocalStorage):
@@ -97,20 +79,17 @@ class Tiers:
         reason = f"{spooled.reason}, kept in {self.spool.root} (in the cache: {result.reason})"
         return replace(spooled, in_cache=in_cache, reason=reason if note is None else f"{reason}; {note}")
 
-    def compile(self, name: str, fields: Mapping[str, Any], produce: Callable[[Path], None]) -> Stored:
+    def compile(self, name: str, fields: Mapping[str, Any], produce: Callable[[Path], None]) -> Built:
         """Compile an entry into the cache, or into the spool when the cache cannot take it."""
+        note = None
         if isinstance(self.storage, LocalStorage):
             try:
-                built = build(self.storage, name, fields, produce, self._timeout_s)
+                return build(self.storage, name, fields, produce, self._timeout_s)
             except NotWritableError as error:
-                note = f"not stored in the cache ({error.__cause__}), kept in {self.spool.root}"
-            else:
-                return Stored(built=built, in_cache=True, note=None)
-            built = self._in_spool(lambda: build(self.spool, name, fields, produce, self._timeout_s))
-            return Stored(built=built, in_cache=False, note=note)
+                note = self._not_stored(error)
         built = self._in_spool(lambda: build(self.spool, name, fields, produce, self._timeout_s))
         in_cache, share_note = self._share(name)
-        return Stored(built=built, in_cache=in_cache, note=share_note)
+        return replace(built, in_cache=in_cache, note=note or share_note)
 
     def record(self, request: Mapping[str, Any], target: requests.Target, label: str | None = None) -> str | None:
         """Remember where a request and a label lead, in the spool if need be; what went wrong in words, or None."""
@@ -133,10 +112,6 @@ class Tiers:
                 self.record(request, target)
         return target
 
-    def places(self) -> tuple[Storage, ...]:
-        """Every storage that a compile may be answered from, in the order in which they are asked."""
-        return (self.storage, self.spool, *self._others())
-
     def others(self, name: str, *, limit: int | None = _NUM_COMPARED) -> list[Entry]:
         """Other entries to compare a request with, those of its own compiler version first when there are many."""
         version = name.partition("/")[0] + "/"
@@ -154,15 +129,16 @@ class Tiers:
         try:
             share(self.spool, self.storage, name)
         except CacheError as error:
-            return False, f"not stored in the cache ({error.__cause__}), kept in {self.spool.root}"
+            return False, self._not_stored(error)
         return True, None
+
+    def _not_stored(self, error: CacheError) -> str:
+        return f"not stored in the cache ({error.__cause__}), kept in {self.spool.root}"
 
     def _in_spool(self, action: Callable[[], T]) -> T:
         try:
             return action()
         except NotWritableError as error:
-            raise CacheError(
-                f"The compile cache {self.storage.url} is remote or read-only, and NEFFs cannot be kept in "
-                f"{self.spool.root} either: {error.__cause__}.",
-                hint="Set OPTIMUM_NEURON_HOME to a folder that you may write.",
-            ) from error
+            places = f"The compile cache {self.storage.url} is remote or read-only, and so is {self.spool.root}"
+            hint = "Set OPTIMUM_NEURON_HOME to a folder that you may write."
+            raise CacheError(f"{places}: {error.__cause__}.", hint=hint) from error

@@ -38,7 +38,6 @@ class HostArithmetic:
     """Implementations of the operators that decide speed, for one kind of CPU."""
 
     features: CpuFeatures
-    """What the CPU offers."""
 
     def operators(self) -> dict[Any, Callable[..., torch.Tensor]]:
         """Return the ATen operators that have an implementation here."""

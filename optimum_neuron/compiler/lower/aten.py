@@ -9,23 +9,43 @@ Shape legend: B batch, N query heads, K key heads, G = N / K, T queries, S keys,
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import fx
 
 from ..sources import forget_source_at_end
 from .choose import MAX_STREAMED_ROWS, probe_cpu
 
-if TYPE_CHECKING:
-    import torch
-    from torch import fx
+_ATEN = torch.ops.aten
 
-HostFunction = Callable[["list[torch.Tensor]"], "list[torch.Tensor]"]
+HostFunction = Callable[[list[torch.Tensor]], list[torch.Tensor]]
 """A subprogram that can be called: tensors in, tensors out, state changed in place."""
 
 CHUNK_BYTES = 1 << 22
 """Size of the part of a weight that is cast at once, so that the matmul reads it from the CPU's caches; below it,
 starting threads takes longer than the matmul."""
+
+_DIRECT: dict[Any, Callable[..., Any]] = {
+    _ATEN.add.Tensor: torch.add,
+    _ATEN.cat.default: torch.cat,
+    _ATEN.flatten.using_ints: torch.flatten,
+    _ATEN.flip.default: torch.flip,
+    _ATEN.linear.default: torch._C._nn.linear,
+    _ATEN.mean.dim: torch.mean,
+    _ATEN.mul.Tensor: torch.mul,
+    _ATEN.pow.Tensor_Scalar: torch.pow,
+    _ATEN.reshape.default: torch.reshape,
+    _ATEN.rsqrt.default: torch.rsqrt,
+    _ATEN.silu.default: torch._C._nn.silu,
+    _ATEN.split_with_sizes.default: torch.split_with_sizes,
+    _ATEN.to.dtype: torch.Tensor.to,
+    _ATEN.transpose.int: torch.transpose,
+    _ATEN.unsqueeze.default: torch.unsqueeze,
+    _ATEN.view.default: torch.Tensor.view,
+}
+"""Operators to torch's functions of the same arguments, which Python calls in about half the time."""
 
 
 def aten_function(body: fx.GraphModule) -> HostFunction:
@@ -39,97 +59,52 @@ def aten_function(body: fx.GraphModule) -> HostFunction:
 
 
 def _rewritten(body: fx.GraphModule) -> fx.GraphModule:
-    import torch
-    from torch import fx
-
-    graph, direct = fx.Graph(), _direct()
+    graph = fx.Graph()
     graph.output(graph.graph_copy(body.graph, {}))
     for node in graph.nodes:
-        if node.target == torch.ops.aten.scaled_dot_product_attention.default:
+        if node.target == _ATEN.scaled_dot_product_attention.default:
             node.target = attention
-        elif node.target == torch.ops.aten.linear.default and _is_cast_argument(cast := node.args[1]):
-            _multiply_cast(node, cast)
+        elif node.target == _ATEN.linear.default and _is_matrix(weight := _cast_to_float32(node.args[1])):
+            _multiply_cast(node, weight)
         elif _is_argument(node):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
     for node in graph.nodes:
-        node.target = direct.get(node.target, node.target)
+        node.target = _DIRECT.get(node.target, node.target)
     rewritten = fx.GraphModule(body, graph)
     forget_source_at_end(rewritten)
     return rewritten
 
 
-@functools.cache
-def _direct() -> dict[Any, Callable[..., Any]]:
-    """Operators to torch's functions of the same arguments, which Python calls in about half the time."""
-    import torch
-
-    aten = torch.ops.aten
-    return {
-        aten.add.Tensor: torch.add,
-        aten.cat.default: torch.cat,
-        aten.flatten.using_ints: torch.flatten,
-        aten.flip.default: torch.flip,
-        aten.linear.default: torch._C._nn.linear,
-        aten.mean.dim: torch.mean,
-        aten.mul.Tensor: torch.mul,
-        aten.pow.Tensor_Scalar: torch.pow,
-        aten.reshape.default: torch.reshape,
-        aten.rsqrt.default: torch.rsqrt,
-        aten.silu.default: torch._C._nn.silu,
-        aten.split_with_sizes.default: torch.split_with_sizes,
-        aten.to.dtype: torch.Tensor.to,
-        aten.transpose.int: torch.transpose,
-        aten.unsqueeze.default: torch.unsqueeze,
-        aten.view.default: torch.Tensor.view,
-    }
-
-
 def _is_argument(node: fx.Node) -> bool:
     """Whether a node returns its argument: an alias, or a cast to the dtype that the argument has."""
-    import torch
-
-    if node.target == torch.ops.aten.alias.default:
+    if node.target == _ATEN.alias.default:
         return True
-    is_cast = node.target == torch.ops.aten.to.dtype and len(node.args) == 2 and not node.kwargs
+    is_cast = node.target == _ATEN.to.dtype and len(node.args) == 2 and not node.kwargs
     return is_cast and node.args[0].meta["val"].dtype == node.args[1]
 
 
-def _multiply_cast(node: fx.Node, cast: fx.Node) -> None:
+def _multiply_cast(node: fx.Node, weight: fx.Node) -> None:
     """Let a matmul cast its weight itself, or not at all if its operands are bf16."""
-    import torch
-
-    x = node.args[0]
-    node.target, node.args = linear_of_cast, (x, cast.args[0], *node.args[2:])
-    if _is_cast_row(x) and cast.args[0].meta["val"].dtype == torch.bfloat16 and probe_cpu().has_bf16_dot:
-        node.target, node.args = linear_of_bf16, (x.args[0], *node.args[1:])
+    x, cast = node.args[:2]
+    node.target, node.args = linear_of_cast, (x, weight, *node.args[2:])
+    # Of few rows reading the weight takes longest.
+    source = _cast_to_float32(x) if x.meta["val"].shape[:-1].numel() <= MAX_STREAMED_ROWS else None
+    is_bf16 = source is not None and source.meta["val"].dtype == weight.meta["val"].dtype == torch.bfloat16
+    if is_bf16 and probe_cpu().has_bf16_dot:
+        node.target, node.args = linear_of_bf16, (source, *node.args[1:])
     for argument in (cast, x):
         if not argument.users and argument.op == "call_function":
             node.graph.erase_node(argument)
 
 
-def _is_cast_argument(node: fx.Node) -> bool:
-    """Whether a node is an argument cast to float32."""
-    import torch
-
-    return (
-        node.target == torch.ops.aten.to.dtype
-        and node.args[1] == torch.float32
-        and node.args[0].op == "placeholder"
-        and node.args[0].meta["val"].dim() == 2
-    )
+def _cast_to_float32(node: fx.Node) -> fx.Node | None:
+    """What a node casts to float32; None for other nodes."""
+    return node.args[0] if node.target == _ATEN.to.dtype and node.args[1] == torch.float32 else None
 
 
-def _is_cast_row(node: fx.Node) -> bool:
-    """Whether a node is bf16 cast to float32, of so few rows that reading the weight takes longest."""
-    import torch
-
-    return (
-        node.target == torch.ops.aten.to.dtype
-        and node.args[1] == torch.float32
-        and node.args[0].meta["val"].dtype == torch.bfloat16
-        and node.meta["val"].shape[:-1].numel() <= MAX_STREAMED_ROWS
-    )
+def _is_matrix(node: fx.Node | None) -> bool:
+    return node is not None and node.op == "placeholder" and node.meta["val"].dim() == 2
 
 
 def linear_of_bf16(x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
@@ -138,8 +113,6 @@ def linear_of_bf16(x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tenso
     The CPU's bf16 matmuls add in float32 and round the sum to bf16. A second one, with the rounded sum subtracted,
     returns what rounding took: together they have 16 bits of the sum.
     """
-    import torch
-
     rows = x.reshape(-1, x.shape[-1])
     rounded = torch.nn.functional.linear(rows, weight_OI)
     rest = torch.addmm(rounded, rows, weight_OI.t(), beta=-1).float()
@@ -149,8 +122,6 @@ def linear_of_bf16(x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tenso
 
 def linear_of_cast(x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
     """Return `x @ weight.float().T + bias`, with the weight cast part by part."""
-    import torch
-
     num_rows = max(1, CHUNK_BYTES // (4 * weight_OI.shape[1]))
     if weight_OI.shape[0] <= num_rows:
         return torch.nn.functional.linear(x, weight_OI.float(), bias_O)
@@ -172,10 +143,8 @@ def attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """Scaled dot-product attention in float32, as ATen's operator, but key heads are not repeated for one query."""
-    import torch
-
     if dropout_p:
-        return torch.ops.aten.scaled_dot_product_attention(
+        return _ATEN.scaled_dot_product_attention(
             query_BNTH, key_BKSH, value_BKSH, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     # The kernel that keeps no scores takes contiguous keys and values only.
@@ -189,7 +158,7 @@ def attention(
     elif enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
     # Not torch.nn.functional's name for it, which scripts replace.
-    mixed = torch.ops.aten.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal, scale=scale)
+    mixed = _ATEN.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal, scale=scale)
     return mixed.reshape(*query_BNTH.shape[:-1], value.shape[-1]).to(query_BNTH.dtype)
 
 

@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from .unit import Job
 
 logger = logging.getLogger(__name__)
@@ -50,14 +52,9 @@ class Compiling:
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.Lock()
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing is left to do, and the callbacks have been called."""
-        return self._ended.is_set()
-
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end; return whether it has come. A forked child cannot see it, and does not wait."""
-        return self._ended.wait(timeout_s) if os.getpid() == self._pid else self.ended
+        return self._ended.wait(timeout_s) if os.getpid() == self._pid else self._ended.is_set()
 
     def on_end(self, callback: Callable[[], None]) -> None:
         """Have a function called at the end, or now where that has come."""
@@ -147,8 +144,6 @@ class _Service:
 
 
 def _started_worker() -> subprocess.Popen[str]:
-    import torch
-
     command = [sys.executable, "-m", f"{__package__}.worker", str(torch.get_num_threads()), str(NICENESS)]
     root = str(Path(__file__).resolve().parents[3])
     return subprocess.Popen(

@@ -131,12 +131,7 @@ def compiler_knows_cpu() -> bool:
 
 
 def choose_level(
-    subprogram: Subprogram,
-    *,
-    optlevel: OptLevel,
-    compiler: str | None,
-    rare: bool = False,
-    per_token: bool = False,
+    subprogram: Subprogram, *, optlevel: OptLevel, compiler: str | None, rare: bool = False, per_token: bool = False
 ) -> Choice[HostLevel]:
     """Decide how one subprogram runs on the host.
 
@@ -148,26 +143,19 @@ def choose_level(
         per_token: a graph of a single token calls it, where each operator's dispatch counts.
     """
     level: HostLevel = "inductor-max" if optlevel == "3" else "inductor"
+
+    def by_operators(reason: str, rejection: str) -> Choice[HostLevel]:
+        return Choice(value="aten", reason=reason, rejected=(Rejected(candidate=level, reason=rejection),))
+
     if optlevel == "1":
         return Choice(value="aten", reason="-O1: no C++ compiler needed, ready at once")
     if compiler is None:
-        return Choice(
-            value="aten",
-            reason="no C++ compiler on this machine",
-            rejected=(Rejected(candidate=level, reason="needs g++ or clang++ (apt-get install g++)"),),
-        )
+        return by_operators("no C++ compiler on this machine", "needs g++ or clang++ (apt-get install g++)")
     if not per_token and (reason := _library_bound(subprogram)):
-        return Choice(
-            value="aten",
-            reason=reason,
-            rejected=(Rejected(candidate=level, reason="would spend compile time for no speed"),),
-        )
+        return by_operators(reason, "would spend compile time for no speed")
     if rare and optlevel == "2":
-        return Choice(
-            value="aten",
-            reason="only assisted generation and continued prompts call it",
-            rejected=(Rejected(candidate=level, reason="-O3 spends the compile time"),),
-        )
+        reason = "only assisted generation and continued prompts call it"
+        return by_operators(reason, "-O3 spends the compile time")
     return Choice(value=level, reason=f"-O{optlevel}: fused kernels by {compiler}")
 
 

@@ -59,14 +59,7 @@ def fused_convolution(node: fx.Node) -> FusedConvolution:
     if after is not None and after.target in (_ATEN.relu.default, _ATEN.relu_.default):
         last, relu = after, True
     return FusedConvolution(
-        x=x,
-        weight=weight,
-        bias=bias,
-        where=tuple(where),
-        norm=norm,
-        other=other,
-        relu=relu,
-        last=last,
+        x=x, weight=weight, bias=bias, where=tuple(where), norm=norm, other=other, relu=relu, last=last
     )
 
 

@@ -13,6 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch._inductor import config
+
 from ..serial import body_from_dict
 from . import attention
 from .choose import HostLevel, compiler_knows_cpu, probe_cpu
@@ -52,9 +55,6 @@ def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Prep
         LoweringError: an operator can be called from Python only.
         ArtifactError: the data is no subgraph.
     """
-    import torch
-    from torch._inductor import config
-
     convolutions = [one.targets[0] for one in preparations if one.kind == "convolution"]
     orders = [(one.sources, one.targets) for one in preparations if one.kind == "channels_last"]
     with _quiet(), torch.no_grad(), config.patch(inductor_options(level)):

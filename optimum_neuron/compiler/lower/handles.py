@@ -8,10 +8,10 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
+from torch._C import _aoti
 
 Handle = ctypes.c_void_p
 
@@ -33,13 +33,9 @@ class Handles:
 
 def handles_of(tensors: Sequence[torch.Tensor]) -> list[int]:
     """Return a new handle for each tensor; whoever has it must give it back, here to `tensors_of`."""
-    from torch._C import _aoti
-
     return [_get_pointer(capsule, None) for capsule in _aoti.unsafe_alloc_void_ptrs_from_tensors(list(tensors))]
 
 
 def tensors_of(handles: Iterable[int | None]) -> list[torch.Tensor]:
     """Return the tensors, and delete the handles."""
-    from torch._C import _aoti
-
     return _aoti.alloc_tensors_by_stealing_from_void_ptrs([_new_capsule(handle, None, None) for handle in handles])

@@ -17,12 +17,7 @@ Layouts = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 def channels_last(program: Program, convolving: Collection[str]) -> Layouts:
-    """Find the images that can stay in channels-last order.
-
-    Args:
-        program: all graphs with their calls.
-        convolving: compiled subprograms whose convolutions are called in channels-last order.
-    """
+    """Find images that can stay in channels-last order between the compiled subprograms with convolutions."""
     places: dict[tuple[str, str], set[tuple[str, str, int]]] = defaultdict(set)  # value to where bodies have it
     for graph in program.graphs.values():
         for call in graph.calls:

@@ -12,14 +12,12 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import torch
 
 from ...errors import LoweringError
 from ...shared_objects import SharedObject
 from .handles import Handle, Handles, tensors_of
-
-if TYPE_CHECKING:
-    import torch
 
 
 class CompiledFunction:
@@ -48,8 +46,6 @@ class CompiledFunction:
         Raises:
             LoweringError: an operator of torch failed in it.
         """
-        import torch
-
         handles, results = Handles(arguments), (Handle * self.num_results)()
         with torch.no_grad():
             status = self.function(handles.array, results)
@@ -73,11 +69,7 @@ def _opened(path: str) -> ctypes.CDLL:
 
 
 def load_function(stored: SharedObject, num_results: int) -> CompiledFunction:
-    """Load a compiled function.
-
-    Args:
-        stored: where it is, as `store.locate` returns it.
-        num_results: tensors that it returns.
+    """Load a compiled function, which `store.locate` found.
 
     Raises:
         LoweringError: the library cannot be loaded on this machine.
@@ -85,8 +77,6 @@ def load_function(stored: SharedObject, num_results: int) -> CompiledFunction:
     try:
         return CompiledFunction(_opened(str(stored.library)), stored.function, num_results)
     except (OSError, AttributeError) as error:
-        raise LoweringError(
-            f"Host code {stored.library} cannot be loaded: {error}.",
-            hint="Delete the file, so that it is compiled again.",
-            library=str(stored.library),
-        ) from error
+        message = f"Host code {stored.library} cannot be loaded: {error}."
+        hint = "Delete the file, so that it is compiled again."
+        raise LoweringError(message, hint=hint, library=str(stored.library)) from error

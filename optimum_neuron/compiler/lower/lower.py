@@ -84,10 +84,8 @@ class HostCode:
         value = ", ".join(sorted({str(choice.value) for choice in code.choices.values()})) or "none"
         reasons = sorted({f"{choice.value}: {choice.reason}" for choice in code.choices.values()})
         if compiling is not None and code is self:
-            state = (
-                "; ".join(compiling.failures) or f"{compiling.num_done} of {len(compiling.jobs)} blocks are compiled"
-            )
-            reasons.append(state)
+            progress = f"{compiling.num_done} of {len(compiling.jobs)} blocks are compiled"
+            reasons.append("; ".join(compiling.failures) or progress)
         elif compiling is not None:
             reasons.append(f"compiled in the background in {compiling.seconds:.1f} s")
         return Choice(value=value, reason="; ".join(reasons) or "no weights to run with")
@@ -217,9 +215,8 @@ class _Code:
                 continue
             stored = self._stored.get(name) or locate(record)
             if stored is None:
-                raise LoweringError(
-                    f"Host code of {name} was removed while it was loaded.", hint="Load the model again."
-                )
+                message = f"Host code of {name} was removed while it was loaded."
+                raise LoweringError(message, hint="Load the model again.")
             functions[name] = load_function(stored, len(subprogram.outputs))
         return HostCode(
             functions=functions, choices=self.choices, preparations=self.preparations, num_compiled=num_compiled

@@ -42,22 +42,12 @@ def _linear_shape(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | No
 
 
 @torch.library.impl(_LIBRARY, "convolution", "CompositeExplicitAutograd")
-def _convolution(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    other: torch.Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    relu: bool,
-    reuse_other: bool,
-) -> torch.Tensor:
+def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, other: Any, *options: Any) -> torch.Tensor:
     """`other` is added to the result, and then relu taken, in the kernel that computes it.
 
     `reuse_other` promises that `other` is not read afterwards, so compiled code writes the result into its memory.
     """
+    stride, padding, dilation, groups, relu, _ = options
     call = torch.ops.mkldnn._convolution_pointwise
     after: tuple[Any, ...] = ("relu" if relu else "none", [], "")
     x = x.contiguous(memory_format=torch.channels_last)
@@ -68,18 +58,8 @@ def _convolution(
 
 
 @torch.library.register_fake("neuron_host::convolution", lib=_LIBRARY)
-def _convolution_shape(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    other: torch.Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    relu: bool,
-    reuse_other: bool,
-) -> torch.Tensor:
+def _convolution_shape(x: torch.Tensor, weight: torch.Tensor, bias: Any, _: Any, *options: Any) -> torch.Tensor:
+    stride, padding, dilation, groups, *_ = options
     result = torch.ops.aten.convolution(x, weight, bias, stride, padding, dilation, False, [0, 0], groups)
     return result.contiguous(memory_format=torch.channels_last)
 
@@ -110,18 +90,8 @@ def register_lowerings() -> None:
         return lowering.view(TensorBox.create(node), [*axes, num_rows])
 
     @lowering.register_lowering(CONVOLUTION, type_promotion_kind=None)
-    def convolution(
-        x: Any,
-        weight: Any,
-        bias: Any,
-        other: Any,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        groups: int,
-        relu: bool,
-        reuse_other: bool,
-    ) -> Any:
+    def convolution(x: Any, weight: Any, bias: Any, other: Any, *options: Any) -> Any:
+        stride, padding, dilation, groups, relu, reuse_other = options
         where = (padding, stride, dilation, groups)
         after: tuple[Any, ...] = ("relu" if relu else "none", [], "")
         if other is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import fx
@@ -27,19 +27,21 @@ from .layouts import channels_last
 _ATEN = torch.ops.aten
 
 
+Place = TypeVar("Place", int, str)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preparation:
-    """Arguments of a body that are replaced before it runs, and by what."""
+class Preparation(Generic[Place]):
+    """What is replaced before it is read, and by what; places are arguments of a body, or weights of a program."""
 
     kind: str
     """"linear" or "convolution"; or "channels_last", which is about data: `sources` are positions of arguments that
     come in this order, `targets` those of results that leave in it."""
-    sources: tuple[int | None, ...]
-    """Positions of the arguments that it is computed from; None where the operator has none."""
-    targets: tuple[int, ...]
-    """Positions of the arguments that are replaced by the results."""
+    sources: tuple[Place | None, ...]
+    """What it is computed from: positions of arguments, or names; None where the operator has none."""
+    targets: tuple[Place, ...]
+    """What the results replace."""
     options: tuple[Any, ...] = ()
-    """What else decides the result."""
     size: tuple[int, ...] = dataclasses.field(default=(), compare=False)
     """Shape of the data that it meets: the first of several serves all, as a layout may only be slower for others."""
 
@@ -48,30 +50,19 @@ class Preparation:
         return [self.kind, list(self.sources), list(self.targets), list(self.options)]
 
     @classmethod
-    def from_list(cls, data: list[Any]) -> Preparation:
+    def from_list(cls, data: list[Any]) -> Preparation[Place]:
         """Inverse of `to_list`."""
         kind, sources, targets, options = data
         return cls(kind=kind, sources=tuple(sources), targets=tuple(targets), options=_frozen(options))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Named:
-    """A preparation of a program's weights."""
-
-    kind: str
-    sources: tuple[str | None, ...]
-    targets: tuple[str, ...]
-    options: tuple[Any, ...]
-    size: tuple[int, ...] = dataclasses.field(compare=False)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Preparations:
     """What to prepare in a program."""
 
-    of_subprogram: Mapping[str, tuple[Preparation, ...]]
+    of_subprogram: Mapping[str, tuple[Preparation[int], ...]]
     """By subprogram name; empty where nothing is prepared."""
-    of_weights: tuple[_Named, ...]
+    of_weights: tuple[Preparation[str], ...]
     """The same by weight, each once."""
     _last: list[Any] = dataclasses.field(default_factory=list, compare=False, repr=False)
 
@@ -95,12 +86,7 @@ NOTHING = Preparations(of_subprogram={}, of_weights=())
 
 
 def plan_preparations(program: Program, compiled: Collection[str]) -> Preparations:
-    """Decide what is prepared.
-
-    Args:
-        program: all graphs with their calls.
-        compiled: subprograms whose host code is generated; the others run the operators as they are.
-    """
+    """Decide what is prepared for `compiled` subprograms; the others run the operators as they are."""
     if not compiled or not onednn.is_available():
         return NOTHING
     features = probe_cpu()
@@ -118,9 +104,9 @@ def plan_preparations(program: Program, compiled: Collection[str]) -> Preparatio
     )
 
 
-def _named(call: Call, one: Preparation) -> _Named:
+def _named(call: Call, one: Preparation[int]) -> Preparation[str]:
     names = [value.partition(":")[2] for value in call.inputs]
-    return _Named(
+    return Preparation[str](
         kind=one.kind,
         sources=tuple(None if position is None else names[position] for position in one.sources),
         targets=tuple(names[position] for position in one.targets),
@@ -130,10 +116,10 @@ def _named(call: Call, one: Preparation) -> _Named:
 
 
 def _disagreeing(
-    program: Program, calls: list[Call], candidates: Mapping[str, list[Preparation]]
-) -> Iterator[tuple[str, Preparation]]:
+    program: Program, calls: list[Call], candidates: Mapping[str, list[Preparation[int]]]
+) -> Iterator[tuple[str, Preparation[int]]]:
     """Preparations of something that is no weight, or that is also read in another form."""
-    uses: dict[str, set[_Named | None]] = {}
+    uses: dict[str, set[Preparation[str] | None]] = {}
     for call in calls:
         prepared = {
             position: _named(call, one) for one in candidates.get(call.subprogram, ()) for position in one.targets
@@ -153,10 +139,10 @@ def _disagreeing(
                 yield call.subprogram, one
 
 
-def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation]:
+def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation[int]]:
     """What could be prepared for one body, if its arguments are weights."""
     position = {node: index for index, node in enumerate(n for n in body.graph.nodes if n.op == "placeholder")}
-    candidates: list[Preparation] = []
+    candidates: list[Preparation[int]] = []
     for node in body.graph.nodes:
         if node.target == _ATEN.linear.default:
             candidates += _linear(node, position, features)
@@ -165,7 +151,7 @@ def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation]:
     return candidates
 
 
-def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -> Iterator[Preparation]:
+def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -> Iterator[Preparation[int]]:
     x, weight = node.args[:2]
     assert isinstance(x, fx.Node) and isinstance(weight, fx.Node)
     rows = math.prod(x.meta["val"].shape[:-1])
@@ -175,41 +161,34 @@ def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -
         yield Preparation(kind="linear", sources=(position[weight],), targets=(position[weight],))
 
 
-def _convolution(node: fx.Node, position: Mapping[Any, int]) -> Iterator[Preparation]:
+def _convolution(node: fx.Node, position: Mapping[Any, int]) -> Iterator[Preparation[int]]:
     fused = fused_convolution(node)
     stride, padding, dilation, groups = fused.where
-    if isinstance(padding, str) or fused.weight.meta["val"].dtype != torch.float32:
+    if isinstance(padding, str) or fused.weight.meta["val"].dtype != torch.float32 or len(fused.weight.users) != 1:
         return
-    if fused.weight not in position or len(fused.weight.users) != 1:
+    if fused.weight not in position or (fused.bias is not None and fused.bias not in position):
         return
-    if fused.bias is not None and fused.bias not in position:
-        return
-    options = (_frozen(stride), _frozen(padding), _frozen(dilation), groups)
+    options: tuple[Any, ...] = (_frozen(stride), _frozen(padding), _frozen(dilation), groups)
     weight, bias = position[fused.weight], None if fused.bias is None else position[fused.bias]
+    sources: tuple[int | None, ...] = (weight,)
+    targets: tuple[int, ...] = (weight,)
+    if fused.norm is not None:
+        _, gamma, beta, mean, var, _, _, eps, _ = fused.norm.args
+        sources = (weight, *(position[node] for node in (gamma, beta, mean, var)), bias)
+        targets, options = (weight, position[beta]), (*options, eps)
     size = tuple(fused.x.meta["val"].shape)
-    if fused.norm is None:
-        yield Preparation(kind="convolution", sources=(weight,), targets=(weight,), options=options, size=size)
-        return
-    _, gamma, beta, mean, var, _, _, eps, _ = fused.norm.args
-    statistics = (position[gamma], position[beta], position[mean], position[var])
-    yield Preparation(
-        kind="convolution",
-        sources=(weight, *statistics, bias),
-        targets=(weight, position[beta]),
-        options=(*options, eps),
-        size=size,
-    )
+    yield Preparation(kind="convolution", sources=sources, targets=targets, options=options, size=size)
 
 
 def _frozen(value: Any) -> Any:
     return tuple(_frozen(part) for part in value) if isinstance(value, (list, tuple)) else value
 
 
-def _pack_linear(sources: list[Any], named: _Named) -> list[torch.Tensor]:
+def _pack_linear(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
     return [torch.ops.mkldnn._reorder_linear_weight(sources[0].contiguous())]
 
 
-def _pack_convolution(sources: list[Any], named: _Named) -> list[torch.Tensor]:
+def _pack_convolution(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
     """With a norm, `gamma * (w * x + b - mean) / sqrt(var + eps) + beta` is a convolution again."""
     weight, *norm = sources
     stride, padding, dilation, groups, *rest = named.options

@@ -14,6 +14,8 @@ import hashlib
 import json
 from pathlib import Path
 
+import torch
+
 from ... import env
 from ...shared_objects import SharedObject, find, require_ours
 from ..version import hash_of_sources
@@ -43,8 +45,6 @@ def record_path(
         root: folder of the store; the package's own cache folder by default.
         preparations: what it expects of its weights.
     """
-    import torch
-
     folder = (root or env.home() / "host") / f"torch{torch.__version__.replace('+', '-')}-{features}"
     expected = json.dumps([one.to_list() for one in preparations])
     suffix = f"-{hashlib.sha256(expected.encode()).hexdigest()[:8]}" if preparations else ""

@@ -41,7 +41,6 @@ class Job:
     body: dict[str, Any]
     """As `serial.body_to_dict` returns it."""
     level: HostLevel
-    """How to compile it."""
     record: Path
     """Where the record of the result goes; the name begins with the subprogram's."""
     preparations: tuple[Preparation, ...] = ()
@@ -96,7 +95,7 @@ def compile_jobs(jobs: Sequence[Job], *, num_compilers: int, on_done: Callable[[
                 built = Path(work, f"unit{number}.so")
                 command = compiler_command(built.with_suffix(".cpp"), built)
                 done = [job for job, _ in texts]
-                running[pool.submit(compile_unit, texts, command, built)] = (_names(done), done)
+                running[pool.submit(compile_unit, texts, command, built)] = (", ".join(job.name for job in done), done)
             _report(wait(running, timeout=0).done, running, failures, on_done)
         while running:
             _report(wait(running, return_when=FIRST_COMPLETED).done, running, failures, on_done)
@@ -149,10 +148,6 @@ def _report(
             raise error
 
 
-def _names(jobs: Sequence[Job]) -> str:
-    return ", ".join(job.name for job in jobs)
-
-
 def _failure(names: str, error: Exception) -> str:
     text = str(error).strip() if isinstance(error, NeuronError) else f"{type(error).__name__}: {error}".strip()
     return f"Host code for {names} could not be compiled: {_shortened(text)}. Use -O1, which compiles nothing."
@@ -166,10 +161,7 @@ def _shortened(text: str, first: int = 150, last: int = 600) -> str:
 def compile_unit(functions: Sequence[Text], command: Sequence[str], built: Path) -> None:
     """Compile the text of some jobs into one library and publish it.
 
-    Args:
-        functions: the jobs with their C++.
-        command: what compiles a file beside `built`, with the ending .cpp, into it.
-        built: the library, before it is published.
+    `command` compiles a file beside `built`, with the ending .cpp, into the library `built`.
 
     Raises:
         LoweringError: the compiler fails, or the store cannot be written.

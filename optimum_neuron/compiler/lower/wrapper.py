@@ -46,39 +46,25 @@ class FunctionWrapper(CppWrapperCpu):
         """Return a wrapper; Inductor calls it."""
         return FunctionWrapper()
 
-    # The header is `host.h`, once for a file of several functions.
+    def _write_nothing(self, *args: Any, **kwargs: Any) -> None:
+        """Sizes are static, and the executor has compared them; the header is `host.h`; there is no Python."""
 
-    def write_header(self) -> None:
-        """Write nothing."""
-
-    def add_device_include(self, device: str) -> None:
-        """Write nothing."""
+    write_header = add_device_include = _write_input_preamble = codegen_inputs = _write_nothing
+    codegen_input_size_and_nan_asserts = _codegen_assert_size_stride = _write_nothing
+    generate_after_suffix = add_benchmark_harness = _write_nothing
 
     def _define_kernel_helper(
-        self,
-        kernel_name: str,
-        kernel_body: str,
-        metadata: str | None = None,
-        gpu: bool = False,
-        cpp_definition: str | None = None,
+        self, kernel_name: str, kernel_body: str, metadata: Any = None, gpu: bool = False, cpp_definition: Any = None
     ) -> None:
         # Functions of one file have kernels with the same names, each in a namespace.
-        super()._define_kernel_helper(
-            kernel_name,
-            kernel_body.replace('extern "C"', "static"),
-            metadata,
-            gpu,
-            None if cpp_definition is None else cpp_definition.replace('extern "C"', "static"),
-        )
+        texts = [text and text.replace('extern "C"', "static") for text in (kernel_body, cpp_definition)]
+        super()._define_kernel_helper(kernel_name, texts[0], metadata, gpu, texts[1])
 
     def _write_entry_point_signature(self) -> None:
         self.prefix.splice(f"""
             extern "C" int32_t {FUNCTION_NAME}(AtenTensorHandle* input_handles, AtenTensorHandle* output_handles) {{
             try {{
         """)
-
-    def _write_input_preamble(self) -> None:
-        pass
 
     def _write_input_unpacking(self) -> None:
         for index, name in enumerate(V.graph.graph_inputs):
@@ -87,15 +73,6 @@ class FunctionWrapper(CppWrapperCpu):
     def _write_constants_unpacking(self) -> None:
         if V.graph.constants:
             raise LoweringError(f"the generated code has constants: {', '.join(V.graph.constants)}")
-
-    def codegen_inputs(self) -> None:
-        """Write nothing: sizes are static."""
-
-    def codegen_input_size_and_nan_asserts(self) -> None:
-        """Write nothing: the executor has compared sizes."""
-
-    def _codegen_assert_size_stride(self, *args: Any, **kwargs: Any) -> None:
-        pass
 
     # Small buffers are on the stack where only kernels see them.
 
@@ -151,12 +128,6 @@ class FunctionWrapper(CppWrapperCpu):
         """Add the kernels."""
         result.splice(self.kernel_declarations.getvalue())
         self.kernel_declarations.clear()
-
-    def generate_after_suffix(self, result: Any) -> None:
-        """Add nothing: there is no Python to write."""
-
-    def add_benchmark_harness(self, output: Any) -> None:
-        """Add nothing."""
 
     def generate_fallback_kernel_with_runtime_lookup_python(
         self, buf_name: str, python_kernel_name: str, *args: Any

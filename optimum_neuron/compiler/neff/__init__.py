@@ -15,8 +15,7 @@ compiled for. Equal content gives equal bytes. The layout is in `docs/neff-forma
 
 from .document import DOCUMENT_NAME, FORMAT_VERSION, NeffDocument
 from .header import HEADER_SIZE_BYTES, NeffHeader
-from .reader import Neff, neff_from_bytes, open_neff
-from .target import check_target
+from .reader import Neff, check_target, neff_from_bytes, open_neff
 from .unpack import unpack
 from .writer import write_neff
 

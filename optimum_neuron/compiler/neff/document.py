@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 from ...errors import ConfigError
 from ..canonical import canonical_json
@@ -21,16 +21,6 @@ FORMAT_VERSION = 1
 """Version written by this package; also the header's major version."""
 
 _MAX_NAME_BYTES, _MAX_VERSION_BYTES = 255, 127
-_TYPES: dict[str, type] = {
-    "name": str,
-    "target": str,
-    "core_version": int,
-    "compiler_version": str,
-    "num_cores": int,
-    "lnc_size": int,
-    "metadata": Mapping,
-    "format_version": int,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,19 +51,13 @@ class NeffDocument:
             if not isinstance(getattr(self, field), kind) or isinstance(getattr(self, field), bool)
         ]
         if not problems:
-            problems = [
-                f"{f} is {getattr(self, f)}"
-                for f in ("core_version", "num_cores", "lnc_size")
-                if not 1 <= getattr(self, f) < 2**32
-            ]
+            counts = {f: getattr(self, f) for f in ("core_version", "num_cores", "lnc_size")}
+            problems = [f"{f} is {count}" for f, count in counts.items() if not 1 <= count < 2**32]
             problems += _text_problems("name", self.name, _MAX_NAME_BYTES)
             problems += _text_problems("compiler_version", self.compiler_version, _MAX_VERSION_BYTES)
         if problems:
-            raise ConfigError(
-                f"A NEFF header cannot hold these values: {'; '.join(problems)}.",
-                hint="Pass other values.",
-                problems=problems,
-            )
+            message = f"A NEFF header cannot hold these values: {'; '.join(problems)}."
+            raise ConfigError(message, hint="Pass other values.", problems=problems)
 
     def to_json(self) -> bytes:
         """The member's bytes, canonical."""
@@ -108,6 +92,9 @@ class NeffDocument:
             name=self.name,
             lnc_size=self.lnc_size,
         )
+
+
+_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(NeffDocument).items()}
 
 
 def _text_problems(field: str, text: str, limit_bytes: int) -> list[str]:

@@ -32,19 +32,15 @@ class NeffHeader:
     header_size: int = HEADER_SIZE_BYTES
     """Bytes before the data part."""
     data_size: int
-    """Bytes of the data part."""
     neff_version_major: int = 1
     """Version of the format; a reader rejects newer ones."""
     neff_version_minor: int = 0
     """Revision of the format; a reader rejects newer ones."""
     build_version: str
-    """Version of the compiler."""
     num_tpb: int
-    """NeuronCores the program runs on."""
     hash: bytes
     """SHA-256 of the data part."""
     name: str
-    """Name of the model."""
     feature_bits: int = 0
     """Optional features in use: none."""
     lnc_size: int = 1

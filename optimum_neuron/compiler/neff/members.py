@@ -25,7 +25,6 @@ class Span:
     offset: int
     """From the start of the file, in bytes."""
     size_bytes: int
-    """Length."""
 
 
 def padding_bytes(size_bytes: int) -> int:

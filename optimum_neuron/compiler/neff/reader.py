@@ -14,12 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ...errors import ArtifactError, ConfigError, FormatVersionError, nearest
+from ...errors import ArtifactError, ConfigError, FormatVersionError, TargetMismatchError, nearest
 from .document import DOCUMENT_NAME, FORMAT_VERSION, NeffDocument
 from .header import HEADER_SIZE_BYTES, PKG_VERSION, NeffHeader
 from .members import Span, index
 
 _VENDOR_PKG_VERSION = 2
+_FACTS = ("format_version", "target", "core_version", "compiler_version", "num_cores", "lnc_size")
 _AGAIN = "Copy the file again from its source, or recompile the model."
 
 
@@ -88,12 +89,7 @@ class Neff:
             "name": document.name,
             "uuid": str(self.header.uuid),
             "hash": self.header.hash.hex(),
-            "format_version": document.format_version,
-            "target": document.target,
-            "core_version": document.core_version,
-            "compiler_version": document.compiler_version,
-            "num_cores": document.num_cores,
-            "lnc_size": document.lnc_size,
+            **{field: getattr(document, field) for field in _FACTS},
             "size_bytes": HEADER_SIZE_BYTES + self.header.data_size,
             "members": [{"name": name, "size_bytes": self._spans[name].size_bytes} for name in self.names],
             "metadata": dict(document.metadata),
@@ -200,3 +196,31 @@ def _checked_document(path: Path, view: memoryview, spans: Mapping[str, Span]) -
     if document.format_version > FORMAT_VERSION:
         raise _too_new(path, str(document.format_version))
     return document
+
+
+def check_target(neff: Neff, target: str, core_version: int) -> None:
+    """Raise an error for a NEFF that was compiled for another generation of NeuronCore.
+
+    Targets of one generation (trn1, trn1n and inf2 all have NeuronCore-v2) run each other's artifacts.
+
+    Args:
+        neff: The open artifact.
+        target: Target that shall run it, for example "trn2".
+        core_version: Generation of that target's NeuronCore, for example 3.
+
+    Raises:
+        TargetMismatchError: The generations differ; the message has the command that recompiles.
+    """
+    compiled_for, compiled_version = neff.document.target, neff.document.core_version
+    if compiled_version == core_version:
+        return
+    message = (
+        f"{neff.path} was compiled for {compiled_for} (NeuronCore-v{compiled_version}) and cannot run on {target} "
+        f"(NeuronCore-v{core_version})."
+    )
+    hint = (
+        f"Recompile it with `optimum-cli export neuron --model MODEL --instance_type {target} OUTPUT_FOLDER`, or "
+        f"simulate its own target with OPTIMUM_NEURON_INSTANCE={compiled_for}."
+    )
+    details = {"compiled_for": compiled_for, "compiled_core_version": compiled_version}
+    raise TargetMismatchError(message, hint=hint, target=target, core_version=core_version, **details)

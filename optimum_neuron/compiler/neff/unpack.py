@@ -43,9 +43,8 @@ def unpack(neff_path: str | Path, folder: str | Path) -> list[Path]:
             if is_disk_full(error):
                 needed_bytes = HEADER_SIZE_BYTES + neff.header.data_size
                 raise disk_full(ArtifactError, path=folder, needed_bytes=needed_bytes) from error
-            raise ArtifactError(
-                f"{folder} cannot be written: {error}.", hint="Choose another folder.", path=str(folder)
-            ) from error
+            message = f"{folder} cannot be written: {error}."
+            raise ArtifactError(message, hint="Choose another folder.", path=str(folder)) from error
         except BaseException:
             shutil.rmtree(temp, ignore_errors=True)
             raise

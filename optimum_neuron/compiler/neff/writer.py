@@ -110,11 +110,8 @@ def _checked_sizes(path: Path, members: Mapping[str, Content]) -> dict[str, int]
         if isinstance(source, Path) and not source.is_file()
     ]
     if problems:
-        raise ArtifactError(
-            f"{path} cannot have these members: {'; '.join(problems)}.",
-            hint="Use regular files and safe relative names.",
-            problems=problems,
-        )
+        message = f"{path} cannot have these members: {'; '.join(problems)}."
+        raise ArtifactError(message, hint="Use regular files and safe relative names.", problems=problems)
     return {member: _size_bytes(content) for member, content in members.items()}
 
 
@@ -138,6 +135,5 @@ def _chunks(content: Content, size_bytes: int) -> Iterator[bytes | memoryview]:
             left -= len(chunk)
             yield chunk
     if left:
-        raise ArtifactError(
-            f"{content} became {left:,} bytes shorter while it was packed.", hint="Pack it again.", path=str(content)
-        )
+        message = f"{content} became {left:,} bytes shorter while it was packed."
+        raise ArtifactError(message, hint="Pack it again.", path=str(content))

@@ -12,7 +12,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...core import AutoCast, AutoCastType
-from ..serial import base_of, shares_memory
+from ..serial import base_of, shares_memory, writes
 
 if TYPE_CHECKING:
     from torch import fx
@@ -59,13 +59,12 @@ def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> f
                 rounded[operand] = _round(graph, copies[operand], dtype)
         copy = graph.node_copy(node, lambda n, operands=operands: rounded[n] if n in operands else copies[n])
         copy.meta = dict(node.meta)
-        writes = _writes(node)
         if kind == "all" and node.op == "call_function" and _is_float32(node):
-            if writes and not str(node.target).startswith(_MOVES):
+            if writes(node) and not str(node.target).startswith(_MOVES):
                 copy = _append(graph, copy, torch.ops.aten.copy_.default, copy, _round(graph, copy, dtype))
-            elif not writes and not shares_memory(node):
+            elif not writes(node) and not shares_memory(node):
                 copy = rounded[node] = _round(graph, copy, dtype)
-        if writes:
+        if writes(node):
             for stale in [other for other in rounded if base_of(other) is base_of(node)]:
                 del rounded[stale]
         copies[node] = copy
@@ -78,11 +77,6 @@ def _is_float32(node: Any) -> bool:
 
     value = getattr(node, "meta", {}).get("val")
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
-
-
-def _writes(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
 
 
 def _append(graph: fx.Graph, origin: fx.Node, target: Any, *args: Any) -> fx.Node:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import GraphModule
 
 from ..ir import Program
 from ..serial import make_subprogram
-
-if TYPE_CHECKING:
-    import torch
-    from torch.fx import GraphModule
 
 
 def rewrite_bodies(program: Program, rewrite: Callable[[GraphModule], GraphModule]) -> Program:
@@ -55,7 +53,7 @@ def _apart(program: Program, taken: Mapping[str, torch.Tensor]) -> Program:
     renamed = {
         name: f"{name}@{graph.name}"
         for name, tensor in program.constants.items()
-        if name in taken and not _same(tensor, taken[name])
+        if name in taken and not (tensor.dtype == taken[name].dtype and torch.equal(tensor, taken[name]))
     }
     if not renamed:
         return program
@@ -70,9 +68,3 @@ def _apart(program: Program, taken: Mapping[str, torch.Tensor]) -> Program:
         graphs={graph.name: dataclasses.replace(graph, calls=calls, outputs=outputs)},
         constants={renamed.get(name, name): tensor for name, tensor in program.constants.items()},
     )
-
-
-def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    import torch
-
-    return left.dtype == right.dtype and torch.equal(left, right)

@@ -8,18 +8,18 @@ decomposed before this point: subgraphs stay small, and only distinct ones are l
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export.graph_signature import InputKind
 
 from ...core import TensorSpec
 from ...errors import CaptureError
 from ..capture import Captured
 from ..ir import Call, Graph, Program, Subprogram
 from ..rules.location import module_path, source_line
-from ..serial import base_of, make_subprogram, tensor_spec
-
-if TYPE_CHECKING:
-    import torch
-    from torch import fx
+from ..serial import base_of, make_subprogram, tensor_spec, writes
 
 _BOOKKEEPING = ("aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default")
 """Checks that export leaves behind and that static shapes make void."""
@@ -43,17 +43,16 @@ def outline(captured: Captured) -> Program:
     segments = _segments(graph_module, captured)
     subprograms: dict[str, Subprogram] = {}
     calls: list[Call] = []
-    num_values = 0
     for index, segment in enumerate(segments):
-        results = _used_outside(segment)
+        inside = set(segment.nodes)
+        results = [node for node in segment.nodes if not inside.issuperset(node.users)]
         _refuse_written_views(results, segments[index + 1 :])
         body, arguments = _extract(segment, results)
         subprogram = make_subprogram(body)
         subprograms.setdefault(subprogram.name, subprogram)
         inputs = tuple(values[node] for node in arguments)
-        for node in results:
-            values[node] = f"tmp:{num_values}"
-            num_values += 1
+        num_values = sum(len(call.outputs) for call in calls)
+        values |= {node: f"tmp:{num_values + slot}" for slot, node in enumerate(results)}
         outputs = tuple(values[node] for node in results)
         calls.append(Call(subprogram=subprogram.name, inputs=inputs, outputs=outputs, module_path=segment.path))
     returned = _output_node(graph_module).args[0]
@@ -61,9 +60,9 @@ def outline(captured: Captured) -> Program:
     graph = Graph(
         name=captured.name,
         inputs={
-            n.removeprefix("input:"): tensor_spec(node.meta["val"])
-            for node, n in values.items()
-            if n.startswith("input:")
+            value.removeprefix("input:"): tensor_spec(node.meta["val"])
+            for node, value in values.items()
+            if value.startswith("input:")
         },
         outputs={name: values[node] for name, node in zip(captured.outputs, returned, strict=True)},
         calls=tuple(calls),
@@ -109,22 +108,14 @@ def _drop_bookkeeping(graph_module: fx.GraphModule) -> None:
     for node in list(graph_module.graph.nodes):
         if node.op == "call_function" and str(node.target) in _BOOKKEEPING:
             graph_module.graph.erase_node(node)
-    graph_module.graph.eliminate_dead_code(is_impure_node=_writes)
-
-
-def _writes(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return node.op in ("placeholder", "output") or (schema is not None and schema.is_mutable)
+    graph_module.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output") or writes(node))
 
 
 def _classify_placeholders(captured: Captured):  # type: ignore[no-untyped-def]
     """Name every placeholder, and collect what a checkpoint, the device and the artifact must hold."""
-    from torch.export.graph_signature import InputKind
-
     exported = captured.exported
     nodes = {node.name: node for node in exported.graph_module.graph.nodes if node.op == "placeholder"}
-    user_values = [f"input:{name}" for name in captured.inputs] + [f"state:{name}" for name in captured.states]
-    user = iter(user_values)
+    user = iter([f"input:{name}" for name in captured.inputs] + [f"state:{name}" for name in captured.states])
     values: dict[fx.Node, str] = {}
     weights: dict[str, TensorSpec] = {}
     states: dict[str, TensorSpec] = {}
@@ -177,15 +168,8 @@ def _layer_path(node: fx.Node, prefixes: list[str], cuts: tuple[str, ...]) -> st
     return ""
 
 
-def _used_outside(segment: _Segment) -> list[fx.Node]:
-    inside = set(segment.nodes)
-    return [node for node in segment.nodes if any(user not in inside for user in node.users)]
-
-
 def _extract(segment: _Segment, results: list[fx.Node]) -> tuple[fx.GraphModule, list[fx.Node]]:
     """Copy a segment into its own graph; arguments are in order of first use."""
-    from torch import fx
-
     inside, arguments = set(segment.nodes), []
     for node in segment.nodes:
         arguments += [n for n in node.all_input_nodes if n not in inside and n not in arguments]
@@ -207,21 +191,17 @@ def _refuse_written_views(results: list[fx.Node], later: list[_Segment]) -> None
     views = [node for node in results if base_of(node) is not node and not node.meta["val"].is_contiguous()]
     if not views:
         return
-    written = {base_of(node) for segment in later for node in segment.nodes if _writes(node)}
+    written = {base_of(node) for segment in later for node in segment.nodes if writes(node)}
     lost = [node for node in views if base_of(node) in written]
     if lost:
         places = ", ".join(source_line(node) or node.name for node in lost)
-        raise CaptureError(
-            f"A layer returns a strided view of memory that a later layer writes in place: {places}.",
-            hint="Write in place where the tensor is made, or return `.clone()`.",
-            source_lines=[source_line(node) for node in lost],
-        )
+        message = f"A layer returns a strided view of memory that a later layer writes in place: {places}."
+        hint = "Write in place where the tensor is made, or return `.clone()`."
+        raise CaptureError(message, hint=hint, source_lines=[source_line(node) for node in lost])
 
 
 def _contiguous(graph: fx.Graph, result: fx.Node) -> fx.Node:
     """A body takes contiguous arguments, so it returns contiguous results; most are already."""
-    import torch
-
     value = result.meta["val"]
     if not isinstance(value, torch.Tensor) or value.is_contiguous():
         return result

@@ -5,13 +5,12 @@ A rule is a module of this package. It names the operators it covers and judges 
     @rule("topk", "aten.topk")
     def judge(call: OpCall, target: Target) -> Ruling:
         if call.inputs[0].dtype in ("int32", "int64"):
-            return refuse(call, "topk", "NCC_EVRF013", "the input holds integers")
-        return accept(call, "topk", "AwsNeuronTopK")
+            return refuse(call, "NCC_EVRF013", "the input holds integers")
+        return accept(call, "AwsNeuronTopK")
 
-`table` registers a rule that accepts every call of its operators, `reject` one that refuses every call. Operators are
-named without overload and without the underscore of in-place forms: "aten.add" covers "aten.add.Tensor" and
-"aten.add_.Scalar". A text may name several, separated by spaces, and "add" means "aten.add". All modules of the package
-are imported on the first lookup, so a new rule needs no other edit. Nothing here knows a particular operator.
+`table` and `reject` register rules that accept or refuse every call. Operators are named without overload and in-place
+underscore: "add" covers "aten.add.Tensor" and "aten.add_.Scalar"; a text may name several, separated by spaces. All
+modules of the package are imported on the first lookup, so a new rule needs no other edit.
 """
 
 from __future__ import annotations
@@ -21,42 +20,14 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from ...core import Ruling, Verdict
+from ...hardware import Target
 from .call import OpCall, base_name
 from .codes import CODES
 from .published import instruction_source
 
-__all__ = ["Core", "OpCall", "Rule", "Target", "accept", "find_rule", "known_ops", "refuse", "reject", "rule", "table"]
-
-
-class Core(Protocol):
-    """The facts of a NeuronCore that rules read; `hardware.CoreSpec` has them."""
-
-    @property
-    def name(self) -> str:
-        """For example "NeuronCore-v2"."""
-
-    @property
-    def generation(self) -> int:
-        """2 for inf2 and trn1, 3 for trn2, 4 for trn3."""
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        """What the engines compute with."""
-
-
-class Target(Protocol):
-    """The facts of a compile target that rules read; `hardware.Target` has them."""
-
-    @property
-    def name(self) -> str:
-        """For example "inf2"."""
-
-    @property
-    def core(self) -> Core:
-        """The kind of its cores."""
+__all__ = ["OpCall", "Rule", "Target", "accept", "find_rule", "known_ops", "refuse", "reject", "rule", "table"]
 
 
 Judge = Callable[[OpCall, Target], Ruling]
@@ -68,10 +39,7 @@ class Rule:
 
     name: str
     """Unique; appears in rulings."""
-    ops: frozenset[str]
-    """Operators covered, without overload, for example "aten.topk"."""
     judge: Judge
-    """Decides one call."""
     touches_data: bool = True
     """False for bookkeeping, which may meet any dtype and shape."""
 
@@ -80,12 +48,11 @@ _RULES: dict[str, Rule] = {}
 
 
 def rule(name: str, *ops: str, touches_data: bool = True) -> Callable[[Judge], Judge]:
-    """Register a judge function as the rule of `ops`.
+    """Register a judge function as the rule of `ops`; its rulings get the rule's name.
 
     Raises:
         ValueError: the name or an operator has a rule already, or an operator is named with its overload.
     """
-
     names = [op for text in ops for op in _operators(text)]
 
     def register(judge: Judge) -> Judge:
@@ -95,7 +62,11 @@ def rule(name: str, *ops: str, touches_data: bool = True) -> Callable[[Judge], J
         overloads = sorted(op for op in names if base_name(op) != op)
         if overloads:
             raise ValueError(f"rule '{name}': name {', '.join(overloads)} without overload and in-place underscore")
-        entry = Rule(name=name, ops=frozenset(names), judge=judge, touches_data=touches_data)
+
+        def named(call: OpCall, target: Target) -> Ruling:
+            return dataclasses.replace(judge(call, target), rule=name)
+
+        entry = Rule(name=name, judge=named, touches_data=touches_data)
         _RULES.update(dict.fromkeys(names, entry))
         return judge
 
@@ -118,12 +89,12 @@ def table(name: str, operators: Mapping[str, str], *, touches_data: bool = True)
             instruction_source(instruction)
     instructions = {op: text for text, ops in operators.items() for op in _operators(ops)}
     register = rule(name, *operators.values(), touches_data=touches_data)
-    register(lambda call, target: accept(call, name, instructions[call.name]))
+    register(lambda call, target: accept(call, instructions[call.name]))
 
 
 def reject(name: str, *ops: str, code: str, reason: str, remedy: str | None = None) -> None:
     """Register a rule that refuses every call of `ops`; see `refuse`."""
-    rule(name, *ops)(lambda call, target: refuse(call, name, code, reason, remedy=remedy))
+    rule(name, *ops)(lambda call, target: refuse(call, code, reason, remedy=remedy))
 
 
 def _operators(text: str) -> list[str]:
@@ -143,14 +114,11 @@ def known_ops() -> frozenset[str]:
     return frozenset(_RULES)
 
 
-def accept(
-    call: OpCall, rule_name: str, instructions: str, *, warning: str | None = None, code: str | None = None
-) -> Ruling:
+def accept(call: OpCall, instructions: str, *, warning: str | None = None, code: str | None = None) -> Ruling:
     """Accept a call as published instructions: at most one is native, several are a decomposition.
 
     Args:
         call: the call.
-        rule_name: the rule that decides.
         instructions: names from `published.py`, separated by spaces; "" for a call that does no work.
         warning: what the user should know although the call is accepted.
         code: the compiler's code of that warning.
@@ -160,7 +128,7 @@ def accept(
     return Ruling(
         verdict=Verdict.DECOMPOSED if len(names) > 1 else Verdict.NATIVE,
         op=call.op,
-        rule=rule_name,
+        rule="",
         reason=f"{reason}; {warning}" if warning else reason,
         source=instruction_source(names[0]) if names else "torch.export training IR",
         code=code,
@@ -169,12 +137,12 @@ def accept(
     )
 
 
-def refuse(call: OpCall, rule_name: str, code: str, reason: str, *, remedy: str | None = None) -> Ruling:
-    """Refuse a call with a published code; the remedy defaults to the one of the code."""
+def refuse(call: OpCall, code: str, reason: str, *, remedy: str | None = None, rule: str = "") -> Ruling:
+    """Refuse a call with a published code; the remedy defaults to the one of the code, the rule to the caller's."""
     return Ruling(
         verdict=Verdict.UNSUPPORTED,
         op=call.op,
-        rule=rule_name,
+        rule=rule,
         reason=reason,
         source=f"Neuron docs, neuronx-cc error code {code}",
         code=code,

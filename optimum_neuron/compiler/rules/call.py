@@ -77,11 +77,11 @@ class OpCall:
         produced = node.meta.get("val")
         if produced is None and _returns_tensor(node):
             raise not_exported(node, "has no shapes")
-        leaves = [leaf for leaf in tree_leaves((_with_values(node), produced)) if _is_tensor(leaf)]
+        leaves = [leaf for leaf in tree_leaves((values_of(node), produced)) if _is_tensor(leaf)]
         incoming = [leaf for source in node.all_input_nodes for leaf in tree_leaves(source.meta.get("val"))]
         return cls(
             op=op_name(node.target),
-            inputs=tuple(_spec(leaf) for leaf in tree_leaves(_with_values(node)) if _is_tensor(leaf)),
+            inputs=tuple(_spec(leaf) for leaf in tree_leaves(values_of(node)) if _is_tensor(leaf)),
             outputs=tuple(_spec(leaf) for leaf in tree_leaves(produced) if _is_tensor(leaf)),
             arguments=_arguments(node),
             input_symbols=symbols(incoming),
@@ -133,15 +133,11 @@ def symbols(values: Iterable[Any]) -> frozenset[str]:
     )
 
 
-def _with_values(node: Node) -> tuple[Any, Any]:
-    """Arguments of a node, with the fake values of the nodes among them."""
+def values_of(node: Node) -> tuple[Any, Any]:
+    """Positional and named arguments of a node, with the fake values of the nodes among them."""
     from torch.fx.node import map_arg
 
-    return map_arg(node.args, _value), map_arg(node.kwargs, _value)
-
-
-def _value(node: Node) -> Any:
-    return node.meta.get("val")
+    return map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("val"))
 
 
 def _arguments(node: Node) -> dict[str, Any]:
@@ -150,7 +146,7 @@ def _arguments(node: Node) -> dict[str, Any]:
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return {}
-    args, kwargs = _with_values(node)
+    args, kwargs = values_of(node)
     named = {argument.name: argument.default_value for argument in schema.arguments if argument.has_default_value()}
     named |= dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
     return {

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...core import Ruling
-from ..serial import base_of
+from ..serial import base_of, writes
 from .base import OpCall, refuse
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ def judge(call: OpCall) -> Ruling | None:
     wide = next((number for number in _integers(call) if not _SMALLEST <= number <= _LARGEST), None)
     if wide is None:
         return None
-    return refuse(call, "constant", "NCC_ESFH002", f"the constant {wide} does not fit the 32 bits that the core has")
+    reason = f"the constant {wide} does not fit the 32 bits that the core has"
+    return refuse(call, "NCC_ESFH002", reason, rule="constant")
 
 
 def _integers(call: OpCall) -> list[int]:
@@ -175,5 +176,4 @@ def _written(nodes: list[Node]) -> bool:
 
 def _writes(node: Node) -> bool:
     """Whether a call changes elements in place; detaching changes none, whatever its schema says."""
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable and schema.name != "aten::detach_"
+    return writes(node) and str(node.target) != "aten.detach_.default"

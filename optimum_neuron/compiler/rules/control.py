@@ -1,4 +1,4 @@
-"""Bookkeeping of exported graphs, and control flow: only what is static at compile time is accepted."""
+"""Bookkeeping of graphs, prims of Inductor, collectives, and control flow, which must be static at compile time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,9 @@ table(
 
 table(
     "subgraph",
-    {
-        "": "higher_order.invoke_subgraph higher_order.wrap_with_autocast higher_order.wrap_with_set_grad_enabled",
-    },
+    {"": "higher_order.invoke_subgraph higher_order.wrap_with_autocast higher_order.wrap_with_set_grad_enabled"},
     touches_data=False,
 )
-
-
 reject(
     "control-flow",
     "higher_order.associative_scan higher_order.cond higher_order.map_impl higher_order.scan higher_order.while_loop",
@@ -41,10 +37,39 @@ reject(
 @rule("functionalized-operator", *(f"higher_order.{name}" for name in FUNCTIONALIZED))
 def judge_functionalized(call: OpCall, target: Target) -> Ruling:
     """Refuse a custom operator that writes to its arguments, under its own name: the host may still run it."""
-    operator = op_name(call.node.args[0])
-    return refuse(
-        dataclasses.replace(call, op=operator),
-        "functionalized-operator",
-        "NCC_EUOC002",
-        "it is a custom operator that writes to its arguments, and no rule knows it",
-    )
+    custom = dataclasses.replace(call, op=op_name(call.node.args[0]))
+    return refuse(custom, "NCC_EUOC002", "it is a custom operator that writes to its arguments, and no rule knows it")
+
+
+table(
+    "prims",
+    {
+        "Iota Mul Add": "prims._low_memory_max_pool_offsets_to_indices",
+        "ConvertElementType": "prims.convert_element_type",
+        "": "prims.device_put prims.inductor_force_stride_order",
+        "Mul Add": "prims.fma",
+        "Iota": "prims.iota",
+    },
+)
+
+table(
+    "random-prims",
+    {
+        "": "prims.inductor_lookup_seed prims.inductor_seed prims.inductor_seeds",
+        "RngUniform Floor ConvertElementType": "prims.inductor_randint",
+        "RngUniform": "prims.inductor_random",
+    },
+    touches_data=False,
+)
+
+table(
+    "collective",
+    {
+        "Allgather": "_c10d_functional.all_gather_into_tensor _c10d_functional.all_gather_into_tensor_coalesced",
+        "Allreduce": "_c10d_functional.all_reduce _c10d_functional.all_reduce_coalesced",
+        "Allgather Slice": "_c10d_functional.all_to_all_single _c10d_functional.broadcast",
+        "Allreduce Slice": "_c10d_functional.reduce_scatter_tensor _c10d_functional.reduce_scatter_tensor_coalesced",
+    },
+)
+
+table("wait-for-collective", {"": "_c10d_functional.wait_tensor"})

@@ -1,46 +1,51 @@
-"""Convolutions: a transposed one dilates its input by its stride, which cannot be combined with a dilated kernel."""
+"""Operators with a window: convolutions, pooling, resizing."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...core import Ruling
-from .base import OpCall, Target, accept, refuse, rule
+from .base import OpCall, Target, accept, refuse, rule, table
 
 
 @rule("convolution", "_convolution conv1d conv2d conv3d convolution")
-def judge(call: OpCall, target: Target) -> Ruling:
-    """Judge a convolution, which `aten.convolution` may transpose."""
-    return _judge(call, "convolution", dilates_input=bool(call.arguments.get("transposed")))
-
-
 @rule("transposed-convolution", "conv_transpose1d conv_transpose2d conv_transpose3d")
-def judge_transposed(call: OpCall, target: Target) -> Ruling:
-    """Judge a transposed convolution."""
-    return _judge(call, "transposed-convolution", dilates_input=True)
-
-
 @rule("convolution-backward", "convolution_backward")
-def judge_backward(call: OpCall, target: Target) -> Ruling:
-    """Judge the gradient of a convolution: the one of the input is a transposed convolution."""
-    return _judge(
-        call,
-        "convolution-backward",
-        dilates_input=not call.arguments["transposed"] and call.arguments["output_mask"][0],
-    )
-
-
-def _judge(call: OpCall, rule_name: str, *, dilates_input: bool) -> Ruling:
+def judge(call: OpCall, target: Target) -> Ruling:
+    """Refuse what dilates its input, as a transposed convolution does by its stride, and also its kernel."""
+    dilates_input = bool(call.arguments.get("transposed")) or "conv_transpose" in call.name
+    if call.name == "aten.convolution_backward":  # the gradient of an input is a transposed convolution
+        dilates_input = not dilates_input and call.arguments["output_mask"][0]
     stride, dilation = _largest(call.arguments["stride"]), _largest(call.arguments["dilation"])
     if dilates_input and stride > 1 and dilation > 1:
-        return refuse(
-            call,
-            rule_name,
-            "NCC_EVRF010",
-            f"stride {stride} spreads the input while dilation {dilation} spreads the kernel",
-        )
-    return accept(call, rule_name, "Convolution")
+        reason = f"stride {stride} spreads the input while dilation {dilation} spreads the kernel"
+        return refuse(call, "NCC_EVRF010", reason)
+    return accept(call, "Convolution")
 
 
 def _largest(value: Any) -> int:
     return max(value) if isinstance(value, (list, tuple)) else int(value)
+
+
+_AVERAGES = (
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
+    "avg_pool1d avg_pool2d avg_pool3d"
+)
+_GRADIENTS = "_adaptive_avg_pool2d_backward avg_pool2d_backward avg_pool3d_backward"
+
+table("resize", {"ResizeBilinear": "upsample_bilinear2d", "ResizeNearest": "upsample_nearest1d upsample_nearest2d"})
+table("average-pool", {"ReduceWindow Div": _AVERAGES})
+table("average-pool-backward", {"Pad ReduceWindow": _GRADIENTS})
+table("adaptive-max-pool", {"ReduceWindow": "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"})
+
+
+@rule(
+    "max-pool",
+    "max_pool1d max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices",
+    "prims._low_memory_max_pool_with_offsets",
+)
+def judge_max_pool(call: OpCall, target: Target) -> Ruling:
+    """Refuse max pooling with a dilated window."""
+    if (dilation := _largest(call.arguments["dilation"])) > 1:
+        return refuse(call, "NCC_EVRF018", f"the window has dilation {dilation}")
+    return accept(call, "ReduceWindow")

@@ -9,7 +9,7 @@ import functools
 import warnings
 from typing import Any
 
-from .call import OpCall
+from .call import OpCall, values_of
 
 
 def decompose(call: OpCall) -> tuple[OpCall, ...] | None:
@@ -22,16 +22,19 @@ def decompose(call: OpCall) -> tuple[OpCall, ...] | None:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
-    from torch.fx.node import map_arg
     from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
     target = call.node.target
     if not isinstance(target, OpOverload):
         return None
-    values = map_arg((call.node.args, call.node.kwargs), lambda node: node.meta.get("val"))
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     with mode:
-        values = tree_map_only(torch.Tensor, _fresh, values)
+        # Fakes of this mode, so that tracing cannot touch the graph's own values.
+        values = tree_map_only(
+            torch.Tensor,
+            lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device),
+            values_of(call.node),
+        )
     leaves, spec = tree_flatten(values)
     places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
@@ -64,10 +67,3 @@ def _core_table() -> dict[Any, Any]:
     import torch
 
     return dict(torch._decomp.core_aten_decompositions().items())
-
-
-def _fresh(tensor: Any) -> Any:
-    """A fake of the current fake mode with the same shape, so that tracing cannot touch the graph's own values."""
-    import torch
-
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)

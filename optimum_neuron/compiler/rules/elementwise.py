@@ -1,11 +1,9 @@
-"""Element-wise arithmetic, comparisons and activations: every dtype rule on them is in `dtypes.py`.
-
-Powers and shifts, which have rules of their own, are in `integers.py`.
-"""
+"""Element-wise operators, also of lists of tensors, as compiled optimizers call them. `judge.py` checks dtypes."""
 
 from __future__ import annotations
 
-from .base import table
+from ...core import Ruling
+from .base import OpCall, Target, accept, refuse, rule, table
 
 table(
     "arithmetic",
@@ -95,3 +93,50 @@ table(
         "Compare Select": "threshold threshold_backward",
     },
 )
+
+table(
+    "foreach",
+    {
+        "Abs": "_foreach_abs",
+        "Add": "_foreach_add",
+        "Div Mul Add": "_foreach_addcdiv",
+        "Mul Add": "_foreach_addcmul",
+        "Min": "_foreach_clamp_max _foreach_minimum",
+        "Max": "_foreach_clamp_min _foreach_maximum",
+        "ConvertElementType": "_foreach_copy",
+        "Div": "_foreach_div _foreach_reciprocal",
+        "Exp": "_foreach_exp",
+        "Sub Mul Add": "_foreach_lerp",
+        "Log": "_foreach_log",
+        "Reduce": "_foreach_max",
+        "Mul": "_foreach_mul",
+        "Neg": "_foreach_neg",
+        "Mul Reduce Sqrt": "_foreach_norm",
+        "Pow": "_foreach_pow",
+        "Rsqrt": "_foreach_rsqrt",
+        "Sign": "_foreach_sign",
+        "Sqrt": "_foreach_sqrt",
+        "Sub": "_foreach_sub",
+        "Broadcast": "_foreach_zero",
+    },
+)
+
+_ADAPTIVE = "_fused_adagrad _fused_adam _fused_adamw"
+table("fused-optimizer", {"Mul Add Sqrt Div Sub": _ADAPTIVE, "Mul Add Sub": "_fused_sgd"})
+
+
+@rule("power", "pow")
+def judge_power(call: OpCall, target: Target) -> Ruling:
+    """Refuse a power that is computed in int64."""
+    if call.outputs[0].dtype == "int64":
+        return refuse(call, "NCC_EVRF062", "it is computed in int64, which would be cut to int32")
+    return accept(call, "Pow")
+
+
+@rule("right-shift", "bitwise_right_shift __rshift__ __irshift__")
+def judge_shift(call: OpCall, target: Target) -> Ruling:
+    """Refuse a right shift whose first operand is not 32 bits wide."""
+    dtype = call.inputs[0].dtype
+    if dtype not in ("int32", "uint32", "float32"):
+        return refuse(call, "NCC_EVRF022", f"the shifted tensor is {dtype}, not 32 bits wide")
+    return accept(call, "ShiftRightArithmetic")

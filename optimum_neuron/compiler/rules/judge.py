@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 from ...core import Ruling, Verdict
-from . import constants, dtypes, shapes
+from . import constants, shapes
 from .base import OpCall, Target, find_rule, refuse
 from .decompose import decompose
 
 RULE = "decomposition-of-torch"
 """Name of the rule for operators that no module covers."""
+
+_FLOAT64_REMEDY = (
+    "convert model and inputs to float32 with .float(), and pass dtype=torch.float32 where a tensor is made"
+)
 
 
 def judge_call(call: OpCall, target: Target) -> Ruling:
@@ -24,22 +28,41 @@ def judge_call(call: OpCall, target: Target) -> Ruling:
     unrunnable = shapes.judge(call) or _judge_layout(call)
     if unrunnable is not None:
         return unrunnable
-    ruling = rule.judge(call, target) if rule is not None else None
-    if ruling is not None and ruling.verdict is Verdict.UNSUPPORTED:
+    ruling = rule.judge(call, target) if rule else None
+    if ruling and ruling.verdict is Verdict.UNSUPPORTED:
         return ruling
-    return dtypes.judge(call, target) or constants.judge(call) or ruling or _judge_unknown(call, target)
+    return _judge_dtypes(call, target) or constants.judge(call) or ruling or _judge_unknown(call, target)
 
 
 def _judge_layout(call: OpCall) -> Ruling | None:
     if not call.sparse:
         return None
-    return refuse(
-        call,
-        "layout",
-        "NCC_EUOC002",
-        "a NeuronCore has dense tensors only",
-        remedy="convert the tensors with .to_dense() before compiling, and multiply by masks",
-    )
+    remedy = "convert the tensors with .to_dense() before compiling, and multiply by masks"
+    return refuse(call, "NCC_EUOC002", "a NeuronCore has dense tensors only", remedy=remedy, rule="layout")
+
+
+def _judge_dtypes(call: OpCall, target: Target) -> Ruling | None:
+    """Refuse a dtype that the core has no arithmetic for, whatever the operator.
+
+    64-bit integers pass: they index and count, and the compiler narrows them; matmuls and powers have rules of their
+    own.
+    """
+    for dtype in dict.fromkeys(spec.dtype for spec in call.tensors):
+        if dtype not in (*target.core.dtypes, "int64", "uint64"):
+            reason = f"{target.core.name} has no arithmetic for {dtype}"
+            remedy = _FLOAT64_REMEDY if dtype == "float64" else None
+            return refuse(call, _dtype_code(dtype), reason, remedy=remedy, rule="dtype")
+    return None
+
+
+def _dtype_code(dtype: str) -> str:
+    if dtype.startswith("complex"):
+        return "NCC_EVRF004"
+    if dtype.endswith("fnuz"):
+        return "NCC_EVRF005"
+    if dtype == "float8_e4m3fn":
+        return "NCC_EVRF051"
+    return "NCC_ESPP047" if dtype.startswith("float8") else "NCC_ESPP004"
 
 
 def _judge_unknown(call: OpCall, target: Target) -> Ruling:
@@ -48,18 +71,15 @@ def _judge_unknown(call: OpCall, target: Target) -> Ruling:
         return _accept(call, Verdict.NATIVE, "computes on sizes while compiling")
     parts = decompose(call)
     if parts is None:
-        return refuse(call, RULE, "NCC_EUOC002", "no rule knows this operator, and torch cannot decompose it")
+        return refuse(call, "NCC_EUOC002", "no rule knows this operator, and torch cannot decompose it", rule=RULE)
     if not parts:
         return _accept(call, Verdict.NATIVE, "does no work")
     for part in parts:
         inner = judge_call(part, target)
         if inner.verdict is Verdict.UNSUPPORTED:
+            reason = f"it is made of {part.op}: {inner.reason}"
             return dataclasses.replace(
-                inner,
-                op=call.op,
-                reason=f"it is made of {part.op}: {inner.reason}",
-                module_path=call.module_path,
-                source_line=call.source_line,
+                inner, op=call.op, reason=reason, module_path=call.module_path, source_line=call.source_line
             )
     names = sorted({part.op for part in parts})
     return _accept(call, Verdict.DECOMPOSED, f"torch decomposes it into {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""Matrix decompositions and solvers. Norms and products of `torch.linalg` are ordinary reductions and matmuls."""
+"""Matrix decompositions, solvers, Fourier transforms. Norms and products of `torch.linalg` need no rule here."""
 
 from __future__ import annotations
 
@@ -19,4 +19,13 @@ reject(
     reason="the compiler has no matrix decompositions and solvers",
     remedy="multiply by torch.inverse where a solve is meant, precompute it before compiling, or run it "
     "on the host with allow_host_ops",
+)
+
+reject(
+    "fourier",
+    "_fft_c2c _fft_c2r _fft_r2c fft_fft fft_fft2 fft_fftn fft_hfft fft_ifft fft_ifft2 fft_ifftn fft_ihfft fft_irfft",
+    "fft_irfft2 fft_irfftn fft_rfft fft_rfft2 fft_rfftn istft stft",
+    code="NCC_EVRF001",
+    reason="the compiler has no Fourier transform",
+    remedy="multiply by the real and imaginary DFT matrices, or run it on the host with allow_host_ops",
 )

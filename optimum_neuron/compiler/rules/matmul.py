@@ -1,13 +1,9 @@
-"""Matrix products: the engine multiplies floating point, so wide integers are refused or rounded.
-
-int64 is refused on every core, int32 from NeuronCore-v3 (trn2) on; earlier cores accept int32 with a warning.
-Narrower integers are exact in float32 up to a sum of 2^24.
-"""
+"""Matrix products, and what is made of them: attention, recurrent layers, and mixtures of experts."""
 
 from __future__ import annotations
 
 from ...core import Ruling
-from .base import OpCall, Target, accept, refuse, rule
+from .base import OpCall, Target, accept, refuse, reject, rule, table
 
 _FIRST_CORE_WITHOUT_INT32 = 3
 """NeuronCore generation from which int32 products are refused (Neuron docs, neuronx-cc error code NCC_EVRF035)."""
@@ -15,20 +11,59 @@ _FIRST_CORE_WITHOUT_INT32 = 3
 
 @rule("matmul", "_int_mm _weight_int8pack_mm addbmm addmm addmv baddbmm bmm dot linear matmul mm mv")
 def judge(call: OpCall, target: Target) -> Ruling:
-    """Refuse a product of int64, and of int32 where the core cannot."""
+    """Refuse a product of int64, and of int32 from trn2 on; earlier cores round it with a warning.
+
+    Narrower integers are exact in float32 up to a sum of 2^24.
+    """
     dtypes = {spec.dtype for spec in call.inputs}
     if "int64" in dtypes:
-        return refuse(call, "matmul", "NCC_EVRF035", "an operand is int64, and the engine multiplies in float32")
+        return refuse(call, "NCC_EVRF035", "an operand is int64, and the engine multiplies in float32")
     if "int32" not in dtypes:
-        return accept(call, "matmul", "DotGeneral")
+        return accept(call, "DotGeneral")
     if target.core.generation >= _FIRST_CORE_WITHOUT_INT32:
-        return refuse(
-            call, "matmul", "NCC_EVRF035", f"an operand is int32, which {target.core.name} multiplies in float32"
-        )
-    return accept(
-        call,
-        "matmul",
-        "DotGeneral",
-        code="NCC_EVRF035",
-        warning="int32 is multiplied in float32, so results beyond 2^24 are rounded",
-    )
+        return refuse(call, "NCC_EVRF035", f"an operand is int32, which {target.core.name} multiplies in float32")
+    warning = "int32 is multiplied in float32, so results beyond 2^24 are rounded"
+    return accept(call, "DotGeneral", code="NCC_EVRF035", warning=warning)
+
+
+table(
+    "attention",
+    {
+        "DotGeneral Mul Add AwsNeuronSoftmax": (
+            "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_overrideable "
+            "scaled_dot_product_attention"
+        ),
+        "DotGeneral Mul Add AwsNeuronSoftmaxBackward": (
+            "_scaled_dot_product_flash_attention_for_cpu_backward "
+            "_scaled_dot_product_fused_attention_overrideable_backward"
+        ),
+    },
+)
+
+table(
+    "recurrent",
+    {
+        "DotGeneral Add Neg Exp Div Tanh Mul": "gru lstm",
+        "DotGeneral Add Max": "rnn_relu",
+        "DotGeneral Add Tanh": "rnn_tanh",
+    },
+)
+
+table("grouped-matmul", {"DotGeneral": "_grouped_mm", "DotGeneral Mul": "_scaled_grouped_mm"})
+
+reject(
+    "grouped-matmul-fallback",
+    "transformers.grouped_mm_fallback",
+    code="NCC_EUOC002",
+    reason="it loops over groups of tokens whose sizes are known only after routing",
+    remedy='load the model with experts_implementation="batched_mm", whose shapes are static',
+)
+
+reject(
+    "histogram",
+    "histc",
+    code="NCC_EUOC002",
+    reason="the compiler does not count values into bins",
+    remedy="sum a one_hot of fixed width instead; for experts of transformers models, load with "
+    'experts_implementation="batched_mm"',
+)

@@ -36,11 +36,7 @@ CUSTOM_CALLS = _names(
 )
 """Custom-call targets that the page of NCC_EHCA005 calls recognised."""
 
-RESTRICTED = {
-    "Convolution": "NCC_EVRF010",
-    "ReduceWindow": "NCC_EVRF018",
-    "ShiftRightArithmetic": "NCC_EVRF022",
-}
+RESTRICTED = {"Convolution": "NCC_EVRF010", "ReduceWindow": "NCC_EVRF018", "ShiftRightArithmetic": "NCC_EVRF022"}
 """Instructions on no list, known from the error page that says when they are refused: otherwise they are accepted."""
 
 TORCH_NEURONX_ATEN = _names(

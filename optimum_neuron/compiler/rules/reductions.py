@@ -1,4 +1,4 @@
-"""Reductions and running sums."""
+"""Reductions, running sums, softmax and normalization layers."""
 
 from __future__ import annotations
 
@@ -26,5 +26,22 @@ def judge(call: OpCall, target: Target) -> Ruling:
     """One name for three operators: of a whole tensor, along a dimension with positions, and of two tensors."""
     which = "Max" if call.name == "aten.max" else "Min"
     if len(call.outputs) == 2:
-        return accept(call, "extremum", f"Reduce AwsNeuronArg{which}")
-    return accept(call, "extremum", which if len(call.inputs) == 2 else "Reduce")
+        return accept(call, f"Reduce AwsNeuronArg{which}")
+    return accept(call, which if len(call.inputs) == 2 else "Reduce")
+
+
+table(
+    "normalization",
+    {
+        "AwsNeuronRmsNorm": "_fused_rms_norm rms_norm",
+        "Reduce Sub Exp Log": "_log_softmax log_softmax",
+        "Reduce Exp Mul Sub": "_log_softmax_backward_data",
+        "Batchnorm": "_native_batch_norm_legit batch_norm native_batch_norm",
+        "Batchnorminference": "_native_batch_norm_legit_no_training",
+        "AwsNeuronSoftmax": "_softmax softmax",
+        "AwsNeuronSoftmaxBackward": "_softmax_backward_data",
+        "Reshape Reduce Sub Rsqrt Mul Add": "group_norm native_group_norm",
+        "Reduce Sub Rsqrt Mul Add": "instance_norm layer_norm native_layer_norm",
+        "Batchnormgrad": "native_batch_norm_backward",
+    },
+)

@@ -1,7 +1,6 @@
 """The operator check of a whole graph: every call gets a ruling, and all refusals are raised at once.
 
-It knows nothing of particular operators; rules do. Host execution is never chosen silently: a refused operator runs
-on the host only when `allow_host_ops` names it.
+A refused operator runs on the host only when `allow_host_ops` names it, never silently.
 
 Example:
     ```python
@@ -23,23 +22,52 @@ Example:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...core import Ruling, Verdict
 from ...errors import ConfigError, UnsupportedOperatorError, nearest
+from ...hardware import Target
 from ...wording import counted
-from .base import Target
 from .call import OpCall, base_name, not_exported, symbols
 from .codes import CODES, DOWNCASTS
 from .constants import mark_constants
-from .counts import PLACED, OpCount, count_rulings
 from .judge import judge_call
+from .location import merge_paths
 from .shapes import USES, judge_input
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import GraphModule, Node
+
+
+PLACED = (Verdict.NATIVE, Verdict.DECOMPOSED)
+"""Verdicts of calls that run on the device."""
+
+_ORDER = (Verdict.UNSUPPORTED, Verdict.HOST, Verdict.DECOMPOSED, Verdict.NATIVE)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpCount:
+    """Calls of one operator that were judged alike, with what their rulings share."""
+
+    op: str
+    count: int
+    verdict: Verdict
+    rule: str
+    reason: str
+    source: str
+    code: str | None
+    remedy: str | None
+    module_paths: tuple[str, ...]
+    """Where in the user's model; equal layers are joined ("model.layers.0-31.mlp")."""
+    source_lines: tuple[str, ...]
+    """file:line of the user's code, each once."""
+
+    def where(self) -> str:
+        """Module paths and source lines as one text."""
+        paths = ", ".join(path or "top level" for path in self.module_paths) or "unknown module"
+        return f"{paths} ({', '.join(self.source_lines)})" if self.source_lines else paths
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,11 +88,6 @@ class Report:
     def hosted(self) -> tuple[Ruling, ...]:
         """Calls that run on the host, because they were allowed to."""
         return tuple(r for r in self.rulings if r.verdict is Verdict.HOST)
-
-    @property
-    def warnings(self) -> tuple[Ruling, ...]:
-        """Calls that run on the device although the compiler has a code for them."""
-        return tuple(r for r in self.rulings if r.code and r.verdict in PLACED)
 
     @property
     def placed_share(self) -> float:
@@ -109,13 +132,11 @@ class Report:
         refused = [c for c in self.counts() if c.verdict is Verdict.UNSUPPORTED]
         if not refused:
             return
-        hosted = sorted({base_name(c.op).replace(".", "::") for c in refused if can_be_hosted(c)})
-        host = f", or run them on the host with allow_host_ops={{{', '.join(map(repr, hosted))}}}" if hosted else ""
+        hosted = ", ".join(sorted({repr(base_name(c.op).replace(".", "::")) for c in refused if can_be_hosted(c)}))
+        host = f", or run them on the host with allow_host_ops={{{hosted}}}" if hosted else ""
         header = f"{self.target} cannot run {counted(sum(c.count for c in refused), 'call')} of this graph:"
         raise UnsupportedOperatorError(
-            "\n".join([header, *(_paragraph(c) for c in refused)]),
-            hint=f"Change these calls{host}.",
-            **self.to_dict(),
+            "\n".join([header, *(_paragraph(c) for c in refused)]), hint=f"Change these calls{host}.", **self.to_dict()
         )
 
 
@@ -138,10 +159,8 @@ def check_graph(
     Raises:
         ConfigError: an operator or kind is unknown, or the graph was not exported.
     """
-    judged = judge_nodes(
-        graph, target, allow_host_ops=allow_host_ops, implicit_integer_downcast=implicit_integer_downcast
-    )
-    return Report(target=target.name, rulings=tuple(ruling for _, ruling in judged))
+    allowed: Any = {"allow_host_ops": allow_host_ops, "implicit_integer_downcast": implicit_integer_downcast}
+    return Report(target=target.name, rulings=tuple(r for _, r in judge_nodes(graph, target, **allowed)))
 
 
 def judge_nodes(
@@ -189,17 +208,12 @@ def _relaxed(ruling: Ruling, hosted: frozenset[str], narrowed: frozenset[str]) -
         return ruling
     downcast = CODES[ruling.code].downcast if ruling.code else None
     if downcast in narrowed:
-        return dataclasses.replace(
-            ruling,
-            verdict=Verdict.NATIVE,
-            remedy=None,
-            reason=f"{ruling.reason}; allowed by --implicit-integer-downcast={downcast}",
-        )
-    if base_name(ruling.op) in hosted and ruling.rule != USES:
-        return dataclasses.replace(
-            ruling, verdict=Verdict.HOST, remedy=None, reason=f"{ruling.reason}; allow_host_ops sends it to the host"
-        )
-    return ruling
+        verdict, cause = Verdict.NATIVE, f"allowed by --implicit-integer-downcast={downcast}"
+    elif base_name(ruling.op) in hosted and ruling.rule != USES:
+        verdict, cause = Verdict.HOST, "allow_host_ops sends it to the host"
+    else:
+        return ruling
+    return dataclasses.replace(ruling, verdict=verdict, remedy=None, reason=f"{ruling.reason}; {cause}")
 
 
 def host_ops(names: Collection[str]) -> frozenset[str]:
@@ -214,24 +228,23 @@ def host_ops(names: Collection[str]) -> frozenset[str]:
 
     known = {base_name(name.replace("::", ".")) for name in _dispatch_get_all_op_names()}
     operators = {name: base_name(name.replace("::", ".")) for name in names}
-    unknown = {name: nearest(op, known) for name, op in sorted(operators.items()) if op not in known}
-    _refuse_unknown("allow_host_ops", names, unknown, hint='Name operators like "aten::sort".')
+    _refuse_unknown("allow_host_ops", operators, known, hint='Name operators like "aten::sort".')
     return frozenset(operators.values())
 
 
 def _downcasts(kinds: Collection[str]) -> frozenset[str]:
     allowed = (*DOWNCASTS, "all", "none")
-    unknown = {kind: nearest(kind, allowed) for kind in sorted(kinds) if kind not in allowed}
-    _refuse_unknown("implicit_integer_downcast", kinds, unknown, hint=f"Choose from {', '.join(allowed)}.")
+    values = {kind: kind for kind in kinds}
+    _refuse_unknown("implicit_integer_downcast", values, allowed, hint=f"Choose from {', '.join(allowed)}.")
     return frozenset(DOWNCASTS if "all" in kinds else kinds)
 
 
-def _refuse_unknown(option: str, values: Collection[str], unknown: dict[str, str], *, hint: str) -> None:
-    """Raise an error for values that do not exist, each with the nearest one that does."""
-    if unknown:
-        text = "; ".join(f"'{name}'{guess}" for name, guess in unknown.items())
+def _refuse_unknown(option: str, values: dict[str, str], known: Collection[str], *, hint: str) -> None:
+    """Raise an error for values, as written and as meant, that do not exist, each with the nearest one that does."""
+    if unknown := sorted(name for name, meant in values.items() if meant not in known):
+        text = "; ".join(f"'{name}'{nearest(values[name], known)}" for name in unknown)
         message = f"{option} has unknown values ({text})."
-        raise ConfigError(message, hint=hint, option=option, value=sorted(values), unknown=list(unknown))
+        raise ConfigError(message, hint=hint, option=option, value=sorted(values), unknown=unknown)
 
 
 def _paragraph(count: OpCount) -> str:
@@ -244,3 +257,33 @@ def _paragraph(count: OpCount) -> str:
 def can_be_hosted(count: OpCount) -> bool:
     """Whether `allow_host_ops` can send refused calls to the host."""
     return count.rule != USES and not count.op.startswith(("higher_order.", "graph input"))
+
+
+def count_rulings(rulings: Iterable[Ruling]) -> tuple[OpCount, ...]:
+    """Group rulings by operator and verdict: refusals first, as they appear, then the most frequent."""
+    groups: dict[tuple[Any, ...], list[Ruling]] = {}
+    for r in rulings:
+        groups.setdefault(group_key(r), []).append(r)
+    counts = [_count(group) for group in groups.values()]
+    return tuple(sorted(counts, key=lambda c: (_ORDER.index(c.verdict), -c.count if c.verdict in PLACED else 0)))
+
+
+def group_key(ruling: Ruling) -> tuple[Any, ...]:
+    """What rulings that are counted together have in common."""
+    return ruling.op, ruling.verdict, ruling.rule, ruling.reason, ruling.code
+
+
+def _count(group: list[Ruling]) -> OpCount:
+    first = group[0]
+    return OpCount(
+        op=first.op,
+        count=len(group),
+        verdict=first.verdict,
+        rule=first.rule,
+        reason=first.reason,
+        source=first.source,
+        code=first.code,
+        remedy=first.remedy,
+        module_paths=merge_paths(r.module_path for r in group if r.module_path is not None),
+        source_lines=tuple(dict.fromkeys(r.source_line for r in group if r.source_line is not None)),
+    )

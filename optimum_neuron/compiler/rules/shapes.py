@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core import Ruling, Verdict
+from ...core import Ruling, TensorSpec, Verdict
 from .base import OpCall, refuse
 from .codes import CODES
 
@@ -22,12 +22,13 @@ USES = "unknown-size"
 """Name of the rule that refuses the users of an unknown size."""
 
 _CODE = "NCC_EMOD025"
-_READS = ("aten._local_scalar_dense", "aten.item")
+_READS = dict.fromkeys(
+    ("aten._local_scalar_dense", "aten.item"), "keep the value in a tensor, and select with torch.where"
+)
 _REMEDIES = {
-    "aten._local_scalar_dense": "keep the value in a tensor, and select with torch.where",
+    **_READS,
     "aten.bincount": "sum a one_hot of fixed width",
     "aten.index": "multiply by the mask or use torch.where instead of selecting with a boolean mask",
-    "aten.item": "keep the value in a tensor, and select with torch.where",
     "aten.masked_select": "multiply by the mask or use torch.where: the size stays that of the input",
     "aten.nonzero": "keep the boolean mask and use torch.where, or take torch.topk of the mask with a fixed k",
     "aten.repeat_interleave": "repeat a fixed number of times, or gather with positions of a fixed size",
@@ -36,32 +37,18 @@ _REMEDIES = {
 
 def judge(call: OpCall) -> Ruling | None:
     """Refuse a call that makes or uses a size unknown at compile time; None lets it pass."""
+    remedy = _REMEDIES.get(call.name)
     made = sorted(call.output_symbols - call.input_symbols)
     if made and call.name in _READS:
-        return refuse(
-            call,
-            MAKES,
-            _CODE,
-            "it hands the value of a tensor to Python, where shapes could depend on it",
-            remedy=_REMEDIES[call.name],
-        )
+        reason = "it hands the value of a tensor to Python, where shapes could depend on it"
+        return refuse(call, _CODE, reason, remedy=remedy, rule=MAKES)
     if made:
-        unknown = ", ".join(_text(spec.shape, spec.dtype) for spec in call.outputs if -1 in spec.shape)
-        return refuse(
-            call,
-            MAKES,
-            _CODE,
-            f"the size of its result depends on values ({unknown}, ? is unknown)",
-            remedy=_REMEDIES.get(call.name),
-        )
+        unknown = ", ".join(_text(spec) for spec in call.outputs if -1 in spec.shape)
+        reason = f"the size of its result depends on values ({unknown}, ? is unknown)"
+        return refuse(call, _CODE, reason, remedy=remedy, rule=MAKES)
     if any(-1 in spec.shape for spec in call.tensors):
-        return refuse(
-            call,
-            USES,
-            _CODE,
-            f"it works on a size that is not known ({', '.join(_used(call))})",
-            remedy="make the size static where it comes from",
-        )
+        reason = f"it works on a size that is not known ({', '.join(sorted(call.input_symbols | call.output_symbols))})"
+        return refuse(call, _CODE, reason, remedy="make the size static where it comes from", rule=USES)
     return None
 
 
@@ -79,9 +66,5 @@ def judge_input(node: Node) -> Ruling:
     )
 
 
-def _used(call: OpCall) -> list[str]:
-    return sorted(call.input_symbols | call.output_symbols)
-
-
-def _text(shape: tuple[int, ...], dtype: str) -> str:
-    return f"{dtype}[{', '.join('?' if size < 0 else str(size) for size in shape)}]"
+def _text(spec: TensorSpec) -> str:
+    return f"{spec.dtype}[{', '.join('?' if size < 0 else str(size) for size in spec.shape)}]"

@@ -1,6 +1,6 @@
 """Operators that only change shape, layout or dtype, or move elements without computing.
 
-Which dtypes a cast may name is checked in `dtypes.py`; the cost of a layout change is the simulator's business.
+Which dtypes a cast may name is checked in `judge.py`; the cost of a layout change is the simulator's business.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Host arithmetic against float64: operands as they are stored, float32 accumulation, one rounding at the end."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -15,12 +13,8 @@ EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8}
 DTYPES = list(EPS)
 
 
-def features(has_bf16_dot):
-    return CpuFeatures(isa="AVX512", has_bf16_dot=has_bf16_dot)
-
-
 def arithmetic(has_bf16_dot=False):
-    return HostArithmetic(features=features(has_bf16_dot))
+    return HostArithmetic(features=CpuFeatures(isa="AVX512", has_bf16_dot=has_bf16_dot))
 
 
 def assert_close(found, exact, magnitude, dtype):

@@ -1,7 +1,5 @@
 """The host's attention kernel against torch in float64, for every vector extension that this CPU has."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -13,7 +11,7 @@ from optimum_neuron.compiler.lower.attention import attend, is_faster
 from optimum_neuron.compiler.lower.choose import CpuFeatures, probe_compiler, probe_cpu
 from optimum_neuron.compiler.lower.generate import generate
 from optimum_neuron.compiler.serial import body_to_dict
-from tests.compiler.lower.test_unit import compiled
+from tests.compiler.lower.conftest import compiled
 from tests.programs import body_of, spec
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
@@ -72,17 +70,8 @@ def check(query, key, value, mask=None, is_causal=False, scale=None):
 
 @pytest.mark.parametrize("width", [8, 17, 32, 64, 80, 128])
 def test_lengths_and_widths(isa, width):
-    for num_queries, num_keys in [
-        (1, 1),
-        (1, 300),
-        (2, 15),
-        (5, 17),
-        (6, 64),
-        (7, 65),
-        (13, 128),
-        (48, 129),
-        (70, 300),
-    ]:
+    lengths = [(1, 1), (1, 300), (2, 15), (5, 17), (6, 64), (7, 65), (13, 128), (48, 129), (70, 300)]
+    for num_queries, num_keys in lengths:
         check(*inputs(2, 3, 3, num_queries, num_keys, width))
 
 

@@ -1,7 +1,5 @@
 """A real worker process: programs one after the other, one that fails, one that is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -27,51 +25,40 @@ def job(root, name, scale=1.0, **changes):
     return Job(body=body | changes, level="inductor", record=record)
 
 
-def test_programs_are_compiled_in_turn_and_a_failure_is_reported(tmp_path):
+def running():
+    """The worker, while it runs."""
+    worker = background._service._worker
+    return worker if worker is not None and worker.poll() is None else None
+
+
+def until(condition):
+    """Wait for something to become true, and return it."""
+    deadline = time.monotonic() + 120
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found
+    return found
+
+
+def test_a_killed_worker_and_a_failure_are_reported_and_other_programs_are_compiled_in_turn(tmp_path):
+    killed = background.compile_in_background([job(tmp_path, "sub_killed", 7.0)])
+    os.kill(until(running).pid, signal.SIGKILL)
+    assert killed.wait(60) and "-9" in killed.failures[0] and "-O1" in killed.failures[0]
+
     broken = job(tmp_path, "sub_broken", nodes=[{"op": "aten.no_such.default", "args": [], "kwargs": {}}])
     first = background.compile_in_background([broken, job(tmp_path, "sub_a", 2.0)])
     second = background.compile_in_background([job(tmp_path, "sub_a", 2.0), job(tmp_path, "sub_b", 3.0)])
     ended = []
     second.on_end(lambda: ended.append(second.num_done))
-    assert not second.ended and second.wait(240) and first.ended
+    worker = until(running)
+    until(lambda: os.getpriority(os.PRIO_PROCESS, worker.pid) >= background.NICENESS)
+    assert not second.wait(0) and second.wait(240) and first.wait(0)
     assert "aten.no_such.default" in first.failures[0] and first.num_done == 1
     assert second.failures == [] and second.num_done == 2 and ended == [2] and second.seconds > 0
     assert all(locate(one.record) for one in second.jobs) and locate(broken.record) is None
     second.on_end(lambda: ended.append("late"))
     assert ended == [2, "late"]
-
-
-def test_the_worker_has_a_low_priority_and_ends_when_nothing_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(background, "NICENESS", 10)
-    compiling = background.compile_in_background([job(tmp_path, "sub_nice", 5.0)])
-    worker = _worker()
-    deadline = time.monotonic() + 60
-    while os.getpriority(os.PRIO_PROCESS, worker.pid) < 10 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert os.getpriority(os.PRIO_PROCESS, worker.pid) >= 10
-    assert compiling.wait(120)
-    deadline = time.monotonic() + 60
-    while worker.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert worker.poll() is not None
-
-
-def _worker():
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if (worker := background._service._worker) is not None:
-            return worker
-        time.sleep(0.01)
-    raise AssertionError("no worker was started")
-
-
-def test_a_killed_worker_is_reported_and_the_next_program_gets_another(tmp_path):
-    compiling = background.compile_in_background([job(tmp_path, "sub_killed", 7.0)])
-    os.kill(_worker().pid, signal.SIGKILL)
-    assert compiling.wait(60)
-    assert "-9" in compiling.failures[0] and "-O1" in compiling.failures[0]
-    again = background.compile_in_background([job(tmp_path, "sub_again", 8.0)])
-    assert again.wait(120) and again.failures == []
+    until(lambda: worker.poll() is not None)  # nothing is left to do
 
 
 def test_a_process_that_ends_early_ends_its_worker_and_keeps_what_is_finished(tmp_path):
@@ -81,7 +68,7 @@ def test_a_process_that_ends_early_ends_its_worker_and_keeps_what_is_finished(tm
         "root = Path(sys.argv[1])\n"
         "first = background.compile_in_background([job(root, 'sub_first', 1.5)])\n"
         "second = background.compile_in_background([job(root, 'sub_second', 2.5)])\n"
-        "assert first.wait(120) and not second.ended\n"
+        "assert first.wait(120) and not second.wait(0)\n"
         "print(background._service._worker.pid)\n"
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)

@@ -1,7 +1,5 @@
 """Which host code a body gets, and why; probing is separate from deciding."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch._inductor.config
@@ -20,35 +18,27 @@ from tests.programs import spec, subprogram_of
 COMPILER = "g++ 13"
 
 
-def linear(rows):
-    return subprogram_of(F.linear, spec(rows, 8), spec(4, 8))
-
-
-def attention(queries):
-    return subprogram_of(F.scaled_dot_product_attention, *[spec(1, 2, queries, 8)] * 3)
-
-
-def two_products(rows):
-    return subprogram_of(lambda x, w: F.linear(F.linear(x, w), w), spec(rows, 8), spec(8, 8))
-
-
-def bias_and_product(rows):
-    return subprogram_of(torch.addmm, spec(4), spec(rows, 8), spec(8, 4))
-
-
-def no_product():
-    return subprogram_of(lambda x: x.exp(), spec(4))
+def body(kind, rows):
+    """A subprogram of that many rows, queries, or elements."""
+    arguments = {
+        "linear": (F.linear, spec(rows, 8), spec(4, 8)),
+        "attention": (F.scaled_dot_product_attention, *[spec(1, 2, rows, 8)] * 3),
+        "two products": (lambda x, w: F.linear(F.linear(x, w), w), spec(rows, 8), spec(8, 8)),
+        "bias and product": (torch.addmm, spec(4), spec(rows, 8), spec(8, 4)),
+        "no product": (torch.exp, spec(rows)),
+    }
+    return subprogram_of(*arguments[kind])
 
 
 def test_o1_compiles_nothing_whatever_there_is():
-    for subprogram in (linear(1), attention(64), no_product()):
+    for subprogram in (body("linear", 1), body("attention", 64), body("no product", 4)):
         choice = choose_level(subprogram, optlevel="1", compiler=COMPILER)
         assert (choice.value, choice.reason) == ("aten", "-O1: no C++ compiler needed, ready at once")
 
 
 @pytest.mark.parametrize(("optlevel", "wanted"), [("2", "inductor"), ("3", "inductor-max")])
 def test_without_a_compiler_it_says_what_to_install(optlevel, wanted):
-    choice = choose_level(linear(1), optlevel=optlevel, compiler=None)
+    choice = choose_level(body("linear", 1), optlevel=optlevel, compiler=None)
     assert (choice.value, choice.reason) == ("aten", "no C++ compiler on this machine")
     (lost,) = choice.rejected
     assert lost.candidate == wanted and "apt-get install g++" in lost.reason
@@ -56,25 +46,25 @@ def test_without_a_compiler_it_says_what_to_install(optlevel, wanted):
 
 @pytest.mark.parametrize(("optlevel", "wanted"), [("2", "inductor"), ("3", "inductor-max")])
 @pytest.mark.parametrize(
-    ("make", "size"),
-    [(linear, 1), (linear, LIBRARY_ROWS - 1), (attention, 64), (two_products, 64), (bias_and_product, 1)],
+    ("kind", "rows"),
+    [("linear", 1), ("linear", LIBRARY_ROWS - 1), ("attention", 64), ("two products", 64), ("bias and product", 1)],
 )
-def test_what_gains_is_compiled(make, size, optlevel, wanted):
-    choice = choose_level(make(size), optlevel=optlevel, compiler=COMPILER)
+def test_what_gains_is_compiled(kind, rows, optlevel, wanted):
+    choice = choose_level(body(kind, rows), optlevel=optlevel, compiler=COMPILER)
     assert choice.value == wanted and choice.reason == f"-O{optlevel}: fused kernels by g++ 13" and not choice.rejected
 
 
 @pytest.mark.parametrize(
-    ("make", "sizes", "reason"),
+    ("kind", "rows", "reason"),
     [
-        (linear, [LIBRARY_ROWS], "one matrix product of 32 rows"),
-        (linear, [64], "one matrix product of 64 rows"),
-        (bias_and_product, [64], "one matrix product of 64 rows"),
-        (no_product, [], "no matrix product in it"),
+        ("linear", LIBRARY_ROWS, "one matrix product of 32 rows"),
+        ("linear", 64, "one matrix product of 64 rows"),
+        ("bias and product", 64, "one matrix product of 64 rows"),
+        ("no product", 4, "no matrix product in it"),
     ],
 )
-def test_what_gains_nothing_is_not_compiled(make, sizes, reason):
-    subprogram = make(*sizes)
+def test_what_gains_nothing_is_not_compiled(kind, rows, reason):
+    subprogram = body(kind, rows)
     for optlevel in ("2", "3"):
         choice = choose_level(subprogram, optlevel=optlevel, compiler=COMPILER)
         assert choice.value == "aten" and choice.reason.startswith(reason)
@@ -82,16 +72,16 @@ def test_what_gains_nothing_is_not_compiled(make, sizes, reason):
 
 
 def test_what_a_graph_of_one_token_calls_is_compiled_for_the_dispatch_alone():
-    for subprogram in (no_product(), linear(64)):
+    for subprogram in (body("no product", 4), body("linear", 64)):
         assert choose_level(subprogram, optlevel="2", compiler=COMPILER, per_token=True).value == "inductor"
         assert choose_level(subprogram, optlevel="2", compiler=COMPILER, per_token=True, rare=True).value == "aten"
 
 
 def test_what_only_rare_graphs_call_is_compiled_at_o3():
-    rare = choose_level(linear(1), optlevel="2", compiler=COMPILER, rare=True)
+    rare = choose_level(body("linear", 1), optlevel="2", compiler=COMPILER, rare=True)
     assert rare.value == "aten" and rare.reason == "only assisted generation and continued prompts call it"
     assert rare.rejected[0].candidate == "inductor"
-    assert choose_level(linear(1), optlevel="3", compiler=COMPILER, rare=True).value == "inductor-max"
+    assert choose_level(body("linear", 1), optlevel="3", compiler=COMPILER, rare=True).value == "inductor-max"
 
 
 def test_features_are_spelled_for_file_names():
@@ -102,12 +92,7 @@ def test_features_are_spelled_for_file_names():
 
 @pytest.mark.parametrize(
     ("script", "found"),
-    [
-        ("echo 'my++ 9.1'; echo copyright", "my++ 9.1"),
-        ("exit 1", None),
-        ("exit 0", None),
-        (None, None),
-    ],
+    [("echo 'my++ 9.1'; echo copyright", "my++ 9.1"), ("exit 1", None), ("exit 0", None), (None, None)],
     ids=["works", "fails", "says nothing", "is not there"],
 )
 def test_only_a_compiler_that_answers_counts(script, found, tmp_path):

@@ -1,7 +1,5 @@
 """The graph that Inductor gets: functional, with writes at its end and results of their own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Whole programs at the highest optimization level (real compiles, half a minute)."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

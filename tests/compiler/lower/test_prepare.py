@@ -47,21 +47,15 @@ def block():
     return Block().eval()
 
 
-def test_linear_weights_are_packed_where_many_rows_meet_them():
+def test_linear_weights_are_packed_where_many_rows_meet_them_alone():
     many = body_of(F.linear, spec(8, 4), spec(6, 4))
     assert find(many, PLAIN) == [Preparation(kind="linear", sources=(1,), targets=(1,))]
     few = body_of(F.linear, spec(1, 4), spec(6, 4))
     assert find(few, PLAIN) == [], "a token streams its weights as they are"
-
-
-def test_bf16_is_packed_where_the_cpu_multiplies_it():
-    body = body_of(F.linear, spec(8, 4, dtype="bfloat16"), spec(6, 4, dtype="bfloat16"))
-    assert find(body, PLAIN) == [] and len(find(body, BF16)) == 1
-
-
-def test_a_weight_that_is_also_read_otherwise_stays():
     tied = body_of(lambda x, w: F.linear(x, w) @ w, spec(8, 4), spec(6, 4))
-    assert find(tied, PLAIN) == []
+    assert find(tied, PLAIN) == [], "it is also read otherwise"
+    narrow = body_of(F.linear, spec(8, 4, dtype="bfloat16"), spec(6, 4, dtype="bfloat16"))
+    assert find(narrow, PLAIN) == [] and len(find(narrow, BF16)) == 1, "where the CPU multiplies bf16"
 
 
 def test_a_weight_that_another_graph_needs_raw_stays():

@@ -1,7 +1,5 @@
 """Where host code is kept: everything that changes the code changes the path."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

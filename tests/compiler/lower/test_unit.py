@@ -1,7 +1,5 @@
 """Subprograms compiled by Inductor and g++ (real compiles, a few seconds each)."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch._inductor.config
@@ -10,82 +8,22 @@ from torch.nn import functional as F
 from optimum_neuron.compiler.lower import attention
 from optimum_neuron.compiler.lower.aten import aten_function
 from optimum_neuron.compiler.lower.choose import probe_compiler, probe_cpu
-from optimum_neuron.compiler.lower.library import load_function
 from optimum_neuron.compiler.lower.store import locate, record_path
-from optimum_neuron.compiler.lower.unit import Job, compile_jobs, compiler_command
-from optimum_neuron.compiler.passes.autocast import auto_cast
-from optimum_neuron.compiler.serial import body_to_dict
+from optimum_neuron.compiler.lower.unit import compile_jobs, compiler_command
 from optimum_neuron.errors import LoweringError
 from optimum_neuron.shared_objects import find
+from tests.compiler.lower.conftest import job_of, operators_body, step_body, views_body
 from tests.programs import body_of, spec
 
-needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
+pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 
 
-def job_of(body, root, name="sub_0"):
-    return Job(body=body_to_dict(body), level="inductor", record=record_path(name, "inductor", probe_cpu(), root))
-
-
-def compiled(bodies, root):
-    """Compile subprograms together, and load them."""
-    jobs = [job_of(body, root, f"sub_{index}") for index, body in enumerate(bodies)]
-    compile_jobs(jobs, num_compilers=2)
-    return [load_function(locate(job.record), len(job.body["outputs"])) for job in jobs]
-
-
-def decode_step(cache, slot, x, weight, mask):
-    """A projection, a cache that is written in place, and attention to it."""
-    key = F.linear(x, weight).view(1, 1, 1, 16)
-    cache.index_copy_(2, slot, key)
-    return F.scaled_dot_product_attention(key, cache, cache, mask), key
-
-
-SHAPES = {
-    "x": spec(1, 64),
-    "weight": spec(16, 64),
-    "cache": spec(1, 1, 8, 16),
-    "slot": spec(1, dtype="int64"),
-    "mask": spec(1, 1, 1, 8, dtype="bool"),
-}
-"""In the order in which the subprogram uses them."""
-
-
-def step_body():
-    body = body_of(
-        lambda x, w, cache, slot, mask: decode_step(cache, slot, x, w, mask), *SHAPES.values(), num_outputs=2
-    )
-    # TF32 rounds on the bits, so this also compiles integer views of floats.
-    return auto_cast(body, kind="matmul", dtype="tf32")
-
-
-def views_body():
-    return body_of(lambda x: [(y := x * 2), y[0], x[1], x.t()], spec(3, 4), num_outputs=4)
-
-
-def operators_body():
-    """Operators that Inductor calls through torch: one with a C function, one through the dispatcher, a sort."""
-    return body_of(
-        lambda x: [torch.cumsum(x.sin(), 0), x.sort(-1)[0].exp(), torch.special.bessel_j0(x)], spec(5, 6), num_outputs=3
-    )
-
-
-@pytest.fixture(scope="module")
-def functions(tmp_path_factory):
-    root = tmp_path_factory.mktemp("store")
-    names = ("step", "views", "operators", "product")
-    product = body_of(F.linear, spec(8, 64), spec(16, 64))
-    found = compiled([step_body(), views_body(), operators_body(), product], root)
-    return dict(zip(names, found, strict=True)) | {"root": root}
-
-
-@needs_compiler
 def test_functions_share_a_library_and_leave_nothing_else(functions):
     assert functions["step"].library is functions["views"].library
     (folder,) = functions["root"].iterdir()
-    assert sorted(path.suffix for path in folder.iterdir()) == [".json"] * 4 + [".so"]
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json"] * 5 + [".so"]
 
 
-@needs_compiler
 def test_results_that_are_views_of_each_other_or_of_arguments_are_tensors_of_their_own(functions):
     x = torch.randn(3, 4)
     results = functions["views"]([x])
@@ -94,7 +32,6 @@ def test_results_that_are_views_of_each_other_or_of_arguments_are_tensors_of_the
     assert len({result.untyped_storage().data_ptr() for result in [x, *results]}) == 5
 
 
-@needs_compiler
 def test_a_compiled_function_gives_what_aten_gives_and_writes_in_place(functions):
     x, weight = torch.randn(1, 64), torch.randn(16, 64)
     mask = (torch.arange(8) < 5).view(1, 1, 1, 8)
@@ -110,20 +47,17 @@ def test_a_compiled_function_gives_what_aten_gives_and_writes_in_place(functions
     assert mine[0, 0].any(-1).tolist() == [True, False, False, True] + [False] * 4
 
 
-@needs_compiler
 def test_operators_of_torch_are_called(functions):
     x = torch.randn(5, 6)
     for result, expected in zip(functions["operators"]([x]), aten_function(operators_body())([x]), strict=True):
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
 
 
-@needs_compiler
 def test_an_operator_that_fails_says_why(functions):
-    with pytest.raises(LoweringError, match="sub_3 failed: .*linear"):
+    with pytest.raises(LoweringError, match="sub_4 failed: .*linear"):
         functions["product"]([torch.randn(8, 64), torch.randn(16, 32)])
 
 
-@needs_compiler
 def test_a_compiler_that_fails_is_reported_and_leaves_nothing(tmp_path):
     compiler = tmp_path / "bad++"
     compiler.write_text("#!/bin/sh\ncase $* in *--version*) exec g++ --version;; esac\necho out of luck >&2; exit 1\n")
@@ -138,27 +72,20 @@ def test_a_compiler_that_fails_is_reported_and_leaves_nothing(tmp_path):
     assert not job.record.parent.exists() or list(job.record.parent.iterdir()) == []
 
 
-@needs_compiler
-def test_a_job_that_fails_is_named_and_the_others_are_done(tmp_path):
-    broken = job_of(views_body(), tmp_path, "sub_broken")
-    broken.body["nodes"][0]["op"] = "aten.no_such.default"
-    good, done = job_of(views_body(), tmp_path, "sub_good"), []
-    with pytest.raises(LoweringError) as refused:
-        compile_jobs([broken, good], num_compilers=1, on_done=done.append)
-    assert "aten.no_such.default" in str(refused.value) and "sub_good" not in str(refused.value)
-    assert done == [good] and locate(good.record) is not None and locate(broken.record) is None
-
-
-@needs_compiler
-def test_many_jobs_are_compiled_in_several_files(tmp_path, monkeypatch):
+def test_a_job_that_fails_is_named_and_the_others_are_done_in_several_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     monkeypatch.setattr("optimum_neuron.compiler.lower.unit.UNIT_NODES", 5)
-    root, done = tmp_path / "store", []
-    jobs = [job_of(views_body(), root, f"sub_{index}") for index in range(3)]
-    compile_jobs(jobs, num_compilers=2, on_done=done.append)
-    assert len({locate(job.record).library for job in jobs}) == 3 and len(done) == 3
+    broken, one, two = (job_of(views_body(), None, name) for name in ("sub_broken", "sub_1", "sub_2"))
+    broken.body["nodes"][0]["op"] = "aten.no_such.default"
+    done = []
+    with pytest.raises(LoweringError) as refused:
+        compile_jobs([broken, one, two], num_compilers=2, on_done=done.append)
+    assert "aten.no_such.default" in str(refused.value) and "sub_1" not in str(refused.value)
+    assert sorted(job.name for job in done) == ["sub_1", "sub_2"] and locate(broken.record) is None
+    assert locate(one.record).library != locate(two.record).library
+    assert not attention.library(probe_cpu().isa).record().exists(), "nothing here calls the kernel of attention"
 
 
-@needs_compiler
 def test_code_is_compiled_for_a_named_level_of_cpus():
     words = compiler_command(record_path("a", "inductor", probe_cpu()), record_path("b", "inductor", probe_cpu()))
     march = [word for word in words if word.startswith("-march=")]
@@ -166,13 +93,10 @@ def test_code_is_compiled_for_a_named_level_of_cpus():
     assert "-g1" not in words and "-ltorch_python" not in words
 
 
-@needs_compiler
 @pytest.mark.skipif(not attention.is_supported(probe_cpu()), reason="no attention kernel for this CPU")
 def test_the_attention_kernel_is_built_with_the_code_that_calls_it(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     record, done = attention.library(probe_cpu().isa).record(), []
-    compile_jobs([job_of(views_body(), None, "sub_other")], num_compilers=2)
-    assert not record.exists()
     shape = spec(1, 2, 8, 16)
     body = body_of(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), shape, shape, shape)
     job = job_of(body, None, "sub_attention")

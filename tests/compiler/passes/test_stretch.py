@@ -1,7 +1,5 @@
 """Stacks that were captured short run like the whole model; what does not repeat is captured whole."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -42,9 +40,12 @@ class Model(nn.Module):
         return self.norm(self.run(x * 2, self.table + 1, slot, list(zip(states[::2], states[1::2], strict=True))))
 
     def run(self, x, table, slot, states):
-        for layer, (keys, values) in zip(self.layers, states, strict=True):
-            x = layer(x, table, slot, values, keys)
+        for index, (layer, (keys, values)) in enumerate(zip(self.layers, states, strict=True)):
+            x = self.call(index, layer, x, table, slot, values, keys)
         return x
+
+    def call(self, index, layer, *arguments):
+        return layer(*arguments)
 
 
 INPUTS = {"x": spec(1, SIZE), "slot": spec(1, dtype="int64")}
@@ -88,26 +89,19 @@ def test_a_stretched_program_gives_the_results_of_the_whole_model(num_layers):
 # What a layer does because of its place. Each model has a number of layers, the number to capture, and the reason.
 
 
-class LateIndex(Layer):
-    """Layer 3 is another one, and only its index tells."""
+class Indexed(Layer):
+    """Changes its input, and only its index tells how."""
+
+    def __init__(self, index, change):
+        super().__init__(index)
+        self.change = change
 
     def forward(self, x, *rest):
-        return super().forward(x * 2 if self.layer_idx == 3 else x, *rest)
+        return super().forward(self.change(x, self.layer_idx), *rest)
 
 
-class EveryIndex(Layer):
-    def forward(self, x, *rest):
-        return super().forward(x * (1 + self.layer_idx), *rest)
-
-
-class OddIndex(Layer):
-    def forward(self, x, *rest):
-        return super().forward(x.sin() if self.layer_idx % 2 else x, *rest)
-
-
-class FirstIndex(Layer):
-    def forward(self, x, *rest):
-        return super().forward(x.sin().sin() if self.layer_idx == 0 else x.sin(), *rest)
+def indexed(num_layers, change):
+    return Model(num_layers, lambda index: Indexed(index, change))
 
 
 class Buffered(Layer):
@@ -121,49 +115,37 @@ class Buffered(Layer):
         return super().forward(x + self.own + torch.tensor([0.5]), *rest)
 
 
-class LateMask(Model):
-    """The parent gives odd layers another table: two kinds of call of one body."""
+class Tables(Model):
+    """The parent gives some layers another table: two kinds of call of one body."""
+
+    def __init__(self, num_layers, is_other):
+        super().__init__(num_layers)
+        self.is_other = is_other
 
     def run(self, x, table, slot, states):
-        other = table.cos()
-        for index, (layer, (keys, values)) in enumerate(zip(self.layers, states, strict=True)):
-            x = layer(x, other if index % 2 else table, slot, values, keys)
-        return x
+        return super().run(x, (table, table.cos()), slot, states)
 
-
-class Windows(Model):
-    """Every sixth layer gets another table."""
-
-    def run(self, x, table, slot, states):
-        other = table.cos()
-        for index, (layer, (keys, values)) in enumerate(zip(self.layers, states, strict=True)):
-            x = layer(x, table if (index + 1) % 6 else other, slot, values, keys)
-        return x
+    def call(self, index, layer, x, tables, *rest):
+        return layer(x, tables[self.is_other(index)], *rest)
 
 
 class OddInput(Model):
     """The parent works between some of the layers."""
 
-    def run(self, x, table, slot, states):
-        for index, (layer, (keys, values)) in enumerate(zip(self.layers, states, strict=True)):
-            x = layer(x * 2 if index % 2 else x, table, slot, values, keys)
-        return x
+    def call(self, index, layer, x, *rest):
+        return layer(x * 2 if index % 2 else x, *rest)
 
 
 class WorksBetween(Model):
-    def run(self, x, table, slot, states):
-        for layer, (keys, values) in zip(self.layers, states, strict=True):
-            x = layer(x, table, slot, values, keys).tanh()
-        return x
+    def call(self, index, layer, *arguments):
+        return layer(*arguments).tanh()
 
 
 class Skips(Model):
     skipped = 3
 
-    def run(self, x, table, slot, states):
-        for index, (layer, (keys, values)) in enumerate(zip(self.layers, states, strict=True)):
-            x = layer(x, table, slot, values, keys) if index != self.skipped else x
-        return x
+    def call(self, index, layer, x, *rest):
+        return x if index == self.skipped else layer(x, *rest)
 
 
 class Repeats(Model):
@@ -245,13 +227,17 @@ class SharesTheFirstDetail(Model):
 
 
 REPEATING = {
-    "late index": (lambda: Model(8, LateIndex), 6, "layers 6 to 7: as layer 5"),
-    "odd index": (lambda: Model(7, OddIndex), 3, "layers 3 to 6: as layers 1 to 2"),
-    "odd index, even number": (lambda: Model(8, OddIndex), 4, "layers 4 to 7: as layers 2 to 3"),
-    "first index": (lambda: Model(5, FirstIndex), 3, "layers 3 to 4: as layer 2"),
+    "late index": (lambda: indexed(8, lambda x, i: x * 2 if i == 3 else x), 6, "layers 6 to 7: as layer 5"),
+    "odd index": (lambda: indexed(7, lambda x, i: x.sin() if i % 2 else x), 3, "layers 3 to 6: as layers 1 to 2"),
+    "odd index, even number": (
+        lambda: indexed(8, lambda x, i: x.sin() if i % 2 else x),
+        4,
+        "layers 4 to 7: as layers 2 to 3",
+    ),
+    "first index": (lambda: indexed(5, lambda x, i: x.sin() if i else x.sin().sin()), 3, "layers 3 to 4: as layer 2"),
     "equal buffers": (lambda: Model(5, Buffered), 2, "layers 2 to 4: as layer 1"),
-    "odd table": (lambda: LateMask(5), 3, "layers 3 to 4: as layers 1 to 2"),
-    "windows": (lambda: Windows(26), 8, "layers 8 to 25: as layers 2 to 7"),
+    "odd table": (lambda: Tables(5, lambda i: i % 2), 3, "layers 3 to 4: as layers 1 to 2"),
+    "windows": (lambda: Tables(26, lambda i: i % 6 // 5), 8, "layers 8 to 25: as layers 2 to 7"),
     "first detail": (lambda: SharesTheFirstDetail(6), 3, "layers 3 to 5: as layer 2"),
     "first result after": (lambda: Collects(5, 0), 2, "layers 2 to 4: as layer 1"),
 }
@@ -270,8 +256,11 @@ def test_layers_that_repeat_in_another_way_are_stretched_and_right(make, num_cap
 ORDER = "the layers are not called once each, in order"
 FEWER = "with fewer layers the model does something else"
 WHOLE = {
-    "late index": (lambda: Model(4, LateIndex), "layers 1 and 3 differ in aten.mul.Tensor(before:"),
-    "every index": (lambda: Model(4, EveryIndex), "layers 1 and 2 differ in aten.mul.Tensor(before:"),
+    "late index": (
+        lambda: indexed(4, lambda x, i: x * 2 if i == 3 else x),
+        "layers 1 and 3 differ in aten.mul.Tensor(before:",
+    ),
+    "every index": (lambda: indexed(4, lambda x, i: x * (1 + i)), "layers 1 and 2 differ in aten.mul.Tensor(before:"),
     "other buffers": (lambda: Model(4, lambda i: Buffered(i, float(i))), "layers 1 and 2 differ in aten.add"),
     "odd input": (lambda: OddInput(8), "operators run between the layers"),
     "between": (lambda: WorksBetween(4), "operators run between the layers"),
@@ -293,8 +282,7 @@ def test_what_does_not_repeat_is_captured_whole_and_still_right(make, reason):
     model = make()
     num_layers = len(model.layers)
     compiled = compile_module(model, INPUTS, states=state_specs(num_layers))
-    assert compiled.stacks["layers"].value == num_layers
-    assert reason in compiled.stacks["layers"].reason
+    assert compiled.stacks["layers"].value == num_layers and reason in compiled.stacks["layers"].reason
     assert_runs_like(model, compiled, num_layers)
 
 

@@ -11,16 +11,8 @@ import torch
 
 from optimum_neuron.compiler.rules.report import Report, check_graph
 from optimum_neuron.core import Ruling
-from optimum_neuron.hardware import resolve_target
-
-
-class _Wrapped(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
+from optimum_neuron.hardware import TARGETS
+from tests.programs import Calls
 
 
 @pytest.fixture
@@ -28,7 +20,7 @@ def export() -> Callable[..., torch.export.ExportedProgram]:
     """Export a module or function with example inputs."""
 
     def run(function: Callable[..., Any], *inputs: Any, **options: Any) -> torch.export.ExportedProgram:
-        module = function if isinstance(function, torch.nn.Module) else _Wrapped(function)
+        module = function if isinstance(function, torch.nn.Module) else Calls(function)
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             return torch.export.export(module.eval(), inputs, strict=False, **options)
@@ -41,20 +33,15 @@ def check(export: Callable[..., Any]) -> Callable[..., Report]:
     """Export a function and judge its graph for a target."""
 
     def run(function: Callable[..., Any], *inputs: Any, target: str = "inf2", **options: Any) -> Report:
-        return check_graph(export(function, *inputs), resolve_target(target, environ={}).value, **options)
+        return check_graph(export(function, *inputs), TARGETS[target], **options)
 
     return run
 
 
-@pytest.fixture
-def check_traced() -> Callable[..., Report]:
+def check_traced(function: Callable[..., Any], *inputs: Any) -> Report:
     """Trace a function on fake tensors and judge its graph for inf2."""
-
-    def run(function: Callable[..., Any], *inputs: Any) -> Report:
-        graph = torch.fx.experimental.proxy_tensor.make_fx(function, tracing_mode="fake")(*inputs)
-        return check_graph(graph, resolve_target("inf2", environ={}).value)
-
-    return run
+    graph = torch.fx.experimental.proxy_tensor.make_fx(function, tracing_mode="fake")(*inputs)
+    return check_graph(graph, TARGETS["inf2"])
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
-"""The registry: complete, without contradictions, and only about operators that exist."""
+"""The registry: complete, without contradictions, and only about what exists and is published."""
 
 import pytest
 import torch
 
+from optimum_neuron.compiler.rules import published
 from optimum_neuron.compiler.rules.base import find_rule, known_ops, rule, table
-from optimum_neuron.compiler.rules.published import TORCH_NEURONX_ATEN
+from optimum_neuron.compiler.rules.codes import CODES
+from optimum_neuron.compiler.rules.published import instruction_source
 
 
 def exists(op):
@@ -20,7 +22,7 @@ def test_every_rule_names_operators_that_torch_has():
 
 
 def test_every_operator_on_the_published_list_has_a_rule():
-    existing = {name for name in TORCH_NEURONX_ATEN if exists(f"aten.{name}")}
+    existing = {name for name in published.TORCH_NEURONX_ATEN if exists(f"aten.{name}")}
     assert len(existing) >= 40
     assert [name for name in sorted(existing) if find_rule(f"aten.{name}.default") is None] == []
 
@@ -48,3 +50,22 @@ def test_an_unpublished_instruction_is_an_error():
     with pytest.raises(KeyError, match="FlyingCarpet"):
         table("new", {"Add FlyingCarpet": "not_an_operator"})
     assert find_rule("aten.not_an_operator") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "document"), [("Add", "operator list"), ("AwsNeuronTopK", "NCC_EHCA005"), ("Convolution", "NCC_EVRF010")]
+)
+def test_every_instruction_has_its_document(name, document):
+    assert document in instruction_source(name)
+
+
+def test_lists_do_not_overlap_and_codes_exist():
+    assert not published.XLA_OPERATOR_LIST & published.CUSTOM_CALLS
+    assert not published.RESTRICTED.keys() & (published.XLA_OPERATOR_LIST | published.CUSTOM_CALLS)
+    assert set(published.RESTRICTED.values()) <= CODES.keys()
+
+
+def test_sort_and_fft_are_not_instructions():
+    for name in ("Sort", "Fft", "Cholesky", "TriangularSolve", "While"):
+        with pytest.raises(KeyError):
+            instruction_source(name)

@@ -39,8 +39,7 @@ def test_tensors_and_arguments_are_named(export):
     assert call.op == "aten.cat.default"
     assert call.inputs == (TensorSpec(shape=(2, 3), dtype="float32"), TensorSpec(shape=(2, 1), dtype="float32"))
     assert call.outputs == (TensorSpec(shape=(2, 4), dtype="float32"),)
-    assert call.arguments["dim"] == -1
-    assert call.arguments["tensors"] == list(call.inputs)
+    assert call.arguments["dim"] == -1 and call.arguments["tensors"] == list(call.inputs)
 
 
 def test_defaults_are_filled_in(export):
@@ -52,8 +51,7 @@ def test_defaults_are_filled_in(export):
 def test_unknown_sizes_are_minus_one_and_named(export):
     call = call_of(export, torch.nonzero, torch.zeros(4, 4))
     assert call.outputs[0].shape == (-1, 2)
-    assert len(call.output_symbols) == 1
-    assert not call.input_symbols
+    assert len(call.output_symbols) == 1 and not call.input_symbols
 
 
 def test_sizes_of_inputs_that_share_memory_are_known(export):

@@ -1,10 +1,16 @@
-"""Control flow must be static; bookkeeping is free."""
+"""Control flow must be static; bookkeeping is free; prims, lists and collectives are judged like other operators."""
 
+import pytest
 import torch
-from torch import nn
+import torch._inductor.inductor_prims
+import torch.distributed._functional_collectives  # both register operators
 
+from optimum_neuron.compiler.rules.base import find_rule
 from optimum_neuron.compiler.rules.report import check_graph
-from optimum_neuron.hardware import resolve_target
+from optimum_neuron.core import Verdict
+from optimum_neuron.hardware import TARGETS
+from tests.compiler.rules.conftest import check_traced
+from tests.programs import Calls
 
 
 def test_a_condition_at_run_time_is_refused(check):
@@ -18,15 +24,48 @@ def test_a_condition_at_run_time_is_refused(check):
     assert {"aten.sub.Tensor", "aten.add.Tensor"} <= {r.op for r in report.rulings}  # both branches are judged
 
 
-class SwitchesGrad(nn.Module):
+class SwitchesGrad(Calls):
+    """Calls a function without gradients."""
+
     def forward(self, x):
         with torch.no_grad():
-            y = torch.sort(x).values
+            y = self.function(x)
         return y * 2
 
 
 def test_graphs_inside_a_graph_are_judged():
-    exported = torch.export.export(SwitchesGrad(), (torch.randn(4, requires_grad=True),), strict=False)
-    report = check_graph(exported, resolve_target("inf2", environ={}).value)
+    module, inputs = SwitchesGrad(lambda x: torch.sort(x).values), (torch.randn(4, requires_grad=True),)
+    exported = torch.export.export(module, inputs, strict=False)
+    report = check_graph(exported, TARGETS["inf2"])
     assert "higher_order.wrap_with_set_grad_enabled" in {r.op for r in report.rulings}
     assert [r.op for r in report.refused] == ["aten.sort.default"]
+
+
+def all_reduce(x):
+    ops = torch.ops._c10d_functional
+    return ops.wait_tensor(ops.all_reduce(x, "sum", "group"))
+
+
+TRACED = {
+    "collective": (all_reduce, ["maps to Allreduce", "does no work"]),
+    "prim": (lambda x: torch.ops.prims.convert_element_type.default(x, x.dtype), ["maps to ConvertElementType"]),
+    "list": (lambda x: torch._foreach_add([x], 1.0), ["maps to Add"]),
+}
+
+
+@pytest.mark.parametrize(("function", "reasons"), TRACED.values(), ids=TRACED)
+def test_what_torch_compile_adds_is_native_and_refused_in_float64(function, reasons):
+    rulings = check_traced(function, torch.zeros(4, dtype=torch.bfloat16)).rulings
+    assert [(r.verdict, r.reason) for r in rulings if "getitem" not in r.op] == [(Verdict.NATIVE, r) for r in reasons]
+    assert check_traced(function, torch.zeros(4, dtype=torch.float64)).rulings[0].code == "NCC_ESPP004"
+
+
+def test_seeds_are_bookkeeping_although_they_are_int64():
+    report = check_traced(lambda: torch.ops.prims.inductor_seeds(2, torch.device("cpu")))
+    assert report.rulings[0].verdict is Verdict.NATIVE
+
+
+def test_a_list_operator_without_a_rule_is_refused():
+    assert check_traced(lambda x: torch._foreach_lgamma([x]), torch.ones(4)).refused[0].code == "NCC_EUOC002"
+    for op in ("_c10d_functional.all_to_all_everywhere", "prims.svd.default"):
+        assert find_rule(op) is None

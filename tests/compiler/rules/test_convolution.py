@@ -7,21 +7,19 @@ from torch.nn import functional as F
 IMAGE, KERNEL = torch.randn(1, 2, 8, 8), torch.randn(2, 2, 3, 3)
 
 
-@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"dilation": 2}, {"stride": 2, "dilation": 2}], ids=str)
-def test_plain_convolution_takes_stride_and_dilation(check, options):
-    assert not check(lambda x, w: F.conv2d(x, w, **options), IMAGE, KERNEL).refused
+BOTH = {"stride": 2, "dilation": 2}
 
 
-@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"dilation": 2}], ids=str)
-def test_transposed_convolution_takes_one_of_them(check, options):
-    assert not check(lambda x, w: F.conv_transpose2d(x, w, **options), IMAGE, KERNEL).refused
+@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"dilation": 2}, BOTH], ids=str)
+@pytest.mark.parametrize("convolve", [F.conv2d, F.conv_transpose2d])
+def test_only_a_transposed_convolution_cannot_have_both(check, convolve, options):
+    refused = check(lambda x, w: convolve(x, w, **options), IMAGE, KERNEL).refused
+    assert bool(refused) == (convolve is F.conv_transpose2d and options == BOTH)
 
 
 def test_transposed_convolution_with_both_is_refused(check):
     (refused,) = check(lambda x, w: F.conv_transpose2d(x, w, stride=2, dilation=3), IMAGE, KERNEL).refused
-    assert refused.code == "NCC_EVRF010"
-    assert "stride 2" in refused.reason
-    assert "dilation 3" in refused.reason
+    assert refused.code == "NCC_EVRF010" and "stride 2" in refused.reason and "dilation 3" in refused.reason
 
 
 def test_general_convolution_is_judged_by_its_transposed_flag(check):
@@ -32,24 +30,14 @@ def test_general_convolution_is_judged_by_its_transposed_flag(check):
     assert [r.code for r in check(convolve(True), IMAGE, KERNEL).refused] == ["NCC_EVRF010"]
 
 
-def test_gradient_of_a_strided_dilated_convolution_is_refused(check):
-    def gradient(wanted):
-        def run(grad, x, w):
-            return torch.ops.aten.convolution_backward(
-                grad, x, w, None, [2, 2], [0, 0], [2, 2], False, [0, 0], 1, [wanted, True, False]
-            )[1]
-
-        return run
-
-    grad = torch.randn(1, 2, 2, 2)
-    assert [r.code for r in check(gradient(True), grad, IMAGE, KERNEL).refused] == ["NCC_EVRF010"]
-    assert not check(gradient(False), grad, IMAGE, KERNEL).refused
+def gradient(transposed, wanted):
+    """Gradients of a convolution with stride 2 and dilation 2; the one of the input is wanted, or not."""
+    options = None, [2, 2], [0, 0], [2, 2], transposed, [0, 0], 1, [wanted, True, False]
+    return lambda grad, x, w: torch.ops.aten.convolution_backward(grad, x, w, *options)[1]
 
 
-def test_gradient_of_a_transposed_convolution_is_a_plain_one(check):
-    def gradient(grad, x, w):
-        return torch.ops.aten.convolution_backward(
-            grad, x, w, None, [2, 2], [0, 0], [2, 2], True, [0, 0], 1, [True, True, False]
-        )[0]
-
-    assert not check(gradient, torch.randn(1, 2, 19, 19), IMAGE, KERNEL).refused
+def test_the_gradient_of_an_input_is_a_transposed_convolution(check):
+    small, large = torch.randn(1, 2, 2, 2), torch.randn(1, 2, 19, 19)
+    assert [r.code for r in check(gradient(False, True), small, IMAGE, KERNEL).refused] == ["NCC_EVRF010"]
+    assert not check(gradient(False, False), small, IMAGE, KERNEL).refused
+    assert not check(gradient(True, True), large, IMAGE, KERNEL).refused

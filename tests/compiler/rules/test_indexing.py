@@ -1,38 +1,18 @@
-"""Lookups: counted positions must fit the table they read."""
+"""Known positions must fit what they index; plain writes take any dtype, combining ones no integers."""
 
 import pytest
 import torch
-
-from optimum_neuron.core import Verdict
-
-
-def positions(length, offset=0):
-    def run(table):
-        ids = (torch.arange(length) + offset).unsqueeze(0).expand(1, length)
-        return torch.nn.functional.embedding(ids, table)
-
-    return run
+from torch.nn import functional as F
 
 
-@pytest.mark.parametrize(("length", "offset"), [(8, 0), (6, 2)])
-def test_positions_that_fit_are_native(ruling, length, offset):
-    assert ruling("aten.embedding", positions(length, offset), torch.randn(8, 4)).verdict is Verdict.NATIVE
+def embedding(length, offset=0):
+    """Reads rows at counted positions."""
+    return lambda table: F.embedding((torch.arange(length) + offset).unsqueeze(0).expand(1, length), table)
 
 
-@pytest.mark.parametrize(("length", "offset", "largest"), [(9, 0, 8), (7, 2, 8)])
-def test_positions_past_the_table_are_refused(ruling, length, offset, largest):
-    found = ruling("aten.embedding", positions(length, offset), torch.randn(8, 4))
-    assert found.code == "NCC_EVRF056"
-    assert f"position {largest} " in found.reason
-    assert "8 rows" in found.reason
-
-
-def test_a_range_with_steps_is_followed(check):
-    def every_third(count):
-        return lambda x: x.index_select(0, torch.arange(0, count, 3))
-
-    assert not check(every_third(8), torch.randn(7, 2)).refused
-    assert [r.code for r in check(every_third(8), torch.randn(6, 2)).refused] == ["NCC_EVRF056"]
+def test_a_refusal_names_position_and_size(ruling):
+    found = ruling("aten.embedding", embedding(7, 2), torch.randn(8, 4))
+    assert found.code == "NCC_EVRF056" and "position 8 " in found.reason and "size 8" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -40,8 +20,8 @@ def test_a_range_with_steps_is_followed(check):
     [
         lambda x, i: x.gather(1, i),
         lambda x, i: x[i[0]],
-        lambda x, i: torch.nn.functional.embedding(i, x),
-        lambda x, i: torch.nn.functional.one_hot(i, 8).float() @ x,
+        lambda x, i: F.embedding(i, x),
+        lambda x, i: F.one_hot(i, 8).float() @ x,
     ],
     ids=["gather", "index", "embedding", "one_hot"],
 )
@@ -61,6 +41,9 @@ class Positions(torch.nn.Module):
 
 
 READS = {
+    "embedding": embedding(4),
+    "embedding with an offset": embedding(2, 2),
+    "steps": lambda x: x.index_select(0, torch.arange(0, 5, 3)),
     "range": lambda x: x[torch.arange(10)],
     "list": lambda x: x[:, [0, 4]],
     "from the end": lambda x: x[torch.tensor([-4])],
@@ -78,6 +61,9 @@ def test_known_positions_that_are_not_there_are_refused(check, read):
 
 
 FITS = {
+    "embedding": embedding(3),
+    "embedding with an offset": embedding(1, 2),
+    "steps": lambda x: x.index_select(0, torch.arange(0, 3, 2)),
     "range": lambda x: x[torch.arange(3)],
     "from the end": lambda x: x[torch.tensor([-3, 2])],
     "mask and range": lambda x: x[:, None][torch.tensor([1]), None, torch.tensor([0])],
@@ -99,3 +85,94 @@ def test_a_constant_that_is_written_in_place_through_a_view_is_not_known(check):
         return x[positions + 0]
 
     assert not check(written, torch.randn(3, 4)).refused
+
+
+ROWS = torch.tensor([0, 2])
+
+
+def add_rows(x, y):
+    return x.index_add(0, ROWS, y)
+
+
+def accumulate(x, y):
+    return x.index_put((ROWS,), y, accumulate=True)
+
+
+def scatter_add(x, y):
+    return x.scatter_add(0, ROWS[:, None].expand(2, 4), y)
+
+
+def tensors(dtype):
+    return torch.ones(4, 4, dtype=dtype), torch.ones(2, 4, dtype=dtype)
+
+
+@pytest.mark.parametrize("function", [add_rows, accumulate, scatter_add])
+class TestCombiningWrites:
+    def test_floats_are_accepted(self, check, function):
+        assert not check(function, *tensors(torch.bfloat16)).refused
+
+    @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+    def test_integers_are_refused(self, check, function, dtype):
+        (refused,) = check(function, *tensors(dtype)).refused
+        assert refused.code == "NCC_EVRF060" and "--implicit-integer-downcast=scatter" in refused.remedy
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x.index_copy(0, ROWS, y),
+        lambda x, y: x.index_put((ROWS,), y),
+        lambda x, y: x.scatter(0, ROWS[:, None].expand(2, 4), y),
+        lambda x, y: x.slice_scatter(y, 0, 1, 3),
+    ],
+    ids=["index_copy", "index_put", "scatter", "slice_scatter"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_plain_writes_take_any_dtype(check, function, dtype):
+    assert not check(function, *tensors(dtype)).refused
+
+
+@pytest.mark.parametrize(
+    ("dtype", "codes"), [(torch.float32, []), (torch.int32, ["NCC_EVRF016"]), (torch.bool, ["NCC_EVRF016"])]
+)
+def test_scatter_reduce(check, dtype, codes):
+    def reduce(x, y):
+        return x.scatter_reduce(0, ROWS[:, None].expand(2, 4), y, reduce="amax")
+
+    assert [r.code for r in check(reduce, *tensors(dtype)).refused] == codes
+
+
+@pytest.mark.parametrize("write", ["index_copy_", "index_put_", "slice", "copy_"])
+def test_writes_into_a_cache_in_place_are_accepted(check, write):
+    def update(cache, new, positions):
+        if write == "index_copy_":
+            cache.index_copy_(2, positions, new)
+        elif write == "index_put_":
+            cache[:, :, positions] = new
+        elif write == "slice":
+            cache[:, :, 1:3] = new
+        else:
+            cache.narrow(2, 1, 2).copy_(new)
+        return cache.sum()
+
+    report = check(update, torch.zeros(1, 2, 8, 4), torch.ones(1, 2, 2, 4), torch.tensor([1, 2]))
+    assert not report.refused
+    assert any(r.rule in ("write", "scatter") for r in report.rulings)
+
+
+WRITES = {
+    "copy": lambda x, i, s: x.index_copy(0, i, s),
+    "fill": lambda x, i, s: x.index_fill(0, i, 1.0),
+    "add": lambda x, i, s: x.index_add(0, i, s),
+    "put": lambda x, i, s: x.index_put((i,), s),
+    "scatter": lambda x, i, s: x.scatter(0, i[:, None], s),
+    "reduce": lambda x, i, s: x.scatter_reduce(0, i[:, None], s, "amax"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_known_positions_past_the_end_are_refused(check, write):
+    def refused(largest):
+        return check(lambda x, s: write(x, torch.arange(largest + 1), s), torch.zeros(3, 4), torch.ones(largest + 1, 4))
+
+    assert [r.code for r in refused(3).refused] == ["NCC_EVRF031"] and not refused(2).refused

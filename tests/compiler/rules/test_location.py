@@ -31,8 +31,7 @@ def test_module_paths_lose_what_tracing_adds(raw, clean):
 
 def test_a_node_without_origin_has_none():
     empty = types.SimpleNamespace(meta={})
-    assert module_path(empty) is None
-    assert source_line(empty) is None
+    assert module_path(empty) is None and source_line(empty) is None
 
 
 class Projects(torch.nn.Module):

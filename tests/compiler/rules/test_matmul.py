@@ -1,9 +1,12 @@
-"""Integer products: int64 never, int32 with a warning before trn2 and never after."""
+"""Integer products: int64 never, int32 with a warning before trn2 and never after. Attention is two products."""
 
 import pytest
 import torch
+from torch.nn import functional as F
 
+from optimum_neuron.compiler.rules.report import check_graph
 from optimum_neuron.core import Verdict
+from optimum_neuron.hardware import TARGETS
 
 
 def product(dtype):
@@ -33,19 +36,39 @@ class TestEveryProduct:
 @pytest.mark.parametrize("target", ["inf2", "trn1"])
 def test_int32_is_accepted_with_a_warning_before_trn2(check, target):
     report = check(torch.mm, *product(torch.int32), target=target)
-    (warning,) = report.warnings
-    assert (warning.verdict, warning.code) == (Verdict.NATIVE, "NCC_EVRF035")
-    assert "2^24" in warning.reason
+    (warning,) = [r for r in report.rulings if r.code]
+    assert (warning.verdict, warning.code) == (Verdict.NATIVE, "NCC_EVRF035") and "2^24" in warning.reason
 
 
 @pytest.mark.parametrize("target", ["trn2", "trn3"])
 def test_int32_is_refused_from_trn2_on(ruling, target):
     found = ruling("aten.mm", torch.mm, *product(torch.int32), target=target)
-    assert found.code == "NCC_EVRF035"
-    assert "NeuronCore-v" in found.reason
+    assert found.code == "NCC_EVRF035" and "NeuronCore-v" in found.reason
 
 
 def test_int8_is_exact_and_accepted(check):
     report = check(torch._int_mm, *product(torch.int8), target="trn2")
-    assert not report.refused
-    assert not report.warnings
+    assert not [r for r in report.rulings if r.code]
+
+
+def attend(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def heads(dtype):
+    return [torch.zeros(1, 2, 4, 8, dtype=dtype) for _ in range(3)]
+
+
+def test_attention_is_decomposed(ruling):
+    found = ruling("aten.scaled_dot_product_attention", attend, *heads(torch.bfloat16))
+    assert found.verdict is Verdict.DECOMPOSED and "AwsNeuronSoftmax" in found.reason
+
+
+def test_attention_as_torch_decomposes_it_is_accepted(export):
+    exported = export(attend, *heads(torch.float32)).run_decompositions()
+    report = check_graph(exported, TARGETS["trn2"])
+    assert not report.refused and "aten._softmax.default" in {r.op for r in report.rulings}
+
+
+def test_attention_in_float64_is_refused(ruling):
+    assert ruling("aten.scaled_dot_product_attention", attend, *heads(torch.float64)).code == "NCC_ESPP004"

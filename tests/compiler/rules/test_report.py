@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.compiler.rules.report import check_graph
-from optimum_neuron.core import Verdict
+from optimum_neuron.compiler.rules.report import check_graph, count_rulings
+from optimum_neuron.core import Ruling, Verdict
 from optimum_neuron.errors import ConfigError, UnsupportedOperatorError
-from optimum_neuron.hardware import resolve_target
+from optimum_neuron.hardware import TARGETS
 
 
 class Router(nn.Module):
@@ -47,7 +47,7 @@ class Model(nn.Module):
         return self.head(x)
 
 
-INF2 = resolve_target("inf2", environ={}).value
+INF2 = TARGETS["inf2"]
 
 
 @pytest.fixture
@@ -86,16 +86,14 @@ def test_counts_join_equal_calls_and_put_refusals_first(exported):
 def test_the_table_names_operators_places_and_share(exported):
     report = check_graph(exported, INF2)
     table = report.table()
-    assert "aten.sort.default" in table
-    assert "where: layers.0-2.router" in table
+    assert "aten.sort.default" in table and "where: layers.0-2.router" in table
     assert table.endswith(f"{report.placed_share:.1%} of {len(report.rulings)} calls run on inf2; 6 are refused.")
     assert "aten.linear.default" in table
 
 
 def test_plain_data_is_json(exported):
     data = json.loads(json.dumps(check_graph(exported, INF2).to_dict()))
-    assert data["target"] == "inf2"
-    assert data["operators"][0]["verdict"] == "unsupported"
+    assert data["target"] == "inf2" and data["operators"][0]["verdict"] == "unsupported"
     assert data["operators"][0]["code"] == "NCC_EVRF001"
 
 
@@ -115,8 +113,7 @@ class TestHostOperators:
         report = check_graph(exported, INF2, allow_host_ops={name})
         (hosted,) = [c for c in report.counts() if c.verdict is Verdict.HOST]
         assert (hosted.op, hosted.count, hosted.code) == ("aten.sort.default", 3, "NCC_EVRF001")
-        assert "allow_host_ops" in hosted.reason
-        assert {r.op for r in report.refused} == {"aten.matmul.default"}
+        assert "allow_host_ops" in hosted.reason and {r.op for r in report.refused} == {"aten.matmul.default"}
         assert report.placed_share < 1.0
 
     def test_naming_all_of_them_leaves_no_refusal(self, exported):
@@ -139,7 +136,7 @@ class TestImplicitDowncast:
     def test_an_allowed_kind_is_a_warning(self, exported, kinds):
         report = check_graph(exported, INF2, implicit_integer_downcast=kinds)
         assert {r.op for r in report.refused} == {"aten.sort.default"}
-        assert {r.op for r in report.warnings} == {"aten.matmul.default"}
+        assert {r.op for r in report.rulings if r.code and r.verdict is Verdict.NATIVE} == {"aten.matmul.default"}
 
     @pytest.mark.parametrize("kinds", [[], ["none"], ["pow"]])
     def test_another_kind_changes_nothing(self, exported, kinds):
@@ -154,3 +151,44 @@ def test_a_graph_of_modules_is_refused():
     traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
     with pytest.raises(ConfigError, match=r"call_module.*torch\.export\.export"):
         check_graph(traced, INF2)
+
+
+def ruled(op, verdict, path, reason="because"):
+    return Ruling(
+        verdict=verdict, op=op, rule="rule", reason=reason, source="page", module_path=path, source_line="model.py:3"
+    )
+
+
+def test_refusals_come_first_in_order_and_the_rest_by_frequency():
+    counts = count_rulings(
+        [
+            ruled("aten.mul", Verdict.NATIVE, "a"),
+            ruled("aten.add", Verdict.NATIVE, "a"),
+            ruled("aten.add", Verdict.NATIVE, "b"),
+            ruled("aten.sort", Verdict.UNSUPPORTED, "a"),
+            ruled("aten.fft", Verdict.UNSUPPORTED, "a"),
+            ruled("aten.fft", Verdict.UNSUPPORTED, "b"),
+            ruled("aten.topk", Verdict.HOST, "a"),
+        ]
+    )
+    assert [(c.op, c.count) for c in counts] == [
+        ("aten.sort", 1),
+        ("aten.fft", 2),
+        ("aten.topk", 1),
+        ("aten.add", 2),
+        ("aten.mul", 1),
+    ]
+
+
+def test_calls_refused_for_different_reasons_stay_apart():
+    counts = count_rulings(
+        [ruled("aten.mm", Verdict.UNSUPPORTED, "a", "int32"), ruled("aten.mm", Verdict.UNSUPPORTED, "b", "int64")]
+    )
+    assert [c.reason for c in counts] == ["int32", "int64"]
+
+
+def test_places_are_named_once():
+    (count,) = count_rulings([ruled("aten.mm", Verdict.NATIVE, f"layers.{i}.mlp") for i in range(4)])
+    assert count.where() == "layers.0-3.mlp (model.py:3)"
+    (top,) = count_rulings([ruled("aten.mm", Verdict.NATIVE, "")])
+    assert top.where() == "top level (model.py:3)"

@@ -152,8 +152,7 @@ REFUSED = {
 @pytest.mark.parametrize(("function", "inputs", "code", "part"), REFUSED.values(), ids=REFUSED)
 def test_refused(check, function, inputs, code, part):
     refused = check(function, *inputs).refused
-    assert {ruling.code for ruling in refused} == {code}
-    assert part in refused[0].reason + refused[0].remedy
+    assert {ruling.code for ruling in refused} == {code} and part in refused[0].reason + refused[0].remedy
 
 
 @pytest.mark.parametrize("transform", [torch.fft.fft, torch.fft.rfft, torch.fft.fft2], ids=["fft", "rfft", "fft2"])

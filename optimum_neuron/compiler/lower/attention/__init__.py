@@ -110,12 +110,7 @@ def attend(
 
 @torch.library.register_fake("neuron_host::attention", lib=_LIBRARY)
 def _shape(
-    query_BNTH: torch.Tensor,
-    key_BKSH: torch.Tensor,
-    value_BKSV: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    scale: float,
+    query_BNTH: torch.Tensor, key_BKSH: torch.Tensor, value_BKSV: torch.Tensor, mask: torch.Tensor | None, *_: Any
 ) -> torch.Tensor:
     batch, num_heads, num_queries, width = query_BNTH.shape
     num_key_heads, num_keys = key_BKSH.shape[1:3]
@@ -131,17 +126,11 @@ def _shape(
 
 
 @torch.library.impl(_LIBRARY, "attention", "CPU")
-def _run(
-    query_BNTH: torch.Tensor,
-    key_BKSH: torch.Tensor,
-    value_BKSV: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    scale: float,
-) -> torch.Tensor:
-    _shape(query_BNTH, key_BKSH, value_BKSV, mask, is_causal, scale)
-    handles = Handles([query_BNTH, key_BKSH, value_BKSV, *([] if mask is None else [mask])])
-    mask_handle = None if mask is None else ctypes.byref(Handle(handles.array[3]))
+def _run(*arguments: Any) -> torch.Tensor:
+    _shape(*arguments)
+    *tensors, is_causal, scale = arguments
+    handles = Handles([tensor for tensor in tensors if tensor is not None])
+    mask_handle = ctypes.byref(Handle(handles.array[3])) if len(handles.array) == 4 else None
     result = Handle()
     status = load(probe_cpu().isa)(*handles.array[:3], mask_handle, is_causal, scale, ctypes.byref(result))
     if status:
