@@ -84,10 +84,10 @@ def _download(name: str, where: SourceOptions, *, patterns: list[str]) -> Path:
 
     from ..checkpoints.catalogue import CHECKPOINTS
 
-    options = ("revision", "token", "cache_dir", "local_files_only", "force_download")
+    names = ("revision", "token", "cache_dir", "local_files_only", "force_download")
+    options = {option: getattr(where, option) for option in names}
     try:
-        found = {option: getattr(where, option) for option in options}
-        return Path(snapshot_download(name, allow_patterns=patterns, **found))
+        return Path(snapshot_download(name, allow_patterns=patterns, **options))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         guess = nearest(name, [known for entry in CHECKPOINTS for known in (entry.name, *entry.aliases)]) or "."
         message = f"The model {name!r} is not a local folder and cannot be downloaded from the Hub{guess}"
@@ -97,7 +97,8 @@ def _download(name: str, where: SourceOptions, *, patterns: list[str]) -> Path:
 
 def first_line(error: Exception) -> str:
     """Return the class of an error and the first line of its message, which is long where it comes from a library."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    line, _, _ = str(error).strip().partition("\n")
+    return f"{type(error).__name__}: {line}"
 
 
 def load_source(name: str | Path, *, with_weights: bool = True, **options: Any) -> ModelSource:

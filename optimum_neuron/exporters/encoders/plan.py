@@ -108,7 +108,10 @@ def _specs(inputs: tuple[Input, ...], sizes: Sizes) -> dict[str, TensorSpec]:
 def _signature(
     forward: Forward, inputs: tuple[Input, ...], config: NeuronEncoderConfig, row: Architecture
 ) -> RoleSignature:
-    """Measure which dimensions of the results follow which axes, by changing the axes."""
+    """Measure which dimensions of the results follow which axes, by changing the axes.
+
+    All are changed at once, which is fast; where that does not tell which one a dimension follows, one after the other.
+    """
     sizes = next(iter(config.graphs().values()))
     padded, exact = _padding(inputs, row, config.task)
     window, stride = frame_rule(forward.model.config)
@@ -118,23 +121,23 @@ def _signature(
     axes = [axis for axis in config.axes if axis in BATCH_AXES or axis in padded]
     others = {axis: _other_size(sizes[axis], stride if len(rules[axis]) > 1 else 1, axis) for axis in axes}
 
-    def changes(axes: list[str]) -> Iterator[tuple[str, int, int, list[OutputAxis]]]:
-        """Result, size before and after, and what explains it, of each dimension that changes with some axes."""
+    def changes(*axes: str) -> Iterator[tuple[str, str, int, int, list[OutputAxis]]]:
+        """Of each dimension that changes with some axes: the first axis, the result, both sizes, and what fits them."""
         after = _measured(forward, inputs, sizes | {axis: others[axis] for axis in axes})
         for name, shape in before.items():
             for dim, (old, new) in enumerate(zip(shape, after[name], strict=True)):
                 candidates = [OutputAxis(dim=dim, axis=a, window=w, stride=s) for a in axes for w, s in rules[a]]
                 fits = [c for c in candidates if (c.size(sizes[c.axis]), c.size(others[c.axis])) == (old, new)]
                 if old != new:
-                    yield name, old, new, fits
+                    yield axes[0], name, old, new, fits
 
     with on_fakes(forward):
         before = _measured(forward, inputs, sizes)
-        found = [(axes, change) for change in changes(axes)]
-        if any(len(fits) != 1 for _, (*_, fits) in found):  # one axis at a time tells more, and takes longer
-            found = [([axis], change) for axis in axes for change in changes([axis])]
+        found = list(changes(*axes))
+        if any(len(fits) != 1 for *_, fits in found):
+            found = [change for axis in axes for change in changes(axis)]
     outputs: dict[str, list[OutputAxis]] = {name: [] for name in before}
-    for (axis, *_), (name, old, new, fits) in found:
+    for axis, name, old, new, fits in found:
         outputs[name] += fits[:1]
         if not fits:
             exact[axis] = f"{name} has {old} for {axis}={sizes[axis]} and {new} for {others[axis]}"
