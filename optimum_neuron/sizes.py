@@ -9,7 +9,7 @@ It knows nothing of configurations; a field that is checked is an attribute of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .errors import ConfigError
@@ -75,6 +75,26 @@ def rising_error(name: str, value: Any) -> ConfigError:
         option=name,
         value=value,
     )
+
+
+def missing_axes(sizes: Mapping[str, Any], axes: Iterable[str], what: str) -> list[ConfigError]:
+    """Return an error for each size of an axis that a model lacks; None is no size.
+
+    Args:
+        sizes: by axis.
+        axes: those of the model.
+        what: what comes before them in the message, for example "the inputs of a BERT model have".
+    """
+    axes = list(axes)
+    return [
+        ConfigError(
+            f"{axis}={size}, but {what} {', '.join(axes)}.",
+            hint=f"Remove {axis}.",
+            **{"option": axis, "value": size, "choices": axes},
+        )
+        for axis, size in sizes.items()
+        if size is not None and axis not in axes
+    ]
 
 
 def limit_error(name: str, value: int, limit: int) -> ConfigError:

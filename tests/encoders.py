@@ -68,8 +68,7 @@ _CLIP_TEXT |= {
 }
 _CLIP_IMAGE = {k: v for k, v in _IMAGE.items() if k != "num_labels"} | {"projection_dim": 24}
 
-TINY: dict[str, dict[str, Any]] = {
-    # text
+TEXTS: dict[str, dict[str, Any]] = {
     "bert": _TEXT,
     "albert": _TEXT | {"embedding_size": 16},
     "mobilebert": _TEXT
@@ -94,7 +93,8 @@ TINY: dict[str, dict[str, Any]] = {
     | {"num_hidden_layers": 4, "local_attention": 8, "global_attn_every_n_layers": 2, "cls_token_id": 1}
     | {"sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2},
     "phi": _TEXT | {"bos_token_id": 1, "eos_token_id": 2},
-    # vision
+}
+IMAGES: dict[str, dict[str, Any]] = {
     "vit": _IMAGE,
     "beit": _IMAGE | {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4], "vocab_size": 16, "pool_scales": [1, 2]},
     "convnext": _CONVNEXT,
@@ -123,7 +123,8 @@ TINY: dict[str, dict[str, Any]] = {
     "clip": {"text_config": _CLIP_TEXT, "vision_config": _CLIP_IMAGE, "projection_dim": 24},
     "siglip": {"text_config": _CLIP_TEXT, "vision_config": _CLIP_IMAGE},
     "pp_lcnet": {"scale": 0.25, "num_labels": 3},
-    # audio
+}
+RECORDINGS: dict[str, dict[str, Any]] = {
     "wav2vec2": _SPEECH,
     "wavlm": _SPEECH,
     "hubert": _SPEECH | {"feat_extract_norm": "layer", "do_stable_layer_norm": True},
@@ -138,7 +139,29 @@ TINY: dict[str, dict[str, Any]] = {
     | {"max_length": 48, "num_mel_bins": 16, "frequency_stride": 8, "time_stride": 8},
     "data2vec-audio": _SPEECH | {"conv_pos_kernel_size": 3, "num_conv_pos_embeddings": 2},
 }
+TINY = TEXTS | IMAGES | RECORDINGS
 """Model type to the options of its configuration."""
+
+
+_DEEP = ("beit", "dpt", "cvt", "yolos")
+"""Their options name layers, or transformers' code needs as many."""
+
+
+def shallow(model_type: str) -> dict[str, Any]:
+    """Options of a configuration with half as many layers, or one in each stage."""
+    return {} if model_type in _DEEP else _halved(TINY[model_type])
+
+
+def _halved(options: dict[str, Any]) -> dict[str, Any]:
+    fewer = dict(options)
+    for name, value in options.items():
+        if name in ("num_hidden_layers", "n_layers", "encoder_layers", "decoder_layers"):
+            fewer[name] = value // 2
+        elif name == "depths":
+            fewer[name] = [1] * len(value)
+        elif isinstance(value, dict):
+            fewer[name] = _halved(value)
+    return fewer
 
 
 def tiny_encoder_config(model_type: str, **overrides: Any) -> Any:
@@ -180,7 +203,7 @@ def save_tiny_encoder(folder: Path, model_type: str, task: str, *, seed: int = 0
     from optimum_neuron.exporters.tasks import TASKS, architectures_of
 
     labels = {"num_labels": 2} if task == "question-answering" else {}
-    config = tiny_encoder_config(model_type, **labels, **overrides)
+    config = tiny_encoder_config(model_type, **overrides | labels)
     # Where a task has several classes, transformers chooses by the name in the checkpoint.
     config.architectures = list(architectures_of(task)[model_type][:1])
     model = getattr(transformers, TASKS[task].auto_class).from_config(config)
@@ -193,16 +216,16 @@ def tiny_shapes(model_type: str, task: str) -> dict[str, Any]:
     from optimum_neuron.exporters.encoders.architectures import find_architecture
 
     options: dict[str, Any] = {"optlevel": "1"}
-    modality = find_architecture(model_type)[1].modality
-    if modality == "text and image" and task in ("feature-extraction", "zero-shot-image-classification"):
+    is_contrastive = find_architecture(model_type)[1].contrastive
+    if is_contrastive and task in ("feature-extraction", "zero-shot-image-classification"):
         return options | {"text_batch_size": 2, "image_batch_size": 1, "sequence_length": LENGTH}
     options["batch_size"] = 2
-    if modality == "text":
+    if model_type in TEXTS:
         options["sequence_length"] = LENGTH
         options |= {"num_choices": 3} if task == "multiple-choice" else {}
     if model_type in ("cvt", "resnet", "detr", "segformer", "pp_lcnet"):
         options |= {"height": 64, "width": 64}
-    if modality == "audio" and model_type != "audio-spectrogram-transformer":
+    if model_type in RECORDINGS and model_type != "audio-spectrogram-transformer":
         options |= {"nb_max_frames": 24} if model_type == "wav2vec2-bert" else {"audio_sequence_length": SAMPLES}
     return options
 

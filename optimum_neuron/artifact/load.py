@@ -37,7 +37,6 @@ class Artifact:
 
     @property
     def path(self) -> Path:
-        """File of the NEFF."""
         return self.neff.path
 
     @functools.cached_property
@@ -62,8 +61,7 @@ class Artifact:
         """Return the tensors inside the NEFF, or None if they are elsewhere."""
         if self.inlined is None:
             return None
-        origin = str(self.path)
-        tensors = Checkpoint([MappedFile(self.inlined, origin)], origin)
+        tensors = Checkpoint([MappedFile(self.inlined, str(self.path))], str(self.path))
         return Choice(value=tensors, reason="mapped from inside the NEFF")
 
     def bind(self, tensors: TensorSource) -> BoundWeights:
@@ -80,7 +78,6 @@ class BoundProgram:
     """A program with weights and host code, ready for any number of cores."""
 
     program: Program
-    """Entry points and subprograms."""
     tensors: Choice[TensorSource]
     """Source of the weights, and why."""
     weights: BoundWeights
@@ -90,9 +87,7 @@ class BoundProgram:
     model_name: str
     """Name for messages, also to other processes that find the core busy."""
     instance: InstanceSpec
-    """Simulated instance."""
     target: Target
-    """Its compile target."""
     auto_cast: AutoCast = "none"
     """Rounding that was compiled in, for the simulated time."""
     task: str | None = None
@@ -123,11 +118,7 @@ class BoundProgram:
 
 
 def read_artifact(neff: Neff, *, target: Target | None = None) -> Artifact:
-    """Read the program of an open NEFF.
-
-    Args:
-        neff: the container; it may be closed afterwards.
-        target: where the program has to run; None checks no target.
+    """Read the program of an open NEFF, which may be closed afterwards; a target, if one is given, must run it.
 
     Raises:
         TargetMismatchError: the program was compiled for another NeuronCore generation.

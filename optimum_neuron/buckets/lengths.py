@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import ConfigError, ModelError, nearest
+from ..sizes import is_count
 
 _BATCH = 1000
 """Texts that are tokenized at once."""
@@ -52,7 +53,10 @@ def read_lengths(path: str | Path, *, tokenizer: str | Path | None = None, colum
             values = list(read(file, path, column))
     except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
         raise _unreadable(path, f"{type(error).__name__}: {error}", "Pass JSON lines, CSV or text in UTF-8.") from error
-    usable, problems = _sorted_out(values, _number if tokenizer is None else _text)
+    convert: Callable[[Any], Any] = _number if tokenizer is None else _text
+    usable = [convert(value) for _, value in values]
+    bad = [place for place, converted in zip(values, usable, strict=True) if converted is None]
+    problems = [f"line {line} {json.dumps(value)[:40]}" for line, value in bad]
     if problems or not values:
         kind, hint = (
             ("whole numbers of at least 1", "Name the tokenizer of the model if these are texts.")
@@ -64,25 +68,13 @@ def read_lengths(path: str | Path, *, tokenizer: str | Path | None = None, colum
     return usable if tokenizer is None else _tokenized(usable, tokenizer)
 
 
-def _sorted_out(values: Sequence[Value], kind: Callable[[Any], Any]) -> tuple[list[Any], list[str]]:
-    """Return the values of a kind, and descriptions of the others."""
-    usable, problems = [], []
-    for line, value in values:
-        converted = kind(value)
-        if converted is None:
-            problems.append(f"line {line} {json.dumps(value)[:40]}")
-        else:
-            usable.append(converted)
-    return usable, problems
-
-
 def _number(value: Any) -> int | None:
     """Return the number of tokens, or None if the value is neither a number nor a list of token IDs."""
     if isinstance(value, list):
         value = len(value) if all(isinstance(token, int) for token in value) else None
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
+    return value if is_count(value) else None
 
 
 def _text(value: Any) -> str | None:
@@ -146,12 +138,10 @@ def _load_tokenizer(name: str | Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(resolve_model(str(name)).value)
     except (OSError, ValueError) as error:
-        raise ModelError(
-            f"The tokenizer {str(name)!r} cannot be loaded ({type(error).__name__}): "
-            f"{' '.join(str(error).split())[:200]}",
-            hint="Pass a folder with a tokenizer, a Hub model ID, or a name that `neuron fetch` knows.",
-            tokenizer=str(name),
-        ) from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        hint = "Pass a folder with a tokenizer, a Hub model ID, or a name that `neuron fetch` knows."
+        message = f"The tokenizer {str(name)!r} cannot be loaded: {reason}"
+        raise ModelError(message, hint=hint, tokenizer=str(name)) from error
 
 
 def _unreadable(path: Path, problem: str, hint: str) -> ConfigError:

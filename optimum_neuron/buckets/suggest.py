@@ -18,6 +18,7 @@ from typing import Any
 
 from ..core import Choice, Rejected
 from ..errors import ConfigError
+from ..sizes import is_count
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,6 @@ class BucketAdvice:
     """Buckets for a data set, and what fewer would cost."""
 
     num_sequences: int
-    """Sequences that were counted."""
     longest: int
     """Tokens of the longest one."""
     options: tuple[BucketOption, ...]
@@ -149,18 +149,12 @@ def _walk_back(sizes: Any, before: list[Any]) -> tuple[int, ...]:
 
 
 def _require_counts(options: Mapping[str, int], lengths: Mapping[int, int]) -> None:
-    problems = [f"{name}={value!r}" for name, value in options.items() if not _is_count(value)]
-    problems += [f"length {value!r}" for value in lengths if not _is_count(value)][:5]
+    problems = [f"{name}={value!r}" for name, value in options.items() if not is_count(value)]
+    problems += [f"length {value!r}" for value in lengths if not is_count(value)][:5]
     if problems or not lengths:
-        raise ConfigError(
-            f"Buckets cannot be suggested for {'; '.join(problems) or 'no lengths'}.",
-            hint="Pass the number of tokens of each sequence; all numbers are whole and at least 1.",
-            problems=problems,
-        )
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        message = f"Buckets cannot be suggested for {'; '.join(problems) or 'no lengths'}."
+        hint = "Pass the number of tokens of each sequence; all numbers are whole and at least 1."
+        raise ConfigError(message, hint=hint, problems=problems)
 
 
 def _text(buckets: Iterable[int]) -> str:

@@ -16,8 +16,8 @@ from ..core import Choice
 from ..errors import CaptureError, DeviceMemoryError
 from ..exporters.kinds import compile_options, kind_of
 from ..exporters.progress import Progress
-from ..exporters.request import neuron_config, split_options
-from ..exporters.source import ModelSource, infer_task, load_source
+from ..exporters.request import without_weights
+from ..exporters.source import ModelSource, infer_task
 from ..hardware import InstanceSpec, Target, resolve_instance
 from ..options import SOURCE_OPTIONS, check_known
 from ..runtime.loaded import require_fit
@@ -57,10 +57,7 @@ def check_model(
     """
     check_known(options, [*compile_options(of_graphs=True), *SOURCE_OPTIONS], what="the check")
     host_ops(allow_host_ops)
-    where, fields = split_options(options)
-    source = load_source(model_name_or_path, with_weights=False, **where)
-    trust_remote_code = where.get("trust_remote_code", False)
-    config, target = neuron_config(source, fields, trust_remote_code=trust_remote_code)
+    source, config, target, trust_remote_code = without_weights(model_name_or_path, options)
     instance = resolve_instance(config.instance_type).value
     captured, between = (config, {}) if all_graphs else extremes(config)
     gathered = _gather(source, captured, trust_remote_code)
@@ -73,7 +70,7 @@ def check_model(
     operators = group_calls(call for judged in calls.values() for call in judged)
     return CheckReport(
         model=source.name,
-        task=infer_task(source.config, fields.get("task") or "auto"),
+        task=infer_task(source.config, options.get("task") or "auto"),
         family=gathered.family,
         target=target,
         instance=instance,
@@ -91,9 +88,6 @@ def extremes(config: CompileConfig) -> tuple[CompileConfig, dict[str, tuple[int,
 
     Graphs of buckets between those two have the same operators with sizes between theirs, so that a limit on a size
     shows at one of the ends.
-
-    Args:
-        config: resolved configuration of an export.
     """
     ends: dict[str, Any] = {}
     between = {}

@@ -30,12 +30,9 @@ def require_conditions(conditions: Collection[str]) -> tuple[str, ...]:
     """
     unknown = [name for name in conditions if name not in FAIL_CONDITIONS]
     if unknown:
-        raise ConfigError(
-            "\n".join(f"Unknown condition '{name}'{nearest(name, FAIL_CONDITIONS) or '.'}" for name in unknown),
-            hint=f"Choose from {', '.join(FAIL_CONDITIONS)}.",
-            conditions=unknown,
-            choices=list(FAIL_CONDITIONS),
-        )
+        lines = [f"Unknown condition '{name}'{nearest(name, FAIL_CONDITIONS) or '.'}" for name in unknown]
+        details = {"conditions": unknown, "choices": list(FAIL_CONDITIONS)}
+        raise ConfigError("\n".join(lines), hint=f"Choose from {', '.join(FAIL_CONDITIONS)}.", **details)
     return tuple(conditions)
 
 

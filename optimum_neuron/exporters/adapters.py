@@ -8,13 +8,14 @@ Methods that change weights can be merged (LoRA, DoRA, IA3 and similar ones); me
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..errors import ConfigError, ModelError, WeightsError
 from ..plain_json import read_object
-from .save import COPIED
+from .save import copy_files
 from .source import find_folder, read_config
 
 CONFIG_FILE = "adapter_config.json"
@@ -59,15 +60,10 @@ def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: s
         model = AutoModelForCausalLM.from_pretrained(merge_adapter("smollm2", "out/checkpoint-50", "merged"))
         ```
     """
-    import torch
-
     output = Path(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ConfigError(
-            f"The merged model cannot be written to {output}, which is not an empty folder.",
-            hint="Choose a new folder.",
-            output=str(output),
-        )
+        message = f"The merged model cannot be written to {output}, which is not an empty folder."
+        raise ConfigError(message, hint="Choose a new folder.", output=str(output))
     trust = where.pop("trust_remote_code", False)
     base, folder = find_folder(model_name_or_path, **where), find_folder(adapter)
     config = read_config(base, trust_remote_code=trust)
@@ -75,12 +71,8 @@ def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: s
     merged = adapted.merge_and_unload()
     dtype = config.dtype or torch.float32
     merged.to(dtype).save_pretrained(output)
-    for source in (base, folder):
-        for pattern in COPIED:
-            for path in source.glob(pattern):
-                target = output / path.relative_to(source)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
+    copy_files(base, output)
+    copy_files(folder, output)
     return output
 
 
@@ -88,11 +80,8 @@ def _description(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG_FILE
     if not path.is_file():
         other = ", but a model" if (folder / "config.json").is_file() else ""
-        raise ModelError(
-            f"{folder} has no {CONFIG_FILE}: it is not an adapter{other}.",
-            hint="Pass a folder that PEFT or a trainer with peft_config saved.",
-            adapter=str(folder),
-        )
+        hint = "Pass a folder that PEFT or a trainer with peft_config saved."
+        raise ModelError(f"{folder} has no {CONFIG_FILE}: it is not an adapter{other}.", hint=hint, adapter=str(folder))
     return read_object(path)
 
 
@@ -107,8 +96,6 @@ def _base_class(description: dict[str, Any], config: Any) -> Any:
 
 def _adapted(auto_class: Any, base: Path, folder: Path, *, trust_remote_code: bool) -> Any:
     """The base model in float32 with the adapter on it, every tensor of it."""
-    import torch
-
     try:
         from peft import PeftConfig, PeftModel, get_peft_model_state_dict
         from peft.utils import load_peft_weights
@@ -116,13 +103,9 @@ def _adapted(auto_class: Any, base: Path, folder: Path, *, trust_remote_code: bo
         raise ConfigError(f"Merging {folder} needs PEFT, which is not installed.", hint="pip install peft") from problem
     options = PeftConfig.from_pretrained(folder)
     if options.is_prompt_learning:
-        method = options.peft_type.value
-        raise ConfigError(
-            f"The adapter {folder} cannot be merged: {method} adds prompts and changes no weights.",
-            hint="Train with LoRA, DoRA or another method that changes weights.",
-            adapter=str(folder),
-            method=method,
-        )
+        method, hint = options.peft_type.value, "Train with LoRA, DoRA or another method that changes weights."
+        message = f"The adapter {folder} cannot be merged: {method} adds prompts and changes no weights."
+        raise ConfigError(message, hint=hint, adapter=str(folder), method=method)
     # A head that was trained with the adapter is saved with it, and has as many rows as there are classes.
     saved = load_peft_weights(str(folder), device="cpu")
     heads = [len(t) for name, t in saved.items() if name.endswith((".classifier.weight", ".score.weight"))]
@@ -140,9 +123,6 @@ def _adapted(auto_class: Any, base: Path, folder: Path, *, trust_remote_code: bo
 
 
 def _mismatch(folder: Path, base: Path, reason: str) -> WeightsError:
-    return WeightsError(
-        f"The adapter {folder} was not trained on {base}: {reason}",
-        hint=f"Pass the model that {CONFIG_FILE} names in base_model_name_or_path.",
-        adapter=str(folder),
-        base_model=str(base),
-    )
+    hint = f"Pass the model that {CONFIG_FILE} names in base_model_name_or_path."
+    message = f"The adapter {folder} was not trained on {base}: {reason}"
+    return WeightsError(message, hint=hint, adapter=str(folder), base_model=str(base))

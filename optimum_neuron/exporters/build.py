@@ -94,13 +94,9 @@ def _require_matched(allowed: Sequence[str], reports: Sequence[Report]) -> None:
     unknown = [f"{name}{nearest(name, present)}" for name in allowed if name not in present]
     if unknown:
         hosted = sorted({base_name(ruling.op) for report in reports for ruling in report.hosted})
-        raise ConfigError(
-            f"allow_host_ops={list(allowed)}: the model has no {'; no '.join(unknown)}.",
-            hint=f"Allow {', '.join(hosted)} only." if hosted else "Remove allow_host_ops.",
-            option="allow_host_ops",
-            value=list(allowed),
-            choices=hosted,
-        )
+        message = f"allow_host_ops={list(allowed)}: the model has no {'; no '.join(unknown)}."
+        hint = f"Allow {', '.join(hosted)} only." if hosted else "Remove allow_host_ops."
+        raise ConfigError(message, hint=hint, option="allow_host_ops", value=list(allowed), choices=hosted)
 
 
 def cached_neff(
@@ -115,14 +111,8 @@ def cached_neff(
 ) -> Choice[Path]:
     """Return the NEFF of a model, from the cache or compiled now, and why.
 
-    Args:
-        source: the checkpoint.
-        config: complete configuration.
-        target: what to compile for.
-        cache: where NEFFs are kept; None compiles always.
-        workdir: where a NEFF goes that is not cached.
-        trust_remote_code: let the checkpoint's own code run.
-        on_done: called with the name of each compiled entry point.
+    Without a cache it is compiled always and goes into the `workdir`. `on_done` is called with the name of each
+    compiled entry point.
     """
     # What code of a checkpoint or a model in memory does is not in its configuration: only capturing tells.
     is_known = not trust_remote_code and source.module is None
@@ -158,5 +148,5 @@ def cache_request(
         ConfigError: an option is unknown or out of range.
     """
     source, config, target, trust = without_weights(model_name_or_path, options)
-    built = compile_source(source, config, target, trust_remote_code=trust)
+    built = compile_source(source, config, target.value, trust_remote_code=trust)
     return CompileCache(cache_url), entry_fields(built.compiled.program, built.metadata, source, config)

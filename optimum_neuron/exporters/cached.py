@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def fill_cache(model_name_or_path: str | Path, *, cache_url: str | None = None, 
     """
     source, config, target, trust = without_weights(model_name_or_path, options)
     cache = CompileCache(cache_url)
-    neff = cached_neff(source, config, target, cache=cache, workdir=WorkFolder().path, trust_remote_code=trust)
+    neff = cached_neff(source, config, target.value, cache=cache, workdir=WorkFolder().path, trust_remote_code=trust)
     result, _, reason = neff.reason.partition(": ")
     return {"model": source.name, "url": cache.url, "result": result, "reason": f"{result}: {reason}"}
 
@@ -72,7 +71,10 @@ def cached_entries(
     records = [one for one in CompileCache(cache_url).recorded() if name in (None, one.request.get("task"))]
     if model_name_or_path is not None:
         config = load_source(model_name_or_path, with_weights=False, **where).config
-        structures = {of: _plain(structure_of(config, of)) for of in {str(one.request.get("task")) for one in records}}
+        structures = {
+            of: json.loads(canonical_json(structure_of(config, of), what="structure of a model"))
+            for of in {str(one.request.get("task")) for one in records}
+        }
         records = [one for one in records if one.request.get("model") == structures[str(one.request.get("task"))]]
     entries = [_describe(one) for one in records]
     return sorted(entries, key=lambda entry: (not entry["usable"], entry["model_type"], entry["age_s"]))
@@ -110,7 +112,3 @@ def _describe(one: Recorded) -> dict[str, Any]:
         "size_bytes": one.entry.size_bytes,
         "age_s": max(0, int(time.time() - one.entry.marker.created_unix_s)),
     }
-
-
-def _plain(structure: Mapping[str, Any]) -> Any:
-    return json.loads(canonical_json(structure, what="structure of a model"))

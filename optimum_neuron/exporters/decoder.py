@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from torch import nn
 
 from ..compiler.capture import Captured, capture
@@ -23,15 +24,12 @@ from ..engine import Signature
 from ..errors import ModelError
 from ..models import Family, build_decoder
 from ..models.registry import GENERIC
-from .kinds import MODEL, Kind, Plan
+from .kinds import MODEL, Kind, Plan, other_graphs
 from .signatures import decoder_signature
 from .source import ModelSource
 from .tasks import TASKS, architectures_of
-from .validation import SEED, Recorder, Scenario
+from .validation import Recorder, Scenario
 from .validation.decoder import DecoderScenarios
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Entry(nn.Module):
@@ -51,13 +49,10 @@ class Entry(nn.Module):
 def state_specs(family: Family, config: ResolvedNeuronConfig) -> dict[str, TensorSpec]:
     """Cache of every layer: keys [batch, heads, width, slots], values [batch, heads, slots, width]."""
     specs = {}
-    rows, slots = config.batch_size, config.sequence_length
+    slots = config.sequence_length
     for layer, state in enumerate(family.state_shapes):
-        shapes = {
-            "key_cache": (rows, state.num_heads, state.key_width, slots),
-            "value_cache": (rows, state.num_heads, slots, state.value_width),
-        }
-        for name, shape in shapes.items():
+        for name, size in (("key_cache", (state.key_width, slots)), ("value_cache", (slots, state.value_width))):
+            shape = (config.batch_size, state.num_heads, *size)
             specs[f"{name}.{layer}"] = TensorSpec(shape=shape, dtype=config.torch_dtype)
     return specs
 
@@ -78,56 +73,38 @@ def decoder_captures(
 ) -> list[Recapture]:
     """Functions that capture each entry point of a decoder.
 
-    Args:
-        family: the decoder.
-        config: complete configuration.
-        prompt_class: how graphs of prompts call it.
-        prompt_inputs: what graphs of prompts of so many tokens take beside token ids and positions.
+    `prompt_class` is how graphs of prompts call it, `prompt_inputs` what those of so many tokens take beside token ids
+    and positions.
     """
-    entry = functools.partial(_entry, family, config)
+
+    def entry(role: Role, num_tokens: int, num_slots: int | None, more: Mapping[str, TensorSpec]) -> Recapture:
+        tokens = TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64")
+        inputs = {"input_ids": tokens, "position_ids": tokens, **more}
+        if role == "prefill":
+            inputs["last_index"] = TensorSpec(shape=(config.batch_size,), dtype="int64")
+        entry_class = Entry if num_slots else prompt_class
+        axis, size = ("num_slots", num_slots) if role == "decode" else ("num_tokens", num_tokens)
+        assert size is not None, "a decode graph sees a number of slots"
+        return functools.partial(
+            _capture,
+            entry_class(family.module, num_slots=num_slots, last_only=role == "prefill"),
+            name=f"{role}_{size}",
+            role=role,
+            sizes={axis: size},
+            inputs=inputs,
+            states=state_specs(family, config),
+            outputs=("logits",),
+            cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
+            rare=role == "extend",
+        )
+
     captures = []
     for bucket in config.prefill_buckets:
-        prompt = functools.partial(
-            entry, num_tokens=bucket, num_slots=None, entry_class=prompt_class, more_inputs=prompt_inputs(bucket)
-        )
-        captures += [prompt("prefill", last_only=True), prompt("score")]
-    captures += [entry("decode", num_tokens=1, num_slots=bucket) for bucket in config.decode_buckets]
+        captures += [entry(role, bucket, None, prompt_inputs(bucket)) for role in ("prefill", "score")]
+    captures += [entry("decode", 1, bucket, {}) for bucket in config.decode_buckets]
     if config.extend_length > 1:
-        captures.append(entry("extend", num_tokens=config.extend_length, num_slots=config.sequence_length, rare=True))
+        captures.append(entry("extend", config.extend_length, config.sequence_length, {}))
     return captures
-
-
-def _entry(
-    family: Family,
-    config: ResolvedNeuronConfig,
-    role: Role,
-    *,
-    num_tokens: int,
-    num_slots: int | None,
-    last_only: bool = False,
-    rare: bool = False,
-    entry_class: type[Entry] = Entry,
-    more_inputs: Mapping[str, TensorSpec] | None = None,
-) -> Recapture:
-    tokens = TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64")
-    inputs = {"input_ids": tokens, "position_ids": tokens, **(more_inputs or {})}
-    if last_only:
-        inputs["last_index"] = TensorSpec(shape=(config.batch_size,), dtype="int64")
-    entry = entry_class(family.module, num_slots=num_slots, last_only=last_only)
-    size = num_slots if role == "decode" else num_tokens
-    assert size is not None, "a decode graph sees a number of slots"
-    return functools.partial(
-        _capture,
-        entry,
-        name=f"{role}_{size}",
-        role=role,
-        sizes={"num_slots" if role == "decode" else "num_tokens": size},
-        inputs=inputs,
-        states=state_specs(family, config),
-        outputs=("logits",),
-        cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
-        rare=rare,
-    )
 
 
 def _capture(entry: Entry, shorten: bool, **options: Any) -> Captured:
@@ -142,7 +119,6 @@ class DecoderKind(Kind):
     is_estimated_by_size = True
 
     def unserved(self, source: ModelSource, task: str) -> str:
-        """Return why a checkpoint is not a causal language model; empty: it is one."""
         config = source.config
         architectures = list(config.architectures or ())
         other = architectures and not any(name.endswith(TASKS[task].suffixes) for name in architectures)
@@ -152,19 +128,16 @@ class DecoderKind(Kind):
         return f"the checkpoint is a {architectures[0]}, which encodes its input" if other and encodes else ""
 
     def converts(self, family: str) -> bool:
-        """A family maps the checkpoint's own names; the generic path has transformers' names."""
+        # A family maps the checkpoint's own names; the generic path has transformers' names.
         return family == GENERIC
 
     def ignored_endings(self) -> tuple[str, ...]:
-        """Return the endings of special tokens too, which no graph of a decoder depends on."""
         return (*super().ignored_endings(), "token_id")
 
     def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> ResolvedNeuronConfig:
-        """Fill in sequence length and buckets."""
         return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length))
 
     def plan(self, source: ModelSource, config: ResolvedNeuronConfig, *, trust_remote_code: bool) -> Plan:
-        """Choose and build a family, and return the captures of its entry points."""
         family = build_decoder(
             source.config, dtype=config.torch_dtype, family=config.family, trust_remote_code=trust_remote_code
         )
@@ -179,22 +152,16 @@ class DecoderKind(Kind):
         )
 
     def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
-        """Return how a program without a signature is called."""
         return decoder_signature(model_config)
 
     def scenarios(
         self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
     ) -> Iterable[Scenario]:
-        """Prompts, decode steps, and chunks."""
-        signature = self.signature(recorder.program, metadata, reference.config)
-        return DecoderScenarios(recorder, signature, reference, seed=SEED)
+        return DecoderScenarios(recorder, self.signature(recorder.program, metadata, reference.config), reference)
 
-    def problems(self, program: Program, metadata: Mapping[str, Any], config: ResolvedNeuronConfig) -> list[str]:
-        """What in a program does not belong to a configuration."""
-        graphs = graph_names(config)
-        if set(program.graphs) != graphs:
-            return [f"its graphs are {', '.join(sorted(program.graphs))} instead of {', '.join(sorted(graphs))}"]
-        problems = []
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
+        if problems := other_graphs(program, graph_names(config)):
+            return problems
         rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values()}
         if rows != {config.batch_size}:
             sizes = ", ".join(map(str, sorted(rows)))
@@ -222,12 +189,9 @@ def num_positions(config: Any, sequence_length: int | None = None) -> int:
     limits = [limit for name in LIMITS if (limit := getattr(text, name, None)) is not None]
     limit = min(limits, default=sequence_length)
     if limit is None:
-        raise ModelError(
-            f"The configuration of this {config.model_type} model has no limit of positions (max_position_embeddings).",
-            hint="Pass sequence_length.",
-            option="sequence_length",
-            model_type=config.model_type,
-        )
+        message = f"This {config.model_type} model has no limit of positions (max_position_embeddings)."
+        details = {"option": "sequence_length", "model_type": config.model_type}
+        raise ModelError(message, hint="Pass sequence_length.", **details)
     return limit
 
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import nn
 
 from ..errors import ModelError
 from ..models.registry import cast_weights
-from .source import ModelSource
+from .source import ModelSource, first_line
 from .tasks import find_task
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 def empty_model(source: ModelSource, config: Any, *, attention: str | None, trust_remote_code: bool) -> Any:
     """Build the model of a task in the dtype of a configuration; parameters have shapes and no values.
 
-    Args:
-        source: the checkpoint, or a module in memory, which stays as it is.
-        config: complete configuration of the compile.
-        attention: transformers' implementation of attention; None: the model's own.
-        trust_remote_code: run code that comes with a checkpoint.
+    A module in memory stays as it is. `attention` is transformers' implementation of attention; None: the model's own.
 
     Raises:
         ModelError: transformers cannot build it, or not with that attention.
     """
-    import torch
     import transformers
     from accelerate import init_empty_weights
 
@@ -44,13 +39,11 @@ def empty_model(source: ModelSource, config: Any, *, attention: str | None, trus
                 )
             model.tie_weights()
     except (ValueError, TypeError, ImportError, AttributeError, IndexError) as error:
-        way = "" if attention is None else f" with {attention} attention"
+        model_type, way = source.config.model_type, "" if attention is None else f" with {attention} attention"
         raise ModelError(
-            f"transformers cannot build a {source.config.model_type} model for {config.task}{way}: "
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
+            f"transformers cannot build a {model_type} model for {config.task}{way}: {first_line(error)[:200]}",
             hint="Check config.json, or pass another checkpoint.",
-            task=config.task,
-            model_type=source.config.model_type,
+            **{"task": config.task, "model_type": model_type},
         ) from error
     cast_weights(model, getattr(torch, config.torch_dtype))
     return model.eval()
@@ -58,7 +51,6 @@ def empty_model(source: ModelSource, config: Any, *, attention: str | None, trus
 
 def _without_weights(module: nn.Module) -> Any:
     """A copy of a model in which parameters have no values; tied ones stay tied."""
-    import torch
     from torch import nn
 
     empty = {

@@ -10,6 +10,7 @@ from ..core import Choice
 from ..errors import ModelError
 from .adapters import merge_adapter
 from .folder import is_export
+from .inspection import describe_graph
 from .peer_options import translate
 from .prepare import Prepared, WorkFolder, open_cache, prepare
 from .request import neuron_config, split_options
@@ -121,30 +122,24 @@ def _source(model: str | Path, adapter: str | Path | None, where: dict[str, Any]
         source = load_source(folder, trust_remote_code=where.get("trust_remote_code", False))
         source = dataclasses.replace(source, name=f"{model} with {adapter}")
     if is_export(source.folder) and not source.has_weights:
-        raise ModelError(
-            f"{model} is an export without weights of its own.",
-            hint="Pass the checkpoint that it was exported from.",
-            folder=str(source.folder),
-        )
+        message = f"{model} is an export without weights of its own."
+        hint = "Pass the checkpoint that it was exported from."
+        raise ModelError(message, hint=hint, folder=str(source.folder))
     refuse_vendor_export(source.folder)
     return source
 
 
-def _task(prepared: Prepared) -> Choice[str]:
-    served = served_task(prepared.source.config)
-    requested = Choice(value=prepared.config.task, reason="requested by name")
-    return served if served is not None and served.value == requested.value else requested
-
-
 def describe(prepared: Prepared) -> dict[str, Any]:
     """Return plain data about a compiled model."""
-    config, program = prepared.config, prepared.program
     host = prepared.host.describe() if prepared.host else Choice(value="none", reason="no weights to run with")
     available = prepared.target.value.hbm_bytes_per_core()
+    task = served_task(prepared.source.config)
+    if task is None or task.value != prepared.config.task:
+        task = Choice(value=prepared.config.task, reason="requested by name")
     outcome, _, why = prepared.cache.reason.partition(": ")
     return {
         "model": prepared.source.name,
-        "task": _task(prepared).to_dict(),
+        "task": task.to_dict(),
         "family": prepared.metadata["family"],
         **({"attention": prepared.metadata["attention"]} if "attention" in prepared.metadata else {}),
         "target": prepared.target.to_dict(),
@@ -153,19 +148,11 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "weights": None
         if prepared.tensors is None
         else {"value": prepared.tensors.value.origin, "reason": prepared.tensors.reason},
-        "config": config.to_dict(),
+        "config": prepared.config.to_dict(),
         "placed_share": prepared.placement,
         "layers": prepared.metadata["stacks"],
         "patches": prepared.metadata.get("patches", []),
-        "graphs": [
-            {
-                "name": graph.name,
-                "calls": len(graph.calls),
-                "distinct": len({call.subprogram for call in graph.calls}),
-                "inputs": ", ".join(f"{name} {spec}" for name, spec in graph.inputs.items()),
-            }
-            for graph in program.graphs.values()
-        ],
+        "graphs": [describe_graph(graph) for graph in prepared.program.graphs.values()],
         "hbm_bytes": {**dataclasses.asdict(prepared.need), "total": prepared.need.total, "available": available},
         "fits_one_core": prepared.need.total <= available,
         "validation": [error.to_dict() for error in prepared.validation],

@@ -38,9 +38,7 @@ class FolderInfo:
     """The content of `neuron_config.json`."""
 
     kind: Kind
-    """How its models are compiled."""
     config: CompileConfig
-    """Shapes and flags."""
     artifact: dict[str, Any]
     """Versions, hashes, sizes, and the comparison with the reference model."""
     validation: list[OutputError]
@@ -67,9 +65,8 @@ def read_folder(folder: Path) -> FolderInfo:
     if not is_export(folder):
         refuse_vendor_export(folder)
         missing = [name for name in (CONFIG_FILE, NEFF_FILE) if not (folder / name).is_file()]
-        raise ArtifactError(
-            f"{folder} is not a complete export: {', '.join(missing)} missing.", hint=_AGAIN, missing=missing
-        )
+        message = f"{folder} is not a complete export: {', '.join(missing)} missing."
+        raise ArtifactError(message, hint=_AGAIN, missing=missing)
     try:
         data = parse_json((folder / CONFIG_FILE).read_bytes())
         _check_version(folder, int(data["version"]))
@@ -80,7 +77,8 @@ def read_folder(folder: Path) -> FolderInfo:
         config = kind.resolved_class.from_dict(neuron)
         if missing := [key for key in _RECORDED if key not in artifact]:
             raise KeyError(", ".join(missing))
-        _check_weights(artifact.get("weights"))
+        if not _is_complete(artifact.get("weights")):
+            raise ValueError("artifact.weights has no file, size_bytes, and sha256")
         validation = [OutputError.from_dict(row) for row in artifact["validation"]]
     except FormatVersionError:
         raise
@@ -92,13 +90,10 @@ def read_folder(folder: Path) -> FolderInfo:
     return FolderInfo(kind=kind, config=config, artifact=artifact, validation=validation)
 
 
-def _check_weights(recorded: Any) -> None:
-    """Raise ValueError where the record of the weights is not what an export writes."""
+def _is_complete(recorded: Any) -> bool:
+    """Whether the record of the weights is what an export writes; None stands for no weights."""
     kinds = {"file": (str, type(None)), "size_bytes": (int,), "sha256": (str,)}
-    if recorded is None:
-        return
-    if not all(key in recorded and isinstance(recorded[key], kind) for key, kind in kinds.items()):
-        raise ValueError("artifact.weights has no file, size_bytes, and sha256")
+    return recorded is None or all(key in recorded and isinstance(recorded[key], kinds[key]) for key in kinds)
 
 
 def _model_type(folder: Path) -> str:
@@ -110,12 +105,9 @@ def _model_type(folder: Path) -> str:
 
 def _check_version(folder: Path, version: int) -> None:
     if version > FOLDER_VERSION:
-        raise FormatVersionError(
-            f"{folder} has format version {version}, but this version of the package reads up to {FOLDER_VERSION}.",
-            hint="Upgrade optimum-neuron-sim or export the model again.",
-            version=version,
-            supported=FOLDER_VERSION,
-        )
+        message = f"{folder} has format version {version}, but this version of the package reads {FOLDER_VERSION}."
+        hint = "Upgrade optimum-neuron-sim or export the model again."
+        raise FormatVersionError(message, hint=hint, version=version, supported=FOLDER_VERSION)
 
 
 def verify_weights(folder: Path, artifact: dict[str, Any]) -> None:
@@ -126,26 +118,18 @@ def verify_weights(folder: Path, artifact: dict[str, Any]) -> None:
     """
     recorded = artifact.get("weights")
     if recorded is None:
-        raise WeightsError(
-            f"{folder} was exported from a configuration without weights.",
-            hint="Export a checkpoint that has weights.",
-            folder=str(folder),
-        )
+        message = f"{folder} was exported from a configuration without weights."
+        raise WeightsError(message, hint="Export a checkpoint that has weights.", folder=str(folder))
     if recorded["file"] is None:
         return
     path = folder / SINGLE_FILE
     if not path.is_file():
-        raise WeightsError(
-            f"{SINGLE_FILE} is missing in {folder}.",
-            hint=f"Copy it beside {NEFF_FILE} or export the model again.",
-            folder=str(folder),
-        )
+        hint = f"Copy it beside {NEFF_FILE} or export the model again."
+        raise WeightsError(f"{SINGLE_FILE} is missing in {folder}.", hint=hint, folder=str(folder))
     if env.validate_hash() and file_hash(path) != recorded["sha256"]:
-        raise WeightsError(
-            f"{path} was changed or damaged after the export: its sha256 differs.",
-            hint="Export again, or pass a fine-tuned checkpoint to replace_weights().",
-            file=str(path),
-        )
+        message = f"{path} was changed or damaged after the export: its sha256 differs."
+        hint = "Export again, or pass a fine-tuned checkpoint to replace_weights()."
+        raise WeightsError(message, hint=hint, file=str(path))
 
 
 def file_hash(path: Path) -> str:

@@ -1,6 +1,7 @@
 """Optimum Neuron's functions for its cache on the Hub, on the compile cache of this package.
 
-Where it reads a repository, these read the cache of this machine too, as every compile does.
+Where it reads a repository, these read the cache of this machine too, as every compile does. `cache_repo_id` names the
+shared cache; None takes the one that was chosen.
 
     get_hub_cached_entries("smollm2", cache_repo_id="my-org/neuron-cache")
 """
@@ -25,13 +26,7 @@ logger = logging.getLogger(__name__)
 def get_hub_cached_entries(
     model_id: str | Path, task: str | None = None, cache_repo_id: str | None = None
 ) -> list[dict[str, Any]]:
-    """List the configurations for which a model is compiled; see `cached_entries`.
-
-    Args:
-        model_id: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
-        task: list those for this task only.
-        cache_repo_id: the shared cache; None takes the one that was chosen.
-    """
+    """List the configurations for which a model is compiled, for a task or for all; see `cached_entries`."""
     with _shared(cache_repo_id):
         return cached_entries(model_id, task=task)
 
@@ -51,7 +46,7 @@ def select_hub_cached_entries(
     Args:
         model_id: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
         task: what the model is for.
-        cache_repo_id: the shared cache; None takes the one that was chosen.
+        cache_repo_id: the shared cache.
         instance_type: target or instance, such as trn2.
         batch_size: batch size.
         sequence_length: tokens per sequence.
@@ -78,21 +73,14 @@ def select_hub_cached_entries(
 
 
 def get_hub_cached_models(cache_repo_id: str | None = None) -> set[tuple[str, str, str]]:
-    """Return model type, organization and name of each model that was compiled by its name; see `cached_models`.
-
-    Args:
-        cache_repo_id: the shared cache; None takes the one that was chosen.
-    """
+    """Return model type, organization and name of each model that was compiled by its name; see `cached_models`."""
     with _shared(cache_repo_id):
         return cached_models()
 
 
 def synchronize_hub_cache(cache_path: str | Path | None = None, cache_repo_id: str | None = None) -> dict[str, Any]:
-    """Copy the entries of this machine to the shared cache; see `CompileCache.synchronize`.
-
-    Args:
-        cache_path: the cache to copy from; None asks NEURON_COMPILE_CACHE_URL.
-        cache_repo_id: the shared cache; None takes the one that was chosen.
+    """Copy the entries of a cache, or of the one in NEURON_COMPILE_CACHE_URL, to the shared cache; see
+    `CompileCache.synchronize`.
     """
     return CompileCache(cache_path).synchronize(cache_repo_id)
 
@@ -105,19 +93,16 @@ def hub_neuronx_cache(
 
     Args:
         entry: has no meaning here, because every compile records what it was for.
-        cache_repo_id: the shared cache; None takes the one that was chosen.
+        cache_repo_id: the shared cache.
         cache_dir: not supported; the cache of this machine is that of NEURON_COMPILE_CACHE_URL.
 
     Raises:
         ConfigError: `cache_dir` is given.
     """
     if cache_dir is not None:
-        raise ConfigError(
-            "cache_dir is not supported: a process has one cache on its machine.",
-            hint=f"Set NEURON_COMPILE_CACHE_URL={cache_dir} before the process starts.",
-            option="cache_dir",
-            value=str(cache_dir),
-        )
+        message = "cache_dir is not supported: a process has one cache on its machine."
+        hint = f"Set NEURON_COMPILE_CACHE_URL={cache_dir} before the process starts."
+        raise ConfigError(message, hint=hint, option="cache_dir", value=str(cache_dir))
     if entry is not None:
         logger.info("entry=%r changes nothing: every compile records what it was for.", entry)
     with _shared(cache_repo_id):
@@ -125,11 +110,7 @@ def hub_neuronx_cache(
 
 
 def get_local_cache_status(cache_dir: str | Path | None = None) -> dict[str, Any]:
-    """Describe the entries of a cache; see `CompileCache.status`.
-
-    Args:
-        cache_dir: the cache; None asks NEURON_COMPILE_CACHE_URL.
-    """
+    """Describe the entries of a cache, or of the one in NEURON_COMPILE_CACHE_URL; see `CompileCache.status`."""
     return CompileCache(cache_dir).status()
 
 

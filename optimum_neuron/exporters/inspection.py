@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..artifact import open_artifact
 from ..compiler.memory import memory_need
 from ..configuration import NEFF_FILE
 from ..hardware import resolve_target
 from .folder import read_folder, verify_weights
+
+if TYPE_CHECKING:
+    from ..compiler.ir import Graph, Program
+
+
+def describe_graph(graph: Graph) -> dict[str, Any]:
+    """Return plain data about an entry point: its name, calls, distinct subprograms and inputs."""
+    return {
+        "name": graph.name,
+        "calls": len(graph.calls),
+        "distinct": len({call.subprogram for call in graph.calls}),
+        "inputs": ", ".join(f"{name} {spec}" for name, spec in graph.inputs.items()),
+    }
+
+
+def _outputs(program: Program, graph: Graph) -> str:
+    return ", ".join(f"{name} {program.value_spec(graph, value)}" for name, value in graph.outputs.items())
 
 
 def inspect_export(path: str | Path) -> dict[str, Any]:
@@ -27,7 +45,6 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
     program, metadata = artifact.program, artifact.metadata
     target = resolve_target(info.config.target).value
     need = memory_need(program, lnc=target.chip.default_lnc)
-    available = target.hbm_bytes_per_core()
     weights = info.artifact.get("weights") or {"file": None, "size_bytes": 0, "sha256": None}
     return {
         "folder": str(folder),
@@ -37,18 +54,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         **({"attention": metadata["attention"]} if "attention" in metadata else {}),
         "config": info.config.to_dict(),
         "placed_share": metadata["placement"],
-        "graphs": [
-            {
-                "name": graph.name,
-                "calls": len(graph.calls),
-                "distinct": len({call.subprogram for call in graph.calls}),
-                "inputs": ", ".join(f"{name} {spec}" for name, spec in graph.inputs.items()),
-                "outputs": ", ".join(
-                    f"{name} {program.value_spec(graph, value)}" for name, value in graph.outputs.items()
-                ),
-            }
-            for graph in program.graphs.values()
-        ],
+        "graphs": [describe_graph(graph) | {"outputs": _outputs(program, graph)} for graph in program.graphs.values()],
         "subprograms": [
             {
                 "name": sub.name,
@@ -58,14 +64,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
             for sub in program.subprograms.values()
         ],
         "weights": {**weights, "tensors": len(program.weights)},
-        "hbm_bytes": {
-            "weights": need.weights,
-            "kv_cache": need.kv_cache,
-            "scratch": need.scratch,
-            "code": need.code,
-            "total": need.total,
-            "available": available,
-        },
+        "hbm_bytes": dataclasses.asdict(need) | {"total": need.total, "available": target.hbm_bytes_per_core()},
         "produced_by": {
             key: info.artifact[key] for key in ("optimum_neuron_version", "compiler_version", "checkpoint", "revision")
         },

@@ -16,7 +16,7 @@ import dataclasses
 import importlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..configuration import CompileConfig, NeuronConfig, ResolvedNeuronConfig
@@ -62,16 +62,15 @@ class KindRow:
     """Module with the `Kind`, as KIND."""
 
 
-def _row(config_class: type[CompileConfig], resolved_class: type[CompileConfig], module: str) -> KindRow:
-    return KindRow(config_class=config_class, resolved_class=resolved_class, module=f"{__package__}.{module}")
-
-
 KINDS = {
-    "decoder": _row(NeuronConfig, ResolvedNeuronConfig, "decoder"),
-    "seq2seq": _row(NeuronSeq2SeqConfig, ResolvedSeq2SeqConfig, "seq2seq.plan"),
-    "speech": _row(NeuronSpeechSeq2SeqConfig, ResolvedSpeechConfig, "seq2seq.speech"),
-    "image_text": _row(NeuronImageTextConfig, ResolvedImageTextConfig, "image_text.plan"),
-    "encoder": _row(NeuronEncoderConfig, ResolvedEncoderConfig, "encoders.plan"),
+    name: KindRow(config_class=config_class, resolved_class=resolved_class, module=f"{__package__}.{module}")
+    for name, config_class, resolved_class, module in (
+        ("decoder", NeuronConfig, ResolvedNeuronConfig, "decoder"),
+        ("seq2seq", NeuronSeq2SeqConfig, ResolvedSeq2SeqConfig, "seq2seq.plan"),
+        ("speech", NeuronSpeechSeq2SeqConfig, ResolvedSpeechConfig, "seq2seq.speech"),
+        ("image_text", NeuronImageTextConfig, ResolvedImageTextConfig, "image_text.plan"),
+        ("encoder", NeuronEncoderConfig, ResolvedEncoderConfig, "encoders.plan"),
+    )
 }
 """Every kind by its name, which is `Task.kind`, in the order of their options on the command line."""
 
@@ -162,11 +161,8 @@ class Kind(ABC):
         for name in options.keys() & self.synonyms.keys():
             ours = self.synonyms[name]
             if plain.setdefault(ours, options[name]) != options[name]:
-                raise ConfigError(
-                    f"{name}={options[name]!r} and {ours}={plain[ours]!r} are the same option.",
-                    hint=f"Pass {ours} only.",
-                    options=[name, ours],
-                )
+                message = f"{name}={options[name]!r} and {ours}={plain[ours]!r} are the same option."
+                raise ConfigError(message, hint=f"Pass {ours} only.", options=[name, ours])
         return plain
 
     def batch_options(self, task: str) -> tuple[str, ...]:
@@ -186,15 +182,10 @@ class Kind(ABC):
             ModelError: it does not; the details list its tasks.
         """
         if reason := self.unserved(source, task):
-            model_type = source.config.model_type
-            tasks = tasks_of(model_type)
-            raise ModelError(
-                f"A {model_type} model does not support {task}: {reason}.",
-                hint=f"Pass one of its tasks ({', '.join(tasks) or 'none can be exported'}), or another checkpoint.",
-                task=task,
-                model_type=model_type,
-                tasks=tasks,
-            )
+            model_type, tasks = source.config.model_type, tasks_of(source.config.model_type)
+            message = f"A {model_type} model does not support {task}: {reason}."
+            hint = f"Pass one of its tasks ({', '.join(tasks) or 'none can be exported'}), or another checkpoint."
+            raise ModelError(message, hint=hint, task=task, model_type=model_type, tasks=tasks)
 
     def converts(self, family: str) -> bool:
         """Whether transformers' own loader may provide tensors that a checkpoint lacks."""
@@ -245,6 +236,13 @@ class Kind(ABC):
     @abstractmethod
     def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
         """Return how a program differs from a configuration; it would fail in the middle of a run."""
+
+
+def other_graphs(program: Program, expected: Collection[str]) -> list[str]:
+    """Return a problem if the graphs of a program have other names than expected."""
+    if set(program.graphs) == set(expected):
+        return []
+    return [f"its graphs are {', '.join(sorted(program.graphs))} instead of {', '.join(sorted(expected))}"]
 
 
 def kind_of(task: str, model_type: str) -> Kind:

@@ -44,7 +44,7 @@ def load_exported(
         folder: where it is.
         options: compile options that the user named; they must be those of the export.
         name: the user's name of the model, for messages, also to other processes that find the core busy.
-        revision: requested revision on the Hub.
+        revision: as requested on the Hub.
         config: a transformers configuration that the user expects to be in the folder.
         trust_remote_code: let code that came with the checkpoint read its configuration.
         host_code: when missing code for this machine is compiled.
@@ -100,12 +100,9 @@ def _check_options(info: FolderInfo, options: dict[str, Any], folder: Path) -> N
 
 
 def _compiled_otherwise(folder: Path, differences: list[str]) -> ConfigError:
-    return ConfigError(
-        f"{folder} was exported with other options: {'; '.join(differences)}.",
-        hint="Remove these options, or export the checkpoint again with them.",
-        folder=str(folder),
-        differences=differences,
-    )
+    message = f"{folder} was exported with other options: {'; '.join(differences)}."
+    hint = "Remove these options, or export the checkpoint again with them."
+    return ConfigError(message, hint=hint, folder=str(folder), differences=differences)
 
 
 def _as_saved(value: Any) -> Any:
@@ -129,9 +126,6 @@ def _check_program(artifact: Artifact, info: FolderInfo) -> None:
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         problems.append(f"its metadata was not written by an export ({type(error).__name__}: {error})")
     if problems:
-        raise ArtifactError(
-            f"{artifact.path} does not agree with the neuron_config.json beside it: {'; '.join(problems)}.",
-            hint="Export the model again; to change a shape, export with it.",
-            path=str(artifact.path),
-            problems=problems,
-        )
+        message = f"{artifact.path} does not agree with the neuron_config.json beside it: {'; '.join(problems)}."
+        hint = "Export the model again; to change a shape, export with it."
+        raise ArtifactError(message, hint=hint, path=str(artifact.path), problems=problems)

@@ -96,10 +96,7 @@ def _fields_of(config: Any) -> dict[str, Any]:
     if config is None:
         return {}
     if not isinstance(config, CompileConfig):
-        raise ConfigError(
-            f"neuron_config is a {type(config).__name__}.",
-            hint="Pass a NeuronConfig, for example the result of `get_neuron_config`.",
-            type=type(config).__name__,
-        )
+        given, hint = type(config).__name__, "Pass a NeuronConfig, for example the result of `get_neuron_config`."
+        raise ConfigError(f"neuron_config is a {given}.", hint=hint, type=given)
     names = compile_options()
     return {name: value for name, value in config.to_dict().items() if name in names and value is not None}

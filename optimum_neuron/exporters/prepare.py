@@ -55,11 +55,9 @@ class Prepared:
     """A compiled model with the record of its compile; bound to weights and loaded if the checkpoint has weights."""
 
     source: ModelSource
-    """The checkpoint."""
     config: Any
     """Complete configuration, of the class that the task has."""
     target: Choice[Target]
-    """Compile target."""
     artifact: Artifact
     """The program and its NEFF."""
     cache: Choice[Path]
@@ -77,7 +75,6 @@ class Prepared:
 
     @property
     def program(self) -> Program:
-        """The compiled program."""
         return self.artifact.program
 
     @property
@@ -170,29 +167,23 @@ def prepare(
     """
     check_tolerance(atol, validate=validate)
     timings: dict[str, float] = {}
-    workdir = WorkFolder()
+    work = WorkFolder()
     with Progress(f"Compiling {source.name} for {config.target}") as progress:
         with _timed(timings, "compile"):
-            cached = cached_neff(
+            neff = cached_neff(
                 source,
                 config,
                 target.value,
                 cache=cache,
-                workdir=workdir.path,
+                workdir=work.path,
                 trust_remote_code=trust_remote_code,
                 on_done=progress.captured,
             )
-            artifact = open_artifact(cached.value)
+            artifact = open_artifact(neff.value)
             if compiler_workdir is not None:
                 _copy_neff(artifact.path, Path(compiler_workdir))
         prepared = Prepared(
-            source=source,
-            config=config,
-            target=target,
-            artifact=artifact,
-            cache=cached,
-            timings_s=timings,
-            workdir=workdir,
+            source=source, config=config, target=target, artifact=artifact, cache=neff, timings_s=timings, workdir=work
         )
         if not source.has_weights:
             return prepared

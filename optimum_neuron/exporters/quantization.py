@@ -16,12 +16,7 @@ from typing import Any
 
 from ..errors import ModelError
 
-DEQUANTIZED: dict[str, str | None] = {
-    "fp8": None,
-    "mxfp8": None,
-    "mxfp4": None,
-    "compressed-tensors": "compressed_tensors",
-}
+DEQUANTIZED = {"fp8": None, "mxfp8": None, "mxfp4": None, "compressed-tensors": "compressed_tensors"}
 """Methods that transformers dequantizes on a CPU (those whose configuration has `dequantize`), and the package that
 this takes."""
 
@@ -96,12 +91,9 @@ def require_plain(config: Any, *, model: str) -> None:
     """
     quantization = quantization_of(config)
     if quantization is not None:
-        method = method_of(quantization)
-        raise ModelError(
-            f"The weights of {model} in memory are quantized with {method}.",
-            hint="Call its dequantize(), or pass the checkpoint that it was quantized from.",
-            quantization=method,
-        )
+        message = f"The weights of {model} in memory are quantized with {method_of(quantization)}."
+        hint = "Call its dequantize(), or pass the checkpoint that it was quantized from."
+        raise ModelError(message, hint=hint, quantization=method_of(quantization))
 
 
 def dequantizing(config: Any) -> Any:

@@ -19,14 +19,7 @@ from ..compiler.ir import Program
 from ..compiler.version import COMPILER_VERSION, source_hash
 from ..configuration import CompileConfig, plain_op_names
 from ..core import Choice, TorchDtype
-from ..hardware import (
-    Target,
-    require_compilable,
-    require_default_lnc,
-    require_dtype,
-    resolve_instance,
-    resolve_target,
-)
+from ..hardware import Target, require_compilable, require_default_lnc, require_dtype, resolve_instance, resolve_target
 from ..options import SOURCE_OPTIONS, check_known, options_of, source_options
 from .kinds import compile_options, kind_of
 from .peer_options import translate
@@ -190,7 +183,7 @@ def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
 
 def without_weights(
     model_name_or_path: str | Path, options: dict[str, Any]
-) -> tuple[ModelSource, CompileConfig, Target, bool]:
+) -> tuple[ModelSource, CompileConfig, Choice[Target], bool]:
     """Return a checkpoint without its weights, the complete configuration, the target, and `trust_remote_code`.
 
     Raises:
@@ -201,4 +194,4 @@ def without_weights(
     source = load_source(model_name_or_path, with_weights=False, **where)
     trust = where.get("trust_remote_code", False)
     config, target = neuron_config(source, fields, trust_remote_code=trust)
-    return source, config, target.value, trust
+    return source, config, target, trust

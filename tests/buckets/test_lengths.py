@@ -50,12 +50,8 @@ def test_texts_are_counted_in_tokens(write, checkpoint, name, text, column):
     assert read_lengths(write(name, text), tokenizer=checkpoint, column=column) == [5, 12, 1]
 
 
-def test_with_a_tokenizer_digits_are_a_text(write, checkpoint):
-    assert read_lengths(write("texts.txt", "1234\n"), tokenizer=checkpoint) == [4]
-
-
-def test_more_texts_than_are_tokenized_at_once(write, checkpoint):
-    assert read_lengths(write("texts.txt", "abc\n" * 2500), tokenizer=checkpoint) == [3] * 2500
+def test_digits_are_a_text_too_and_texts_are_as_many_as_there_are(write, checkpoint):
+    assert read_lengths(write("texts.txt", "1234\n" + "abc\n" * 2500), tokenizer=checkpoint) == [4] + [3] * 2500
 
 
 @pytest.mark.parametrize(
@@ -81,18 +77,12 @@ def test_what_cannot_be_read_is_refused(write, tmp_path, name, text, options, fo
         read_lengths(path, **options)
 
 
-def test_text_that_is_not_utf8_is_refused(tmp_path):
+def test_text_that_is_not_utf8_numbers_for_a_tokenizer_and_none_are_refused(write, checkpoint, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="UnicodeDecodeError"):
         read_lengths(tmp_path / "a.txt")
-
-
-def test_a_number_is_no_text(write, checkpoint):
     with pytest.raises(ConfigError, match="leave the tokenizer out"):
         read_lengths(write("a.jsonl", '{"tokens": 12}'), tokenizer=checkpoint)
-
-
-def test_a_missing_tokenizer_is_a_model_error(write, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match="tokenizer"):
-        read_lengths(write("a.txt", "hello"), tokenizer=tmp_path / "empty")
+        read_lengths(write("b.txt", "hello"), tokenizer=tmp_path / "empty")

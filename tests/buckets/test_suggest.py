@@ -41,11 +41,8 @@ def test_there_are_no_more_buckets_than_lengths():
     assert advice.options[-1].padding_tokens == 0
 
 
-def test_rounding_joins_lengths():
+def test_rounding_joins_lengths_and_one_bucket_is_the_longest_sequence():
     assert suggest_buckets([5, 7, 60], multiple_of=8).buckets == (8, 64)
-
-
-def test_one_bucket_is_the_longest_sequence():
     advice = suggest_buckets([3, 1, 4, 1, 5], max_buckets=1)
     assert (advice.buckets, advice.longest, advice.num_sequences) == ((5,), 5, 5)
 

@@ -36,15 +36,12 @@ def logits(model):
         return model(IDS).logits
 
 
+IA3 = dict(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM")
+
+
 @pytest.mark.parametrize(
     "config",
-    [
-        peft.LoraConfig(**LORA),
-        peft.LoraConfig(**LORA, use_dora=True),
-        peft.IA3Config(
-            target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM"
-        ),
-    ],
+    [peft.LoraConfig(**LORA), peft.LoraConfig(**LORA, use_dora=True), peft.IA3Config(**IA3)],
     ids=["LoRA", "DoRA", "IA3"],
 )
 def test_a_merged_model_is_the_adapted_one(checkpoint, tmp_path, config):
@@ -75,24 +72,22 @@ def test_a_head_that_was_trained_with_the_adapter(checkpoint, tmp_path):
     assert torch.allclose(model(IDS[:1]).logits, adapted(IDS[:1]).logits, atol=1e-4)
 
 
-def test_what_is_no_adapter(checkpoint, tmp_path):
+def test_what_is_no_adapter_and_an_adapter_where_a_model_belongs(checkpoint, tmp_path):
     with pytest.raises(ModelError, match="not an adapter, but a model"):
         merge_adapter(checkpoint, checkpoint, tmp_path / "merged")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match="not an adapter\\."):
         merge_adapter(checkpoint, tmp_path / "empty", tmp_path / "merged")
-
-
-def test_an_adapter_where_a_model_belongs(checkpoint, tmp_path):
     save_adapter(checkpoint, tmp_path / "adapter", peft.LoraConfig(**LORA))
     with pytest.raises(ModelError, match="PEFT adapter.*--adapter"):
         main_export(tmp_path / "adapter", tmp_path / "out")
 
 
-def test_prompts_cannot_be_merged(checkpoint, tmp_path):
+def test_prompts_cannot_be_merged_and_nothing_is_written_over(checkpoint, tmp_path):
     save_adapter(checkpoint, tmp_path / "adapter", peft.PromptTuningConfig(num_virtual_tokens=4, task_type="CAUSAL_LM"))
-    with pytest.raises(ConfigError, match="PROMPT_TUNING"):
-        merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "merged")
+    for output, reason in (("merged", "PROMPT_TUNING"), ("adapter", "not an empty folder")):
+        with pytest.raises(ConfigError, match=reason):
+            merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / output)
 
 
 @pytest.mark.parametrize("change", ["layers", "width", "names"])
@@ -113,9 +108,3 @@ def test_an_adapter_of_another_model(checkpoint, tmp_path, change):
         AutoModelForCausalLM.from_config(config).save_pretrained(base)
     with pytest.raises(WeightsError, match="not trained on.*base_model_name_or_path"):
         merge_adapter(base, tmp_path / "adapter", tmp_path / "merged")
-
-
-def test_nothing_is_written_over(checkpoint, tmp_path):
-    save_adapter(checkpoint, tmp_path / "adapter", peft.LoraConfig(**LORA))
-    with pytest.raises(ConfigError, match="not an empty folder"):
-        merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "adapter")

@@ -10,18 +10,9 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import main_export
+from optimum_neuron.exporters import hub_cache, main_export
 from optimum_neuron.exporters.build import cached_neff
 from optimum_neuron.exporters.cached import cached_entries, cached_models, fill_cache
-from optimum_neuron.exporters.hub_cache import (
-    cleanup_local_cache,
-    get_hub_cached_entries,
-    get_hub_cached_models,
-    get_local_cache_status,
-    hub_neuronx_cache,
-    select_hub_cached_entries,
-    synchronize_hub_cache,
-)
 from optimum_neuron.exporters.request import label_of, neuron_config
 from optimum_neuron.exporters.source import load_source
 from tests.tiny import save_tiny
@@ -72,7 +63,7 @@ def test_entries_of_other_versions_are_listed_as_not_usable(checkpoint, url, mon
     fill_cache(checkpoint, **SIZES)
     monkeypatch.setattr("transformers.__version__", "5.0.0")
     assert [entry["usable"] for entry in cached_entries(checkpoint)] == [False]
-    assert select_hub_cached_entries(checkpoint) == []
+    assert hub_cache.select_hub_cached_entries(checkpoint) == []
 
 
 def test_models_are_listed_by_their_names_and_folders_are_not(checkpoint, url, tmp_path):
@@ -80,32 +71,25 @@ def test_models_are_listed_by_their_names_and_folders_are_not(checkpoint, url, t
     assert label_of(source) == "llama/org/model" and label_of(load_source(checkpoint)) is None
     config, target = neuron_config(source, dict(SIZES))
     cached_neff(source, config, target.value, cache=CompileCache(), workdir=tmp_path)
-    assert get_hub_cached_models() == {("llama", "org", "model")}
+    assert hub_cache.get_hub_cached_models() == {("llama", "org", "model")}
 
 
 def test_a_shared_cache_by_the_names_of_optimum_neuron(checkpoint, url, tmp_path, monkeypatch):
     (tmp_path / "team").mkdir()
     team = str(tmp_path / "team")
     fill_cache(checkpoint, **SIZES)
-    assert len(synchronize_hub_cache(cache_repo_id=team)["copied"]) == 1
-    assert len(cleanup_local_cache(wipe=True, dry_run=True)["removed"]) == 2
-    cleanup_local_cache(wipe=True)
-    assert get_local_cache_status()["num_entries"] == 0 and get_hub_cached_entries(checkpoint) == []
-    (entry,) = get_hub_cached_entries(checkpoint, task="text-generation", cache_repo_id=team)
+    assert len(hub_cache.synchronize_hub_cache(cache_repo_id=team)["copied"]) == 1
+    assert len(hub_cache.cleanup_local_cache(wipe=True, dry_run=True)["removed"]) == 2
+    hub_cache.cleanup_local_cache(wipe=True)
+    assert hub_cache.get_local_cache_status()["num_entries"] == 0 and hub_cache.get_hub_cached_entries(checkpoint) == []
+    (entry,) = hub_cache.get_hub_cached_entries(checkpoint, task="text-generation", cache_repo_id=team)
     assert entry["url"] == team
-    found = select_hub_cached_entries(
-        checkpoint,
-        cache_repo_id=team,
-        instance_type="inf2",
-        batch_size=1,
-        sequence_length=16,
-        torch_dtype=torch.float32,
-    )
-    assert found == [entry]
-    assert select_hub_cached_entries(checkpoint, cache_repo_id=team, batch_size=2) == []
-    with hub_neuronx_cache(cache_repo_id=team):
+    options = {"instance_type": "inf2", "batch_size": 1, "sequence_length": 16, "torch_dtype": torch.float32}
+    assert hub_cache.select_hub_cached_entries(checkpoint, cache_repo_id=team, **options) == [entry]
+    assert hub_cache.select_hub_cached_entries(checkpoint, cache_repo_id=team, batch_size=2) == []
+    with hub_cache.hub_neuronx_cache(cache_repo_id=team):
         assert fill_cache(checkpoint, **SIZES)["result"] == "hit"
-    with pytest.raises(ConfigError), hub_neuronx_cache(cache_dir=tmp_path):
+    with pytest.raises(ConfigError), hub_cache.hub_neuronx_cache(cache_dir=tmp_path):
         pass
     with pytest.raises(ConfigError):
-        select_hub_cached_entries(checkpoint, tensor_parallel_size=2)
+        hub_cache.select_hub_cached_entries(checkpoint, tensor_parallel_size=2)

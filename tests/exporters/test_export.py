@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from optimum_neuron import NeuronModelForCausalLM, env
 from optimum_neuron.errors import CacheError, ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import build, main_export
 from optimum_neuron.runtime.cores import held_cores
+from tests.neffs import small_disk
 from tests.runtime.conftest import Worker
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, SMALL, save_tiny, tiny_config
 
@@ -63,44 +63,41 @@ def test_the_report_is_plain_data_with_a_reason_for_every_choice(checkpoint, tmp
 def test_the_core_is_free_again(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     report = main_export(checkpoint, tmp_path / "out", disable_validation=True, **SMALL)
-    instance = report.prepared.loaded.claim.instance
-    assert held_cores(instance) == []
+    assert held_cores(report.prepared.loaded.claim.instance) == []
 
 
 EXPORT = """
-import sys
+import json, sys
 from optimum_neuron.exporters import main_export
-from tests.tiny import SHAPES
 
-main_export(sys.argv[1], sys.argv[2], instance_type="inf2.xlarge", **SHAPES)
+print(json.dumps(main_export(sys.argv[1], sys.argv[2], **json.loads(sys.argv[3])).to_dict()["cache"]))
 """
+
+
+def exports_at_once(checkpoint, folder, environ, options):
+    """What two processes that export to `a` and `b` at the same time tell of the cache."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
+    words = [sys.executable, "-c", EXPORT, str(checkpoint)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [
+        subprocess.Popen([*words, str(folder / name), json.dumps(options)], env=environ, **pipes) for name in "ab"
+    ]
+    told = []
+    for process in processes:
+        output, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        told.append(json.loads(output))
+    return told
 
 
 def test_exports_at_once_succeed_while_another_process_holds_every_core(checkpoint, model, tmp_path):
     home = tmp_path / "home"
     # The program is in the cache already, so that the processes spend their time with the core.
-    cache = env.compile_cache_url()
-    environ = {
-        **os.environ,
-        "OPTIMUM_NEURON_HOME": str(home),
-        "PYTHONPATH": str(ROOT),
-        "NEURON_COMPILE_CACHE_URL": cache,
-    }
+    environ = {"OPTIMUM_NEURON_HOME": str(home), "NEURON_COMPILE_CACHE_URL": env.compile_cache_url()}
     holder = Worker(home, "inf2.xlarge", {})
     try:
         assert holder.ask("claim", "trainer", 2) == [0, 1]
-        exports = [
-            subprocess.Popen(
-                [sys.executable, "-c", EXPORT, str(checkpoint), str(tmp_path / name)],
-                env=environ,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for name in "ab"
-        ]
-        for process in exports:
-            _, errors = process.communicate()
-            assert process.returncode == 0, errors
+        exports_at_once(checkpoint, tmp_path, environ, {**SHAPES, "instance_type": "inf2.xlarge"})
         assert {row["pid"] for row in holder.ask("held")} == {holder.pid}
     finally:
         holder.end()
@@ -111,13 +108,13 @@ def test_exports_at_once_succeed_while_another_process_holds_every_core(checkpoi
 def test_options_that_end_in_a_refusal_compile_nothing(checkpoint, captures, tmp_path):
     (tmp_path / "file").touch()
     refused = [
-        (checkpoint, {}, ConfigError),
-        (tmp_path / "file", {}, ConfigError),
-        (tmp_path / "out", {"batch_size": 0}, ConfigError),
-        (tmp_path / "out", {"disable_neuron_cache": True, "cache_url": str(tmp_path)}, ConfigError),
+        (checkpoint, {}),
+        (tmp_path / "file", {}),
+        (tmp_path / "out", {"batch_size": 0}),
+        (tmp_path / "out", {"disable_neuron_cache": True, "cache_url": str(tmp_path)}),
     ]
-    for output, options, error in refused:
-        with pytest.raises(error):
+    for output, options in refused:
+        with pytest.raises(ConfigError):
             main_export(checkpoint, output, **{**SHAPES, **options})
     assert captures == [] and not (tmp_path / "out").exists()
 
@@ -170,43 +167,18 @@ def test_a_cache_that_cannot_be_used_says_so(checkpoint, tmp_path):
 
 
 def test_a_read_only_cache_keeps_the_neff_on_this_machine(checkpoint, model, tmp_path, monkeypatch):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(disk)], capture_output=True).returncode:
-        pytest.skip("this process may not mount")
-    try:
+    with small_disk(tmp_path / "disk", 2**20) as disk:
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
         options = {**SMALL, "disable_validation": True}
         value, reason = cache_of(main_export(checkpoint, tmp_path / "a", cache_url=str(disk), **options))
         assert value == "miss" and "not stored in the cache" in reason and "Read-only file system" in reason
         value, reason = cache_of(main_export(checkpoint, tmp_path / "b", cache_url=str(disk), **options))
         assert value == "hit" and f"kept in {tmp_path / 'home'}" in reason
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
-EXPORT = textwrap.dedent("""
-    import json, sys
-    from optimum_neuron.exporters import main_export
-
-    told = main_export(sys.argv[1], sys.argv[2], batch_size=2, sequence_length=32, prefill_buckets=(16,),
-                       extend_length=1, optlevel="1", torch_dtype="float32").to_dict()
-    print(json.dumps(told["cache"]))
-""")
 
 
 def test_two_processes_at_once_compile_once_and_both_succeed(checkpoint, tmp_path):
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPTIMUM_NEURON_HOME": str(tmp_path / "home")}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", EXPORT, str(checkpoint), str(tmp_path / name)],
-            env=environ,
-            text=True,
-            stdout=subprocess.PIPE,
-        )
-        for name in "ab"
-    ]
-    told = [json.loads(process.communicate(timeout=300)[0]) for process in processes]
+    told = exports_at_once(checkpoint, tmp_path, {"OPTIMUM_NEURON_HOME": str(tmp_path / "home")}, SMALL)
     assert sorted(cache["value"] for cache in told) == ["hit", "miss"]
     assert len(list((tmp_path / "home" / "neff").glob("neuronxcc-*/MODULE_*"))) == 1
     found = [NeuronModelForCausalLM.from_pretrained(tmp_path / name)(IDS).logits for name in "ab"]

@@ -25,6 +25,7 @@ from optimum_neuron.exporters.folder import (
     verify_weights,
 )
 from optimum_neuron.exporters.save import save_folder
+from tests.neffs import small_disk
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,11 +40,8 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def edit_marker(folder: Path, change) -> None:
-    path = folder / "neuron_config.json"
-    data = json.loads(path.read_text())
-    change(data)
-    path.write_text(json.dumps(data))
+def hashes(folder: Path) -> dict[str, str]:
+    return {path.name: file_hash(path) for path in folder.iterdir()}
 
 
 # Writing.
@@ -65,52 +63,33 @@ def test_what_is_in_it(exported, checkpoint, model):
         "prompts of 16 tokens: last prompt token",
     ]
 
-
-def test_the_marker_is_json_that_every_reader_takes(exported):
-    def refuse(name):
-        pytest.fail(f"{name} is not JSON")
-
-    rows = json.loads((exported / "neuron_config.json").read_text(), parse_constant=refuse)["artifact"]["validation"]
+    text = (exported / "neuron_config.json").read_text()
+    rows = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))["artifact"]["validation"]
     assert rows and all(row["ok"] for row in rows)
 
 
-def test_equal_exports_have_equal_bytes(model, exported, tmp_path):
-    save_folder(model.prepared, tmp_path)
-    assert {n: file_hash(tmp_path / n) for n in names(tmp_path)} == {
-        n: file_hash(exported / n) for n in names(exported)
-    }
-
-
-def test_the_size_is_that_of_the_files(model, tmp_path):
+def test_equal_exports_have_equal_bytes_and_tell_their_size(model, exported, tmp_path):
     assert save_folder(model.prepared, tmp_path) == sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert hashes(tmp_path) == hashes(exported)
 
 
 def test_an_older_export_is_replaced(model, checkpoint, copy):
-    inlined = NeuronModelForCausalLM.from_pretrained(
-        checkpoint, export=True, inline_weights_to_neff=True, disable_validation=True, **_shapes(model)
-    )
+    shapes = ("batch_size", "sequence_length", "prefill_buckets", "torch_dtype", "optlevel")
+    options = {name: getattr(model.neuron_config, name) for name in shapes} | {"disable_validation": True}
+    inlined = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, inline_weights_to_neff=True, **options)
     save_folder(inlined.prepared, copy)
     assert "model.safetensors" not in names(copy), "weights of the older export would be taken for its own"
     assert NeuronModelForCausalLM.from_pretrained(copy).neuron_config.inline_weights_to_neff
 
 
-def _shapes(model):
-    config = model.neuron_config
-    return {
-        name: getattr(config, name)
-        for name in ("batch_size", "sequence_length", "prefill_buckets", "torch_dtype", "optlevel")
-    }
-
-
 def test_nothing_that_is_no_export_is_written_over(model, checkpoint, tmp_path):
-    before = {path.name: file_hash(path) for path in checkpoint.iterdir()}
     foreign = shutil.copytree(checkpoint, tmp_path / "another")
     (tmp_path / "file").write_text("mine")
     for output in (checkpoint / ".." / checkpoint.name, foreign, tmp_path / "file"):
         with pytest.raises(ConfigError) as error:
             save_folder(model.prepared, output)
         assert error.value.details["output"] == str(output)
-    assert before == {path.name: file_hash(path) for path in foreign.iterdir()}
+    assert hashes(checkpoint) == hashes(foreign)
     with pytest.raises(CacheError, match="Not a directory"):
         save_folder(model.prepared, tmp_path / "file" / "below")
     assert (tmp_path / "file").read_text() == "mine"
@@ -127,7 +106,7 @@ def test_a_folder_with_a_tokenizer_can_be_exported_into(model, tmp_path):
 
 
 def test_an_error_in_the_middle_leaves_the_older_export(model, copy, monkeypatch):
-    before = {path.name: file_hash(path) for path in copy.iterdir()}
+    before = hashes(copy)
 
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
@@ -135,17 +114,11 @@ def test_an_error_in_the_middle_leaves_the_older_export(model, copy, monkeypatch
     monkeypatch.setattr(shutil, "copyfile", full)
     with pytest.raises(CacheError, match="No space left on device"):
         save_folder(model.prepared, copy)
-    assert before == {path.name: file_hash(path) for path in copy.iterdir()}
+    assert before == hashes(copy)
 
 
 def test_a_full_disk_leaves_no_export_and_an_older_one_as_it_was(model, exported, tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    sizes = sum(path.stat().st_size for path in exported.iterdir())
-    command = ["mount", "-t", "tmpfs", "-o", f"size={int(sizes * 1.5) // 1024}k", "tmpfs", str(disk)]
-    if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("this process may not mount")
-    try:
+    with small_disk(tmp_path / "disk", sum(path.stat().st_size for path in exported.iterdir()) * 3 // 2) as disk:
         save_folder(model.prepared, disk / "first")
         with pytest.raises(CacheError, match="No space left on device"):
             save_folder(model.prepared, disk / "second")
@@ -154,8 +127,6 @@ def test_a_full_disk_leaves_no_export_and_an_older_one_as_it_was(model, exported
             save_folder(model.prepared, disk / "first")
         assert names(disk / "first") == names(exported)
         read_folder(disk / "first")
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 KILLED = textwrap.dedent("""
@@ -221,7 +192,10 @@ def test_half_an_export(copy, name):
         read_folder(copy)
 
 
-def test_a_newer_folder_is_refused_whatever_else_is_in_it(copy):
+def test_a_newer_folder_and_one_whose_marker_is_no_json_are_refused(copy):
+    (copy / "neuron_config.json").write_text("not json")
+    with pytest.raises(ArtifactError, match="JSONDecodeError"):
+        read_folder(copy)
     (copy / "neuron_config.json").write_text(json.dumps({"version": FOLDER_VERSION + 1, "shapes": "of the future"}))
     with pytest.raises(FormatVersionError) as error:
         read_folder(copy)
@@ -243,38 +217,26 @@ def test_a_newer_folder_is_refused_whatever_else_is_in_it(copy):
     ],
 )
 def test_a_damaged_marker(copy, change, found):
-    edit_marker(copy, change)
+    data = json.loads((copy / "neuron_config.json").read_text())
+    change(data)
+    (copy / "neuron_config.json").write_text(json.dumps(data))
     with pytest.raises(ArtifactError, match=f"neuron_config.json .*{found}"):
         read_folder(copy)
 
 
-def test_a_marker_that_is_no_json(copy):
-    (copy / "neuron_config.json").write_text("not json")
-    with pytest.raises(ArtifactError, match="JSONDecodeError"):
-        read_folder(copy)
-
-
-def flip_a_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
+@pytest.mark.parametrize(("name", "error"), [("model.neuron", ArtifactError), ("model.safetensors", WeightsError)])
+def test_a_changed_file_is_noticed(copy, monkeypatch, name, error):
+    data = bytearray((copy / name).read_bytes())
     data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    (copy / name).write_bytes(data)
 
+    def read():
+        verify_weights(copy, read_folder(copy).artifact)
 
-def test_a_changed_neff_is_noticed(copy, monkeypatch):
-    flip_a_byte(copy / "model.neuron")
-    with pytest.raises(ArtifactError, match="its sha256 differs"):
-        read_folder(copy)
+    with pytest.raises(error, match="its sha256 differs"):
+        read()
     monkeypatch.setenv("NEURON_RT_VALIDATE_HASH", "0")
-    read_folder(copy)
-
-
-def test_changed_weights_are_noticed(copy, monkeypatch):
-    flip_a_byte(copy / "model.safetensors")
-    artifact = read_folder(copy).artifact
-    with pytest.raises(WeightsError, match="its sha256 differs"):
-        verify_weights(copy, artifact)
-    monkeypatch.setenv("NEURON_RT_VALIDATE_HASH", "0")
-    verify_weights(copy, artifact)
+    read()
     (copy / "model.safetensors").unlink()
     with pytest.raises(WeightsError, match="model.safetensors is missing"):
-        verify_weights(copy, artifact)
+        read()

@@ -70,11 +70,8 @@ def test_an_allowed_operator_runs_and_its_share_is_told_everywhere(model, origin
 def test_a_model_whose_operators_all_run_on_the_device_says_so(tmp_path):
     folder = save_tiny_encoder(tmp_path, "bert", "text-classification")
     plain = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **SHAPES)
-    assert plain.describe()["placed_share"] == {
-        "value": 1.0,
-        "reason": "every operator runs on the device",
-        "host_ops": [],
-    }
+    told = {"value": 1.0, "reason": "every operator runs on the device", "host_ops": []}
+    assert plain.describe()["placed_share"] == told
 
 
 def test_it_is_part_of_the_key_of_the_cache(model):
@@ -121,10 +118,8 @@ class SortedBert(BertForSequenceClassification):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
-    folder = save_tiny_encoder(tmp_path / "sorted", "bert", "text-classification")
-    data = json.loads((folder / "config.json").read_text())
-    data["auto_map"] = {"AutoModelForSequenceClassification": "sorted_bert.SortedBert"}
-    (folder / "config.json").write_text(json.dumps(data))
+    classes = {"AutoModelForSequenceClassification": "sorted_bert.SortedBert"}
+    folder = save_tiny_encoder(tmp_path / "sorted", "bert", "text-classification", auto_map=classes)
     (folder / "sorted_bert.py").write_text(CODE)
     return folder
 
@@ -136,11 +131,9 @@ def test_from_a_shell(cli, folder, tmp_path):
     assert refused.code == 1 and "allow_host_ops={'aten::sort'}" in refused.stderr
     ran = cli(*words, "--allow_host_ops", "aten.sort", "--json")
     assert ran.code == 0, ran.stderr
-    told = ran.json["placed_share"]
+    told, shapes = ran.json["placed_share"], {"batch_size": 1, "sequence_length": 8}
     assert told["host_ops"] == ["aten.sort"]
-    shares = check_model(
-        folder, trust_remote_code=True, batch_size=1, sequence_length=8, allow_host_ops=["aten.sort"]
-    ).placed_share
-    assert told["value"] == pytest.approx(shares)
+    checked = check_model(folder, trust_remote_code=True, allow_host_ops=["aten.sort"], **shapes)
+    assert told["value"] == pytest.approx(checked.placed_share)
     shown = cli("neuron", "inspect", str(tmp_path / "out"))
     assert "placed_share" in shown.stdout and "aten.sort" in shown.stdout

@@ -80,20 +80,17 @@ PEER = {
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "seq2seq", "speech"])
 def test_every_kind_takes_every_keyword(kind, checkpoint, tmp_path):
-    classes = {
-        "encoder": (NeuronModelForMaskedLM, lambda: save_tiny_encoder(tmp_path, "bert", "fill-mask")),
-        "decoder": (NeuronModelForCausalLM, lambda: checkpoint),
-        "seq2seq": (NeuronModelForSeq2SeqLM, lambda: seq2seq.save_tiny_seq2seq(tmp_path, "t5")),
-        "speech": (NeuronModelForSpeechSeq2Seq, lambda: speech.save_tiny_speech(tmp_path, "whisper")),
-    }
-    shapes = {
-        "encoder": tiny_shapes("bert", "fill-mask"),
-        "decoder": SHAPES,
-        "seq2seq": seq2seq.SHAPES,
-        "speech": speech.SHAPES["whisper"],
-    }
-    model_class, save = classes[kind]
-    model = model_class.from_pretrained(save(), export=True, disable_validation=True, **shapes[kind], **PEER)
+    bert = "bert", "fill-mask"
+    model_class, save, shapes = {
+        "encoder": (NeuronModelForMaskedLM, lambda: save_tiny_encoder(tmp_path, *bert), tiny_shapes(*bert)),
+        "decoder": (NeuronModelForCausalLM, lambda: checkpoint, SHAPES),
+        "seq2seq": (NeuronModelForSeq2SeqLM, lambda: seq2seq.save_tiny_seq2seq(tmp_path, "t5"), seq2seq.SHAPES),
+        "speech": (
+            *(NeuronModelForSpeechSeq2Seq, lambda: speech.save_tiny_speech(tmp_path, "whisper")),
+            speech.SHAPES["whisper"],
+        ),
+    }[kind]
+    model = model_class.from_pretrained(save(), export=True, disable_validation=True, **shapes, **PEER)
     expected = 2 if kind in ("seq2seq", "speech") else None
     assert getattr(model.neuron_config, "num_beams", None) == expected
 

@@ -59,6 +59,10 @@ def logits_of(tensors):
         return model(IDS).logits
 
 
+def assert_close(model, logits):
+    torch.testing.assert_close(model(IDS).logits, logits, atol=2e-5, rtol=1e-4)
+
+
 @pytest.fixture(scope="module")
 def fp8(tmp_path_factory):
     return save_fp8(tmp_path_factory.mktemp("checkpoint") / "fp8")
@@ -76,7 +80,7 @@ def test_fp8_weights_are_bound_with_their_scales(fp8, exported):
     assert "fp8" in told["weights"]["reason"] and all(error["ok"] for error in told["validation"])
     assert "quantization_config" not in json.loads((output / "config.json").read_text())
     model = NeuronModelForCausalLM.from_pretrained(output)
-    torch.testing.assert_close(model(IDS).logits, logits_of(fp8[1]), atol=2e-5, rtol=1e-4)
+    assert_close(model, logits_of(fp8[1]))
 
 
 def save_mxfp4(folder):
@@ -108,17 +112,16 @@ def test_mxfp4_experts_are_dequantized(tmp_path):
     original = AutoModelForCausalLM.from_config(quantization.with_quantization(model.config, None)).eval()
     original.load_state_dict(plain)
     with torch.no_grad():
-        torch.testing.assert_close(model(IDS).logits, original(IDS).logits, atol=2e-5, rtol=1e-4)
+        assert_close(model, original(IDS).logits)
 
 
 def test_other_weights_may_be_quantized_or_not(exported, tmp_path):
     model = NeuronModelForCausalLM.from_pretrained(exported[1])
     model.replace_weights(save_tiny(tmp_path / "plain", "llama", seed=3))
-    plain = load_file(tmp_path / "plain" / "model.safetensors")
-    torch.testing.assert_close(model(IDS).logits, logits_of(plain), atol=2e-5, rtol=1e-4)
+    assert_close(model, logits_of(load_file(tmp_path / "plain" / "model.safetensors")))
     folder, tensors = save_fp8(tmp_path / "fp8", seed=5)
     model.replace_weights(folder)
-    torch.testing.assert_close(model(IDS).logits, logits_of(tensors), atol=2e-5, rtol=1e-4)
+    assert_close(model, logits_of(tensors))
     with pytest.raises(ModelError) as refused:
         model.replace_weights(declare(folder, REFUSED["awq"]))
     assert refused.value.details["quantization"] == "awq"

@@ -10,14 +10,7 @@ from optimum_neuron import check_model
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters.build import cache_request
 from optimum_neuron.exporters.kinds import kind_of
-from optimum_neuron.exporters.source import (
-    ModelSource,
-    find_folder,
-    infer_task,
-    load_source,
-    read_config,
-    served_task,
-)
+from optimum_neuron.exporters.source import ModelSource, find_folder, infer_task, load_source, read_config, served_task
 from optimum_neuron.exporters.tasks import SYNONYMS, TASKS, other_tasks
 from tests.encoders import save_tiny_encoder, tiny_encoder_config
 from tests.tiny import tiny_config, write_config
@@ -35,11 +28,13 @@ def rejected():
     return message
 
 
-def test_a_folder_is_found_and_read_without_its_weights(checkpoint):
+def test_a_folder_is_found_and_read_without_its_weights(checkpoint, monkeypatch):
     source = load_source(checkpoint)
     assert (source.name, source.folder, source.revision) == (str(checkpoint), checkpoint, None)
     assert source.config.model_type == "llama" and source.has_weights
     assert load_source(checkpoint.parent, subfolder="llama").folder == checkpoint
+    monkeypatch.setenv("HOME", str(checkpoint.parent))
+    assert find_folder("~/llama") == checkpoint
 
 
 def test_a_configuration_alone_is_a_source_without_weights(tmp_path):
@@ -47,19 +42,11 @@ def test_a_configuration_alone_is_a_source_without_weights(tmp_path):
     assert not load_source(tmp_path).has_weights
 
 
-def test_a_home_folder_is_expanded(checkpoint, monkeypatch):
-    monkeypatch.setenv("HOME", str(checkpoint.parent))
-    assert find_folder("~/llama") == checkpoint
-
-
 def test_a_missing_folder_names_the_nearest_one(tmp_path, rejected):
     (tmp_path / "my-llama").mkdir()
     assert "does not exist, did you mean 'my-llama'?" in rejected(find_folder, tmp_path / "my-lama")
     for name in ("./nowhere", "/nowhere/at/all", "a/b/c"):
         assert "does not exist" in rejected(find_folder, name)
-
-
-def test_a_file_is_no_model(tmp_path, rejected):
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     assert "is a file" in rejected(find_folder, tmp_path / "model.gguf")
 
@@ -71,11 +58,8 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub(name):
     assert error.value.details == {"model": name}
 
 
-def test_a_mistyped_name_of_the_catalogue_is_recognized(rejected):
+def test_a_mistyped_name_of_the_catalogue_and_a_mistyped_option_are_recognized(rejected):
     assert "did you mean 'minilm'?" in rejected(find_folder, "minlm")
-
-
-def test_a_mistyped_option_is_recognized():
     with pytest.raises(ConfigError, match="'revison', did you mean 'revision'"):
         find_folder("smollm2", revison="main")
 
@@ -110,13 +94,10 @@ def test_code_of_a_checkpoint_is_not_run_unasked(tmp_path, rejected):
     assert "trust_remote_code=True" in rejected(read_config, folder)
 
 
-@pytest.mark.parametrize(
-    ("architectures", "reason"),
-    [(["LlamaForCausalLM"], "LlamaForCausalLM"), (["Other", "GPT2LMHeadModel"], "GPT2LMHeadModel")],
-)
-def test_the_task_comes_from_the_architectures(architectures, reason):
+@pytest.mark.parametrize("architectures", [["LlamaForCausalLM"], ["Other", "GPT2LMHeadModel"]])
+def test_the_task_comes_from_the_architectures(architectures):
     choice = infer_task(tiny_config("llama", architectures=architectures))
-    assert choice.value == "text-generation" and choice.reason == f"config.architectures has {reason}"
+    assert choice.value == "text-generation" and choice.reason == f"config.architectures has {architectures[-1]}"
 
 
 def test_the_task_can_be_named_for_a_configuration_without_architectures(rejected):
@@ -143,10 +124,6 @@ def test_a_task_of_transformers_that_cannot_be_exported_points_to_the_trace(task
     with pytest.raises(ModelError, match="torch_neuronx.trace") as rejected:
         infer_task(CONFIG_MAPPING["pp_ocrv5_mobile_rec"](), task)
     assert rejected.value.details["task"] == task
-
-
-def test_other_tasks_are_none_that_can_be_exported_by_any_name():
-    assert not other_tasks() & {*TASKS, *SYNONYMS, "ctc", "speech-seq-2-seq", "seq-to-seq-causal-lm"}
 
 
 def test_an_unknown_task_names_the_nearest_and_all(rejected):
@@ -187,7 +164,8 @@ def test_other_names_of_a_task_are_known(model_type, name, task):
     assert (choice.value, choice.reason) == (task, f"requested as {name}")
 
 
-def test_every_synonym_is_of_a_task():
+def test_every_synonym_is_of_a_task_and_other_tasks_cannot_be_exported_by_any_name():
+    assert not other_tasks() & {*TASKS, *SYNONYMS, "ctc", "speech-seq-2-seq", "seq-to-seq-causal-lm"}
     assert set(SYNONYMS.values()) <= TASKS.keys() and not SYNONYMS.keys() & TASKS.keys()
 
 
@@ -210,13 +188,9 @@ def hub(tmp_path, monkeypatch):
 
     remote, local, downloaded = tmp_path / "remote", tmp_path / "local", []
     save_tiny_encoder(remote, "vit", "image-classification")
-    for name, text in {
-        "preprocessor_config.json": '{"size": {"height": 32, "width": 32}}',
-        "tokenizer.json": "{}",
-        "model-00001-of-00002.safetensors": "weights",
-        "pytorch_model.bin": "weights",
-    }.items():
-        (remote / name).write_text(text)
+    (remote / "preprocessor_config.json").write_text('{"size": {"height": 32, "width": 32}}')
+    for name in ("tokenizer.json", "model-00001-of-00002.safetensors", "pytorch_model.bin"):
+        (remote / name).write_text("{}")
 
     def snapshot_download(name, *, allow_patterns, **options):
         assert name == "acme/vit"
@@ -231,14 +205,9 @@ def hub(tmp_path, monkeypatch):
     return downloaded
 
 
-def test_a_check_downloads_no_weights(hub):
-    report = check_model("acme/vit")
-    assert report.tier == 1 and report.memory.fits
-    assert sorted(hub) == ["config.json", "preprocessor_config.json"]
-
-
-def test_a_question_to_the_cache_downloads_no_weights(hub):
-    cache_request("acme/vit", optlevel="1")
+@pytest.mark.parametrize("ask", [check_model, cache_request])
+def test_a_check_and_a_question_to_the_cache_download_no_weights(hub, ask):
+    ask("acme/vit")
     assert sorted(hub) == ["config.json", "preprocessor_config.json"]
 
 

@@ -6,12 +6,14 @@ import logging
 
 import pytest
 import torch
+import transformers
 
 from optimum_neuron import NeuronModelForFeatureExtraction, NeuronModelForSequenceClassification, main_export
 from optimum_neuron.errors import ConfigError, WeightsError
 from tests.encoders import save_tiny_encoder, tiny_shapes
 
 SHAPES = tiny_shapes("bert", "text-classification")
+FILLED = SHAPES | {"allow_missing_weights": True}
 POOLER = ["pooler.dense.bias", "pooler.dense.weight"]
 
 
@@ -32,13 +34,11 @@ def test_missing_weights_are_filled_alike_each_time_and_a_warning_names_them(hea
     ids = torch.randint(3, 90, (2, 8), generator=torch.Generator().manual_seed(0))
     before = torch.random.get_rng_state()
     with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
-        model = NeuronModelForFeatureExtraction.from_pretrained(
-            headless, export=True, allow_missing_weights=True, **SHAPES
-        )
+        model = NeuronModelForFeatureExtraction.from_pretrained(headless, export=True, **FILLED)
     assert torch.equal(torch.random.get_rng_state(), before), "the user's random numbers go on as before"
     assert any(all(name in record.getMessage() for name in POOLER) for record in caplog.records)
     assert all(name in model.describe()["weights"]["reason"] for name in POOLER)
-    report = main_export(headless, tmp_path / "out", task="feature-extraction", allow_missing_weights=True, **SHAPES)
+    report = main_export(headless, tmp_path / "out", task="feature-extraction", **FILLED)
     assert all(error["ok"] for error in report.to_dict()["validation"])
     loaded = NeuronModelForFeatureExtraction.from_pretrained(tmp_path / "out")
     assert torch.equal(loaded(ids).pooler_output, model(ids).pooler_output)
@@ -47,16 +47,10 @@ def test_missing_weights_are_filled_alike_each_time_and_a_warning_names_them(hea
 def test_a_complete_checkpoint_is_mapped_as_without_the_option(tmp_path, caplog):
     folder = save_tiny_encoder(tmp_path, "bert", "text-classification")
     with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
-        model = NeuronModelForSequenceClassification.from_pretrained(
-            folder, export=True, allow_missing_weights=True, **SHAPES
-        )
+        model = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **FILLED)
     assert model.describe()["weights"]["reason"] == "mapped from the checkpoint's safetensors" and not caplog.records
 
 
 def test_a_model_in_memory_has_no_such_option(headless):
-    import transformers
-
     with pytest.raises(ConfigError, match="allow_missing_weights"):
-        NeuronModelForFeatureExtraction.from_model(
-            transformers.AutoModel.from_pretrained(headless), allow_missing_weights=True, **SHAPES
-        )
+        NeuronModelForFeatureExtraction.from_model(transformers.AutoModel.from_pretrained(headless), **FILLED)

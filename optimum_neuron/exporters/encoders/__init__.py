@@ -1,9 +1,6 @@
 """Encoder-style models: encoders with or without a head, for text, images and audio.
 
 inputs.py         which tensors a model takes, and how large they are
-architectures.py  what is known of an architecture, as data; patches.py, where tracing needs help
-entry.py, plan.py the model as captures, one for each combination of buckets
-signature.py      what running needs to know, saved with the program
-batches.py        pad, split, run, cut
-validate.py       comparison with the reference model
+architectures.py  what is known of an architecture, as data; patches/, where tracing needs help
+entry.py, plan.py the model as captures, one for each combination of buckets, and its signature
 """

@@ -21,8 +21,6 @@ class Architecture:
 
     model_types: tuple[str, ...]
     """Architectures that behave alike."""
-    modality: str
-    """Kind of input, for the support table."""
     patches: tuple[Patch, ...] = ()
     """What is done differently while the model is traced."""
     exact: str | None = None
@@ -39,69 +37,53 @@ class Architecture:
     """Compares every text with every image: their batches are of different sizes."""
 
 
+_READS_LAST = "it reads the last position, which would be padding"
+
 ARCHITECTURES = (
     Architecture(
         model_types=(
             *("bert", "albert", "distilbert", "electra", "deberta", "deberta-v2"),
             *("modernbert", "phi"),
         ),
-        modality="text",
     ),
+    Architecture(model_types=("roberta", "xlm-roberta", "camembert", "mpnet"), positions_after_padding=True),
+    Architecture(model_types=("esm",), positions_after_padding=True),
+    Architecture(model_types=("roformer",), exact=_READS_LAST, exact_tasks=("multiple-choice",)),
+    Architecture(model_types=("mobilebert",), patches=(TRIGRAM,)),
     Architecture(
-        model_types=("roberta", "xlm-roberta", "camembert", "mpnet"), modality="text", positions_after_padding=True
+        model_types=("convbert",), patches=(CONVOLUTION,), exact=_READS_LAST, exact_tasks=("multiple-choice",)
     ),
-    Architecture(model_types=("esm",), modality="text", positions_after_padding=True),
-    Architecture(
-        model_types=("roformer",),
-        modality="text",
-        exact="it reads the last position, which would be padding",
-        exact_tasks=("multiple-choice",),
-    ),
-    Architecture(model_types=("mobilebert",), modality="text", patches=(TRIGRAM,)),
-    Architecture(
-        model_types=("convbert",),
-        modality="text",
-        patches=(CONVOLUTION,),
-        exact="it reads the last position, which would be padding",
-        exact_tasks=("multiple-choice",),
-    ),
-    Architecture(model_types=("flaubert", "xlm"), modality="text", patches=(LENGTHS,), without=("token_type_ids",)),
+    Architecture(model_types=("flaubert", "xlm"), patches=(LENGTHS,), without=("token_type_ids",)),
     Architecture(
         model_types=(
             *("vit", "beit", "convnext", "convnextv2", "cvt", "deit", "swin", "swinv2", "dinov2"),
             *("mobilenet_v2", "mobilevit", "resnet", "dpt", "segformer", "pp_lcnet"),
         ),
-        modality="image",
     ),
-    Architecture(model_types=("levit",), modality="image", patches=(BIAS_CACHE,)),
-    Architecture(model_types=("yolos",), modality="image", ignored=("pixel_mask",)),
-    Architecture(model_types=("detr",), modality="image"),
-    Architecture(model_types=("clip",), modality="text and image", contrastive=True),
+    Architecture(model_types=("levit",), patches=(BIAS_CACHE,)),
+    Architecture(model_types=("yolos",), ignored=("pixel_mask",)),
+    Architecture(model_types=("detr",)),
+    Architecture(model_types=("clip",), contrastive=True),
     Architecture(
         model_types=("siglip",),
-        modality="text and image",
         contrastive=True,
         without=("attention_mask",),
         exact="it was trained on texts that the tokenizer pads to one length, and reads the last position",
     ),
     Architecture(
-        model_types=("wav2vec2", "wavlm", "hubert", "unispeech", "unispeech-sat"),
-        modality="audio",
-        patches=(GROUP_NORM, XVECTOR),
+        model_types=("wav2vec2", "wavlm", "hubert", "unispeech", "unispeech-sat"), patches=(GROUP_NORM, XVECTOR)
     ),
-    Architecture(model_types=("wav2vec2-conformer",), modality="audio", patches=(GROUP_NORM, DEPTHWISE, XVECTOR)),
-    Architecture(model_types=("wav2vec2-bert",), modality="audio", patches=(XVECTOR,)),
-    Architecture(model_types=("data2vec-audio",), modality="audio", patches=(POSITIONS, XVECTOR)),
+    Architecture(model_types=("wav2vec2-conformer",), patches=(GROUP_NORM, DEPTHWISE, XVECTOR)),
+    Architecture(model_types=("wav2vec2-bert",), patches=(XVECTOR,)),
+    Architecture(model_types=("data2vec-audio",), patches=(POSITIONS, XVECTOR)),
     Architecture(
-        model_types=("sew", "sew-d"),
-        modality="audio",
-        exact="it averages neighboring frames, and a real one may be beside padding",
+        model_types=("sew", "sew-d"), exact="it averages neighboring frames, and a real one may be beside padding"
     ),
-    Architecture(model_types=("audio-spectrogram-transformer",), modality="audio", without=("attention_mask",)),
+    Architecture(model_types=("audio-spectrogram-transformer",), without=("attention_mask",)),
 )
 
 _BY_TYPE = {model_type: row for row in ARCHITECTURES for model_type in row.model_types}
-_UNKNOWN = Architecture(model_types=(), modality="any")
+_UNKNOWN = Architecture(model_types=())
 
 
 def find_architecture(model_type: str) -> tuple[Choice[str], Architecture]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ...configuration import CompileConfig
 from ...errors import ConfigError, raise_together
 from ...options import option
-from ...sizes import limit_error, size_errors
+from ...sizes import limit_error, missing_axes, size_errors
 
 Sizes = dict[str, int]
 """One size for each axis: what one graph is compiled for."""
@@ -119,17 +119,8 @@ class NeuronEncoderConfig(CompileConfig):
         Raises:
             ConfigError: a size is of an axis that the model lacks, or beyond its limit; all are named.
         """
-        problems = [
-            ConfigError(
-                f"{axis}={getattr(self, axis)}, but the inputs of {model} have {', '.join(defaults)}.",
-                hint=f"Remove {axis}.",
-                option=axis,
-                value=getattr(self, axis),
-                choices=list(defaults),
-            )
-            for axis in self.axes
-            if axis not in defaults
-        ]
+        given = {axis: getattr(self, axis) for axis in self.axes}
+        problems = missing_axes(given, defaults, f"the inputs of {model} have")
         for axis, limit in limits.items():
             if getattr(self, axis) is not None and (largest := self.buckets(axis)[-1]) > limit:
                 problems.append(limit_error(axis, largest, limit))

@@ -9,7 +9,7 @@ import contextlib
 import copy
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,6 +71,16 @@ def with_attentions(model: Any) -> Any:
     return model
 
 
+@contextlib.contextmanager
+def on_fakes(model: nn.Module) -> Iterator[None]:
+    """Inside the block a model, and what is called with it, has shapes and computes nothing."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake_parameters(model, mode), torch.no_grad(), quiet(), mode:
+        yield
+
+
 class Forward(nn.Module):
     """Calls a model with positional tensors and returns flat results, floating ones in float32."""
 
@@ -96,16 +106,12 @@ class Forward(nn.Module):
         return [tensor.float() if tensor.is_floating_point() else tensor for tensor in results.values()]
 
     def measure(self, inputs: Mapping[str, TensorSpec]) -> dict[str, tuple[int, ...]]:
-        """Shapes of the results, without computing them.
+        """Shapes of the results; call it within `on_fakes`, so that nothing is computed.
 
         Raises:
             CaptureError: the model does not take such inputs, or depends on their values.
         """
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
-        with fake_parameters(self, mode), torch.no_grad(), quiet(), mode:
-            tensors = self(*(torch.empty(s.shape, dtype=getattr(torch, s.dtype)) for s in inputs.values()))
+        tensors = self(*(torch.empty(s.shape, dtype=getattr(torch, s.dtype)) for s in inputs.values()))
         return {name: tuple(map(int, tensor.shape)) for name, tensor in zip(self.result_names, tensors, strict=True)}
 
     def capture(self, name: str, sizes: Mapping[str, int], inputs: Mapping[str, TensorSpec], shorten: bool) -> Captured:

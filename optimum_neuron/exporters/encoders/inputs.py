@@ -44,19 +44,17 @@ def model_inputs(model: Any, task: str, row: Architecture, dtype: str) -> tuple[
             inputs.append(Input(name="pixel_mask", dtype="int64", axes=(batch, "height", "width"), default=1))
     inputs += _audio(taken, config, dtype)
     if not inputs:
-        raise ModelError(
-            f"The forward of {type(model).__name__} takes {', '.join(taken)}, but none of {', '.join(_KNOWN)}.",
-            hint="Trace the model with torch_neuronx.trace, which takes any example inputs.",
-            inputs=taken,
-            choices=list(_KNOWN),
-        )
+        message = f"The forward of {type(model).__name__} takes {', '.join(taken)}, but none of {', '.join(_KNOWN)}."
+        hint = "Trace the model with torch_neuronx.trace, which takes any example inputs."
+        raise ModelError(message, hint=hint, inputs=taken, choices=list(_KNOWN))
     return tuple(inputs)
 
 
 def _text(taken: list[str], config: Any, axes: tuple[str, ...]) -> list[Input]:
     padding = getattr(config, "pad_token_id", None)
     padding = getattr(config, "pad_index", None) if padding is None else padding
-    inputs = [Input(name="input_ids", dtype="int64", axes=axes, padding=padding or 0, limit=_vocabulary(config))]
+    vocabulary = getattr(config, "vocab_size", None) or getattr(config, "n_words", None)
+    inputs = [Input(name="input_ids", dtype="int64", axes=axes, padding=padding or 0, limit=vocabulary)]
     if "attention_mask" in taken:
         inputs.append(Input(name="attention_mask", dtype="int64", axes=axes, default=1, limit=2))
     kinds = getattr(config, "type_vocab_size", 0) or 0
@@ -66,32 +64,19 @@ def _text(taken: list[str], config: Any, axes: tuple[str, ...]) -> list[Input]:
 
 
 def ignored_inputs(model: Any, row: Architecture) -> tuple[str, ...]:
-    """Inputs that the model's processor makes and its forward drops, as DeBERTa does token types of which it has none.
-
-    Args:
-        model: the transformers model.
-        row: what is known of its architecture.
-    """
+    """Inputs that the processor makes and the forward drops, as DeBERTa does token types of which it has none."""
     takes_kinds = "token_type_ids" in forward_arguments(model) and "token_type_ids" not in row.without
     has_kinds = getattr(model.config.get_text_config(), "type_vocab_size", None) != 0
     return row.ignored if has_kinds or not takes_kinds else (*row.ignored, "token_type_ids")
 
 
-def _vocabulary(config: Any) -> int | None:
-    return getattr(config, "vocab_size", None) or getattr(config, "n_words", None)
-
-
 def _audio(taken: list[str], config: Any, dtype: str) -> list[Input]:
-    frames = ("batch_size", "nb_max_frames", "feature_size")
-    if "input_values" in taken:
-        # Raw samples go through convolutions; what has mel bins takes a spectrogram under the same name.
-        is_raw = not hasattr(config, "num_mel_bins")
-        axes = ("batch_size", "audio_sequence_length") if is_raw else frames
-        name = "input_values"
-    elif "input_features" in taken:
-        axes, name = frames, "input_features"
-    else:
+    name = next((name for name in ("input_values", "input_features") if name in taken), None)
+    if name is None:
         return []
+    # Raw samples go through convolutions; what has mel bins takes a spectrogram under the same name.
+    is_raw = name == "input_values" and not hasattr(config, "num_mel_bins")
+    axes = ("batch_size", "audio_sequence_length") if is_raw else ("batch_size", "nb_max_frames", "feature_size")
     inputs = [Input(name=name, dtype=dtype, axes=axes)]
     if "attention_mask" in taken:
         inputs.append(Input(name="attention_mask", dtype="int64", axes=axes[:2], default=1, limit=2))

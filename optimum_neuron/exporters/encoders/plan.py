@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...compiler.capture import Captured, capture_error
+from ...compiler.capture import capture_error
 from ...compiler.ir import Program
 from ...core import TensorSpec
 from ...engine import Input, OutputAxis, RoleSignature, Signature
 from ...errors import NeuronError
 from ...models.registry import persistent_buffers
 from ..empty import empty_model
-from ..kinds import Kind, Plan
+from ..kinds import Kind, Plan, other_graphs
 from ..source import ModelSource
-from ..validation import SEED, Recorder, Scenario
+from ..validation import Recorder, Scenario
 from ..validation.encoder import encoder_scenarios
 from .architectures import Architecture, find_architecture
 from .configuration import BATCH_AXES, NeuronEncoderConfig, ResolvedEncoderConfig, Sizes
-from .entry import MODEL, Forward, call_options, with_attentions
+from .entry import MODEL, Forward, call_options, on_fakes, with_attentions
 from .inputs import default_sizes, frame_rule, ignored_inputs, largest_sizes, model_inputs
 
 
@@ -31,18 +31,15 @@ class EncoderKind(Kind):
     captures_module = True
 
     def batch_options(self, task: str) -> tuple[str, ...]:
-        """Return the keywords that set the batch size: texts and images that are compared have one each."""
+        # Texts and images that are compared have one each.
         compares = task == "zero-shot-image-classification"
         return ("text_batch_size", "image_batch_size") if compares else ("batch_size",)
 
     def unserved(self, source: ModelSource, task: str) -> str:
-        """Return why transformers has no class for a task; a model in memory has one of its own."""
+        # A model in memory has a class of its own.
         return "" if source.module is not None else super().unserved(source, task)
 
-    def resolve(
-        self, source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool
-    ) -> ResolvedEncoderConfig:
-        """Fill in every axis that the model has."""
+    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedEncoderConfig:
         model = build_model(source, config, trust_remote_code=trust_remote_code)
         _, row = find_architecture(source.config.model_type)
         inputs = model_inputs(model, config.task, row, config.torch_dtype)
@@ -53,7 +50,6 @@ class EncoderKind(Kind):
         )
 
     def plan(self, source: ModelSource, config: ResolvedEncoderConfig, *, trust_remote_code: bool) -> Plan:
-        """Build the model without weights, find out what its results are, and return its captures."""
         choice, row = find_architecture(source.config.model_type)
         model = build_model(source, config, trust_remote_code=trust_remote_code)
         inputs = model_inputs(model, config.task, row, config.torch_dtype)
@@ -65,7 +61,7 @@ class EncoderKind(Kind):
         return Plan(
             choice=choice,
             captures=[
-                functools.partial(_capture, forward, name, sizes, _specs(inputs, sizes))
+                functools.partial(forward.capture, name, sizes, _specs(inputs, sizes))
                 for name, sizes in config.graphs().items()
             ],
             weight_sources={name: (name.removeprefix(f"{MODEL}."),) for name in names},
@@ -76,28 +72,22 @@ class EncoderKind(Kind):
         )
 
     def prepare_reference(self, reference: Any, config: Any) -> Any:
-        """Fused attention does not return its weights."""
         return with_attentions(reference) if config.output_attentions else reference
 
     def scenarios(
         self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
     ) -> Iterable[Scenario]:
-        """Inputs that fill each graph, and padded ones."""
         signature = self.signature(recorder.program, metadata, reference.config)["forward"]
-        return encoder_scenarios(recorder, signature, reference, config, seed=SEED)
+        return encoder_scenarios(recorder, signature, reference, config)
 
-    def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronEncoderConfig) -> list[str]:
-        """What in a program does not belong to a configuration."""
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
         if "signature" not in metadata:
             return ["its metadata has no signature"]
         inputs = Signature.from_dict(metadata["signature"])["forward"].inputs
         if absent := sorted({axis for spec in inputs for axis in spec.axes if axis not in config.axes}):
             return [f"it has the axes {', '.join(absent)}, of which neuron_config.json has no size"]
         graphs = config.graphs()
-        if set(program.graphs) != set(graphs):
-            names, expected = ", ".join(sorted(program.graphs)), ", ".join(sorted(graphs))
-            return [f"its graphs are {names} instead of {expected}"]
-        return [
+        return other_graphs(program, graphs) or [
             f"graph {name} takes {', '.join(map(str, program.graphs[name].inputs.values()))}, not what {sizes} makes"
             for name, sizes in graphs.items()
             if program.graphs[name].inputs != _specs(inputs, sizes)
@@ -105,11 +95,7 @@ class EncoderKind(Kind):
 
 
 def build_model(source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool) -> Any:
-    """Build the model of a task without weights.
-
-    Raises:
-        ModelError: transformers cannot build it.
-    """
+    """Build the model of a task without weights."""
     # Fused attention does not return its weights.
     attention = "eager" if config.output_attentions else None
     return empty_model(source, config, attention=attention, trust_remote_code=trust_remote_code)
@@ -119,33 +105,43 @@ def _specs(inputs: tuple[Input, ...], sizes: Sizes) -> dict[str, TensorSpec]:
     return {s.name: TensorSpec(shape=tuple(sizes[axis] for axis in s.axes), dtype=s.dtype) for s in inputs}
 
 
-def _capture(forward: Forward, name: str, sizes: Sizes, inputs: Mapping[str, TensorSpec], shorten: bool) -> Captured:
-    return forward.capture(name, sizes, inputs, shorten)
-
-
 def _signature(
     forward: Forward, inputs: tuple[Input, ...], config: NeuronEncoderConfig, row: Architecture
 ) -> RoleSignature:
-    """Measure which dimensions of the results follow which axes, by changing one axis at a time."""
+    """Measure which dimensions of the results follow which axes, by changing the axes.
+
+    All are changed at once, which is fast; where that does not tell which one a dimension follows, one after the other.
+    """
     sizes = next(iter(config.graphs().values()))
     padded, exact = _padding(inputs, row, config.task)
-    before = _measured(forward, inputs, sizes)
-    outputs: dict[str, list[OutputAxis]] = {name: [] for name in before}
     window, stride = frame_rule(forward.model.config)
-    for axis in [axis for axis in config.axes if axis in BATCH_AXES or axis in padded]:
-        changed = sizes | {axis: _other_size(sizes[axis], stride if axis == "audio_sequence_length" else 1, axis)}
-        rules = [(1, 1), (window, stride)] if axis == "audio_sequence_length" else [(1, 1)]
-        after = _measured(forward, inputs, changed)
+    rules = {axis: [(1, 1)] for axis in config.axes}
+    if window > 1 and "audio_sequence_length" in rules:
+        rules["audio_sequence_length"].append((window, stride))
+    axes = [axis for axis in config.axes if axis in BATCH_AXES or axis in padded]
+    others = {axis: _other_size(sizes[axis], stride if len(rules[axis]) > 1 else 1, axis) for axis in axes}
+
+    def changes(*axes: str) -> Iterator[tuple[str, str, int, int, list[OutputAxis]]]:
+        """Of each dimension that changes with some axes: the first axis, the result, both sizes, and what fits them."""
+        after = _measured(forward, inputs, sizes | {axis: others[axis] for axis in axes})
         for name, shape in before.items():
             for dim, (old, new) in enumerate(zip(shape, after[name], strict=True)):
-                if old == new:
-                    continue
-                candidates = [OutputAxis(dim=dim, axis=axis, window=w, stride=s) for w, s in rules]
-                fits = [rule for rule in candidates if (rule.size(sizes[axis]), rule.size(changed[axis])) == (old, new)]
-                outputs[name] += fits[:1]
-                if not fits:
-                    exact[axis] = f"{name} has {old} for {axis}={sizes[axis]} and {new} for {changed[axis]}"
-                    padded.pop(axis, None)
+                candidates = [OutputAxis(dim=dim, axis=a, window=w, stride=s) for a in axes for w, s in rules[a]]
+                fits = [c for c in candidates if (c.size(sizes[c.axis]), c.size(others[c.axis])) == (old, new)]
+                if old != new:
+                    yield axes[0], name, old, new, fits
+
+    with on_fakes(forward):
+        before = _measured(forward, inputs, sizes)
+        found = list(changes(*axes))
+        if any(len(fits) != 1 for *_, fits in found):
+            found = [change for axis in axes for change in changes(axis)]
+    outputs: dict[str, list[OutputAxis]] = {name: [] for name in before}
+    for axis, name, old, new, fits in found:
+        outputs[name] += fits[:1]
+        if not fits:
+            exact[axis] = f"{name} has {old} for {axis}={sizes[axis]} and {new} for {others[axis]}"
+            padded.pop(axis, None)
     return RoleSignature(
         inputs=inputs,
         outputs={name: tuple(axis for axis in axes if axis.axis not in exact) for name, axes in outputs.items()},
@@ -175,10 +171,8 @@ def _padding(inputs: tuple[Input, ...], row: Architecture, task: str) -> tuple[d
             padded[axis] = "each choice is judged alone"
         elif axis in ("num_channels", "feature_size"):
             exact[axis] = "it is a property of the model"
-        elif mask not in names:
+        elif reason is not None or mask not in names:
             exact[axis] = reason or f"the model takes no {mask}"
-        elif reason is not None:
-            exact[axis] = reason
         else:
             padded[axis] = f"{mask} tells padding"
     return padded, exact

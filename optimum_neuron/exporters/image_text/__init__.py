@@ -1,6 +1,6 @@
 """Models that read images and text and write text, such as SmolVLM and LLaVA.
 
 `architectures.py` has what is known of each, `vision.py` turns pixels into features, `entry.py` puts these where a
-prompt has image tokens, `configuration.py` has the shapes, `plan.py` makes graphs of all that, `validate.py` compares
-them with the reference model. The decoder is that of text generation.
+prompt has image tokens, `configuration.py` has the shapes, `plan.py` makes graphs of all that. The decoder is that of
+text generation.
 """

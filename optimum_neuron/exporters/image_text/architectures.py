@@ -7,7 +7,7 @@ them below the modules that the row names.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,20 +111,14 @@ def find_architecture(config: Any) -> Architecture:
     """
     row = _BY_TYPE.get(config.model_type)
     if row is None:
-        raise ModelError(
-            f"The vision-language architecture {config.model_type} is not implemented.",
-            hint=f"Pass a checkpoint of {', '.join(_BY_TYPE)}.",
-            model_type=config.model_type,
-            choices=list(_BY_TYPE),
-        )
+        message = f"The vision-language architecture {config.model_type} is not implemented."
+        hint = f"Pass a checkpoint of {', '.join(_BY_TYPE)}."
+        raise ModelError(message, hint=hint, model_type=config.model_type, choices=list(_BY_TYPE))
     tower = config.vision_config.model_type
     if row.towers and tower not in row.towers:
-        raise ModelError(
-            f"The vision tower {tower!r} of this {config.model_type} model is not implemented.",
-            hint=f"Pass a checkpoint with one of {', '.join(row.towers)}.",
-            tower=tower,
-            choices=list(row.towers),
-        )
+        message = f"The vision tower {tower!r} of this {config.model_type} model is not implemented."
+        hint = f"Pass a checkpoint with one of {', '.join(row.towers)}."
+        raise ModelError(message, hint=hint, tower=tower, choices=list(row.towers))
     return row
 
 
@@ -142,22 +136,13 @@ def check_image_size(row: Architecture, config: Any, image_size: int) -> None:
     """
     problem = row.problem(config, image_size)
     if problem is not None:
-        raise ConfigError(
-            f"image_size is {image_size}, but must be {problem}.",
-            hint="Remove image_size, or pass such a size.",
-            option="image_size",
-            value=image_size,
-        )
+        message, hint = f"image_size is {image_size}, but must be {problem}.", "Remove image_size, or pass such a size."
+        raise ConfigError(message, hint=hint, option="image_size", value=image_size)
 
 
 def _processor_settings(folder: Path) -> dict[str, Any]:
     """Settings of the image processor in a folder; none where it has none."""
-    return next(_saved_settings(folder), {})
-
-
-def _saved_settings(folder: Path) -> Iterator[dict[str, Any]]:
     whole, images = folder / "processor_config.json", folder / "preprocessor_config.json"
     if whole.is_file() and "image_processor" in (data := read_object(whole)):
-        yield data["image_processor"]
-    if images.is_file():
-        yield read_object(images)
+        return data["image_processor"]
+    return read_object(images) if images.is_file() else {}

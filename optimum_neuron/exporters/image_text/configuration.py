@@ -46,7 +46,6 @@ class NeuronImageTextConfig(NeuronConfig):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Fields that are sizes of the model's inputs."""
         return (*super().axes, *IMAGE_SIZES)
 
     def _problems(self) -> Iterator[ConfigError]:
@@ -73,14 +72,12 @@ class NeuronImageTextConfig(NeuronConfig):
         limit = (length - 1) // image_tokens
         num_images = self.max_num_images or min(max_num_images, max(limit, 1))
         if num_images > limit:
+            needed = num_images * image_tokens + 1
+            holds = f"{limit} images of {image_tokens} tokens and a token of text"
             raise ConfigError(
-                f"max_num_images is {num_images}, but sequence_length={length} holds {limit} images of {image_tokens} "
-                "tokens and a token of text.",
-                hint=f"Pass sequence_length={num_images * image_tokens + 1} or more.",
-                option="max_num_images",
-                value=num_images,
-                limit=limit,
-                sequence_length=num_images * image_tokens + 1,
+                f"max_num_images is {num_images}, but sequence_length={length} holds {holds}.",
+                hint=f"Pass sequence_length={needed} or more.",
+                **{"option": "max_num_images", "value": num_images, "limit": limit, "sequence_length": needed},
             )
         size = self.image_size or image_size
         return self.completed(ResolvedImageTextConfig, **lengths, max_num_images=num_images, image_size=size)
@@ -91,12 +88,7 @@ class ResolvedImageTextConfig(NeuronImageTextConfig, ResolvedNeuronConfig):
     """`NeuronImageTextConfig` of one model: every length and size has a value."""
 
     sequence_length: int = dataclasses.field()
-    """Tokens of a sequence, prompt and answer together."""
     prefill_buckets: tuple[int, ...] = dataclasses.field()
-    """Prompt lengths that are compiled."""
     decode_buckets: tuple[int, ...] = dataclasses.field()
-    """Cache slots of the decode graphs."""
     max_num_images: int = dataclasses.field()
-    """Images of a prompt."""
     image_size: int = dataclasses.field()
-    """Pixels of an image, or of a tile, in height and in width."""

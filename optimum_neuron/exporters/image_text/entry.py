@@ -47,12 +47,5 @@ class PromptEntry(Entry):
         place = (image_index_BT - 1).clamp(min=0)[:, :, None].expand(-1, -1, features_BFD.shape[-1])
         placed_BTD = features_BFD.gather(1, place).to(embeds_BTD.dtype)
         embeds_BTD = torch.where(image_index_BT[:, :, None] > 0, placed_BTD, embeds_BTD)
-        last_index_B = others[0] if self.last_only else None
-        return self.model(
-            input_ids_BT,
-            positions_BT,
-            others[-1],
-            num_slots=self.num_slots,
-            last_index_B=last_index_B,
-            embeds_BTD=embeds_BTD,
-        )
+        options: dict[str, Any] = {"num_slots": self.num_slots, "last_index_B": others[0] if self.last_only else None}
+        return self.model(input_ids_BT, positions_BT, others[-1], embeds_BTD=embeds_BTD, **options)

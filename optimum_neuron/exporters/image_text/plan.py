@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,11 +28,11 @@ from ...models.registry import (
     persistent_buffers,
 )
 from ..decoder import DecoderKind, decoder_captures, graph_names, num_positions
-from ..kinds import MODEL, Plan
+from ..kinds import MODEL, Plan, other_graphs
 from ..signatures import decoder_signature, image_inputs, vision_signature
 from ..source import ModelSource
 from ..tasks import TASKS, architectures_of
-from ..validation import SEED, Recorder, Scenario
+from ..validation import Recorder, Scenario
 from ..validation.image_text import ImageTextScenarios
 from .architectures import Architecture, check_image_size, default_images, find_architecture
 from .configuration import ResolvedImageTextConfig
@@ -45,30 +46,25 @@ class ImageTextKind(DecoderKind):
     estimate_note = "the text model alone: the vision modules are not counted"
 
     def unserved(self, source: ModelSource, task: str) -> str:
-        """Return why transformers has no vision-language model of this architecture; empty: it has one."""
         is_served = source.config.model_type in architectures_of(task)
         return "" if is_served else "transformers has no vision-language model of this architecture"
 
     def converts(self, family: str) -> bool:
-        """Return True: transformers renames the tensors of older checkpoints."""
-        return True
+        return True  # transformers renames the tensors of older checkpoints
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedImageTextConfig:
-        """Fill in sequence length, buckets and the sizes of images."""
         row = find_architecture(source.config)
         image_size, num_images = default_images(row, source.config, source.folder)
         image_size = config.image_size or image_size
         check_image_size(row, source.config, image_size)
-        resolved: ResolvedImageTextConfig = config.resolve(
+        return config.resolve(
             max_position_embeddings=num_positions(source.config, config.sequence_length),
             max_num_images=num_images,
             image_size=image_size,
             image_tokens=row.image_tokens(source.config, image_size),
         )
-        return resolved
 
     def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
-        """Build the vision modules and the decoder, and return the captures of all entry points."""
         row = find_architecture(source.config)
         vision, decoder = _build_vision(row, source.config, config), _build_decoder(row, source.config, config)
         image_tokens = row.image_tokens(source.config, config.image_size)
@@ -97,14 +93,12 @@ class ImageTextKind(DecoderKind):
         )
 
     def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
-        """Return how a program without a signature is called."""
         dtype = program.graphs[ENCODE].inputs["pixel_values"].dtype
         return _signature(find_architecture(model_config), model_config, dtype)
 
     def scenarios(
         self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
     ) -> Iterable[Scenario]:
-        """Images, prompts with and without them, decode steps, and chunks."""
         return ImageTextScenarios(
             recorder,
             self.signature(recorder.program, metadata, reference.config),
@@ -112,16 +106,13 @@ class ImageTextKind(DecoderKind):
             is_nested=find_architecture(reference.config).is_nested,
             image_tokens=metadata["image_tokens"],
             max_num_images=config.max_num_images,
-            seed=SEED,
         )
 
     def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
-        """What in a program does not belong to a configuration."""
         if "image_tokens" not in metadata:
             return ["its metadata has no image_tokens"]
-        if set(program.graphs) != {ENCODE, *graph_names(config)}:
-            graphs, expected = sorted(program.graphs), sorted({ENCODE, *graph_names(config)})
-            return [f"its graphs are {', '.join(graphs)} instead of {', '.join(expected)}"]
+        if problems := other_graphs(program, {ENCODE, *graph_names(config)}):
+            return problems
         decoder = {name: graph for name, graph in program.graphs.items() if name != ENCODE}
         pixels = program.graphs[ENCODE].inputs["pixel_values"].shape
         problems = super().problems(dataclasses.replace(program, graphs=decoder), metadata, config)
@@ -158,15 +149,12 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
         _remove(module.model, row.vision)
         return generic_decoder(choice, module, dtype=config.torch_dtype)
     family = family_decoder(choice, text, dtype=config.torch_dtype)
+    # A causal language model's "model" is the text module of this one.
     renamed = {
-        name: tuple(_inside(row.text, source) for source in sources) for name, sources in family.weight_sources.items()
+        name: tuple(re.sub(r"^model\.", f"{row.text}.", source) for source in sources)
+        for name, sources in family.weight_sources.items()
     }
     return dataclasses.replace(family, weight_sources=renamed)
-
-
-def _inside(path: str, source: str) -> str:
-    """The name of a causal language model's tensor where it is a part of another model."""
-    return f"{path}.{source.removeprefix('model.')}" if source.startswith("model.") else source
 
 
 def _remove(model: nn.Module, paths: tuple[str, ...]) -> None:
@@ -196,8 +184,8 @@ def _encode(row: Architecture, vision: GenericDecoder, model_config: Any, config
 
 
 def _capture(entry: nn.Module, inputs: Mapping[str, TensorSpec], is_uniform: bool, shorten: bool) -> Captured:
-    shorten = shorten and is_uniform
-    return capture(entry, name=ENCODE, role="encode_image", inputs=inputs, outputs=("image_features",), shorten=shorten)
+    outputs, shorten = ("image_features",), shorten and is_uniform
+    return capture(entry, name=ENCODE, role="encode_image", inputs=inputs, outputs=outputs, shorten=shorten)
 
 
 KIND = ImageTextKind()

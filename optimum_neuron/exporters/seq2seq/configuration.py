@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ...configuration import CompileConfig, NeuronConfig
 from ...errors import ConfigError, raise_together
 from ...options import option
-from ...sizes import count_errors, limit_error, size_errors
+from ...sizes import count_errors, limit_error, missing_axes, size_errors
 
 DEFAULT_LENGTH = 128
 """Default tokens of source and target."""
@@ -50,7 +50,6 @@ class EncoderDecoderConfig(CompileConfig):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Fields that are sizes of the model's inputs."""
         return ("batch_size", self._source_axis, "decoder_sequence_length")
 
     @property
@@ -92,26 +91,11 @@ class EncoderDecoderConfig(CompileConfig):
         values = {axis: getattr(self, axis) for axis in (*self.source_axes, "decoder_sequence_length")}
         lengths: dict[str, Any] = {axis: values[axis] or size for axis, size in defaults.items()}
         longest = {axis: size[-1] if isinstance(size, tuple) else size for axis, size in lengths.items()}
-        raise_together(
-            [
-                *(
-                    ConfigError(
-                        f"{axis}={size}, but the lengths of the model are {' and '.join(defaults)}.",
-                        hint=f"Remove {axis}.",
-                        option=axis,
-                        value=size,
-                        choices=list(defaults),
-                    )
-                    for axis, size in values.items()
-                    if size is not None and axis not in defaults
-                ),
-                *(
-                    limit_error(axis, longest[axis], limit)
-                    for axis, limit in limits.items()
-                    if limit is not None and longest[axis] > limit
-                ),
-            ]
-        )
+        problems = missing_axes(values, defaults, "the lengths of the model are")
+        for axis, limit in limits.items():
+            if limit is not None and longest[axis] > limit:
+                problems.append(limit_error(axis, longest[axis], limit))
+        raise_together(problems)
         return lengths
 
 
@@ -120,7 +104,6 @@ class ResolvedEncoderDecoderConfig(EncoderDecoderConfig):
     """Fields of text and audio models alike, with a value for every length of one model."""
 
     decoder_sequence_length: int = dataclasses.field()
-    """Tokens of a target, with its first one."""
 
     def _problems(self) -> Iterator[ConfigError]:
         if all(getattr(self, axis) is None for axis in self.source_axes):
@@ -162,12 +145,10 @@ class NeuronSeq2SeqConfig(EncoderDecoderConfig):
 
     @property
     def source_results(self) -> tuple[str, ...]:
-        """Results of each layer in source graphs, beside the last hidden states."""
         return (*("hidden_states",) * self.output_hidden_states, *("attentions",) * self.output_attentions)
 
     @property
     def target_results(self) -> tuple[str, ...]:
-        """Results of each layer in target graphs, beside logits."""
         attentions = ("decoder_attentions", "cross_attentions")
         return (*("decoder_hidden_states",) * self.output_hidden_states, *attentions * self.output_attentions)
 
@@ -191,9 +172,7 @@ class ResolvedSeq2SeqConfig(NeuronSeq2SeqConfig, ResolvedEncoderDecoderConfig):
     """`NeuronSeq2SeqConfig` of one model: both lengths have a value."""
 
     sequence_length: int | tuple[int, ...] = dataclasses.field()
-    """Tokens of a source, one length or several buckets."""
     decoder_sequence_length: int = dataclasses.field()
-    """Tokens of a target, with its first one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -236,29 +215,20 @@ class NeuronSpeechSeq2SeqConfig(EncoderDecoderConfig):
                 named); or weights of attention are requested of a model other than Whisper.
         """
         if self.output_attentions and num_frames is None:
-            raise ConfigError(
-                "output_attentions=True needs Whisper, which reads word timestamps from them.",
-                hint="Remove output_attentions.",
-                option="output_attentions",
-                value=True,
-            )
+            message = "output_attentions=True needs Whisper, which reads word timestamps from them."
+            raise ConfigError(message, hint="Remove output_attentions.", option="output_attentions", value=True)
         source = {"audio_sequence_length": DEFAULT_SAMPLES} if num_frames is None else {"nb_max_frames": num_frames}
         defaults = source | {"decoder_sequence_length": num_positions}
         lengths = self._lengths(defaults, {"decoder_sequence_length": num_positions})
         frames = lengths.get("nb_max_frames")
         if frames != num_frames:
-            raise ConfigError(
-                f"nb_max_frames is {frames}, but the model always reads {num_frames} frames.",
-                hint="Remove nb_max_frames.",
-                option="nb_max_frames",
-                value=frames,
-                limit=num_frames,
-            )
+            message = f"nb_max_frames is {frames}, but the model always reads {num_frames} frames."
+            details = {"option": "nb_max_frames", "value": frames, "limit": num_frames}
+            raise ConfigError(message, hint="Remove nb_max_frames.", **details)
         return self.completed(ResolvedSpeechConfig, **lengths)
 
     @property
     def target_results(self) -> tuple[str, ...]:
-        """Results of each layer in target graphs, beside logits."""
         return ("cross_attentions",) * self.output_attentions
 
 
@@ -267,4 +237,3 @@ class ResolvedSpeechConfig(NeuronSpeechSeq2SeqConfig, ResolvedEncoderDecoderConf
     """`NeuronSpeechSeq2SeqConfig` of one model: the target length and one of the source lengths have a value."""
 
     decoder_sequence_length: int = dataclasses.field()
-    """Tokens of a target, with its first ones."""

@@ -17,6 +17,7 @@ import contextlib
 import copy
 import dataclasses
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...models.generic.cache import SlotLayer
-from .recording import known_length, valid_places
+from ..encoders.patches.audio import masked_norm
+from ..encoders.patches.base import replaced_forward
 from .sources import Source
 
 MODEL = "model"
@@ -100,14 +102,26 @@ class EncodeEntry(nn.Module):
             output = encoder(content.to(dtype_of(self.model)))
         elif self.source.name == "input_ids":
             mask = mask_BN.bool()[:, None, None, :].expand(-1, 1, content.shape[1], -1)
-            options = {f"output_{name}": True for name in self.results}
-            output = encoder(input_ids=content, attention_mask=_as_taken(mask, self.model), **options)
+            output = encoder(
+                input_ids=content, attention_mask=_as_taken(mask, self.model), **layer_options(self.results)
+            )
         else:
-            with known_length(encoder, mask_BN):
-                content = content.to(dtype_of(self.model))
-                output = encoder(content, attention_mask=valid_places(mask_BN, self.source))
+            output = self._recordings(encoder, content.to(dtype_of(self.model)), mask_BN)
         layers = [layer for name in self.results for layer in output[name]]
         return [tensor.float() for tensor in (output.last_hidden_state, *layers)]
+
+    def _recordings(self, encoder: Any, samples_BN: torch.Tensor, mask_BN: torch.Tensor) -> Any:
+        """Recordings that are padded at their end: each row gives what it gives alone.
+
+        Moonshine normalizes over the whole recording, and takes a frame for a real one whose first sample is real,
+        though its window reaches into the padding. Here a frame is real where its whole window is.
+        """
+        stride, conv, lengths_B = self.source.stride, encoder.conv1, mask_BN.sum(1)
+        states_B = (lengths_B - self.source.window) // stride + 1
+        # The encoder takes every `stride`-th of these.
+        valid_BN = (torch.arange(mask_BN.shape[1]) // stride < states_B[:, None]).to(mask_BN.dtype)
+        with masked_norm(encoder.groupnorm, (lengths_B - conv.kernel_size[0]) // conv.stride[0] + 1):
+            return encoder(samples_BN, attention_mask=valid_BN)
 
 
 class TargetEntry(nn.Module):
@@ -185,31 +199,22 @@ def unfuse_cross_attention(model: Any) -> None:
 def recorded_weights(model: Any, is_recorded: bool) -> Iterator[list[torch.Tensor]]:
     """Weights [B, K, 1, S] of cross-attention of each layer, if they are wanted, once the model has run."""
     weights: list[torch.Tensor] = []
-    layers = model.get_decoder().layers if is_recorded else ()
-    hooks = [layer.encoder_attn.register_forward_hook(lambda *call: weights.append(call[-1][1])) for layer in layers]
-    try:
+    with contextlib.ExitStack() as stack:
+        for layer in model.get_decoder().layers if is_recorded else ():
+            stack.enter_context(layer.encoder_attn.register_forward_hook(lambda *call: weights.append(call[-1][1])))
         yield weights
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
-@contextlib.contextmanager
-def known_positions(model: Any) -> Iterator[None]:
+def known_positions(model: Any) -> AbstractContextManager[None]:
     """M2M100 compares a position with the size of its table, which would read a tensor's value; lengths are checked
     before anything is compiled.
     """
     table: Any = getattr(model.get_decoder(), "embed_positions", None)
     if not hasattr(table, "make_weights"):
-        yield
-        return
+        return contextlib.nullcontext()
 
     def forward(input_ids: torch.Tensor, _embeddings: Any, num_past: torch.Tensor) -> torch.Tensor:
         positions = table.create_position_ids_from_input_ids(input_ids, table.padding_idx, num_past)
         return table.weights[positions]
 
-    table.forward = forward
-    try:
-        yield
-    finally:
-        del table.forward
+    return replaced_forward(table, forward)

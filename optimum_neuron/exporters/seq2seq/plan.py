@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -9,19 +10,19 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ...compiler.capture import Captured, capture, capture_error, fake_parameters
+from ...compiler.capture import Captured, capture, capture_error
 from ...compiler.compile import Recapture
 from ...compiler.ir import Program, Role
 from ...core import Choice, TensorSpec
 from ...engine import Signature
 from ...models.registry import persistent_buffers
 from ..empty import empty_model
-from ..encoders.entry import with_attentions
-from ..kinds import ANY_BATCH, Kind, Plan
+from ..encoders.entry import on_fakes, with_attentions
+from ..kinds import ANY_BATCH, Kind, Plan, other_graphs
 from ..signatures import encoder_decoder_signature
 from ..source import ModelSource
 from ..tasks import architectures_of
-from ..validation import SEED, Recorder, Scenario
+from ..validation import Recorder, Scenario
 from ..validation.encoder_decoder import EncoderDecoderScenarios
 from .configuration import ResolvedEncoderDecoderConfig
 from .entry import (
@@ -46,7 +47,6 @@ class Seq2SeqKind(Kind):
     captures_module = True
 
     def unserved(self, source: ModelSource, task: str) -> str:
-        """Return why transformers has no encoder-decoder of this architecture; empty: it has one."""
         config = source.config
         # A configuration that joins two others has no vocabulary of its own.
         is_whole = config.is_encoder_decoder and hasattr(config, "vocab_size")
@@ -54,13 +54,9 @@ class Seq2SeqKind(Kind):
         return "" if is_served else "transformers has no encoder-decoder of this architecture for it"
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedEncoderDecoderConfig:
-        """Fill in both lengths."""
-        num_positions = getattr(source.config, "max_position_embeddings", None)
-        resolved: ResolvedEncoderDecoderConfig = config.resolve(num_positions=num_positions)
-        return resolved
+        return config.resolve(num_positions=getattr(source.config, "max_position_embeddings", None))
 
     def plan(self, source: ModelSource, config: ResolvedEncoderDecoderConfig, *, trust_remote_code: bool) -> Plan:
-        """Build the model without weights and return the captures of its entry points."""
         model = build_model(source, config, trust_remote_code=trust_remote_code)
         read = find_source(model)
         states = state_specs(model, read, config)
@@ -73,11 +69,10 @@ class Seq2SeqKind(Kind):
             choice=Choice(value=source.config.model_type, reason=reason),
             captures=_captures(model, read, config, states, encoded, results),
             weight_sources={f"{MODEL}.{name}": (name,) for name in names},
-            facts={"source": read.to_dict(), "signature": signature.to_dict()},
+            facts={"source": dataclasses.asdict(read), "signature": signature.to_dict()},
         )
 
     def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
-        """Return how a program without a signature is called."""
         encode, decode = (
             next(graph for graph in program.graphs.values() if graph.role == role) for role in ("encode", "decode")
         )
@@ -85,27 +80,20 @@ class Seq2SeqKind(Kind):
         return encoder_decoder_signature(source, model_config, encoded=encode.outputs, results=decode.outputs)
 
     def prepare_reference(self, reference: Any, config: Any) -> Any:
-        """Fused attention does not return its weights."""
         return with_attentions(reference) if config.returns_attentions else reference
 
     def scenarios(
         self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
     ) -> Iterable[Scenario]:
-        """Sources, first tokens, and later tokens."""
         signature = self.signature(recorder.program, metadata, reference.config)
         source = Source(**metadata["source"])
-        return EncoderDecoderScenarios(recorder, signature, reference, source, config, seed=SEED)
+        return EncoderDecoderScenarios(recorder, signature, reference, source, config)
 
-    def problems(
-        self, program: Program, metadata: Mapping[str, Any], config: ResolvedEncoderDecoderConfig
-    ) -> list[str]:
-        """What in a program does not belong to a configuration."""
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
         if "source" not in metadata:
             return ["its metadata has no source"]
-        graphs = graph_names(config)
-        if set(program.graphs) != graphs:
-            return [f"its graphs are {', '.join(sorted(program.graphs))} instead of {', '.join(sorted(graphs))}"]
-        problems = []
+        if problems := other_graphs(program, graph_names(config)):
+            return problems
         longest = config.source_buckets[-1]
         shape = program.graphs[f"encode_{longest}"].inputs[metadata["source"]["name"]].shape
         if (shape[0], shape[-1]) != (config.batch_size, longest):
@@ -131,11 +119,7 @@ def graph_names(config: ResolvedEncoderDecoderConfig) -> set[str]:
 
 
 def build_model(source: ModelSource, config: ResolvedEncoderDecoderConfig, *, trust_remote_code: bool) -> Any:
-    """The model without weights, with the attention that the masks here are made for.
-
-    Raises:
-        ModelError: transformers cannot build it like that.
-    """
+    """The model without weights, with the attention that the masks here are made for."""
     reads_text = source.config.model_type not in SPEECH
     # Fused attention does not return its weights; Whisper's encoder and self-attention stay fused.
     attention = "eager" if reads_text and config.returns_attentions else "sdpa"
@@ -150,22 +134,15 @@ def state_specs(model: Any, read: Source, config: ResolvedEncoderDecoderConfig) 
     rows, target, source = config.num_target_rows, config.num_target_slots, read.num_states(config.source_buckets[-1])
     specs: dict[str, TensorSpec] = {}
     for layer, (heads, width) in enumerate(_head_shapes(model)):
-        shapes = (
-            (rows, heads, width, target),
-            (rows, heads, target, width),
-            *((rows, heads, source, width),) * 2,
-        )
-        for name, shape in zip(STATES, shapes, strict=True):
+        sizes = ((width, target), (target, width), (source, width), (source, width))
+        for name, shape in zip(STATES, ((rows, heads, *size) for size in sizes), strict=True):
             specs[f"{name}.{layer}"] = TensorSpec(shape=shape, dtype=config.torch_dtype)
     return specs
 
 
 def _head_shapes(model: Any) -> list[tuple[int, int]]:
     """Heads and head width of every decoder layer: what reaches the cache when one token is run on fakes."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake_parameters(model, mode), mode, torch.no_grad():
+    with on_fakes(model):
         token = torch.zeros(1, 1, dtype=torch.int64)
         hidden = EncodedSource(last_hidden_state=torch.zeros(1, 1, hidden_width(model), dtype=dtype_of(model)))
         try:
@@ -176,20 +153,12 @@ def _head_shapes(model: Any) -> list[tuple[int, int]]:
 
 
 def _layer_names(model: Any, config: ResolvedEncoderDecoderConfig, *, num_layers: int) -> tuple[list[str], list[str]]:
-    """Names of the results of each layer, as "hidden_states.0", of graphs of sources and of targets.
-
-    Args:
-        model: without weights.
-        config: complete configuration.
-        num_layers: layers of the decoder.
-    """
+    """Names of the results of each layer, as "hidden_states.0", of graphs of sources and of targets."""
     counts = {"decoder_hidden_states": num_layers + 1}
     if config.source_results:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        mode, options = FakeTensorMode(allow_non_fake_inputs=True), layer_options(config.source_results)
-        with fake_parameters(model, mode), mode, torch.no_grad():
-            output = model.get_encoder()(input_ids=torch.zeros(1, 1, dtype=torch.int64), **options)
+        with on_fakes(model):
+            ids = torch.zeros(1, 1, dtype=torch.int64)
+            output = model.get_encoder()(input_ids=ids, **layer_options(config.source_results))
         counts |= {name: len(output[name]) for name in config.source_results}
     of_source, of_target = (
         [f"{name}.{place}" for name in names for place in range(counts.get(name, num_layers))]

@@ -60,10 +60,6 @@ class Source:
         mask = {"attention_mask": TensorSpec(shape=(rows, self.num_states(length)), dtype="int64")}
         return mask if self.is_masked else {}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return dataclasses.asdict(self)
-
 
 TOKENS = Source(name="input_ids", axis="sequence_length")
 """A text."""

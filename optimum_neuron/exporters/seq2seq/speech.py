@@ -21,19 +21,13 @@ class SpeechKind(Seq2SeqKind):
     synonyms: ClassVar[Mapping[str, str]] = {"sequence_length": "decoder_sequence_length"}
 
     def unserved(self, source: ModelSource, task: str) -> str:
-        """Return why an architecture is not implemented; empty: it is."""
         return "" if source.config.model_type in SPEECH else f"only {', '.join(SPEECH)} and CTC models are implemented"
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedSpeechConfig:
-        """Fill in both lengths."""
         model = source.config
-        resolved: ResolvedSpeechConfig
-        if model.model_type == "whisper":
-            num_frames = 2 * model.max_source_positions
-            resolved = config.resolve(num_positions=model.max_target_positions, num_frames=num_frames)
-        else:
-            resolved = config.resolve(num_positions=model.max_position_embeddings)
-        return resolved
+        if model.model_type != "whisper":
+            return config.resolve(num_positions=model.max_position_embeddings)
+        return config.resolve(num_positions=model.max_target_positions, num_frames=2 * model.max_source_positions)
 
 
 KIND = SpeechKind()

@@ -7,12 +7,8 @@ statistics.py   errors, signal-to-noise ratio, tolerances                 diverg
 from .scenarios import Recorder, Results, Scenario, validate
 from .statistics import FLOAT32_TOLERANCE, OutputError, compare, default_tolerance
 
-SEED = 0
-"""Of the random inputs: a model is compared on the same ones each time."""
-
 __all__ = [
     "FLOAT32_TOLERANCE",
-    "SEED",
     "OutputError",
     "Recorder",
     "Results",

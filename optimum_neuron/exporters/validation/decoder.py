@@ -9,16 +9,17 @@ Shape legend: R sequences, T tokens of a sequence, C columns of a padded batch, 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ...engine import Decoder, PromptImages, Sequences, plan_packing
 from ...wording import counted
-from .scenarios import Recorder, Results, Scenario
+from .scenarios import SEED, Recorder, Results, Scenario
 
 if TYPE_CHECKING:
-    import torch
-
     from ...engine import Signature
 
 NUM_PROMPT_TOKENS, NUM_DECODE_STEPS, NUM_PADDING = 24, 4, 2
@@ -45,8 +46,6 @@ class _Batch:
 
     def mask(self, num_steps: int = 0) -> torch.Tensor:
         """1 for real tokens of the padded batch: sequences with even numbers are padded before, others behind."""
-        import torch
-
         mask = torch.zeros(len(self.lengths), self.num_columns + num_steps, dtype=torch.int64)
         for row, length in enumerate(self.lengths):
             begin = self.num_columns - length if row % 2 == 0 else 0
@@ -56,8 +55,6 @@ class _Batch:
 
     def prompt(self) -> torch.Tensor:
         """The padded prompts [R, C]."""
-        import torch
-
         mask = self.mask()
         ids = torch.zeros_like(mask)
         for row, length in enumerate(self.lengths):
@@ -66,25 +63,16 @@ class _Batch:
 
     def next_tokens(self, first: int, num_tokens: int) -> torch.Tensor:
         """So many tokens of each sequence behind its prompt."""
-        import torch
-
         return torch.stack([self.ids_RT[row, n + first : n + first + num_tokens] for row, n in enumerate(self.lengths)])
 
 
 class DecoderScenarios:
-    """Scenarios of one program.
+    """Scenarios of one program against the transformers model in float32."""
 
-    Args:
-        recorder: the compiled program.
-        signature: how it is called.
-        reference: the transformers model in float32.
-        seed: of the random tokens.
-    """
-
-    def __init__(self, recorder: Recorder, signature: Signature, reference: Any, *, seed: int) -> None:
+    def __init__(self, recorder: Recorder, signature: Signature, reference: Any) -> None:
         self._program, self._recorder, self._signature = recorder.program, recorder, signature
         self._decoder = Decoder(recorder, signature)  # type: ignore[arg-type]  # a program that notes its calls
-        self._reference, self._seed = reference, seed
+        self._reference = reference
         graph = next(graph for graph in self._program.graphs.values() if graph.role == "decode")
         self._num_rows = graph.inputs["input_ids"].shape[0]
         self._reads_images = "image_index" in self._signature["score"].names
@@ -112,9 +100,7 @@ class DecoderScenarios:
         return limits[0] if limits else min(max(smaller + 1, NUM_PROMPT_TOKENS), most)
 
     def _batch(self, num_tokens: int, num_more: int = NUM_DECODE_STEPS) -> _Batch:
-        import torch
-
-        generator = torch.Generator().manual_seed(self._seed)
+        generator = torch.Generator().manual_seed(SEED)
         vocabulary = self._reference.config.get_text_config(decoder=True).vocab_size
         shape = (self._num_rows, min(num_tokens + num_more, self._decoder.num_slots))
         ids = torch.randint(vocabulary, shape, generator=generator)
@@ -123,17 +109,11 @@ class DecoderScenarios:
 
     def _scenario(self, name: str, num_tokens: int) -> Scenario:
         batch = self._batch(num_tokens)
-        return Scenario(
-            name=name,
-            run=lambda: self._run(batch),
-            reference=lambda: self._expected(batch),
-            num_equal=num_tokens,
-        )
+        run, reference = functools.partial(self._run, batch), functools.partial(self._expected, batch)
+        return Scenario(name=name, run=run, reference=reference, num_equal=num_tokens)
 
     def _run(self, batch: _Batch) -> Results:
         """Logits of all prompt tokens, of the last ones, and of each step; sequences change places before the last."""
-        import torch
-
         mask, sequences = batch.mask(), self._sequences()
         scored = self._call(batch.prompt(), mask, self._sequences())
         results = {"prompt": torch.cat([scored[row][mask[row] == 1] for row in range(len(scored))])}
@@ -149,8 +129,6 @@ class DecoderScenarios:
         return results
 
     def _expected(self, batch: _Batch) -> Results:
-        import torch
-
         with torch.no_grad():
             logits = self._reference(batch.ids_RT).logits.float()
         rows = list(enumerate(batch.lengths))
@@ -175,8 +153,6 @@ class DecoderScenarios:
         def expected() -> Results:
             steps = list(self._expected(batch).values())[2:]
             return {"chunk": torch.stack(steps, 1).flatten(0, 1)}
-
-        import torch
 
         name = f"{counted(batch.num_more, 'token')} at once after {counted(num_tokens, 'token')}"
         return Scenario(name=name, run=run, reference=expected, num_equal=num_tokens)
@@ -203,13 +179,7 @@ class DecoderScenarios:
         return Scenario(name=name, run=run, reference=expected, num_equal=num_tokens)
 
     def _call(
-        self,
-        ids: torch.Tensor,
-        mask: torch.Tensor,
-        sequences: Sequences,
-        *,
-        num_past: int = 0,
-        num_logits: int = 0,
+        self, ids: torch.Tensor, mask: torch.Tensor, sequences: Sequences, *, num_past: int = 0, num_logits: int = 0
     ) -> torch.Tensor:
         """What a model's `forward` does."""
         images = None if num_past else self._no_images(mask)
@@ -223,8 +193,6 @@ class DecoderScenarios:
 
     def _no_images(self, mask: torch.Tensor) -> PromptImages | None:
         """Images of a prompt that has none, for a program whose prompts can have some."""
-        import torch
-
         if not self._reads_images:
             return None
         name = next(iter(self._program.by_size("score").values()))

@@ -7,6 +7,7 @@ module around it is compared.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,16 +24,11 @@ _LOST_DB = 20.0
 
 
 def first_diverging(scenario: Scenario, recorder: Recorder, reference: Any) -> str:
-    """Return, in words, which module of a scenario is the first to lose 20 dB or to give NaN.
-
-    Args:
-        scenario: one that failed.
-        recorder: the compiled program.
-        reference: the transformers model.
-    """
+    """Return, in words, which module of a failed scenario is the first to lose 20 dB or to give NaN."""
     recorder.calls.clear()
     scenario.run()
-    calls = [(graph, inputs) for graph, inputs in recorder.calls if not _reads_cache(recorder, graph)]
+    roles = {name: graph.role for name, graph in recorder.program.graphs.items()}
+    calls = [call for call in recorder.calls if roles[call[0]] not in ("decode", "extend")]  # which read the cache
     with _recorded(reference) as outputs:
         scenario.reference()
     state = recorder.take_state()
@@ -57,10 +53,6 @@ def first_diverging(scenario: Scenario, recorder: Recorder, reference: Any) -> s
     )
 
 
-def _reads_cache(recorder: Recorder, graph: str) -> bool:
-    return recorder.program.graphs[graph].role in ("decode", "extend")
-
-
 @contextlib.contextmanager
 def _recorded(reference: Any) -> Iterator[dict[str, list[torch.Tensor]]]:
     """The first result of every module of the reference model, by the module's name."""
@@ -68,33 +60,24 @@ def _recorded(reference: Any) -> Iterator[dict[str, list[torch.Tensor]]]:
 
     outputs: dict[str, list[torch.Tensor]] = {}
 
-    def keep(name: str) -> Any:
-        def hook(_module: Any, _arguments: Any, output: Any) -> None:
-            first = output[0] if isinstance(output, (tuple, list)) else output
-            if isinstance(first, torch.Tensor):
-                outputs.setdefault(name, []).append(first)
+    def keep(name: str, tensor: Any) -> None:
+        if isinstance(tensor, torch.Tensor):
+            outputs.setdefault(name, []).append(tensor)
 
-        return hook
+    def keep_output(name: str, _module: Any, _arguments: Any, output: Any) -> None:
+        keep(name, output[0] if isinstance(output, (tuple, list)) else output)
 
-    def keep_input(name: str) -> Any:
-        def hook(_module: Any, arguments: Any, keywords: Any) -> None:
-            first = arguments[0] if arguments else keywords.get("hidden_states")
-            if isinstance(first, torch.Tensor):
-                outputs.setdefault(_input_of(name), []).append(first)
+    def keep_input(name: str, _module: Any, arguments: Any, keywords: Any) -> None:
+        keep(_input_of(name), arguments[0] if arguments else keywords.get("hidden_states"))
 
-        return hook
-
-    handles = []
-    for name, module in reference.named_modules():
-        if name:
-            handles.append(module.register_forward_hook(keep(name)))
-        if name.endswith(".0"):
-            handles.append(module.register_forward_pre_hook(keep_input(name), with_kwargs=True))
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name, module in reference.named_modules():
+            if name:
+                hooks.enter_context(module.register_forward_hook(functools.partial(keep_output, name)))
+            if name.endswith(".0"):
+                hook = functools.partial(keep_input, name)
+                hooks.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
         yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _plain(path: str, outputs: dict[str, list[torch.Tensor]]) -> str:

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from ...engine import BATCH_AXES, Forward, RoleSignature
 from ...runtime.copies import Copies
 from ..encoders.configuration import NeuronEncoderConfig, Sizes
 from ..encoders.entry import call_options, flatten
-from .scenarios import Recorder, Results, Scenario
-
-if TYPE_CHECKING:
-    import torch
+from .scenarios import SEED, Recorder, Results, Scenario
 
 
 def encoder_scenarios(
-    recorder: Recorder, signature: RoleSignature, reference: Any, config: NeuronEncoderConfig, *, seed: int
+    recorder: Recorder, signature: RoleSignature, reference: Any, config: NeuronEncoderConfig
 ) -> Iterator[Scenario]:
-    """Yield the scenarios of a program.
-
-    Args:
-        recorder: the compiled program.
-        signature: how it is called.
-        reference: the transformers model in float32.
-        config: says which results it returns.
-        seed: of the random inputs.
-    """
+    """Yield the scenarios of a program against the transformers model in float32."""
     forward = Forward(Copies([recorder]), "forward", signature)  # type: ignore[list-item]  # it notes its calls
 
     def scenario(name: str, inputs: dict[str, torch.Tensor]) -> Scenario:
@@ -43,22 +34,20 @@ def encoder_scenarios(
 
     for graph in recorder.program.graphs.values():
         sizes = signature.sizes(graph)
-        yield scenario(graph.name, random_inputs(signature, sizes, seed=seed))
+        yield scenario(graph.name, random_inputs(signature, sizes))
     # Images with a mask are left out: their convolutions see past an edge, in transformers' own batches too.
     if axes := [axis for axis in signature.padded if axis not in ("height", "width")]:
         sizes = signature.sizes(next(iter(recorder.program.graphs.values())))
         short = {axis: max(1, size * 3 // 4) if axis in axes else size for axis, size in sizes.items()}
         short |= {axis: 1 for axis in BATCH_AXES if axis in sizes}
-        inputs = random_inputs(signature, short, seed=seed)
+        inputs = random_inputs(signature, short)
         _end_text(signature, inputs, reference)
         yield scenario("padded", inputs)
 
 
-def random_inputs(signature: RoleSignature, sizes: Sizes, *, seed: int) -> dict[str, torch.Tensor]:
+def random_inputs(signature: RoleSignature, sizes: Sizes) -> dict[str, torch.Tensor]:
     """Return random inputs of some sizes, the same each time."""
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(SEED)
     inputs: dict[str, torch.Tensor] = {}
     for spec in signature.inputs:
         shape = [sizes[axis] for axis in spec.axes]
@@ -83,8 +72,6 @@ def _end_text(signature: RoleSignature, inputs: dict[str, torch.Tensor], referen
 
 
 def _reference(reference: Any, inputs: Mapping[str, torch.Tensor], config: NeuronEncoderConfig) -> Results:
-    import torch
-
     options = call_options(reference, attentions=config.output_attentions, hidden_states=config.output_hidden_states)
     wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in inputs.items()}
     with torch.no_grad(), warnings.catch_warnings():

@@ -8,18 +8,18 @@ Shape legend: R targets, S hidden states of a source, T target tokens.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from ...engine import EncoderDecoder, Sequences, Signature
 from ..encoders.entry import unflatten
 from ..seq2seq.configuration import ResolvedEncoderDecoderConfig
 from ..seq2seq.entry import layer_options
 from ..seq2seq.sources import Source
-from .scenarios import Recorder, Results, Scenario
-
-if TYPE_CHECKING:
-    import torch
+from .scenarios import SEED, Recorder, Results, Scenario
 
 NUM_STEPS = 4
 """Target tokens that are compared."""
@@ -38,16 +38,7 @@ class _Batch:
 
 
 class EncoderDecoderScenarios:
-    """Scenarios of one program.
-
-    Args:
-        recorder: the compiled program.
-        signature: how it is called.
-        reference: the transformers model in float32.
-        source: what the encoder reads.
-        config: says which results of layers it returns.
-        seed: of the random inputs.
-    """
+    """Scenarios of one program against the transformers model in float32."""
 
     def __init__(
         self,
@@ -56,26 +47,19 @@ class EncoderDecoderScenarios:
         reference: Any,
         source: Source,
         config: ResolvedEncoderDecoderConfig,
-        *,
-        seed: int,
     ) -> None:
         self._recorder, self._signature, self._reference = recorder, signature, reference
-        self._source, self._config, self._seed = source, config, seed
+        self._source, self._config = source, config
         self._program = EncoderDecoder(recorder, signature)  # type: ignore[arg-type]  # it notes its calls
 
     def __iter__(self) -> Iterator[Scenario]:
         for bucket in self._recorder.program.by_size("encode"):
             batch = self._batch(bucket)
-            yield Scenario(
-                name=f"sources of {bucket}",
-                run=lambda batch=batch: self._run(batch),  # type: ignore[misc]
-                reference=lambda batch=batch: self._expected(batch),  # type: ignore[misc]
-            )
+            run, reference = functools.partial(self._run, batch), functools.partial(self._expected, batch)
+            yield Scenario(name=f"sources of {bucket}", run=run, reference=reference)
 
     def _batch(self, bucket: int) -> _Batch:
-        import torch
-
-        generator, source = torch.Generator().manual_seed(self._seed), self._source
+        generator, source = torch.Generator().manual_seed(SEED), self._source
         shape = source.inputs(self._config.batch_size, bucket)[source.name].shape
         vocabulary = self._reference.config.vocab_size
         if source.dtype == "int64":
@@ -90,8 +74,6 @@ class EncoderDecoderScenarios:
         return _Batch(content=content[..., : max(lengths)], lengths=lengths, targets_RT=targets)
 
     def _run(self, batch: _Batch) -> Results:
-        import torch
-
         source, num_beams = self._source, self._config.num_beams
         inputs, counts = {source.name: batch.content}, [source.num_states(length) for length in batch.lengths]
         mask_RS = None
@@ -123,8 +105,6 @@ class EncoderDecoderScenarios:
         return results
 
     def _expected(self, batch: _Batch) -> Results:
-        import torch
-
         source, num_beams, config = self._source, self._config.num_beams, self._config
         outputs = []
         for place in range(len(batch.targets_RT)):

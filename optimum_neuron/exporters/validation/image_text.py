@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from ...engine import Forward, PromptImages, Signature, image_index, plan_packing
 from ...runtime.copies import Copies
 from .decoder import DecoderScenarios
-from .scenarios import Recorder, Results, Scenario
-
-if TYPE_CHECKING:
-    import torch
+from .scenarios import SEED, Recorder, Results, Scenario
 
 NUM_IMAGES = 2
 """Images of a prompt that is compared, where the prompt and the model hold them."""
 
 
 class ImageTextScenarios(DecoderScenarios):
-    """Scenarios of one program.
-
-    Args:
-        recorder: the compiled program.
-        signature: how it is called.
-        reference: the transformers model in float32.
-        is_nested: whether images come in rows, as of Idefics.
-        image_tokens: tokens that stand for an image.
-        max_num_images: images that a prompt can have.
-        seed: of the random inputs.
-    """
+    """Scenarios of one program; images of Idefics are nested: they come in rows."""
 
     def __init__(
         self,
@@ -39,17 +29,14 @@ class ImageTextScenarios(DecoderScenarios):
         is_nested: bool,
         image_tokens: int,
         max_num_images: int,
-        seed: int,
     ) -> None:
-        import torch
-
-        super().__init__(recorder, signature, reference, seed=seed)
+        super().__init__(recorder, signature, reference)
         self._is_nested, self._image_tokens = is_nested, image_tokens
         self._encode = Forward(Copies([recorder]), "encode_image", signature["encode_image"])  # type: ignore[list-item]
         (encode,) = recorder.program.by_size("encode_image").values()
         pixels = recorder.program.graphs[encode].inputs["pixel_values"].shape[1:]
         shape = (self._num_rows, min(NUM_IMAGES, max_num_images), *pixels)
-        self._pixels = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        self._pixels = torch.randn(shape, generator=torch.Generator().manual_seed(SEED))
 
     def __iter__(self) -> Iterator[Scenario]:
         yield Scenario(name="images", run=self._features, reference=self._expected_features)
@@ -58,8 +45,8 @@ class ImageTextScenarios(DecoderScenarios):
             if num_images := min(self._pixels.shape[1], (bucket - 2) // self._image_tokens):
                 yield Scenario(
                     name=f"prompts with {num_images} image{'s' * (num_images > 1)}, bucket {bucket}",
-                    run=lambda count=num_images: self._with_images(count),  # type: ignore[misc]
-                    reference=lambda count=num_images: self._expected_with_images(count),  # type: ignore[misc]
+                    run=functools.partial(self._with_images, num_images),
+                    reference=functools.partial(self._expected_with_images, num_images),
                     num_equal=num_images * self._image_tokens + 2,
                 )
         yield from super().__iter__()
@@ -68,8 +55,6 @@ class ImageTextScenarios(DecoderScenarios):
         return {"features": self._encode({"pixel_values": self._pixels.flatten(0, 1)})["image_features"].flatten(0, 1)}
 
     def _expected_features(self) -> Results:
-        import torch
-
         with torch.no_grad():
             outputs = self._reference.get_image_features(**self._images(self._pixels.shape[1]))
         return {"features": torch.cat(list(outputs.pooler_output)).float()}
@@ -81,35 +66,28 @@ class ImageTextScenarios(DecoderScenarios):
 
     def _prompt(self, num_images: int) -> torch.Tensor:
         """A token, images, a token, for each row."""
-        import torch
-
         image_token = self._reference.config.image_token_id
         ids = torch.full((self._num_rows, num_images * self._image_tokens + 2), image_token)
         vocabulary = self._reference.config.get_text_config(decoder=True).vocab_size
-        generator = torch.Generator().manual_seed(self._seed)
+        generator = torch.Generator().manual_seed(SEED)
         text = torch.randint(vocabulary - 1, (self._num_rows, 2), generator=generator)
         ids[:, [0, -1]] = text + (text >= image_token)  # any token but that of images
         return ids
 
     def _with_images(self, num_images: int) -> Results:
-        import torch
-
         ids = self._prompt(num_images)
         pixels = self._pixels[:, :num_images].flatten(0, 1)
         features = self._encode({"pixel_values": pixels})["image_features"].unflatten(0, (self._num_rows, num_images))
         images = PromptImages(
             index_RT=image_index(ids, self._reference.config.image_token_id), features_RFD=features.flatten(1, 2)
         )
-        packing, results = plan_packing(torch.ones_like(ids), 0), {}
-        for name, num_logits in (("prompt", 0), ("last prompt token", 1)):
-            results[name] = self._decoder(
-                ids, packing, self._sequences(), num_past=0, num_logits=num_logits, images=images
-            )
-        return results
+        packing = plan_packing(torch.ones_like(ids), 0)
+        return {
+            name: self._decoder(ids, packing, self._sequences(), num_past=0, num_logits=num_logits, images=images)
+            for name, num_logits in (("prompt", 0), ("last prompt token", 1))
+        }
 
     def _expected_with_images(self, num_images: int) -> Results:
-        import torch
-
         with torch.no_grad():
             logits = self._reference(self._prompt(num_images), **self._images(num_images)).logits.float()
         return {"prompt": logits, "last prompt token": logits[:, -1:]}

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 Results = Mapping[str, "torch.Tensor"]
 """Tensors by name."""
 
+SEED = 0
+"""Of the random inputs: a model is compared on the same ones each time."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scenario:
@@ -41,7 +44,10 @@ class Scenario:
 
 
 class Recorder:
-    """A loaded program that notes which graphs ran with which inputs; the engine takes it in place of the program."""
+    """A loaded program that notes which graphs ran with which inputs; the engine takes it in place of the program.
+
+    Its methods are those of `LoadedProgram`.
+    """
 
     def __init__(self, loaded: LoadedProgram) -> None:
         self._loaded = loaded
@@ -52,34 +58,25 @@ class Recorder:
 
     @property
     def program(self) -> Program:
-        """The program."""
         return self._loaded.program
 
     def run(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()) -> dict[str, Any]:
-        """Run a graph."""
         self.calls.append((graph, inputs))
         self.graphs.add(graph)
         return self._loaded.run(graph, inputs, state)
 
     def trace(self, graph: str, inputs: Sequence[torch.Tensor], state: State) -> list[tuple[str, list[torch.Tensor]]]:
-        """Return the results of each module of a graph."""
         return self._loaded.executor.trace(graph, inputs, state)
 
     def take_state(self, beside: State | None = None) -> State:
-        """Return a set of state tensors."""
         return self._loaded.take_state(beside)
 
     def give_back(self, state: State) -> None:
-        """Return a set of state tensors."""
         self._loaded.give_back(state)
 
 
 def validate(
-    scenarios: Iterable[Scenario],
-    recorder: Recorder,
-    reference: Any,
-    *,
-    tolerance: Callable[[float], float],
+    scenarios: Iterable[Scenario], recorder: Recorder, reference: Any, *, tolerance: Callable[[float], float]
 ) -> list[OutputError]:
     """Run scenarios through both models and return the comparison of every result.
 
@@ -131,20 +128,16 @@ def _is_akin(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _validation_error(errors: Sequence[OutputError], scenario: Scenario, place: str) -> ValidationError:
-    failed = [error for error in errors if not error.ok]
     rows = [
         f"  {e.output}: max {e.max_abs_error:.3g}, mean {e.mean_abs_error:.3g}, SQNR {e.sqnr_db:.1f} dB, "
         f"top-1 {e.top1_agreement:.1%}, tolerance {e.tolerance:.3g}"
-        for e in failed
+        for e in errors
+        if not e.ok
     ]
     message = (
-        f"The compiled model differs from the reference model in float32: {len(failed)} of {len(errors)} results are "
+        f"The compiled model differs from the reference model in float32: {len(rows)} of {len(errors)} results are "
         f"past their tolerance, first in {scenario.name}; {place}."
     )
-    return ValidationError(
-        "\n".join([message, *rows]),
-        hint="Pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison.",
-        validation=[error.to_dict() for error in errors],
-        scenario=scenario.name,
-        place=place,
-    )
+    hint = "Pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison."
+    details = {"validation": [error.to_dict() for error in errors], "scenario": scenario.name, "place": place}
+    return ValidationError("\n".join([message, *rows]), hint=hint, **details)

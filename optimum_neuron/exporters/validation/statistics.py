@@ -36,9 +36,7 @@ class OutputError:
     output: str
     """Scenario and result."""
     max_abs_error: float
-    """Largest absolute difference."""
     mean_abs_error: float
-    """Mean absolute difference."""
     sqnr_db: float
     """Power of the reference over power of the difference, in decibels."""
     top1_agreement: float

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from optimum_neuron import modeling
 from optimum_neuron.errors import NeuronError
@@ -25,14 +26,16 @@ from optimum_neuron.exporters.tasks import TASKS, tasks_of
 from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare
 from optimum_neuron.exporters.validation.encoder import random_inputs
 from tests import image_text, seq2seq, speech
-from tests.encoders import save_tiny_encoder, tiny_shapes
+from tests.encoders import save_tiny_encoder, shallow, tiny_shapes
 from tests.tiny import CONFIGS
 
 CASES = [
     (model_type, task) for model_type in model_types() for task in tasks_of(model_type) if TASKS[task].kind == "encoder"
 ]
 VALIDATED = {next(case for case in CASES if value in case) for case in CASES for value in case}
-"""The first case of each architecture and of each task: there the export compares its results itself, too."""
+"""The first case of each architecture and of each task: there the export compares its results itself, too, and a model
+has layers that repeat. Other heads are tried on half as many layers: tracing them takes most of the time.
+"""
 GENERATING = [
     *((model_type, "text-generation") for model_type in CONFIGS),
     *((model_type, "text2text-generation") for model_type in seq2seq.TINY),
@@ -58,22 +61,18 @@ def pad_last_row(signature, inputs):
 
 def outcome(model_type: str, task: str, folder: Path) -> str:
     """`COMPARED`, or why the export was refused; a difference is an error."""
-    save_tiny_encoder(folder, model_type, task)
+    is_first = (model_type, task) in VALIDATED
+    save_tiny_encoder(folder, model_type, task, **({} if is_first else shallow(model_type)))
     model_class = getattr(modeling, TASKS[task].model_class)
-    options = tiny_shapes(model_type, task) | {"disable_validation": (model_type, task) not in VALIDATED}
+    options = tiny_shapes(model_type, task) | {"disable_validation": not is_first}
     try:
         model = model_class.from_pretrained(folder, export=True, **options)
     except NeuronError as error:
         return " ".join(str(error).split())
-    compare_rows(model, original_of(folder, task))
+    auto_class = getattr(transformers, TASKS[task].auto_class)
+    compare_rows(model, auto_class.from_pretrained(folder, dtype=torch.float32).eval())
     model.loaded.close()
     return COMPARED
-
-
-def original_of(folder: Path, task: str) -> Any:
-    import transformers
-
-    return getattr(transformers, TASKS[task].auto_class).from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def compare_rows(model: Any, original: Any) -> None:
@@ -82,7 +81,7 @@ def compare_rows(model: Any, original: Any) -> None:
     sizes = {axis: model.neuron_config.buckets(axis)[-1] for axis in model.neuron_config.axes}
     shorter = [axis for axis in signature.padded if axis not in ("height", "width")]
     sizes |= {axis: ROWS[axis] if axis in ROWS else sizes[axis] * 2 // 3 for axis in sizes if axis in (*ROWS, *shorter)}
-    inputs = random_inputs(signature, sizes, seed=0)
+    inputs = random_inputs(signature, sizes)
     pad_last_row(signature, inputs)
     found = flatten(model(**inputs))
     options = call_options(original, attentions=False, hidden_states=False)

@@ -30,23 +30,21 @@ def test_more_images_than_a_sequence_holds_are_refused():
 
 @pytest.mark.parametrize("name", ["processor_config.json", "preprocessor_config.json"])
 @pytest.mark.parametrize(
-    ("settings", "wanted"),
+    ("whole", "tile", "options", "wanted"),
     [
-        ({"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}}, (512, 17)),
-        ({"size": {"longest_edge": 1456}, "max_image_size": {"longest_edge": 364}}, (364, 17)),
-        ({"size": {"longest_edge": 600}, "max_image_size": {"longest_edge": 512}}, (512, 5)),
-        ({"size": {"longest_edge": 512}, "max_image_size": {"longest_edge": 512}}, (512, 1)),
-        (
-            {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}, "do_image_splitting": False},
-            (512, 1),
-        ),
-        ({}, (224, 1)),
+        (2048, 512, {}, (512, 17)),
+        (1456, 364, {}, (364, 17)),
+        (600, 512, {}, (512, 5)),
+        (512, 512, {}, (512, 1)),
+        (2048, 512, {"do_image_splitting": False}, (512, 1)),
+        (None, None, {}, (224, 1)),
     ],
-    ids=str,
 )
-def test_defaults_are_what_the_processor_makes(tmp_path, name, settings, wanted):
+def test_defaults_are_what_the_processor_makes(tmp_path, name, whole, tile, options, wanted):
     from transformers import Idefics3Config
 
+    edges = {"size": {"longest_edge": whole}, "max_image_size": {"longest_edge": tile}} if whole else {}
+    settings = edges | options
     data = {"image_processor": settings} if name == "processor_config.json" else settings
     (tmp_path / name).write_text(json.dumps(data))
     config = Idefics3Config()

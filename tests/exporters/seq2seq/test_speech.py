@@ -23,9 +23,8 @@ def checkpoints(tmp_path_factory):
 @pytest.mark.parametrize("words", [[], ["--task", TASK]], ids=["inferred", "named"])
 def test_the_command_line_exports_it(cli, checkpoints, tmp_path, words):
     lengths = ["--audio_sequence_length", "3000,6000", "--decoder_sequence_length", "12"]
-    ran = cli(
-        "export", "neuron", "-m", str(checkpoints["moonshine"]), *words, *lengths, "-O1", "--json", str(tmp_path / "o")
-    )
+    words = ["-m", str(checkpoints["moonshine"]), *words, *lengths, "-O1", "--json", str(tmp_path / "o")]
+    ran = cli("export", "neuron", *words)
     assert ran.code == 0, ran.stderr
     assert ran.json["task"]["value"] == TASK
     names = [graph["name"] for graph in ran.json["graphs"]]
@@ -43,14 +42,6 @@ def test_the_check_counts_what_would_be_compiled(cli, checkpoints):
 def test_they_are_listed(cli):
     shown = cli("neuron", "models", "--task", TASK, "--quiet").stdout.split()
     assert {"wav2vec2", "whisper", "moonshine"} <= set(shown)
-
-
-def test_narrow_weights_stay_within_their_tolerance(tmp_path):
-    # Not the spread ones: on some CPUs they are past it as transformers computes them in bfloat16, too.
-    for name in SHAPES:
-        folder = save_tiny_speech(tmp_path / "models" / name, name, spread=1.0)
-        report = main_export(folder, tmp_path / name, torch_dtype="bfloat16", **SHAPES[name]).to_dict()
-        assert all(row["ok"] and row["max_abs_error"] > 0 for row in report["validation"])
 
 
 @pytest.mark.parametrize(
@@ -72,9 +63,8 @@ def test_lengths_that_the_model_lacks_are_rejected(checkpoints, name, options, d
 
 
 def test_an_architecture_that_reads_something_else_is_refused(tmp_path):
-    folder = write_config(
-        tmp_path / "s", model_type="speech_to_text", architectures=["Speech2TextForConditionalGeneration"]
-    )
+    architectures = ["Speech2TextForConditionalGeneration"]
+    folder = write_config(tmp_path / "s", model_type="speech_to_text", architectures=architectures)
     with pytest.raises(ModelError, match="whisper, moonshine"):
         main_export(folder, tmp_path / "out", optlevel="1")
 
@@ -90,10 +80,6 @@ def test_states_are_counted_as_the_original_does(length):
 
 def test_a_task_of_two_kinds():
     assert find_task(TASK, "whisper").model_class == "NeuronModelForSpeechSeq2Seq"
-    assert (
-        find_task(TASK, "wav2vec2").model_class
-        == find_task(TASK, "code of a checkpoint").model_class
-        == "NeuronModelForCTC"
-    )
+    assert {find_task(TASK, one).model_class for one in ("wav2vec2", "code of a checkpoint")} == {"NeuronModelForCTC"}
     assert {"whisper", "wav2vec2"} <= architectures_of(TASK).keys()
     assert task_of("WhisperForConditionalGeneration") == task_of("HubertForCTC") == TASK

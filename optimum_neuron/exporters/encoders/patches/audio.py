@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,14 +14,7 @@ from torch import nn
 from .base import Arguments, Patch, replaced_forward
 
 
-@contextlib.contextmanager
-def _pooled_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
-    with replaced_forward(model, lambda **arguments: _xvector(model, **arguments)):
-        yield
-
-
 def _xvector(model: Any, *, attention_mask: torch.Tensor, return_dict: bool = True, **arguments: Any) -> Any:
-    """Legend: B rows, T frames, D width."""
     from transformers.modeling_outputs import XVectorOutput
 
     output_hidden_states = arguments.pop("output_hidden_states", None)
@@ -53,7 +47,7 @@ def _xvector(model: Any, *, attention_mask: torch.Tensor, return_dict: bool = Tr
 XVECTOR = Patch(
     reason="each row is cut at its own length before mean and deviation are taken; masked sums take its place",
     applies=lambda config, task: task == "audio-xvector",
-    around=_pooled_by_mask,
+    around=lambda model, arguments: replaced_forward(model, functools.partial(_xvector, model)),
 )
 
 
@@ -65,22 +59,25 @@ def _normed_by_mask(model: nn.Module, arguments: Arguments) -> Iterator[None]:
             conv, norm = getattr(module, "conv", None), getattr(module, "layer_norm", None)
             if isinstance(conv, nn.Conv1d) and isinstance(norm, nn.GroupNorm):
                 frames_B = (lengths_B - conv.kernel_size[0]) // conv.stride[0] + 1
-                stack.enter_context(replaced_forward(norm, _masked_norm(norm, frames_B)))
+                stack.enter_context(masked_norm(norm, frames_B))
         yield
 
 
-def _masked_norm(norm: nn.GroupNorm, frames_B: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Each channel normalized over the real frames of its row; one group for each channel."""
+def masked_norm(norm: nn.GroupNorm, frames_B: torch.Tensor) -> AbstractContextManager[None]:
+    """The norm takes its statistics, in float32 as torch's does, from the real frames of each row only."""
+    assert norm.num_groups in (1, norm.num_channels), "one group of all channels, or one for each channel"
+    dims, per_frame = ((1, 2), norm.num_channels) if norm.num_groups == 1 else ((2,), 1)
 
     def forward(hidden_BCT: torch.Tensor) -> torch.Tensor:
-        valid_B1T = (torch.arange(hidden_BCT.shape[-1]) < frames_B[:, None]).unsqueeze(1)
-        count_B11 = frames_B[:, None, None].to(hidden_BCT.dtype)
-        mean_BC1 = (hidden_BCT * valid_B1T).sum(-1, keepdim=True) / count_B11
-        centered_BCT = hidden_BCT - mean_BC1
-        variance_BC1 = (centered_BCT.square() * valid_B1T).sum(-1, keepdim=True) / count_B11
-        return centered_BCT * torch.rsqrt(variance_BC1 + norm.eps) * norm.weight[:, None] + norm.bias[:, None]
+        valid_B1T = (torch.arange(hidden_BCT.shape[2]) < frames_B[:, None])[:, None]
+        count_B11 = (frames_B * per_frame)[:, None, None].float()
+        wide_BCT = hidden_BCT.float()
+        centered_BCT = wide_BCT - (wide_BCT * valid_B1T).sum(dims, keepdim=True) / count_B11
+        variance = (centered_BCT.square() * valid_B1T).sum(dims, keepdim=True) / count_B11
+        scaled_BCT = centered_BCT * torch.rsqrt(variance + norm.eps)
+        return (scaled_BCT * norm.weight[:, None] + norm.bias[:, None]).to(hidden_BCT.dtype)
 
-    return forward
+    return replaced_forward(norm, forward)
 
 
 GROUP_NORM = Patch(
@@ -134,7 +131,7 @@ _FRAMES_REASON = (
 )
 
 
-DEPTHWISE = Patch(reason=_FRAMES_REASON, applies=lambda config, task: True, around=_depthwise_by_mask)
+DEPTHWISE = Patch(reason=_FRAMES_REASON, around=_depthwise_by_mask)
 
 
-POSITIONS = Patch(reason=_FRAMES_REASON, applies=lambda config, task: True, around=_positions_by_mask)
+POSITIONS = Patch(reason=_FRAMES_REASON, around=_positions_by_mask)

@@ -20,10 +20,10 @@ class Patch:
 
     reason: str
     """What the original does, and why that cannot be compiled."""
-    applies: Callable[[Any, str], bool]
-    """Whether a configuration needs it for a task."""
-    around: Callable[[nn.Module, Arguments], AbstractContextManager[None]]
+    around: Callable[[Any, Arguments], AbstractContextManager[Any]]
     """Makes the context."""
+    applies: Callable[[Any, str], bool] = lambda config, task: True
+    """Whether a configuration needs it for a task."""
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -28,70 +29,55 @@ class _Lengths:
         return self.num_columns
 
 
-@contextlib.contextmanager
-def _known_lengths(model: Any, arguments: Arguments) -> Iterator[None]:
+def _known_lengths(model: Any, arguments: Arguments) -> AbstractContextManager[None]:
     # The model below the head: heads do not all pass lengths on.
     base, original = model.base_model, model.base_model.forward
 
     def forward(input_ids: torch.Tensor, *args: Any, **arguments: Any) -> Any:
         return original(input_ids, *args, **{**arguments, "lengths": _Lengths(*input_ids.shape)})
 
-    with replaced_forward(base, forward):
-        yield
+    return replaced_forward(base, forward)
 
 
 LENGTHS = Patch(
-    reason="forward asserts that no length exceeds the columns, which reads a tensor's value",
-    applies=lambda config, task: True,
-    around=_known_lengths,
+    reason="forward asserts that no length exceeds the columns, which reads a tensor's value", around=_known_lengths
 )
+
+
+def _masked(hidden_BTD: torch.Tensor, arguments: Arguments) -> torch.Tensor:
+    """Hidden states with zeros where tokens are padding."""
+    mask = arguments["attention_mask"]
+    return hidden_BTD * mask.view(-1, mask.shape[-1], 1).to(hidden_BTD.dtype)
 
 
 @contextlib.contextmanager
 def _convolved_by_mask(model: nn.Module, arguments: Arguments) -> Iterator[None]:
-    mask = arguments["attention_mask"]
-    mask_BT1 = mask.view(-1, mask.shape[-1], 1)
+    def before(_module: Any, args: Any, kwargs: Any) -> Any:
+        return ((_masked(args[0], arguments), *args[1:]) if args else args), kwargs
 
-    def masked(hidden: torch.Tensor) -> torch.Tensor:
-        return hidden * mask_BT1.to(hidden.dtype)
+    def after(_module: Any, _args: Any, output: torch.Tensor) -> torch.Tensor:
+        return _masked(output, arguments)
 
     with contextlib.ExitStack() as stack:
         for module in model.modules():
             if hasattr(module, "conv_out_layer"):
-                before = module.register_forward_pre_hook(
-                    lambda _, args, kwargs: ((masked(args[0]), *args[1:]), kwargs) if args else (args, kwargs),
-                    with_kwargs=True,
-                )
-                after = module.conv_out_layer.register_forward_hook(lambda _m, _a, output: masked(output))
-                stack.callback(before.remove)
-                stack.callback(after.remove)
+                stack.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
+                stack.enter_context(module.conv_out_layer.register_forward_hook(after))
         yield
 
 
 CONVOLUTION = Patch(
     reason="its convolutions read the tokens beside each token, padding too; padding is zero for them, as past an end",
-    applies=lambda config, task: True,
     around=_convolved_by_mask,
 )
-
-
-@contextlib.contextmanager
-def _embedded_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
-    mask = arguments["attention_mask"]
-    mask_BT1 = mask.view(-1, mask.shape[-1], 1)
-    handle = model.get_input_embeddings().register_forward_hook(
-        lambda _m, _a, output: output * mask_BT1.to(output.dtype)
-    )
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 TRIGRAM = Patch(
     reason="a token's embedding is joined with its neighbors', padding too; padding is zero there, as past an end",
     applies=lambda config, task: getattr(config, "trigram_input", False),
-    around=_embedded_by_mask,
+    around=lambda model, arguments: model.get_input_embeddings().register_forward_hook(
+        lambda _module, _args, output: _masked(output, arguments)
+    ),
 )
 
 
@@ -108,7 +94,5 @@ def _forgetful(model: nn.Module, _arguments: Arguments) -> Iterator[None]:
 
 
 BIAS_CACHE = Patch(
-    reason="it keeps tables of biases from call to call, which would keep what was traced",
-    applies=lambda config, task: True,
-    around=_forgetful,
+    reason="it keeps tables of biases from call to call, which would keep what was traced", around=_forgetful
 )
