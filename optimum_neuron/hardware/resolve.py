@@ -51,9 +51,6 @@ def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] 
             NEURON_PLATFORM_TARGET_OVERRIDE, then OPTIMUM_NEURON_INSTANCE, then takes the default.
         environ: environment variables.
 
-    Returns:
-        The target and why.
-
     Raises:
         ConfigError: the name is unknown; the message has the nearest name and the list.
     """
@@ -84,9 +81,6 @@ def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str
     Args:
         instance_type: family or instance name; None asks OPTIMUM_NEURON_INSTANCE, then does as `resolve_target`.
         environ: environment variables.
-
-    Returns:
-        The instance and why.
 
     Raises:
         ConfigError: the name is unknown; the message has the nearest name and the list.

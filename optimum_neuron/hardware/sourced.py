@@ -46,19 +46,13 @@ class Sourced:
         facts = {f.name for f in dataclasses.fields(self)} - self.IDENTITY
         missing, unknown = sorted(facts - set(self.sources)), sorted(set(self.sources) - facts)
         if missing or unknown:
-            raise ConfigError(
-                f"{type(self).__name__} has facts without a source ({missing}) or sources without a fact ({unknown}).",
-                hint="Give `sources` one entry for each fact.",
-                missing=missing,
-                unknown=unknown,
-            )
+            name = type(self).__name__
+            message = f"{name} has facts without a source ({missing}) or sources without a fact ({unknown})."
+            hint = "Give `sources` one entry for each fact."
+            raise ConfigError(message, hint=hint, missing=missing, unknown=unknown)
 
     def source(self, field: str) -> str:
-        """Say where a fact comes from, or why it is None.
-
-        Raises:
-            ConfigError: the record has no such fact.
-        """
+        """Say where a fact comes from, or why it is None; a ConfigError if there is no such fact."""
         if field not in self.sources:
             raise invalid_choice("field", field, sorted(self.sources))
         return self.sources[field]

@@ -42,7 +42,6 @@ class GpSimdSpec(EngineSpec):
     """The engine of eight general-purpose vector processors."""
 
     num_processors: int
-    """Programmable processors."""
     simd_bits: int
     """Width of one processor's vectors."""
     tcm_bytes: int | None
@@ -76,17 +75,14 @@ class CoreSpec(Sourced):
     sbuf_bytes: int | None
     """State buffer, the main on-chip memory."""
     sbuf_partitions: int | None
-    """Rows of the state buffer."""
     psum_bytes: int | None
     """Accumulation buffer of the tensor engine."""
     psum_partitions: int | None
-    """Rows of the accumulation buffer."""
     psum_banks: int | None
     """Banks of one PSUM partition; a matmul result fits one bank."""
     num_dma_engines: int | None
     """DMA engines that serve this core."""
     dma_engine_bytes_per_s: float | None
-    """Rate of one DMA engine."""
     rounding: tuple[str, ...]
     """"rne" (to nearest even) and "stochastic"."""
     dtypes: tuple[str, ...]
@@ -123,7 +119,6 @@ class ChipSpec(Sourced):
     name: str
     """For example "Trainium2"."""
     core: CoreSpec
-    """The kind of its cores."""
     num_cores: int
     """Physical cores."""
     tflops: Mapping[str, float] = dataclasses.field(hash=False)
@@ -136,7 +131,6 @@ class ChipSpec(Sourced):
     """Device memory (DRAM on Inferentia)."""
     num_hbm_stacks: int | None
     hbm_bytes_per_s: float
-    """Rate of the device memory."""
     num_dma_engines: int | None
     dma_bytes_per_s: float | None
     """Rate of the chip's DMA engines, as published."""
@@ -169,17 +163,13 @@ class InstanceSpec(Sourced):
     family: str
     """The compile target it belongs to."""
     chip: ChipSpec
-    """The kind of its chips."""
     num_chips: int
     num_servers: int
     """1 for an instance."""
     vcpus: int | None
-    """Host CPUs."""
     host_memory_bytes: int | None
     device_memory_bytes: int
-    """Memory of all chips together."""
     network_gbps: float | None
-    """Network rate in Gbit/s."""
     link_bytes_per_s: float | None
     """Rate of one chip's links to the chips of the same server."""
     server_link_bytes_per_s: float | None

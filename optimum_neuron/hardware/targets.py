@@ -47,9 +47,7 @@ class Target:
     """
 
     name: str
-    """Family name."""
     chip: ChipSpec
-    """The kind of its chips."""
     instances: tuple[InstanceSpec, ...]
     """Its sizes, smallest first."""
     not_compilable_because: str | None = None
@@ -131,7 +129,7 @@ def require_compilable(target: Target) -> Target:
     """Return the target if artifacts can be compiled for it.
 
     Raises:
-        ConfigError: the target is known but cannot be compiled for.
+        ConfigError: they cannot.
     """
     if target.not_compilable_because is None:
         return target
@@ -141,11 +139,7 @@ def require_compilable(target: Target) -> Target:
 
 
 def require_dtype(target: Target, name: str) -> str:
-    """Return the canonical name of a dtype if the target supports it.
-
-    Args:
-        target: the target.
-        name: a dtype, or a value of --auto-cast-type ("bf16", "fp16", "tf32", "fp8_e4m3").
+    """Return the canonical name of a dtype, or of a value of --auto-cast-type, if the target supports it.
 
     Raises:
         UnsupportedDtypeError: the target does not support it; the message says what it supports and which targets do.

@@ -29,7 +29,6 @@ class CoreCounts:
     rule: str
     """The rule in words."""
     source: str
-    """Document of the rule."""
     published: bool
     """False where no document states a rule and it is inferred from published configurations."""
 
@@ -74,11 +73,7 @@ _RULES = {
 
 
 def legal_core_counts(instance: InstanceSpec, *, lnc: int | None = None) -> CoreCounts:
-    """Return how many logical cores one multi-core job may take on an instance.
-
-    Args:
-        instance: the instance.
-        lnc: physical cores in one logical core; None for the chip's default.
+    """Return how many logical cores, of `lnc` physical ones each, one multi-core job may take on an instance.
 
     Raises:
         ConfigError: the chip has no such logical core.
@@ -88,12 +83,7 @@ def legal_core_counts(instance: InstanceSpec, *, lnc: int | None = None) -> Core
 
 
 def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | None = None) -> None:
-    """Check that the instance can place a multi-core job.
-
-    Args:
-        instance: the instance.
-        num_cores: logical cores of the job, for example the tensor-parallel degree.
-        lnc: physical cores in one logical core; None for the chip's default.
+    """Check that the instance can place a job of that many logical cores, for example the tensor-parallel degree.
 
     Raises:
         ConfigError: the count is not legal; the message lists the legal ones and their source.
