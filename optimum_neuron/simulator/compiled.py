@@ -9,7 +9,6 @@ import functools
 
 from ..compiler.ir import Program
 from ..core import AutoCast, Choice
-from ..engine.buckets import smallest_bucket
 from ..errors import ConfigError
 from .decoders import DecoderRequest
 from .serving import ServingPlan
@@ -24,6 +23,8 @@ DEFAULT_OUTPUT_LENGTH = 128
 
 def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: AutoCast) -> Choice[ServingPlan] | None:
     """Choose the graphs of a request; None where the program does not generate."""
+    from ..engine.buckets import smallest_bucket  # imports torch
+
     if not generates(program):
         return None
     prefill, decode = program.by_size("prefill"), program.by_size("decode")

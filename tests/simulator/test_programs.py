@@ -51,10 +51,10 @@ def test_a_module_that_cannot_be_captured_names_its_line():
 
 def test_buffers_on_the_meta_device_are_no_constants():
     with torch.device("meta"):
-        norm = torch.nn.Linear(8, 8)
-        norm.register_buffer("scale", torch.ones(8), persistent=False)
-        norm.register_forward_hook(lambda module, inputs, result: result * module.scale)
-        told = estimate(norm, instance="inf2.xlarge", example_inputs=(torch.zeros(2, 8),))
+        scaled = torch.nn.Linear(8, 8)
+        scaled.register_buffer("scale", torch.ones(8), persistent=False)
+        scaled.register_forward_hook(lambda module, inputs, result: result * module.scale)
+    told = estimate(scaled, instance="inf2.xlarge", example_inputs=(torch.zeros(2, 8, device="meta"),))
     assert told.hbm_bytes_per_step.value == 8 * 8 * 2 + 2 * 8 * 4
 
 

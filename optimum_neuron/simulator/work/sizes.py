@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...errors import ModelError
@@ -69,13 +70,22 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
         assert (sizes.num_layers, sizes.head_dim) == (3, 16)
         ```
     """
+    import transformers
+
     text = config.get_text_config(decoder=True)
     if not getattr(text, "num_attention_heads", None):
         message = f"{text.model_type!r} is a decoder without attention, which is not estimated from its configuration."
         hint = "Compile it, if possible, and estimate the compiled folder."
         raise ModelError(message, hint=hint, model_type=text.model_type)
-    model = _on_meta(config, text, trust_remote_code)
-    stack = _layers(model, text)
+    trust = {"trust_remote_code": trust_remote_code}
+    builds = [functools.partial(transformers.AutoModelForCausalLM.from_config, text, **trust)]
+    if text is not config:
+        builds.append(functools.partial(transformers.AutoModelForImageTextToText.from_config, config, **trust))
+    model = on_meta(text.model_type, builds)
+    stack = largest_stack(model, int(text.num_hidden_layers))
+    if stack is None:
+        message = f"A model of type {text.model_type!r} has no list of {text.num_hidden_layers} layers."
+        raise ModelError(message, hint="Compile it, and estimate the compiled folder.", model_type=text.model_type)
     kinds = collections.Counter(layer_sizes(layer, text) for layer in stack)
     heads = int(text.num_attention_heads)
     head_dim = getattr(text, "head_dim", None) or int(text.hidden_size) // heads
@@ -108,37 +118,33 @@ def _num_kv_heads(text: Any, kinds: Iterable[LayerSizes], num_heads: int, head_d
     return named_by_width if 0 < named_by_width < named and beside_queries % (2 * head_dim) == 0 else named
 
 
-def _on_meta(config: Any, text: Any, trust_remote_code: bool) -> Any:
-    """The model without memory: of the text configuration alone, else the larger model that it is a part of."""
-    import torch
-    import transformers
+def on_meta(model_type: str, builds: Sequence[Callable[[], Any]]) -> Any:
+    """Return the first model that can be built, without memory.
 
-    tried: list[tuple[Any, Any]] = [(transformers.AutoModelForCausalLM, text)]
-    if text is not config:
-        tried.append((transformers.AutoModelForImageTextToText, config))
+    Raises:
+        ModelError: none can; all reasons are in the message.
+    """
+    import torch
+
     problems = []
-    for auto, of in tried:
+    for build in builds:
         try:
             with torch.device("meta"):
-                return auto.from_config(of, trust_remote_code=trust_remote_code)
+                return build()
         except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
             problems.append(error)
-    causes = "; ".join(f"{type(e).__name__}: {str(e).strip().splitlines()[0][:120]}" for e in problems)
-    message = f"transformers cannot build a model of type {text.model_type!r}: {causes}"
+    causes = "; ".join(f"{type(e).__name__}: {' '.join(str(e).split())[:120]}" for e in problems)
+    message = f"transformers cannot build a model of type {model_type!r}: {causes}"
     hint = "Check config.json, or pass --trust-remote-code if the model brings its own code."
-    raise ModelError(message, hint=hint, model_type=text.model_type) from problems[-1]
+    raise ModelError(message, hint=hint, model_type=model_type) from problems[-1]
 
 
-def _layers(model: Any, text: Any) -> Any:
-    """The stack of decoder layers: the module list with as many entries as the configuration has layers."""
+def largest_stack(model: Any, num_layers: int | None) -> Any:
+    """Return the module list of so many layers that has the most parameters; None if there is none."""
     from torch import nn
 
-    num_layers = int(text.num_hidden_layers)
     lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == num_layers]
-    if not lists:
-        message = f"A model of type {text.model_type!r} has no list of {num_layers} layers."
-        raise ModelError(message, hint="Compile it, and estimate the compiled folder.", model_type=text.model_type)
-    return max(lists, key=lambda stack: sum(p.numel() for p in stack.parameters()))
+    return max(lists, key=lambda stack: sum(p.numel() for p in stack.parameters()), default=None)
 
 
 def local_heads(sizes: DecoderSizes, num_cores: int, *, replicate: bool) -> tuple[int, int]:

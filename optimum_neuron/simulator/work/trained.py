@@ -16,10 +16,11 @@ share both (Rajbhandari et al. 2020).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from ...errors import ConfigError, ModelError
-from .sizes import decoder_sizes
+from .sizes import decoder_sizes, largest_stack, on_meta
 
 RECOMPUTE = 4 / 3
 """Operations of a step over those without activation checkpointing: the forward runs twice."""
@@ -88,14 +89,18 @@ def _num_patches(config: Any) -> int | None:
 def _encoder_sizes(
     config: Any, patches: int | None, sequence_length: int | None, *, trust_remote_code: bool
 ) -> TrainedSizes:
+    import transformers
     from torch import nn
 
-    model = _on_meta(config, trust_remote_code)
+    build = functools.partial(transformers.AutoModel.from_config, config, trust_remote_code=trust_remote_code)
+    if own_class := getattr(transformers, (config.architectures or ("",))[0], None):
+        build = functools.partial(own_class, config)
+    model = on_meta(config.model_type, [build])
     dimensions = [getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == dimensions[0]]
+    stack = largest_stack(model, dimensions[0])
     reads = model.main_input_name == ("input_ids" if patches is None else "pixel_values")
     encodes = not getattr(config, "is_encoder_decoder", False) and all(isinstance(size, int) for size in dimensions)
-    if not (reads and encodes and lists):
+    if not (reads and encodes and stack is not None):
         message = f"A {config.model_type} is neither a decoder nor an encoder of equal layers."
         hint = "Estimate it for inference: optimum-cli neuron estimate."
         raise ModelError(message, hint=hint, model_type=config.model_type)
@@ -123,22 +128,6 @@ def _is_tied(model: Any) -> bool:
     """Whether the head is the table of the embedding, which then is multiplied with too."""
     head, table = model.get_output_embeddings(), model.get_input_embeddings()
     return head is not None and head.weight is table.weight
-
-
-def _on_meta(config: Any, trust_remote_code: bool) -> Any:
-    import torch
-    import transformers
-
-    name = (config.architectures or ("",))[0]
-    try:
-        with torch.device("meta"):
-            if hasattr(transformers, name):
-                return getattr(transformers, name)(config)
-            return transformers.AutoModel.from_config(config, trust_remote_code=trust_remote_code)
-    except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
-        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        message = f"transformers cannot build a {config.model_type}: {cause}."
-        raise ModelError(message, hint="Check config.json.", model_type=config.model_type) from error
 
 
 def step_flops(*, num_parameters: int, num_layers: int, hidden: int, tokens: int, sequence_length: int) -> int:
