@@ -20,8 +20,8 @@ LIGHT = [
     "optimum_neuron.compiler.cache", "optimum_neuron.compiler.neff", "optimum_neuron.configuration",
     "optimum_neuron.core", "optimum_neuron.env", "optimum_neuron.errors", "optimum_neuron.exporters",
     "optimum_neuron.hardware", "optimum_neuron.modeling", "optimum_neuron.pipelines", "optimum_neuron.profiling",
-    "optimum_neuron.profiling.script", "optimum_neuron.runtime", "optimum_neuron.tracing", "optimum_neuron.trainer",
-    "optimum_neuron.trainer.post_training",
+    "optimum_neuron.profiling.child", "optimum_neuron.profiling.script", "optimum_neuron.runtime",
+    "optimum_neuron.tracing", "optimum_neuron.trainer", "optimum_neuron.trainer.post_training",
 ]  # fmt: skip
 """Modules that nobody should wait for; those of the command line are tested by `tests/cli/test_surface.py`."""
 

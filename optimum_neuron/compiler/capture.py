@@ -158,12 +158,13 @@ def _tied_names(module: nn.Module) -> dict[str, str]:
 
 @contextlib.contextmanager
 def fake_parameters(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
-    """Swap parameters and persistent buffers for fakes on the CPU, keeping ties, and swap them back."""
+    """Swap parameters, and buffers but computed ones, for fakes on the CPU, keeping ties, and swap them back."""
     saved: list[tuple[dict[str, Any], str, Any]] = []
     fakes: dict[int, torch.Tensor] = {}
     for owner in module.modules():
-        persistent = {n: b for n, b in owner._buffers.items() if n not in owner._non_persistent_buffers_set}
-        for store, names in ((owner._parameters, list(owner._parameters)), (owner._buffers, list(persistent))):
+        computed = owner._non_persistent_buffers_set  # their values are part of the graph, unless there are none
+        buffers = [n for n, b in owner._buffers.items() if n not in computed or (b is not None and b.is_meta)]
+        for store, names in ((owner._parameters, list(owner._parameters)), (owner._buffers, buffers)):
             for name in names:
                 tensor = store[name]
                 if tensor is None:

@@ -10,16 +10,12 @@ figures divide by them: see `docs/hardware.md`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 from . import documents as doc
-from .cores import CORES
-from .sourced import cite
+from .cores import CFP8, CORES, RATE_16BIT
+from .sourced import cite, revised
 from .specs import GIB, ChipSpec
-
-_RATE_16BIT = ("bfloat16", "float16", "tfloat32")
-_CFP8 = ("float8_e3m4", "float8_e4m3", "float8_e5m2")
 
 _INFERENTIA = ChipSpec(
     name="Inferentia",
@@ -55,7 +51,7 @@ _INFERENTIA2 = ChipSpec(
     name="Inferentia2",
     core=CORES["NeuronCore-v2"],
     num_cores=2,
-    tflops={**dict.fromkeys((*_RATE_16BIT, *_CFP8), 190.0), "float32": 47.5, "int8": 380.0},
+    tflops={**dict.fromkeys((*RATE_16BIT, *CFP8), 190.0), "float32": 47.5, "int8": 380.0},
     sparse_tflops={},
     memory="HBM",
     hbm_bytes=32 * GIB,
@@ -82,22 +78,17 @@ _INFERENTIA2 = ChipSpec(
     ),
 )
 
-_TRAINIUM1 = dataclasses.replace(
+_TRAINIUM1 = revised(
     _INFERENTIA2,
+    {
+        doc.TRAINIUM1: "num_cores tflops memory hbm_bytes dma_bytes_per_s link_name",
+        f"{doc.TRN1}; {doc.TRAINIUM2}, interconnect comparison": "link_bytes_per_s",
+        doc.TRN1: "topology",
+    },
     name="Trainium",
     num_links=4,
     link_bytes_per_s=384e9,
     topology="4x4 2D torus",
-    sources={
-        **_INFERENTIA2.sources,
-        **cite(
-            {
-                doc.TRAINIUM1: "num_cores tflops memory hbm_bytes dma_bytes_per_s link_name",
-                f"{doc.TRN1}; {doc.TRAINIUM2}, interconnect comparison": "link_bytes_per_s",
-                doc.TRN1: "topology",
-            }
-        ),
-    },
 )
 
 _TRAINIUM2 = ChipSpec(
@@ -105,11 +96,11 @@ _TRAINIUM2 = ChipSpec(
     core=CORES["NeuronCore-v3"],
     num_cores=8,
     tflops={
-        **dict.fromkeys(_RATE_16BIT, 667.0),
+        **dict.fromkeys(RATE_16BIT, 667.0),
         **dict.fromkeys(("float8_e4m3", "float8_e5m2"), 1299.0),
         "float32": 181.0,
     },
-    sparse_tflops=dict.fromkeys((*_RATE_16BIT, "float8_e4m3", "float8_e5m2"), 2563.0),
+    sparse_tflops=dict.fromkeys((*RATE_16BIT, "float8_e4m3", "float8_e5m2"), 2563.0),
     memory="HBM",
     hbm_bytes=96 * GIB,
     num_hbm_stacks=4,
@@ -134,34 +125,26 @@ _TRAINIUM2 = ChipSpec(
     ),
 )
 
-_TRAINIUM3 = ChipSpec(
+_TRAINIUM3 = revised(
+    _TRAINIUM2,
+    {
+        doc.TRAINIUM3: "num_cores tflops sparse_tflops memory hbm_bytes hbm_bytes_per_s dma_bytes_per_s "
+        "num_cc_cores link_name link_bytes_per_s lncs",
+        doc.NKI_V4: "num_hbm_stacks num_dma_engines num_links",
+        doc.TRN3: "topology",
+        f"{doc.LNC}, which gives 2 for Trainium2 and later": "default_lnc",
+    },
     name="Trainium3",
     core=CORES["NeuronCore-v4"],
-    num_cores=8,
-    tflops={**dict.fromkeys(_RATE_16BIT, 671.0), **dict.fromkeys(("mxfp8", "mxfp4"), 2517.0), "float32": 183.0},
-    sparse_tflops=dict.fromkeys(_RATE_16BIT, 2517.0),
+    tflops={**dict.fromkeys(RATE_16BIT, 671.0), **dict.fromkeys(("mxfp8", "mxfp4"), 2517.0), "float32": 183.0},
+    sparse_tflops=dict.fromkeys(RATE_16BIT, 2517.0),
     memory="HBM3e",
     hbm_bytes=144 * GIB,
-    num_hbm_stacks=4,
     hbm_bytes_per_s=4.9e12,
-    num_dma_engines=128,
     dma_bytes_per_s=4.9e12,
-    num_cc_cores=16,
     link_name="NeuronLink-v4",
-    num_links=4,
     link_bytes_per_s=2.56e12,
     topology="switched all-to-all UltraServer",
-    lncs=(1, 2),
-    default_lnc=2,
-    sources=cite(
-        {
-            doc.TRAINIUM3: "num_cores tflops sparse_tflops memory hbm_bytes hbm_bytes_per_s dma_bytes_per_s "
-            "num_cc_cores link_name link_bytes_per_s lncs",
-            doc.NKI_V4: "num_hbm_stacks num_dma_engines num_links",
-            doc.TRN3: "topology",
-            f"{doc.LNC}, which gives 2 for Trainium2 and later": "default_lnc",
-        }
-    ),
 )
 
 CHIPS: Mapping[str, ChipSpec] = {

@@ -10,48 +10,46 @@ NeuronCore-v1 is documented only in outline, so most of its facts are None.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Mapping
 
 from . import documents as doc
-from .sourced import cite
+from .sourced import cite, revised
 from .specs import KIB, MIB, CoreSpec, EngineSpec, GpSimdSpec
 
-_RATE_16BIT = ("bfloat16", "float16", "tfloat32")
-_CFP8 = ("float8_e3m4", "float8_e4m3", "float8_e5m2")
+RATE_16BIT = ("bfloat16", "float16", "tfloat32")
+_FP8 = ("float8_e4m3", "float8_e5m2")
+CFP8 = ("float8_e3m4", *_FP8)
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "bool")
 _NO_CYCLES = "the rate follows from the clock and the lanes"
 _NO_SPARSE = "this engine has no structured sparsity"
 
 
-def _same(rate: float, *dtypes: str) -> dict[str, float]:
-    return dict.fromkeys(dtypes, rate)
-
-
 def _engine(
     name: str,
-    clock_ghz: float,
+    clock_ghz: float | None,
     tflops: Mapping[str, float],
     lanes: Mapping[str, int],
     *,
     clock_source: str,
     tflops_source: str,
     sparse_tflops: Mapping[str, float] | None = None,
+    flop_per_cycle: int | None = None,
+    flop_source: str = _NO_CYCLES,
 ) -> EngineSpec:
-    """An engine of generation 2 or later."""
     return EngineSpec(
         name=name,
         clock_ghz=clock_ghz,
         tflops=tflops,
         lanes=lanes,
-        flop_per_cycle=None,
+        flop_per_cycle=flop_per_cycle,
         sparse_tflops=sparse_tflops or {},
         sources={
             "clock_ghz": clock_source,
             "lanes": clock_source,
             "tflops": tflops_source,
             "sparse_tflops": tflops_source if sparse_tflops else _NO_SPARSE,
-            "flop_per_cycle": _NO_CYCLES,
+            "flop_per_cycle": flop_source,
         },
     )
 
@@ -92,37 +90,19 @@ def _gpsimd(
     )
 
 
-def _first_generation_engine(
-    name: str, tflops: Mapping[str, float], flop_per_cycle: int | None, tflops_source: str, flop_source: str
-) -> EngineSpec:
-    return EngineSpec(
-        name=name,
-        clock_ghz=None,
-        tflops=tflops,
-        sparse_tflops={},
-        lanes={},
-        flop_per_cycle=flop_per_cycle,
-        sources={
-            "tflops": tflops_source,
-            "flop_per_cycle": flop_source,
-            "sparse_tflops": _NO_SPARSE,
-            **cite({doc.NOT_PUBLISHED: "clock_ghz lanes"}),
-        },
-    )
-
+_unclocked = functools.partial(_engine, clock_ghz=None, lanes={}, clock_source=doc.NOT_PUBLISHED)
 
 _V1 = CoreSpec(
     name="NeuronCore-v1",
     generation=1,
-    tensor=_first_generation_engine(
+    tensor=_unclocked(
         "tensor",
-        {**_same(16.0, "bfloat16", "float16"), "int8": 32.0},
-        None,
-        f"{doc.NC_V1}; int8: {doc.INFERENTIA}, 128 TOPS per chip over 4 cores",
-        doc.NOT_PUBLISHED,
+        tflops={"bfloat16": 16.0, "float16": 16.0, "int8": 32.0},
+        tflops_source=f"{doc.NC_V1}; int8: {doc.INFERENTIA}, 128 TOPS per chip over 4 cores",
+        flop_source=doc.NOT_PUBLISHED,
     ),
-    vector=_first_generation_engine("vector", {}, 256, doc.NOT_PUBLISHED, doc.NC_V1),
-    scalar=_first_generation_engine("scalar", {}, 512, doc.NOT_PUBLISHED, doc.NC_V1),
+    vector=_unclocked("vector", tflops={}, tflops_source=doc.NOT_PUBLISHED, flop_per_cycle=256, flop_source=doc.NC_V1),
+    scalar=_unclocked("scalar", tflops={}, tflops_source=doc.NOT_PUBLISHED, flop_per_cycle=512, flop_source=doc.NC_V1),
     gpsimd=None,
     tensor_array=None,
     matmul_tiles={},
@@ -155,7 +135,7 @@ _V2 = CoreSpec(
     tensor=_engine(
         "tensor",
         2.8,
-        {**_same(92.0, *_RATE_16BIT, *_CFP8), "float32": 23.0},
+        {**dict.fromkeys((*RATE_16BIT, *CFP8), 92.0), "float32": 23.0},
         {"other": 2 * 128},
         clock_source=doc.NKI_V2,
         tflops_source=doc.NKI_V2,
@@ -174,7 +154,7 @@ _V2 = CoreSpec(
     num_dma_engines=16,
     dma_engine_bytes_per_s=17e9,
     rounding=("rne", "stochastic"),
-    dtypes=("float32", *_RATE_16BIT, *_CFP8, *_INTEGERS),
+    dtypes=("float32", *RATE_16BIT, *CFP8, *_INTEGERS),
     auto_cast_types=("bf16", "fp16", "tf32"),
     port_conflicts=(("vector", "gpsimd", "sbuf"), ("vector", "scalar", "psum")),
     sources=cite(
@@ -189,18 +169,22 @@ _V2 = CoreSpec(
     ),
 )
 
-_V3 = dataclasses.replace(
+_V3 = revised(
     _V2,
+    {
+        doc.NC_V3: "generation rounding",
+        doc.NKI_V3: "tensor_array matmul_tiles sbuf_bytes sbuf_partitions port_conflicts num_dma_engines psum_bytes",
+    },
     name="NeuronCore-v3",
     generation=3,
     tensor=_engine(
         "tensor",
         2.4,
-        {**_same(79.0, *_RATE_16BIT, "float8_e3m4"), **_same(158.0, "float8_e4m3", "float8_e5m2"), "float32": 20.0},
-        {"float8_e4m3": 4 * 128, "float8_e5m2": 4 * 128, "other": 2 * 128},
+        {**dict.fromkeys((*RATE_16BIT, "float8_e3m4"), 79.0), **dict.fromkeys(_FP8, 158.0), "float32": 20.0},
+        {**dict.fromkeys(_FP8, 4 * 128), "other": 2 * 128},
         clock_source=doc.NKI_V3,
         tflops_source=doc.NKI_V3,
-        sparse_tflops=_same(316.0, *_RATE_16BIT, "float8_e4m3", "float8_e5m2"),
+        sparse_tflops=dict.fromkeys((*RATE_16BIT, *_FP8), 316.0),
     ),
     vector=_engine(
         "vector",
@@ -217,65 +201,36 @@ _V3 = dataclasses.replace(
     dma_engine_bytes_per_s=23e9,
     auto_cast_types=("bf16", "fp16", "tf32", "fp8_e4m3"),
     port_conflicts=(),
-    sources={
-        **_V2.sources,
-        **cite(
-            {
-                doc.NC_V3: "generation rounding",
-                doc.NKI_V3: (
-                    "tensor_array matmul_tiles sbuf_bytes sbuf_partitions port_conflicts num_dma_engines psum_bytes"
-                ),
-            }
-        ),
-    },
 )
 
-_V4 = dataclasses.replace(
+_SHORT_V4 = ("bfloat16", "float16", *_FP8)
+_engine_v4 = functools.partial(_engine, clock_source=doc.NKI_V4, tflops_source=doc.NC_V4)
+
+_V4 = revised(
     _V3,
+    {
+        doc.NC_V4: "generation rounding",
+        doc.NKI_V4: "tensor_array matmul_tiles sbuf_bytes accumulate_dtypes psum_bytes",
+        f"{doc.NC_V4}; {doc.NKI_DTYPES}; {doc.ERROR_FP8}": "dtypes",
+        f"{doc.COMPILER_CLI}, for trn2; the page does not list trn3 yet": "auto_cast_types",
+    },
     name="NeuronCore-v4",
     generation=4,
-    tensor=_engine(
+    tensor=_engine_v4(
         "tensor",
         2.4,
-        {**_same(79.0, *_RATE_16BIT), **_same(315.0, "mxfp8", "mxfp4"), "float32": 20.0},
+        {**dict.fromkeys(RATE_16BIT, 79.0), "mxfp8": 315.0, "mxfp4": 315.0, "float32": 20.0},
         {"mxfp8": 8 * 128, "other": 2 * 128},
-        clock_source=doc.NKI_V4,
-        tflops_source=doc.NC_V4,
-        sparse_tflops=_same(315.0, *_RATE_16BIT),
+        sparse_tflops=dict.fromkeys(RATE_16BIT, 315.0),
     ),
-    vector=_engine(
-        "vector",
-        1.2,
-        {"float32": 1.2},
-        {**dict.fromkeys(("bfloat16", "float16", "float8_e4m3", "float8_e5m2"), 512), "other": 256},
-        clock_source=doc.NKI_V4,
-        tflops_source=doc.NC_V4,
-    ),
-    scalar=_engine(
-        "scalar",
-        1.2,
-        {"float32": 1.2},
-        {**dict.fromkeys(("bfloat16", "float16", "float8_e4m3", "float8_e5m2"), 256), "other": 128},
-        clock_source=doc.NKI_V4,
-        tflops_source=doc.NC_V4,
-    ),
+    vector=_engine_v4("vector", 1.2, {"float32": 1.2}, {**dict.fromkeys(_SHORT_V4, 512), "other": 256}),
+    scalar=_engine_v4("scalar", 1.2, {"float32": 1.2}, {**dict.fromkeys(_SHORT_V4, 256), "other": 128}),
     gpsimd=_gpsimd(1.2, doc.NKI_V4, lanes=128),
     matmul_tiles={**_V3.matmul_tiles, "mx": (512, 128, 512)},
     accumulate_dtypes=("float32", "bfloat16"),
     sbuf_bytes=32 * MIB,
     dma_engine_bytes_per_s=33e9,
     dtypes=(*_V3.dtypes, "float8_e4m3fn", "float8_e8m0fnu", "mxfp8", "mxfp4"),
-    sources={
-        **_V3.sources,
-        **cite(
-            {
-                doc.NC_V4: "generation rounding",
-                doc.NKI_V4: "tensor_array matmul_tiles sbuf_bytes accumulate_dtypes psum_bytes",
-                f"{doc.NC_V4}; {doc.NKI_DTYPES}; {doc.ERROR_FP8}": "dtypes",
-                f"{doc.COMPILER_CLI}, for trn2; the page does not list trn3 yet": "auto_cast_types",
-            }
-        ),
-    },
 )
 
 CORES: Mapping[str, CoreSpec] = {core.name: core for core in (_V1, _V2, _V3, _V4)}

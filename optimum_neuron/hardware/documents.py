@@ -32,7 +32,6 @@ NKI_V2 = "Neuron docs, NKI, Trainium/Inferentia2 architecture guide"
 NKI_V3 = "Neuron docs, NKI, Trainium2 architecture guide"
 NKI_V4 = "Neuron docs, NKI, Trainium3 architecture guide"
 NKI_DMA = "Neuron docs, NKI, DMA bandwidth guide"
-NKI_PERFORMANCE = "Neuron docs, NKI, performance guide"
 NKI_DTYPES = "Neuron docs, NKI, nki.language data types"
 
 DATA_TYPES = "Neuron docs, Neuron features, data types"

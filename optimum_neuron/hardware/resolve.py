@@ -38,13 +38,9 @@ def _lookup(name: str, request: str) -> tuple[Target, InstanceSpec | None]:
     if key in INSTANCES:
         return TARGETS[INSTANCES[key].family], INSTANCES[key]
     known = [*TARGETS, *INSTANCES]
-    raise ConfigError(
-        f"{request} is not a family or an instance{nearest(key, known) or '.'}",
-        hint=f"Use a family ({', '.join(TARGETS)}) or an instance ({', '.join(INSTANCES)}).",
-        name=name,
-        families=list(TARGETS),
-        instances=list(INSTANCES),
-    )
+    message = f"{request} is not a family or an instance{nearest(key, known) or '.'}"
+    hint = f"Use a family ({', '.join(TARGETS)}) or an instance ({', '.join(INSTANCES)})."
+    raise ConfigError(message, hint=hint, name=name, families=list(TARGETS), instances=list(INSTANCES))
 
 
 def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] = os.environ) -> Choice[Target]:
@@ -54,9 +50,6 @@ def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] 
         instance_type: family or instance name; None asks --target in NEURON_CC_FLAGS, then
             NEURON_PLATFORM_TARGET_OVERRIDE, then OPTIMUM_NEURON_INSTANCE, then takes the default.
         environ: environment variables.
-
-    Returns:
-        The target and why.
 
     Raises:
         ConfigError: the name is unknown; the message has the nearest name and the list.
@@ -72,20 +65,14 @@ def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] 
     ]
     requests = [(name, request) for name, request in candidates if name is not None]
     if not requests:
-        return Choice(
-            value=TARGETS[DEFAULT_TARGET],
-            reason="default: no instance type was given and no environment variable names one",
-        )
+        reason = "default: no instance type was given and no environment variable names one"
+        return Choice(value=TARGETS[DEFAULT_TARGET], reason=reason)
     name, request = requests[0]
     target, _ = _lookup(name, request)
     rejected = tuple(Rejected(candidate=later, reason=f"{request} has precedence") for _, later in requests[1:])
-    return Choice(
-        value=target,
-        reason=f"{request} is the target of that name"
-        if name.strip().lower() == target.name
-        else f"{request} belongs to {target.name}",
-        rejected=rejected,
-    )
+    same = name.strip().lower() == target.name
+    reason = f"{request} is the target of that name" if same else f"{request} belongs to {target.name}"
+    return Choice(value=target, reason=reason, rejected=rejected)
 
 
 def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str] = os.environ) -> Choice[InstanceSpec]:
@@ -94,9 +81,6 @@ def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str
     Args:
         instance_type: family or instance name; None asks OPTIMUM_NEURON_INSTANCE, then does as `resolve_target`.
         environ: environment variables.
-
-    Returns:
-        The instance and why.
 
     Raises:
         ConfigError: the name is unknown; the message has the nearest name and the list.
@@ -132,11 +116,8 @@ def require_default_lnc(
     """
     for name, lnc in {**env.logical_nc_config(environ), **(asked or {})}.items():
         if checked_lnc(chip, lnc, asked=f"{name}={lnc}") != chip.default_lnc:
-            raise ConfigError(
-                f"{name}={lnc} is not supported: logical cores of {chip.name} are simulated with "
-                f"{chip.default_lnc} physical cores.",
-                hint=f"Remove {name}, or set it to {chip.default_lnc}.",
-                option=name,
-                lnc=lnc,
-                default=chip.default_lnc,
+            message = (
+                f"{name}={lnc} is not supported: logical cores of {chip.name} are {chip.default_lnc} physical ones."
             )
+            hint = f"Remove {name}, or set it to {chip.default_lnc}."
+            raise ConfigError(message, hint=hint, option=name, lnc=lnc, default=chip.default_lnc)

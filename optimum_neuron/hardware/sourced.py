@@ -1,7 +1,7 @@
 """The base of every record in the catalogue: no fact without a source.
 
-It does not know what the facts mean. A record lists one source for each of its fields, also for a field that is None
-(then the source says why), and cannot be built otherwise.
+A record lists one source for each of its fields, also for a field that is None (then the source says why), and cannot
+be built otherwise.
 
     >>> from optimum_neuron.hardware import CHIPS
     >>> CHIPS["Inferentia"].source("num_cc_cores")
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from ..errors import ConfigError, invalid_choice
+
+SourcedT = TypeVar("SourcedT", bound="Sourced")
 
 
 def cite(documents: Mapping[str, str]) -> dict[str, str]:
@@ -32,7 +34,7 @@ def cite(documents: Mapping[str, str]) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sourced:
-    """Base of the records: every fact has an entry in `sources`, also a fact that is None."""
+    """Base of the records."""
 
     sources: Mapping[str, str] = dataclasses.field(hash=False, repr=False)
     """Field name -> public document; for a fact that is None, why there is none."""
@@ -44,19 +46,18 @@ class Sourced:
         facts = {f.name for f in dataclasses.fields(self)} - self.IDENTITY
         missing, unknown = sorted(facts - set(self.sources)), sorted(set(self.sources) - facts)
         if missing or unknown:
-            raise ConfigError(
-                f"{type(self).__name__} has facts without a source ({missing}) or sources without a fact ({unknown}).",
-                hint="Give `sources` one entry for each fact.",
-                missing=missing,
-                unknown=unknown,
-            )
+            name = type(self).__name__
+            message = f"{name} has facts without a source ({missing}) or sources without a fact ({unknown})."
+            hint = "Give `sources` one entry for each fact."
+            raise ConfigError(message, hint=hint, missing=missing, unknown=unknown)
 
     def source(self, field: str) -> str:
-        """Say where a fact comes from, or why it is None.
-
-        Raises:
-            ConfigError: the record has no such fact.
-        """
+        """Say where a fact comes from, or why it is None; a ConfigError if there is no such fact."""
         if field not in self.sources:
             raise invalid_choice("field", field, sorted(self.sources))
         return self.sources[field]
+
+
+def revised(record: SourcedT, documents: Mapping[str, str], **facts: Any) -> SourcedT:
+    """Return a record with other facts; what `documents` cite, as in `cite`, replaces earlier sources."""
+    return dataclasses.replace(record, sources={**record.sources, **cite(documents)}, **facts)

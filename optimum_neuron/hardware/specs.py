@@ -1,8 +1,7 @@
 """What a core, a chip and an instance are, as records in which every fact names its source.
 
-The records hold numbers and nothing that is derived by a model: time belongs to the simulator. A fact that nobody
-published is None, and its source says so. Units are in the names: `_bytes`, `_bytes_per_s`, `_ghz`, `_tflops` (10**12
-operations per second; for integer types the same number of integer operations).
+Time belongs to the simulator. A fact that nobody published is None, and its source says so. Units are in the names:
+`_bytes`, `_bytes_per_s`, `_ghz`, `_tflops` (10**12 operations per second, of integers for integer types).
 
     >>> from optimum_neuron.hardware import CORES
     >>> core = CORES["NeuronCore-v2"]
@@ -28,7 +27,6 @@ class EngineSpec(Sourced):
     name: str
     """"tensor", "vector", "scalar" or "gpsimd"."""
     clock_ghz: float | None
-    """Clock; None where not published."""
     tflops: Mapping[str, float] = dataclasses.field(hash=False)
     """Peak dense rate by dtype; a dtype that is not listed has no published rate."""
     sparse_tflops: Mapping[str, float] = dataclasses.field(hash=False)
@@ -44,7 +42,6 @@ class GpSimdSpec(EngineSpec):
     """The engine of eight general-purpose vector processors."""
 
     num_processors: int
-    """Programmable processors."""
     simd_bits: int
     """Width of one processor's vectors."""
     tcm_bytes: int | None
@@ -78,17 +75,14 @@ class CoreSpec(Sourced):
     sbuf_bytes: int | None
     """State buffer, the main on-chip memory."""
     sbuf_partitions: int | None
-    """Rows of the state buffer."""
     psum_bytes: int | None
     """Accumulation buffer of the tensor engine."""
     psum_partitions: int | None
-    """Rows of the accumulation buffer."""
     psum_banks: int | None
     """Banks of one PSUM partition; a matmul result fits one bank."""
     num_dma_engines: int | None
     """DMA engines that serve this core."""
     dma_engine_bytes_per_s: float | None
-    """Rate of one DMA engine."""
     rounding: tuple[str, ...]
     """"rne" (to nearest even) and "stochastic"."""
     dtypes: tuple[str, ...]
@@ -125,7 +119,6 @@ class ChipSpec(Sourced):
     name: str
     """For example "Trainium2"."""
     core: CoreSpec
-    """The kind of its cores."""
     num_cores: int
     """Physical cores."""
     tflops: Mapping[str, float] = dataclasses.field(hash=False)
@@ -137,11 +130,8 @@ class ChipSpec(Sourced):
     hbm_bytes: int
     """Device memory (DRAM on Inferentia)."""
     num_hbm_stacks: int | None
-    """Stacks of device memory."""
     hbm_bytes_per_s: float
-    """Rate of the device memory."""
     num_dma_engines: int | None
-    """DMA engines of the chip."""
     dma_bytes_per_s: float | None
     """Rate of the chip's DMA engines, as published."""
     num_cc_cores: int | None
@@ -149,7 +139,6 @@ class ChipSpec(Sourced):
     link_name: str
     """Generation of the links between chips."""
     num_links: int | None
-    """Links of one chip."""
     link_bytes_per_s: float
     """Rate of all links of one chip together."""
     topology: str
@@ -174,19 +163,13 @@ class InstanceSpec(Sourced):
     family: str
     """The compile target it belongs to."""
     chip: ChipSpec
-    """The kind of its chips."""
     num_chips: int
-    """Chips."""
     num_servers: int
     """1 for an instance."""
     vcpus: int | None
-    """Host CPUs."""
     host_memory_bytes: int | None
-    """Host memory."""
     device_memory_bytes: int
-    """Memory of all chips together."""
     network_gbps: float | None
-    """Network rate in Gbit/s."""
     link_bytes_per_s: float | None
     """Rate of one chip's links to the chips of the same server."""
     server_link_bytes_per_s: float | None
@@ -207,10 +190,7 @@ class InstanceSpec(Sourced):
         return self.num_chips * self.chip.num_cores
 
     def num_logical_cores(self, lnc: int | None = None) -> int:
-        """Cores as the runtime counts them.
-
-        Args:
-            lnc: physical cores in one logical core; None for the chip's default.
+        """Cores as the runtime counts them; `lnc` physical cores form one (None: the default).
 
         Raises:
             ConfigError: the chip has no such logical core.
@@ -219,12 +199,7 @@ class InstanceSpec(Sourced):
 
 
 def checked_lnc(chip: ChipSpec, lnc: int | None, *, asked: str | None = None) -> int:
-    """Return the logical-core size, or refuse one that the chip does not have.
-
-    Args:
-        chip: the chip.
-        lnc: physical cores in one logical core; None for the chip's default.
-        asked: the option as the user wrote it, if not the keyword `lnc`.
+    """Return the physical cores of one logical core, None for the chip's default; `asked` is the option in words.
 
     Raises:
         ConfigError: the compiler would answer NCC_EARG001.
@@ -233,12 +208,9 @@ def checked_lnc(chip: ChipSpec, lnc: int | None, *, asked: str | None = None) ->
         return chip.default_lnc
     if lnc not in chip.lncs:
         legal = " or ".join(map(str, chip.lncs))
-        raise ConfigError(
-            f"{asked or f'lnc={lnc}'} is not supported: {chip.name} groups {legal} physical core(s) into a logical one "
-            "(NCC_EARG001).",
-            hint=f"Use {legal}, leave it out, or simulate another instance with OPTIMUM_NEURON_INSTANCE.",
-            code="NCC_EARG001",
-            lnc=lnc,
-            legal=list(chip.lncs),
+        message = (
+            f"{asked or f'lnc={lnc}'}: {chip.name} groups {legal} physical core(s) into a logical one (NCC_EARG001)."
         )
+        hint = f"Use {legal}, leave it out, or simulate another instance with OPTIMUM_NEURON_INSTANCE."
+        raise ConfigError(message, hint=hint, code="NCC_EARG001", lnc=lnc, legal=list(chip.lncs))
     return lnc

@@ -11,7 +11,8 @@ compiled for. Whether a whole model fits or runs is decided elsewhere.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 
 from ..errors import ConfigError, UnsupportedDtypeError
 from .dtypes import canonical_dtype
@@ -46,9 +47,7 @@ class Target:
     """
 
     name: str
-    """Family name."""
     chip: ChipSpec
-    """The kind of its chips."""
     instances: tuple[InstanceSpec, ...]
     """Its sizes, smallest first."""
     not_compilable_because: str | None = None
@@ -89,18 +88,11 @@ class Target:
         """Fair share of device memory of one logical core.
 
         With lnc=1 on Trainium2, two cores share a 24 GiB stack: one alone may take more than its 12 GiB share.
-
-        Raises:
-            ConfigError: the chip has no such logical core.
         """
         return self.chip.hbm_bytes // self.logical_cores_per_chip(lnc)
 
     def hbm_bytes_per_s_per_core(self, lnc: int | None = None) -> float:
-        """Fair share of the device memory's rate of one logical core.
-
-        Raises:
-            ConfigError: the chip has no such logical core.
-        """
+        """Fair share of the device memory's rate of one logical core."""
         return self.chip.hbm_bytes_per_s / self.logical_cores_per_chip(lnc)
 
     def supports_dtype(self, name: str) -> bool:
@@ -117,23 +109,18 @@ class Target:
 
 
 _INF1_REASON = (
-    "its compiler is another one (neuron-cc, archived by AWS) and NeuronCore-v1 cannot run artifacts of "
-    "later generations"
+    "its compiler is another one (neuron-cc, archived by AWS), and NeuronCore-v1 runs no artifacts of later generations"
 )
 
 
-def _target(family: str) -> Target:
-    instances = tuple(i for i in INSTANCES.values() if i.family == family)
-    return Target(
-        name=family,
-        chip=instances[0].chip,
-        instances=instances,
-        not_compilable_because=_INF1_REASON if family == "inf1" else None,
-    )
+def _target(family: str, instances: Iterable[InstanceSpec]) -> Target:
+    sizes, reason = tuple(instances), _INF1_REASON if family == "inf1" else None
+    return Target(name=family, chip=sizes[0].chip, instances=sizes, not_compilable_because=reason)
 
 
 TARGETS: Mapping[str, Target] = {
-    family: _target(family) for family in dict.fromkeys(instance.family for instance in INSTANCES.values())
+    family: _target(family, instances)
+    for family, instances in itertools.groupby(INSTANCES.values(), key=lambda instance: instance.family)
 }
 """Targets by name."""
 
@@ -142,25 +129,17 @@ def require_compilable(target: Target) -> Target:
     """Return the target if artifacts can be compiled for it.
 
     Raises:
-        ConfigError: the target is known but cannot be compiled for.
+        ConfigError: they cannot.
     """
     if target.not_compilable_because is None:
         return target
     targets = [other.name for other in TARGETS.values() if other.compilable]
-    raise ConfigError(
-        f"Models cannot be compiled for {target.name}: {target.not_compilable_because}.",
-        hint=f"Compile for one of {', '.join(targets)}.",
-        target=target.name,
-        targets=targets,
-    )
+    message = f"Models cannot be compiled for {target.name}: {target.not_compilable_because}."
+    raise ConfigError(message, hint=f"Compile for one of {', '.join(targets)}.", target=target.name, targets=targets)
 
 
 def require_dtype(target: Target, name: str) -> str:
-    """Return the canonical name of a dtype if the target supports it.
-
-    Args:
-        target: the target.
-        name: a dtype, or a value of --auto-cast-type ("bf16", "fp16", "tf32", "fp8_e4m3").
+    """Return the canonical name of a dtype, or of a value of --auto-cast-type, if the target supports it.
 
     Raises:
         UnsupportedDtypeError: the target does not support it; the message says what it supports and which targets do.
@@ -169,15 +148,16 @@ def require_dtype(target: Target, name: str) -> str:
     canonical = AUTO_CAST_DTYPES.get(name) or canonical_dtype(name)
     if target.supports_dtype(name):
         return canonical
-    as_cast = name in AUTO_CAST_DTYPES
-    supported = target.auto_cast_types if as_cast else target.core.dtypes
+    kind, supported = "a dtype", target.core.dtypes
+    if name in AUTO_CAST_DTYPES:
+        kind, supported = "an --auto-cast-type", target.auto_cast_types
     targets = [t.name for t in TARGETS.values() if t.compilable and t.supports_dtype(name)]
-    kind = "an --auto-cast-type" if as_cast else "a dtype"
-    narrower = _NARROWER.get(canonical)
-    hint = f"Convert to {narrower}" if narrower in target.core.dtypes else f"Use one of {', '.join(supported)}"
+    narrower, choices = _NARROWER.get(canonical), ", ".join(supported)
+    hint = f"Convert to {narrower}" if narrower in target.core.dtypes else f"Use one of {choices}"
+    elsewhere = f", or compile for {' or '.join(targets)}" if targets else ""
     raise UnsupportedDtypeError(
-        f"{target.name} does not support '{name}' as {kind}: {target.core.name} has {', '.join(supported)}.",
-        hint=f"{hint}, or compile for {' or '.join(targets)}." if targets else f"{hint}.",
+        f"{target.name} does not support '{name}' as {kind}: {target.core.name} has {choices}.",
+        hint=f"{hint}{elsewhere}.",
         target=target.name,
         dtype=canonical,
         supported=list(supported),

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from . import documents as doc
-from .sourced import Sourced, cite
+from .sourced import Sourced, cite, revised
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,37 +89,23 @@ _V2 = CoreTiming(
     ),
 )
 
-_V3 = dataclasses.replace(
+_V3 = revised(
     _V2,
+    {
+        doc.NKI_V3: "vector_speedup dma_descriptor_ns dma_transpose_rate",
+        f"{doc.INTERNODE}, 50 Gbit/s per rank": "server_step_us",
+    },
     vector_speedup={"copy_or_scalar_contiguous": 4, "copy_or_scalar_strided_or_psum": 2, "two_tensors_sbuf": 2},
     dma_descriptor_ns=600.0,
     dma_transpose_rate={"hbm_to_sbuf": 0.9, "sbuf_to_sbuf": 0.5},
     server_step_us=15.0,
-    sources={
-        **_V2.sources,
-        **cite(
-            {
-                doc.NKI_V3: "vector_speedup dma_descriptor_ns dma_transpose_rate",
-                f"{doc.INTERNODE}, 50 Gbit/s per rank": "server_step_us",
-            }
-        ),
-    },
 )
 
-_V4 = dataclasses.replace(
+_CARRIED_OVER = f"{doc.NKI_V3}, carried over by the Trainium3 guide"
+_V4 = revised(
     _V3,
+    {_CARRIED_OVER: "vector_speedup dma_descriptor_ns dma_transpose_rate", doc.NOT_PUBLISHED: "server_step_us"},
     server_step_us=None,
-    sources={
-        **_V3.sources,
-        **cite(
-            {
-                f"{doc.NKI_V3}, carried over by the Trainium3 guide": (
-                    "vector_speedup dma_descriptor_ns dma_transpose_rate"
-                ),
-                doc.NOT_PUBLISHED: "server_step_us",
-            }
-        ),
-    },
 )
 
 TIMINGS: Mapping[int, CoreTiming] = {2: _V2, 3: _V3, 4: _V4}

@@ -10,6 +10,7 @@ shape. Single-core jobs that run side by side are not concerned. Sizes beyond on
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 
 from ..errors import ConfigError
@@ -28,82 +29,61 @@ class CoreCounts:
     rule: str
     """The rule in words."""
     source: str
-    """Document of the rule."""
     published: bool
     """False where no document states a rule and it is inferred from published configurations."""
 
 
-def _ring_of_v1(num_cores: int) -> CoreCounts:
-    return CoreCounts(
-        counts=tuple(range(1, num_cores + 1)),
-        aligned=False,
-        published=True,
-        rule="any number of consecutive cores",
-        source=doc.RUNTIME_CONFIG,
-    )
-
-
-def _ring_of_v2(num_cores: int) -> CoreCounts:
-    return CoreCounts(
-        counts=(1, *range(2, num_cores + 1, 2)),
-        aligned=False,
-        published=True,
-        rule="1 or a multiple of 2: whole neighbouring chips of the ring",
-        source=f"{doc.RUNTIME_TOPOLOGY}; {doc.SCHEDULER}",
-    )
-
-
-def _torus_of_v2(num_cores: int) -> CoreCounts:
-    return CoreCounts(
-        counts=tuple(n for n in (1, 2, 8, 16, 32) if n <= num_cores),
-        aligned=True,
-        published=True,
-        rule="1, 2, 8, 16 or all 32: one core, or 1, 4, 8 or 16 chips of the torus",
-        source=f"{doc.RUNTIME_TOPOLOGY}; {doc.SCHEDULER}; alignment: {doc.TORCH_VARIABLES}",
-    )
-
-
-def _powers_of_two(num_cores: int) -> CoreCounts:
-    powers = {2**n for n in range(num_cores.bit_length()) if 2**n <= num_cores}
-    return CoreCounts(
-        counts=tuple(sorted(powers | {num_cores})),
-        aligned=True,
-        published=False,
-        rule="a power of two, or all cores",
-        source=f"inferred from the degrees in {doc.NXDI_TUTORIALS}",
-    )
-
-
+_RING_OF_V1 = CoreCounts(
+    counts=tuple(range(1, 65)),
+    aligned=False,
+    published=True,
+    rule="any number of consecutive cores",
+    source=doc.RUNTIME_CONFIG,
+)
+_RING_OF_V2 = CoreCounts(
+    counts=(1, *range(2, 25, 2)),
+    aligned=False,
+    published=True,
+    rule="1 or a multiple of 2: whole neighbouring chips of the ring",
+    source=f"{doc.RUNTIME_TOPOLOGY}; {doc.SCHEDULER}",
+)
+_TORUS_OF_V2 = CoreCounts(
+    counts=(1, 2, 8, 16, 32),
+    aligned=True,
+    published=True,
+    rule="1, 2, 8, 16 or all 32: one core, or 1, 4, 8 or 16 chips of the torus",
+    source=f"{doc.RUNTIME_TOPOLOGY}; {doc.SCHEDULER}; alignment: {doc.TORCH_VARIABLES}",
+)
+_POWERS_OF_TWO = CoreCounts(
+    counts=tuple(2**n for n in range(12)),
+    aligned=True,
+    published=False,
+    rule="a power of two, or all cores",
+    source=f"inferred from the degrees in {doc.NXDI_TUTORIALS}",
+)
 _RULES = {
-    "inf1": _ring_of_v1,
-    "inf2": _ring_of_v2,
-    "trn1": _torus_of_v2,
-    "trn1n": _torus_of_v2,
-    "trn2": _powers_of_two,
-    "trn3": _powers_of_two,
+    "inf1": _RING_OF_V1,
+    "inf2": _RING_OF_V2,
+    "trn1": _TORUS_OF_V2,
+    "trn1n": _TORUS_OF_V2,
+    "trn2": _POWERS_OF_TWO,
+    "trn3": _POWERS_OF_TWO,
 }
+"""Rules by family, with the counts of the largest instance."""
 
 
 def legal_core_counts(instance: InstanceSpec, *, lnc: int | None = None) -> CoreCounts:
-    """Return how many logical cores one multi-core job may take on an instance.
-
-    Args:
-        instance: the instance.
-        lnc: physical cores in one logical core; None for the chip's default.
+    """Return how many logical cores, of `lnc` physical ones each, one multi-core job may take on an instance.
 
     Raises:
         ConfigError: the chip has no such logical core.
     """
-    return _RULES[instance.family](instance.num_logical_cores(lnc))
+    rule, total = _RULES[instance.family], instance.num_logical_cores(lnc)
+    return dataclasses.replace(rule, counts=tuple(sorted({n for n in rule.counts if n <= total} | {total})))
 
 
 def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | None = None) -> None:
-    """Check that the instance can place a multi-core job.
-
-    Args:
-        instance: the instance.
-        num_cores: logical cores of the job, for example the tensor-parallel degree.
-        lnc: physical cores in one logical core; None for the chip's default.
+    """Check that the instance can place a job of that many logical cores, for example the tensor-parallel degree.
 
     Raises:
         ConfigError: the count is not legal; the message lists the legal ones and their source.
@@ -111,15 +91,9 @@ def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | Non
     legal = legal_core_counts(instance, lnc=lnc)
     if num_cores in legal.counts:
         return
-    smaller = [n for n in legal.counts if n < num_cores]
-    larger = [n for n in legal.counts if n > num_cores]
-    near = " or ".join(str(n) for n in (*smaller[-1:], *larger[:1]))
-    total = instance.num_logical_cores(lnc)
-    raise ConfigError(
-        f"num_cores={num_cores} is not possible on {instance.name}, which has {total} logical cores: a job takes "
-        f"{legal.rule}.",
-        hint=f"Use {near}.",
-        num_cores=num_cores,
-        legal=list(legal.counts),
-        source=legal.source,
-    )
+    position = bisect.bisect(legal.counts, num_cores)
+    near = " or ".join(map(str, legal.counts[max(position - 1, 0) : position + 1]))
+    where = f"{instance.name} with {legal.counts[-1]} cores"
+    message = f"num_cores={num_cores} is not possible on {where}: a job takes {legal.rule}."
+    legal_counts = list(legal.counts)
+    raise ConfigError(message, hint=f"Use {near}.", num_cores=num_cores, legal=legal_counts, source=legal.source)

@@ -8,29 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .operators import ENGINES
+from .operators import BOUND_BY, ENGINES
 from .profile import CallProfile, GraphProfile, Profile
 from .schedule import engine_lanes, windows
-from .table import Row
+from .table import LAUNCH, Row
 
 MAX_GRAPHS = 8
 """Graphs whose inside is drawn: those that take most."""
 MAX_CALLS = 1500
 """Calls of a core that are drawn one by one; of more, neighbors are drawn as one."""
 
-BOUNDS = ("compute", "DMA", "vector", "link", "launch", "unknown")
+BOUND_OF_ENGINE = {**BOUND_BY, LAUNCH: LAUNCH}
+"""What a graph is bound by, by what it is limited by."""
+BOUNDS = (*BOUND_OF_ENGINE.values(), "unknown")
 """What something can be bound by, in the order of the legend."""
-BOUND_OF_ENGINE = {"tensor": "compute", "dma": "DMA", "vector": "vector", "link": "link", "launch": "launch"}
-"""The same by the engine that a graph is limited by."""
 
 
 def drawn(profile: Profile, rows: Sequence[Row]) -> dict[str, Any]:
-    """Everything that is drawn; lists in place of dictionaries where there are many.
-
-    Args:
-        profile: what to draw.
-        rows: those of its table that become points of the roofline.
-    """
+    """Everything that is drawn, rows as points of the roofline; lists in place of dictionaries where there are many."""
+    machine = profile.machines[0]
     shown = sorted(profile.graphs, key=lambda graph: -graph.num_calls * graph.device_us)[:MAX_GRAPHS]
     return {
         "bounds": BOUNDS,
@@ -41,10 +37,10 @@ def drawn(profile: Profile, rows: Sequence[Row]) -> dict[str, Any]:
         "segments": list(_segments(profile)),
         "inside": [_inside(graph) for graph in shown],
         "machine": {
-            "name": profile.machines[0].target,
-            "flops": profile.machines[0].peak_flops_per_s,
-            "dma": profile.machines[0].dma_bytes_per_s,
-            "hbm": profile.machines[0].hbm_bytes_per_s,
+            "name": machine.target,
+            "flops": machine.peak_flops_per_s,
+            "dma": machine.dma_bytes_per_s,
+            "hbm": machine.hbm_bytes_per_s,
         },
         "points": [_point(row) for row in rows if row.flops and row.time_us],
     }
@@ -53,11 +49,8 @@ def drawn(profile: Profile, rows: Sequence[Row]) -> dict[str, Any]:
 def _segments(profile: Profile) -> Iterator[list[Any]]:
     """What is drawn of the calls of each core: index of the core, graph, begin, end, number of calls, bound."""
     for place, core in enumerate(profile.cores):
-        own = [
-            call
-            for call in profile.calls
-            if core.core_id in call.core_ids and profile.graphs[call.graph].instance == core.instance
-        ]
+        here = [call for call in profile.calls if core.core_id in call.core_ids]
+        own = [call for call in here if profile.graphs[call.graph].instance == core.instance]
         together = -(-len(own) // MAX_CALLS)
         group: list[CallProfile] = []
         for call in own:

@@ -1,13 +1,13 @@
 """Run an exported folder for its profile: the graphs that a request takes, on dummy inputs of their shapes.
 
-What a graph computes does not change how long the core takes for it, so inputs are zeros. A decoder takes a prompt and
-steps, an encoder-decoder reads first, a model of one forward runs its largest graph.
+What a graph computes does not change how long the core takes for it, so inputs are zeros.
 
     profile_folder("smollm2_neuron", num_steps=16).rows()[0]
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..compiler.ir import Program
     from ..core import TensorSpec
+    from ..runtime.loaded import LoadedProgram
 
 DEFAULT_STEPS = 8
 """Steps after the prompt."""
@@ -49,23 +50,39 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
     assert loaded is not None
     try:
         graphs = calls_of(loaded.program, prompt_length=prompt_length, num_steps=num_steps)
-        state = loaded.take_state() if loaded.program.states else []
-        with record(folder.name) as recorder:
-            for graph in graphs:
-                loaded.run(graph, [zeros(spec) for spec in loaded.program.graphs[graph].inputs.values()], state)
-        return recorder.profile(assumptions=(in_words(graphs),))
+        return profile_graphs(loaded, graphs, name=folder.name)
     finally:
         loaded.close()
+
+
+def profile_graphs(
+    loaded: LoadedProgram, graphs: Sequence[str], *, name: str, assumptions: Sequence[str] = ()
+) -> Profile:
+    """Run graphs of a loaded program on inputs of zeros, and profile the run."""
+    state = loaded.take_state() if loaded.program.states else []
+    with record(name) as recorder:
+        for graph in graphs:
+            loaded.run(graph, [zeros(spec) for spec in loaded.program.graphs[graph].inputs.values()], state)
+    counts = collections.Counter(graphs)
+    ran = ", ".join(graph if count == 1 else f"{count} x {graph}" for graph, count in counts.items())
+    return recorder.profile(
+        assumptions=(f"ran {ran} on inputs of zeros: what a graph computes does not change its time", *assumptions)
+    )
 
 
 def calls_of(program: Program, *, prompt_length: int | None = None, num_steps: int | None = None) -> list[str]:
     """Return the graphs that a request runs, in order.
 
+    A decoder takes a prompt and steps, an encoder-decoder reads first, a model of one forward runs its largest graph.
+
     Raises:
         ConfigError: lengths that were not compiled, or of a program that does not generate.
     """
     if not generates(program):
-        _require_absent(prompt_length, num_steps)
+        lengths = {"prompt_length": prompt_length, "num_steps": num_steps}
+        if names := [name for name, value in lengths.items() if value is not None]:
+            message = f"The model does not generate, so {' and '.join(names)} cannot apply."
+            raise ConfigError(message, hint="Remove the lengths: the largest graph runs once.", options=names)
         return [list(program.graphs)[-1]]
     num_steps = DEFAULT_STEPS if num_steps is None else num_steps
     encode, prefill, decode = (program.by_size(role) for role in ("encode", "prefill", "decode"))
@@ -83,24 +100,11 @@ def _bucket(name: str, tokens: int, sizes: dict[int, str]) -> int:
     """Return the smallest compiled size that fits the tokens."""
     bucket = smallest_bucket(tokens, sizes)
     if tokens < 1 or bucket is None:
-        raise ConfigError(
-            f"{name} is {tokens}, but the model is compiled for {', '.join(map(str, sorted(sizes)))} tokens.",
-            hint=f"Pass 1 to {max(sizes)}, or export with other buckets.",
-            option=name,
-            value=tokens,
-            buckets=sorted(sizes),
-        )
+        compiled = ", ".join(map(str, sorted(sizes)))
+        message = f"{name} is {tokens}, but the model is compiled for {compiled} tokens."
+        hint = f"Pass 1 to {max(sizes)}, or export with other buckets."
+        raise ConfigError(message, hint=hint, option=name, value=tokens, buckets=sorted(sizes))
     return bucket
-
-
-def _require_absent(prompt_length: int | None, num_steps: int | None) -> None:
-    lengths = {"prompt_length": prompt_length, "num_steps": num_steps}
-    if names := [name for name, value in lengths.items() if value is not None]:
-        raise ConfigError(
-            f"The model does not generate, so {' and '.join(names)} cannot apply.",
-            hint="Remove the lengths: the largest graph runs once.",
-            options=names,
-        )
 
 
 def zeros(spec: TensorSpec) -> torch.Tensor:
@@ -108,10 +112,3 @@ def zeros(spec: TensorSpec) -> torch.Tensor:
     import torch
 
     return torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype))
-
-
-def in_words(graphs: Sequence[str]) -> str:
-    """Return which graphs ran, as the assumption of a profile."""
-    counts = {graph: graphs.count(graph) for graph in dict.fromkeys(graphs)}
-    runs = ", ".join(graph if count == 1 else f"{count} x {graph}" for graph, count in counts.items())
-    return f"ran {runs} on inputs of zeros: what a graph computes does not change its time"

@@ -10,22 +10,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..configuration import CONFIG_FILE
+from ..configuration import CONFIG_FILE, NEFF_FILE
 from ..errors import ConfigError
-from .folder import calls_of, in_words, profile_folder, zeros
+from .folder import calls_of, profile_folder, profile_graphs, zeros
 from .profile import Profile
-from .recorder import record
 
 _NO_AUTO_CAST = "auto-cast none: the file does not say, and the configuration of its export is not beside it"
 
 
 def profile_compiled(path: str | Path, *, prompt_length: int | None = None, num_steps: int | None = None) -> Profile:
     """Profile an exported folder or a NEFF; the NEFF of an exported folder is profiled with the folder.
-
-    Args:
-        path: folder or file.
-        prompt_length: tokens of each prompt of a decoder; None for half of the longest sequence.
-        num_steps: steps after the prompt; None for `DEFAULT_STEPS`.
 
     Raises:
         ConfigError: there is neither; further errors are those of `profile_folder` and `profile_neff`.
@@ -35,8 +29,6 @@ def profile_compiled(path: str | Path, *, prompt_length: int | None = None, num_
         profile_compiled("smollm2_neuron")
         ```
     """
-    from ..configuration import NEFF_FILE
-
     path = Path(path)
     if not path.exists():
         raise ConfigError(f"{path} does not exist.", hint="Pass a NEFF or an exported folder.", path=str(path))
@@ -51,8 +43,8 @@ def profile_neff(path: str | Path, *, prompt_length: int | None = None, num_step
 
     Args:
         path: written by a trace, by neuronx-cc, or for an exported folder.
-        prompt_length: tokens of each prompt of a decoder; None for half of the longest sequence.
-        num_steps: steps after the prompt; None for `DEFAULT_STEPS`.
+        prompt_length: as for `profile_folder`.
+        num_steps: likewise.
 
     Raises:
         ArtifactError: the file is no NEFF, or is damaged.
@@ -92,11 +84,7 @@ def profile_neff(path: str | Path, *, prompt_length: int | None = None, num_step
         auto_cast=metadata.get("auto_cast", "none"),
     )
     try:
-        state = loaded.take_state() if program.states else []
-        with record(path.name) as recorder:
-            for graph in graphs:
-                loaded.run(graph, [zeros(spec) for spec in program.graphs[graph].inputs.values()], state)
         unknown = () if "auto_cast" in metadata else (_NO_AUTO_CAST,)
-        return recorder.profile(assumptions=(in_words(graphs), *unknown))
+        return profile_graphs(loaded, graphs, name=path.name, assumptions=unknown)
     finally:
         loaded.close()

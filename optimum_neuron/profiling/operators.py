@@ -22,14 +22,10 @@ from ..simulator.work.record import GraphWork, Step
 Engine = Literal["tensor", "vector", "dma", "link"]
 Bound = Literal["compute", "DMA", "vector", "link", "unknown"]
 
-ENGINES: dict[Engine, str] = {
-    "tensor": "Tensor",
-    "vector": "Vector and Scalar",
-    "dma": "DMA",
-    "link": "Link",
-}
+ENGINES: dict[Engine, str] = {"tensor": "Tensor", "vector": "Vector and Scalar", "dma": "DMA", "link": "Link"}
 """Engines of a core as they are timed, with their names; the rates of Vector and Scalar are one figure."""
-_BOUND: dict[Engine, Bound] = {"tensor": "compute", "dma": "DMA", "vector": "vector", "link": "link"}
+BOUND_BY: dict[Engine, Bound] = {"tensor": "compute", "dma": "DMA", "vector": "vector", "link": "link"}
+"""What something is bound by if this engine takes longest."""
 
 TimeOf = Callable[[Step], DeviceTime]
 """Time of a step alone, the launch of a graph included."""
@@ -54,17 +50,13 @@ class OperatorTime:
     alone_us: float
     """Time if nothing of it overlapped with other operators."""
     tensor_us: float
-    """Time on the tensor engine."""
     vector_us: float
-    """Time on the vector and scalar engines."""
     dma_us: float
     """Time of its transfers from and to HBM, separate reads included."""
     link_us: float
-    """Time of collectives."""
     reads_us: float
     """The part of `dma_us` that separate reads take: nothing overlaps with them."""
     flops: int
-    """Operations of one call."""
     hbm_bytes: int
     """Lower bound of the bytes read from HBM."""
     is_unknown: bool
@@ -72,15 +64,8 @@ class OperatorTime:
 
 
 def operators_of(work: GraphWork, time_of: TimeOf) -> tuple[OperatorTime, ...]:
-    """Divide the time of one call.
-
-    Args:
-        work: of the call; equal operators of it are divided too.
-        time_of: time of a step alone.
-    """
-    steps = [
-        dataclasses.replace(step, count=1) for step in work.steps if step.name != "host" for _ in range(step.count)
-    ]
+    """Divide the time of one call, also among equal operators; `time_of` is that of a step alone."""
+    steps = [dataclasses.replace(one, count=1) for one in work.steps if one.name != "host" for _ in range(one.count)]
     times = [time_of(step) for step in steps]
     overlap = overlap_of(times)
     return tuple(_operator(step, time, overlap) for step, time in zip(steps, times, strict=True))
@@ -95,12 +80,11 @@ def overlap_of(times: Sequence[DeviceTime]) -> float:
 
 
 def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
-    parts = time.parts_s
+    parts, work = time.parts_s, step.work
     overlapping_s = max(time.compute_s, time.transfer_s)
     own_s = time.alone_s - parts["launch"]
-    unknown = bool(step.work.num_unknown)
-    longest: Engine = max(_BOUND, key=lambda engine: parts[engine])
-    work = step.work
+    unknown = bool(work.num_unknown)
+    longest: Engine = max(BOUND_BY, key=lambda engine: parts[engine])
     computes: dict[Engine, float] = {
         "tensor": work.tensor_cycles + work.attention_cycles,
         "link": work.num_collectives,
@@ -111,7 +95,7 @@ def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
         module_path=step.module_path,
         source_line=step.source_line,
         engine=next((engine for engine, amount in computes.items() if amount), "dma"),
-        bound="unknown" if unknown and not any(parts[engine] for engine in _BOUND) else _BOUND[longest],
+        bound="unknown" if unknown and not any(parts[engine] for engine in BOUND_BY) else BOUND_BY[longest],
         time_us=1e6 * (overlap * overlapping_s + own_s),
         alone_us=1e6 * (overlapping_s + own_s),
         tensor_us=1e6 * parts["tensor"],

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import collections
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .operators import ENGINES, Engine, OperatorTime
@@ -31,14 +31,13 @@ Event = dict[str, Any]
 
 def trace_events(profile: Profile) -> dict[str, Any]:
     """The trace as plain data: `traceEvents`, times in microseconds."""
-    detail = {id(graph): _Detail(graph) for graph in profile.graphs}
+    detail = [_Detail(graph) for graph in profile.graphs]
     pids = {(core.instance, core.core_id): _FIRST_CORE_PID + i for i, core in enumerate(profile.cores)}
     events = list(_names(profile, pids))
     budget, num_without = MAX_OPERATOR_EVENTS, 0
     events += _between_calls(profile.calls)
     for number, call in enumerate(profile.calls):
-        graph = profile.graphs[call.graph]
-        shown = detail[id(graph)]
+        graph, shown = profile.graphs[call.graph], detail[call.graph]
         budget -= len(call.core_ids) * shown.num_events
         num_without += budget < 0
         events += _host(number, call, graph)
@@ -51,9 +50,8 @@ def trace_events(profile: Profile) -> dict[str, Any]:
         events += _memory(core, pids[core.instance, core.core_id])
     notes = [*profile.notes]
     if num_without:
-        notes.append(
-            f"{num_without} of {len(profile.calls)} calls are shown without their operators: the trace is full"
-        )
+        calls = f"{num_without} of {len(profile.calls)} calls"
+        notes.append(f"{calls} are shown without their operators: the trace is full")
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
@@ -79,9 +77,9 @@ class _Detail:
     def events(self, call: CallProfile, pid: int) -> Iterator[Event]:
         call_ns = round(1e3 * call.started_us)
         for engine, index, begin_ns, end_ns in self.lanes:
-            yield _operator_event(
-                self.operators[index], pid, _ENGINE_TIDS[engine], call_ns + begin_ns, call_ns + end_ns
-            )
+            one, thread = self.operators[index], (pid, _ENGINE_TIDS[engine])
+            args = {"operator": one.operator, "module": one.module_path, "line": one.source_line, "bound by": one.bound}
+            yield _span(_short(one), one.bound, thread, (call_ns + begin_ns) / 1e3, (call_ns + end_ns) / 1e3, args)
         for at_us, name, values in self.counters:
             yield {"ph": "C", "name": name, "pid": pid, "ts": call.started_us + at_us, "args": values}
         for name in ("HBM reads", "utilization"):
@@ -113,47 +111,54 @@ def _names(profile: Profile, pids: dict[tuple[str, int], int]) -> Iterator[Event
             yield named("thread_sort_index", pid, tid, "sort_index", tid)
 
 
+def _span(
+    name: str,
+    category: str,
+    thread: tuple[int, int],
+    begin_us: float,
+    end_us: float,
+    args: Mapping[str, Any] | None = None,
+) -> Event:
+    """What a thread, as (process, thread), does; in whole nanoseconds, so that no rounding makes neighbors overlap."""
+    begin_ns, end_ns = round(1e3 * begin_us), round(1e3 * end_us)
+    event = {"ph": "X", "name": name, "cat": category, "pid": thread[0], "tid": thread[1]}
+    event |= {"ts": begin_ns / 1e3, "dur": (end_ns - begin_ns) / 1e3}
+    return event if args is None else event | {"args": args}
+
+
 def _between_calls(calls: Sequence[CallProfile]) -> Iterator[Event]:
     """What each thread of the host does between its calls."""
     ended: dict[int, float] = {}
     for call in calls:
         before = ended.get(call.thread)
         if before is not None and call.started_us > before:
-            common = {"pid": _HOST_PID, "tid": call.thread, "cat": "host"}
-            yield common | {"ph": "X", "name": "between calls", **_during(before, call.started_us)}
+            yield _span("between calls", "host", (_HOST_PID, call.thread), before, call.started_us)
         ended[call.thread] = max(call.ended_us, ended.get(call.thread, 0.0))
 
 
 def _host(number: int, call: CallProfile, graph: GraphProfile) -> Iterator[Event]:
     """The host waits for a call, and an arrow leads from there to the core."""
-    common = {"pid": _HOST_PID, "tid": call.thread, "cat": "host"}
-    yield common | {
-        "ph": "X",
-        "name": f"waits for {graph.graph}",
-        **_during(call.started_us, call.ended_us),
-        "args": {"model": graph.model, "simulated in, us of this host": call.host_us},
-    }
-    yield common | {"ph": "s", "name": "call", "id": number, "ts": call.started_us}
+    args = {"model": graph.model, "simulated in, us of this host": call.host_us}
+    yield _span(f"waits for {graph.graph}", "host", (_HOST_PID, call.thread), call.started_us, call.ended_us, args)
+    yield _arrow("s", number, call, (_HOST_PID, call.thread))
 
 
 def _call(number: int, call: CallProfile, graph: GraphProfile, pid: int) -> Iterator[Event]:
-    common = {"pid": pid, "tid": _CALLS_TID, "cat": "call"}
-    yield common | {
-        "ph": "X",
-        "name": graph.graph,
-        **_during(call.started_us, call.ended_us),
-        "args": {"model": graph.model, "limited by": graph.limited_by, "simulated": True},
-    }
+    thread = (pid, _CALLS_TID)
+    args = {"model": graph.model, "limited by": graph.limited_by, "simulated": True}
+    yield _span(graph.graph, "call", thread, call.started_us, call.ended_us, args)
     if pid == _FIRST_CORE_PID or len(call.core_ids) == 1:
-        yield common | {"ph": "f", "bp": "e", "name": "call", "id": number, "ts": call.started_us, "cat": "host"}
-    yield common | {"ph": "X", "name": "launch", **_during(call.started_us, call.started_us + graph.launch_us)}
+        yield _arrow("f", number, call, thread) | {"bp": "e"}
+    yield _span("launch", "call", thread, call.started_us, call.started_us + graph.launch_us)
+
+
+def _arrow(phase: str, number: int, call: CallProfile, thread: tuple[int, int]) -> Event:
+    pid, tid = thread
+    return {"ph": phase, "name": "call", "cat": "host", "id": number, "pid": pid, "tid": tid, "ts": call.started_us}
 
 
 def _in_ns(lanes: Sequence[Lane]) -> Iterator[tuple[Engine, int, int, int]]:
-    """Engine, operator, begin and end in whole nanoseconds, so that no rounding makes neighbors overlap.
-
-    What is shorter than one, as in models for tests, is left out.
-    """
+    """Engine, operator, begin and end in whole nanoseconds; what is shorter than one is left out."""
     free_at: dict[Engine, int] = {}
     for lane in lanes:
         begin_ns = max(round(1e3 * lane.started_us), free_at.get(lane.engine, 0))
@@ -161,25 +166,6 @@ def _in_ns(lanes: Sequence[Lane]) -> Iterator[tuple[Engine, int, int, int]]:
         free_at[lane.engine] = end_ns
         if end_ns > begin_ns:
             yield lane.engine, lane.index, begin_ns, end_ns
-
-
-def _operator_event(one: OperatorTime, pid: int, tid: int, begin_ns: int, end_ns: int) -> Event:
-    return {
-        "ph": "X",
-        "name": _short(one),
-        "cat": one.bound,
-        "pid": pid,
-        "tid": tid,
-        "ts": begin_ns / 1e3,
-        "dur": (end_ns - begin_ns) / 1e3,
-        "args": {"operator": one.operator, "module": one.module_path, "line": one.source_line, "bound by": one.bound},
-    }
-
-
-def _during(begin_us: float, end_us: float) -> dict[str, float]:
-    """Begin and length in whole nanoseconds, so that what follows each other does not overlap by a rounding."""
-    begin_ns, end_ns = round(1e3 * begin_us), round(1e3 * end_us)
-    return {"ts": begin_ns / 1e3, "dur": (end_ns - begin_ns) / 1e3}
 
 
 def _short(one: OperatorTime) -> str:

@@ -29,11 +29,9 @@ class MachineRates:
     instance: str
     target: str
     peak_flops_per_s: float
-    """Published 16-bit peak."""
     dma_bytes_per_s: float
     hbm_bytes_per_s: float
     hbm_bytes: int
-    """HBM of the core."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,21 +39,18 @@ class GraphProfile:
     """One entry point of a program, on however many cores; times and amounts are of one call."""
 
     model: str
-    """Name of the model."""
     graph: str
     """Entry point."""
     instance: str
     kind: str
     """Class of model, which decides the interval."""
     num_calls: int
-    """Number of recorded calls."""
     device_us: float
     launch_us: float
     """Part of `device_us` that starts the call."""
     parts_us: Mapping[str, float]
     """Time of each engine; tensor and DMA overlap."""
     limited_by: str
-    """Engine that takes longest."""
     path_us: float
     """Simulated host time that an instance adds to a call."""
     low: float
@@ -106,7 +101,6 @@ class CoreProfile:
     models: tuple[str, ...]
     num_calls: int
     busy_us: float
-    """Simulated time of these calls."""
     hbm_bytes: Mapping[str, int]
     """HBM that these models need on the core, by category."""
 
@@ -118,12 +112,10 @@ class Profile:
     name: str
     """Script, NEFF, or folder."""
     machines: tuple[MachineRates, ...]
-    """Rates of the simulated instances."""
     graphs: tuple[GraphProfile, ...]
     calls: tuple[CallProfile, ...]
     """Calls in the order of the clock."""
     cores: tuple[CoreProfile, ...]
-    """Cores that ran a call."""
     assumptions: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """Limits of this profile: missing parts and weak figures."""
@@ -206,26 +198,20 @@ class Profile:
     @classmethod
     def from_json(cls, text: str) -> Profile:
         """Inverse of `to_json`."""
-        data = json.loads(text)
-        graphs = [
-            GraphProfile(**{**graph, "operators": tuple(OperatorTime(**one) for one in graph["operators"])})
-            for graph in data["graphs"]
-        ]
+        data = {key: tuple(part) if isinstance(part, list) else part for key, part in json.loads(text).items()}
+        for graph in data["graphs"]:
+            graph["operators"] = tuple(OperatorTime(**one) for one in graph["operators"])
         parts = {
             "machines": tuple(MachineRates(**machine) for machine in data["machines"]),
-            "graphs": tuple(graphs),
+            "graphs": tuple(GraphProfile(**graph) for graph in data["graphs"]),
             "calls": tuple(CallProfile(**{**call, "core_ids": tuple(call["core_ids"])}) for call in data["calls"]),
             "cores": tuple(CoreProfile(**{**core, "models": tuple(core["models"])}) for core in data["cores"]),
-            "assumptions": tuple(data["assumptions"]),
-            "notes": tuple(data["notes"]),
         }
         return cls(**{**data, **parts})
 
 
 def nothing_ran(name: str) -> ConfigError:
     """Return the error for a run that used no simulated core of this process."""
-    return ConfigError(
-        f"{name} used no simulated core in this process, so there is nothing to profile.",
-        hint='Run a compiled model in it, or move a module to the device "neuron".',
-        profile=name,
-    )
+    message = f"{name} used no simulated core in this process, so there is nothing to profile."
+    hint = 'Run a compiled model in it, or move a module to the device "neuron".'
+    return ConfigError(message, hint=hint, profile=name)

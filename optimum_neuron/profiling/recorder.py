@@ -7,6 +7,7 @@ profile = recorder.profile()
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,13 +15,13 @@ from ..compiler.memory import MICROCODE_BYTES, memory_need
 from ..runtime.hbm import TORCH_OWNER, ledger
 from ..runtime.observers import OBSERVERS
 from ..runtime.timeline import Recording, Track, recording
-from ..simulator.bands import band_of
 from ..simulator.clock import call_time, work_on_track
 from ..simulator.compiled import SERVED_AS, generates
 from ..simulator.constants import constants
 from ..simulator.device_time import DeviceTime
 from ..simulator.graphs import kind_of_graph
 from ..simulator.machine import Machine, choose_machine
+from ..simulator.result import band_of
 from ..simulator.serving import prompt_host_s, token_host_s
 from ..simulator.work.record import GraphWork, Step
 from .operators import operators_of
@@ -46,11 +47,7 @@ class Recorder:
         return len(self._executions)
 
     def profile(self, *, notes: Sequence[str] = (), assumptions: Sequence[str] = ()) -> Profile:
-        """Time what was recorded so far.
-
-        Args:
-            notes: what else a reader should know.
-            assumptions: what the caller assumed.
+        """Time what was recorded so far, with notes for a reader and assumptions of the caller.
 
         Raises:
             ConfigError: no compiled program or eager operator ran.
@@ -85,16 +82,15 @@ def record(name: str = "this process") -> Iterator[Recorder]:
 
 
 def _profile(name: str, executions: Recording, notes: Sequence[str], assumptions: Sequence[str]) -> Profile:
-    calls: dict[_Key, int] = {}
+    keys = [_key(track, done.graph) for track, done in executions]
+    calls = collections.Counter(keys)
     tracks: dict[_Key, Track] = {}
-    for track, done in executions:
-        key = _key(track, done.graph)
+    for key, (track, _) in zip(keys, executions, strict=True):
         tracks.setdefault(key, track)
-        calls[key] = calls.get(key, 0) + 1
     machines = {track.instance.name: choose_machine(track.instance.name) for track in tracks.values()}
     graphs = [_graph(track, key[-1], calls[key], machines[track.instance.name]) for key, track in tracks.items()]
     places = {key: place for place, key in enumerate(tracks)}
-    spans = _calls(executions, [places[_key(track, done.graph)] for track, done in executions], graphs)
+    spans = _calls(executions, [places[key] for key in keys], graphs)
     return Profile(
         name=name,
         machines=tuple(_rates(machine) for machine in machines.values()),
@@ -171,7 +167,7 @@ def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> floa
 
 
 def _calls(executions: Recording, places: Sequence[int], graphs: Sequence[GraphProfile]) -> list[CallProfile]:
-    """Every execution on the one clock, in their order; `places` are their graphs."""
+    """Every execution on the one clock, in their order; `places` are the indices of their graphs."""
     seen = [
         RecordedCall(
             core_ids=tuple((track.instance.name, core) for core in track.core_ids),

@@ -24,14 +24,10 @@ MAX_ROWS = 200
 
 
 def page(profile: Profile) -> str:
-    """The page as text.
-
-    Args:
-        profile: what to show.
-    """
+    """The page as text."""
     rows = profile.rows()
     sections = (
-        _head(profile),
+        _head(profile, rows),
         _section("timeline", "Timeline", _TIMELINE, '<div id="timeline" class="drawing"></div>'),
         _section("graphs", "Graphs", _GRAPHS, _graph_table(profile.graphs)),
         _section("inside", "Inside one call", _INSIDE, '<div id="tabs" class="tabs"></div><div id="lanes"></div>'),
@@ -105,16 +101,17 @@ def _section(anchor: str, title: str, lead: str, body: str) -> str:
     return f'<section id="s-{anchor}"><h2>{title}</h2>{lead}{body}</section>'
 
 
-def _head(profile: Profile) -> str:
+def _head(profile: Profile, rows: Sequence[Row]) -> str:
     low, high = profile.interval_us
     where = ", ".join(f"{machine.instance} ({machine.target})" for machine in profile.machines)
-    rows = profile.rows()
-    longest = rows[0]
+    what = f"{rows[0].operator} in {rows[0].graph}, bound by {rows[0].bound}"
+    if rows[0].operator == LAUNCH:
+        what = f"launches of {rows[0].graph}"
     facts = (
         ("device time", in_time(profile.device_us), f"{len(profile.calls)} calls of {len(profile.graphs)} graphs"),
         ("device and host path", in_time(profile.total_us), f"80 % interval {in_time(low)} to {in_time(high)}"),
         ("between calls", in_time(profile.host_between_us), "this host, measured"),
-        ("most time", f"{longest.share:.0%}", _in_words(longest)),
+        ("most time", f"{rows[0].share:.0%}", what),
     )
     cards = "".join(
         f'<div class="card"><div class="what">{html.escape(what)}</div><div class="value">{html.escape(value)}</div>'
@@ -128,12 +125,6 @@ def _head(profile: Profile) -> str:
     )
 
 
-def _in_words(row: Row) -> str:
-    if row.operator == LAUNCH:
-        return f"launches of {row.graph}"
-    return f"{row.operator} in {row.graph}, bound by {row.bound}"
-
-
 def _bound_bar(rows: Sequence[Row]) -> str:
     """One bar over the whole width: shares of the device time by what it is bound by, with its legend."""
     shares = {bound: sum(row.share for row in rows if row.bound == bound) for bound in BOUNDS}
@@ -142,15 +133,12 @@ def _bound_bar(rows: Sequence[Row]) -> str:
         f'<span class="b-{bound}" style="flex-grow:{share:.5f}" data-tip="{bound}: {share:.1%}"></span>'
         for bound, share in present.items()
     )
+    titles = {"launch": "launch", "unknown": "unknown"}
     keys = "".join(
-        f'<span class="key"><i class="b-{bound}"></i>{_bound_title(bound)} <b>{share:.1%}</b></span>'
+        f'<span class="key"><i class="b-{bound}"></i>{titles.get(bound, f"bound by {bound}")} <b>{share:.1%}</b></span>'
         for bound, share in present.items()
     )
     return f'<div class="stack" aria-hidden="true">{bars}</div><div class="legend">{keys}</div>'
-
-
-def _bound_title(bound: str) -> str:
-    return bound if bound in ("launch", "unknown") else f"bound by {bound}"
 
 
 def _graph_table(graphs: Sequence[GraphProfile]) -> str:
@@ -166,8 +154,7 @@ def _graph_cells(graph: GraphProfile) -> Iterator[str]:
     yield in_time(graph.path_us)
     yield f"<b>{in_time(graph.total_us)}</b>"
     yield f"{in_time(graph.low * graph.total_us)} to {in_time(graph.high * graph.total_us)}"
-    bound = BOUND_OF_ENGINE[graph.limited_by]
-    yield chip(bound)
+    yield chip(BOUND_OF_ENGINE[graph.limited_by])
     busy = [(name, graph.parts_us[engine] / graph.device_us, engine) for engine, name in ENGINES.items()]
     yield "".join(
         f'<span class="meter"><span><i class="b-{BOUND_OF_ENGINE[engine]}" style="width:{min(share, 1):.1%}"></i>'

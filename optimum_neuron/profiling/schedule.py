@@ -23,7 +23,6 @@ class RecordedCall:
     core_ids: tuple[tuple[str, int], ...]
     """Cores that it occupies, as (instance, core)."""
     device_us: float
-    """Simulated time on the cores."""
     started_us: float
     """Start on the host's clock."""
     ended_us: float
@@ -102,10 +101,6 @@ def engine_lanes(operators: Sequence[OperatorTime], *, begin_us: float) -> list[
     An engine takes operators in order, one at a time, and each for its own full time. Transfers and products come as
     late as their operator allows, and early where it is shorter than they are: they then hide behind earlier
     operators. Vector passes and links, which wait for both, end their operator.
-
-    Args:
-        operators: of one call.
-        begin_us: when the first begins, after the launch.
     """
     spans = windows(operators, begin_us=begin_us)
     lanes = []
@@ -131,9 +126,8 @@ def _latest_starts(busy: Sequence[float], ends: Sequence[float], begin_us: float
     """Latest begins, in order and without overlap; where that would be before `begin_us`, all move on together."""
     starts = [0.0] * len(busy)
     limit = float("inf")
-    for index in range(len(busy) - 1, -1, -1):
-        starts[index] = min(ends[index], limit) - busy[index]
-        limit = starts[index]
+    for index in reversed(range(len(busy))):
+        limit = starts[index] = min(ends[index], limit) - busy[index]
     free_at = begin_us
     for index, time in enumerate(busy):
         starts[index] = max(starts[index], free_at)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .operators import Bound, OperatorTime
+from .operators import Bound
 
 if TYPE_CHECKING:
     from .profile import GraphProfile
@@ -26,26 +26,22 @@ class Row:
 
     operator: str
     """For example "aten.linear", or "launch"."""
-    module_path: str
+    module_path: str = ""
     """Path in the model; `*` stands for numbers of layers."""
-    source_line: str
+    source_line: str = ""
     """file:line of the code that calls it, where known."""
-    engine: str
-    """Engine that computes it."""
+    engine: str = ""
     graph: str
     num_calls: int
-    """Number of calls."""
     time_us: float
-    """Simulated time of all calls."""
     alone_us: float
     """Time of all calls if nothing overlapped with other operators."""
     share: float
     """Share of the profile's device time, 0 to 1."""
     bound: Bound | str
     """Resource that limits it: compute, DMA, vector, or link."""
-    flops: int
-    """Operations of all calls."""
-    hbm_bytes: int
+    flops: int = 0
+    hbm_bytes: int = 0
     """Lower bound of the bytes that all calls read from HBM."""
 
 
@@ -57,7 +53,7 @@ def rows_of(graphs: Sequence[GraphProfile]) -> list[Row]:
     device_us = sum(graph.num_calls * graph.device_us for graph in graphs)
     rows: dict[tuple[str, ...], Row] = {}
     for graph in graphs:
-        for row in (*(_row(graph, one, device_us) for one in graph.operators), _launches(graph, device_us)):
+        for row in _rows(graph, device_us):
             key = (graph.model, graph.graph, row.operator, row.module_path, row.source_line, row.engine)
             rows[key] = _joined(rows[key], row) if key in rows else row
     return sorted(rows.values(), key=lambda row: -row.time_us)
@@ -68,38 +64,32 @@ def in_every_layer(module_path: str) -> str:
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", module_path)
 
 
-def _row(graph: GraphProfile, one: OperatorTime, device_us: float) -> Row:
-    return Row(
-        operator=one.operator,
-        module_path=in_every_layer(one.module_path),
-        source_line=one.source_line,
-        engine=one.engine,
-        graph=graph.graph,
-        num_calls=graph.num_calls,
-        time_us=graph.num_calls * one.time_us,
-        alone_us=graph.num_calls * one.alone_us,
-        share=graph.num_calls * one.time_us / device_us,
-        bound=one.bound,
-        flops=graph.num_calls * one.flops,
-        hbm_bytes=graph.num_calls * one.hbm_bytes,
-    )
-
-
-def _launches(graph: GraphProfile, device_us: float) -> Row:
-    time_us = graph.num_calls * graph.launch_us
-    return Row(
+def _rows(graph: GraphProfile, device_us: float) -> Iterator[Row]:
+    """Operators and launch of a graph, with the amounts of all its calls."""
+    calls, launches_us = graph.num_calls, graph.num_calls * graph.launch_us
+    for one in graph.operators:
+        yield Row(
+            operator=one.operator,
+            module_path=in_every_layer(one.module_path),
+            source_line=one.source_line,
+            engine=one.engine,
+            graph=graph.graph,
+            num_calls=calls,
+            time_us=calls * one.time_us,
+            alone_us=calls * one.alone_us,
+            share=calls * one.time_us / device_us,
+            bound=one.bound,
+            flops=calls * one.flops,
+            hbm_bytes=calls * one.hbm_bytes,
+        )
+    yield Row(
         operator=LAUNCH,
-        module_path="",
-        source_line="",
-        engine="",
         graph=graph.graph,
-        num_calls=graph.num_calls,
-        time_us=time_us,
-        alone_us=time_us,
-        share=time_us / device_us,
+        num_calls=calls,
+        time_us=launches_us,
+        alone_us=launches_us,
+        share=launches_us / device_us,
         bound=LAUNCH,
-        flops=0,
-        hbm_bytes=0,
     )
 
 

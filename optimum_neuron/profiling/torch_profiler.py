@@ -58,11 +58,7 @@ def start() -> int:
 
 
 def stop(number: int) -> list[LaneEvent]:
-    """End a recording and return its events; none where no compiled graph ran.
-
-    Args:
-        number: from `start`.
-    """
+    """End a recording and return its events; none where no compiled graph ran."""
     with _lock:
         stack, executions = _open.pop(number)
     stack.close()
@@ -70,12 +66,9 @@ def stop(number: int) -> list[LaneEvent]:
 
 
 def events(executions: Recording) -> Iterator[LaneEvent]:
-    """Place recorded calls on the clock of this host.
+    """Place recorded calls, in any order, on the clock of this host.
 
     Operators beyond `MAX_OPERATOR_EVENTS` are left out: they are the same in each call of a graph.
-
-    Args:
-        executions: calls in any order.
     """
     epoch_ns = time.time_ns() - time.perf_counter_ns()
     ordered = sorted(executions, key=lambda execution: execution[1].started_ns)

@@ -6,12 +6,12 @@ device_time.py   work to device time: documented rates and those constants
 stacks.py        serving stacks: buckets, batches, host path, by SDK
 serving.py       which graphs run how often for a request
 machine.py       instance, cores, copies, price
-decoders.py served.py graphs.py compiled.py capture.py     the kinds of models
+decoders.py graphs.py compiled.py                the kinds of models
 configured.py programs.py                        from a configuration; from graphs
-result.py        quantities, price and machine put together
+result.py        intervals, quantities, price and machine put together
 diffusion/                                       pipelines of several models
 queueing.py                                      waiting, where requests arrive at random
-bands.py quantity.py                             intervals, and the result
+quantity.py      the result
 entry.py ranking.py training.py training_layout.py `estimate`; all instances ranked; training
 break_even.py    whether a port pays
 

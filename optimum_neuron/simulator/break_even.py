@@ -39,11 +39,8 @@ class Breakeven:
     units: str
     """What is counted: "runs" or "inferences"."""
     units_per_month: float
-    """How many a month."""
     price_usd_per_h: float
-    """Price of the instance."""
     price_source: str
-    """Where that price is from."""
     gpu_price_usd_per_h: float
     """Price of the GPU machine."""
     hours_per_month: float
@@ -51,9 +48,7 @@ class Breakeven:
     gpu_hours_per_month: float
     """Hours a month that the GPU machine is paid for."""
     assumptions: tuple[str, ...]
-    """What was taken for granted."""
     simulated: bool = True
-    """True: nothing was measured."""
 
     @property
     def port_usd(self) -> float:
@@ -77,7 +72,7 @@ class Breakeven:
 
     @property
     def pays(self) -> bool:
-        """Whether the port ever pays: whether anything is saved."""
+        """Whether anything is saved, so that the port pays one day."""
         return self.saving_usd_per_month > 0
 
     @property
@@ -173,24 +168,20 @@ def breakeven(
     machine = choose_machine(instance, price=price)
     name = machine.instance.value.name
     if machine.price_usd_per_h is None:
-        raise ConfigError(
-            f"No price of {name} is published, and a break-even compares prices.",
-            hint="Pass --price (price=...), US dollars for an hour of the instance.",
-            option="price",
-            instance=name,
-        )
+        message = f"No price of {name} is published, and a break-even compares prices."
+        hint = "Pass --price (price=...), US dollars for an hour of the instance."
+        raise ConfigError(message, hint=hint, option="price", instance=name)
+    per_month = runs_per_month or inferences_per_month
+    assert per_month is not None
     if runs_per_month is not None:
-        units, per_month = "runs", runs_per_month
         hours, gpu_hours, assumed = _hours_of_runs(per_month, hours_per_run, gpu_hours_per_run)
     else:
-        assert inferences_per_month is not None
-        units, per_month = "inferences", inferences_per_month
         hours, gpu_hours, assumed = _hours_of_inferences(per_month, throughput_per_s, gpu_throughput_per_s)
     return Breakeven(
         instance=Choice(value=name, reason=machine.instance.reason),
         engineer_days=float(engineer_days),
         day_rate=float(day_rate),
-        units=units,
+        units="inferences" if runs_per_month is None else "runs",
         units_per_month=float(per_month),
         price_usd_per_h=machine.price_usd_per_h,
         price_source=machine.price_source,
@@ -247,8 +238,6 @@ def _check(numbers: dict[str, float]) -> None:
     else:
         problems += [f"{name} is for runs" for name in numbers if name.endswith("hours_per_run")]
     if problems:
-        raise ConfigError(
-            f"The break-even cannot be computed: {'; '.join(problems)}.",
-            hint="Give runs_per_month (hours of a run) or inferences_per_month (throughput), and amounts above 0.",
-            problems=problems,
-        )
+        message = f"The break-even cannot be computed: {'; '.join(problems)}."
+        hint = "Give runs_per_month (hours of a run) or inferences_per_month (throughput), and amounts above 0."
+        raise ConfigError(message, hint=hint, problems=problems)

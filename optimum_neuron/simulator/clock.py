@@ -1,7 +1,7 @@
 """The clock of the simulated cores: what one call of a compiled graph takes, and what the cores of this process did.
 
-The times are those of `estimate`: work counted from the program's own graphs, timed as the device of the class of
-model that it is. `runtime/timeline.py` counts the calls; nothing is computed before somebody asks.
+The times are those of `estimate`, from the program's own graphs. `runtime/timeline.py` counts the calls; nothing is
+computed before somebody asks.
 
     from optimum_neuron.simulator.clock import core_usage
 
@@ -47,12 +47,7 @@ def core_usage() -> list[CoreUsage]:
         ```
     """
     OBSERVERS.collect()
-    return TIMELINE.usage(device_us)
-
-
-def device_us(track: Track, graph: str) -> float:
-    """Simulated microseconds that one call of a loaded program occupies its core."""
-    return call_cost(track, graph).device_us
+    return TIMELINE.usage(lambda track, graph: call_cost(track, graph).device_us)
 
 
 def call_cost(track: Track, graph: str) -> CallCost:
@@ -65,20 +60,11 @@ def call_cost(track: Track, graph: str) -> CallCost:
 def call_time(work: GraphWork, machine: Machine, program: Program | None) -> DeviceTime:
     """Simulated time of one call on the device, without the host; the figures of `estimate`.
 
-    Args:
-        work: of the call.
-        machine: where.
-        program: what the graph is of; None for a graph of `torch.compile` or an eager operator.
+    `program` is what the graph is of; None for a graph of `torch.compile` or an eager operator.
     """
     served = program is not None and generates(program)
-    return device_time(
-        work.total,
-        machine.rates,
-        machine.fitted,
-        decoder=served,
-        tiled=SERVED_AS.tiled or not served,
-        flash=SERVED_AS.flash,
-    )
+    tiled = SERVED_AS.tiled or not served
+    return device_time(work.total, machine.rates, machine.fitted, decoder=served, tiled=tiled, flash=SERVED_AS.flash)
 
 
 _works: dict[tuple[int, str, AutoCast], tuple[weakref.ref[Program], GraphWork]] = {}
@@ -86,9 +72,7 @@ _works: dict[tuple[int, str, AutoCast], tuple[weakref.ref[Program], GraphWork]] 
 
 def work_on_track(track: Track, graph: str) -> GraphWork:
     """Work of one call of a graph of a track."""
-    if track.program is None:
-        return track.works[graph]
-    return work_of_call(track.program, graph, track.auto_cast)
+    return track.works[graph] if track.program is None else work_of_call(track.program, graph, track.auto_cast)
 
 
 def work_of_call(program: Program, graph: str, auto_cast: AutoCast) -> GraphWork:

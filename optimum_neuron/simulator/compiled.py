@@ -5,9 +5,10 @@ A decoder has prefill and decode graphs; an encoder-decoder encodes a source bef
 
 from __future__ import annotations
 
+import functools
+
 from ..compiler.ir import Program
 from ..core import AutoCast, Choice
-from ..engine.buckets import smallest_bucket
 from ..errors import ConfigError
 from .decoders import DecoderRequest
 from .serving import ServingPlan
@@ -22,6 +23,8 @@ DEFAULT_OUTPUT_LENGTH = 128
 
 def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: AutoCast) -> Choice[ServingPlan] | None:
     """Choose the graphs of a request; None where the program does not generate."""
+    from ..engine.buckets import smallest_bucket  # imports torch
+
     if not generates(program):
         return None
     prefill, decode = program.by_size("prefill"), program.by_size("decode")
@@ -34,24 +37,21 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
         length = request.sequence_length or longest
         output = request.output_length or max(length // 2, 1)
         if not output < length <= longest:
-            raise ConfigError(
-                f"sequence_length={length} with output_length={output} does not fit the compiled {longest} tokens.",
-                hint=f"Pass a sequence_length of at most {longest}, and an output_length below it.",
-                sequence_length=length,
-                output_length=output,
-                compiled=longest,
-            )
+            message = f"sequence_length={length}, output_length={output} does not fit the compiled {longest} tokens."
+            hint = f"Pass a sequence_length of at most {longest}, and an output_length below it."
+            raise ConfigError(message, hint=hint, sequence_length=length, output_length=output, compiled=longest)
         prompt = length - output
         encode, first = None, prefill[smallest_bucket(prompt, prefill) or max(prefill)]
         step = decode[smallest_bucket(prompt + output // 2 + 1, decode) or longest]
     rows = max(spec.shape[0] for spec in program.graphs[step].inputs.values() if spec.shape)
     names = [name for name in (encode, first) if name is not None]
+    work_of = functools.partial(work_of_program, program, auto_cast=auto_cast)
     plan = ServingPlan(
         stack=SERVED_AS,
-        encode=None if encode is None else work_of_program(program, encode, auto_cast=auto_cast),
-        prefill=work_of_program(program, first, auto_cast=auto_cast),
+        encode=None if encode is None else work_of(encode),
+        prefill=work_of(first),
         num_prefills=1,
-        decode=work_of_program(program, step, auto_cast=auto_cast),
+        decode=work_of(step),
         batch_size=rows,
         concurrency=min(request.concurrency or rows, rows),
         input_length=prompt,

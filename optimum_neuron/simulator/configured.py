@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast
 from ..errors import ConfigError
-from .decoders import DecoderRequest, decoder_estimate
+from .decoders import DTYPES, DecoderRequest, decoder_estimate
 from .machine import Machine, require_fits
 from .programs import DEFAULT_AUTO_CAST, linked_estimate
 from .quantity import Estimate
+from .stacks import parse_sdk
 
 if TYPE_CHECKING:
+    from ..compiler.ir import Program
+    from ..compiler.memory import MemoryNeed
     from ..exporters.source import ModelSource
 
 TEXT_IN_LARGER = "image-text-to-text"
@@ -33,12 +36,12 @@ def config_estimate(
     kind = kind_of(task, source.config.model_type)
     if options.get("task"):
         kind.require_task(source, task)
-    if kind.is_estimated_by_size:
-        require_no_options({key: value for key, value in options.items() if key != "task"}, "a decoder")
-        sizes = decoder_sizes(source.config, trust_remote_code=trust_remote_code)
-        result = decoder_estimate(sizes, request, machine, name=source.name)
-        return dataclasses.replace(result, notes=(*result.notes, *([kind.estimate_note] if kind.estimate_note else [])))
-    return _forward_estimate(source, request, machine, options, task, trust_remote_code=trust_remote_code)
+    if not kind.is_estimated_by_size:
+        return _forward_estimate(source, request, machine, options, task, trust_remote_code=trust_remote_code)
+    require_no_options({key: value for key, value in options.items() if key != "task"}, "a decoder")
+    sizes = decoder_sizes(source.config, trust_remote_code=trust_remote_code)
+    result = decoder_estimate(sizes, request, machine, name=source.name)
+    return result.noted(kind.estimate_note) if kind.estimate_note else result
 
 
 def decodes(config: Any) -> bool:
@@ -81,8 +84,6 @@ def _forward_estimate(
 ) -> Estimate:
     """Estimate another model from the graphs that an export would compile; the largest of several buckets."""
     from ..exporters.kinds import kind_of
-    from .capture import capture_model
-    from .decoders import DTYPES
 
     kind = kind_of(task, source.config.model_type)
     require_decoder_options_absent(request, task, generates=kind.generates)
@@ -93,15 +94,12 @@ def _forward_estimate(
         require_no_options({"batch_size": request.batch_size}, f"a model for {task}")
     if request.sequence_length is not None:
         shapes["sequence_length"] = request.sequence_length
-    captured = capture_model(
-        source,
-        trust_remote_code=trust_remote_code,
-        **{**options, **shapes, "torch_dtype": dtype, "task": task, "instance_type": machine.instance.value.name},
-    )
-    memory = dataclasses.asdict(captured.memory)
+    options = {**options, **shapes, "torch_dtype": dtype, "task": task, "instance_type": machine.instance.value.name}
+    program, need = capture_model(source, trust_remote_code=trust_remote_code, **options)
+    memory = dataclasses.asdict(need)
     require_fits(source.name, memory, machine)
     return linked_estimate(
-        captured.program,
+        program,
         request,
         machine,
         name=source.name,
@@ -114,14 +112,34 @@ def _forward_estimate(
     )
 
 
-def require_decoder_options_absent(request: DecoderRequest, task: str, *, generates: bool = False) -> None:
-    """Check that there are no options of decoders; a model that generates has an output length.
+def capture_model(
+    source: ModelSource, *, trust_remote_code: bool = False, **options: Any
+) -> tuple[Program, MemoryNeed]:
+    """Capture a model as an export with these options would, without weights and without host code.
+
+    Returns:
+        The graphs with their weights named, and the HBM that they need of a core.
 
     Raises:
-        ConfigError: there is at least one; all are named.
+        CaptureError: the model's code is not static.
+        ConfigError: an option is unknown, or one of another kind of model.
+        ModelError: transformers cannot build it.
     """
-    from .stacks import parse_sdk
+    from ..compiler.compile import compile_graphs
+    from ..compiler.memory import memory_need
+    from ..exporters.kinds import kind_of
+    from ..exporters.progress import Progress
+    from ..exporters.request import neuron_config
 
+    config, target = neuron_config(source, options, trust_remote_code=trust_remote_code)
+    plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
+    with Progress(f"Estimating {source.name} for {config.target}") as progress:
+        program = compile_graphs(plan.captures, target=None, on_done=progress.captured).program
+    return program, memory_need(program, lnc=target.value.chip.default_lnc)
+
+
+def require_decoder_options_absent(request: DecoderRequest, task: str, *, generates: bool) -> None:
+    """Check that there are no options of decoders; a model that generates has an output length."""
     if request.sdk is not None:
         parse_sdk(request.sdk)
     cores = request.tensor_parallel_size
@@ -138,10 +156,6 @@ def require_decoder_options_absent(request: DecoderRequest, task: str, *, genera
 
 
 def require_no_options(options: Mapping[str, Any], what: str) -> None:
-    """Check that no options are left that would be ignored.
-
-    Raises:
-        ConfigError: at least one was given; all are named.
-    """
+    """Check that no options are left that would be ignored."""
     if options:
         raise ConfigError(f"{', '.join(options)} has no effect on {what}.", hint="Remove it.", options=list(options))

@@ -33,7 +33,6 @@ class CoreConstants:
     graph_vector_factor: float
     """The same for every other graph, whose elementwise operators the compiler fuses."""
     all_reduce_us: float
-    """Fixed time of one all-reduce."""
     all_reduce_chip_us: float
     """What each chip beyond the first adds to it."""
     all_reduce_share: float
@@ -63,11 +62,10 @@ class Band:
     low: float
     """Tenth percentile of published over predicted."""
     high: float
-    """Ninetieth percentile."""
     num_rows: int
     """Published values that it rests on; 0 where there are none and the band is a judgment."""
     basis: str
-    """Where it comes from, in words."""
+    """Origin in words."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +75,6 @@ class Constants:
     version: int
     """Raised with every fit."""
     fitted_on: str
-    """What was fitted on, and when."""
     cores: Mapping[int, CoreConstants] = dataclasses.field(hash=False)
     """By core generation."""
     hosts: Mapping[str, HostConstants] = dataclasses.field(hash=False)
@@ -93,13 +90,12 @@ class Constants:
 def parse(data: Mapping[str, Any]) -> Constants:
     """Read the plain data of a constants file."""
     assert data["format"] == FORMAT, f"constants of format {data['format']}"
-    plain = {name: value for name, value in data.items() if name not in ("format", "cores", "hosts", "bands")}
-    return Constants(
-        **plain,
-        cores={int(name): CoreConstants(**values) for name, values in data["cores"].items()},
-        hosts={name: HostConstants(**values) for name, values in data["hosts"].items()},
-        bands={name: Band(**values) for name, values in data["bands"].items()},
-    )
+    nested = {
+        "cores": {int(name): CoreConstants(**values) for name, values in data["cores"].items()},
+        "hosts": {name: HostConstants(**values) for name, values in data["hosts"].items()},
+        "bands": {name: Band(**values) for name, values in data["bands"].items()},
+    }
+    return Constants(**{**{name: value for name, value in data.items() if name != "format"}, **nested})
 
 
 @functools.cache

@@ -16,8 +16,7 @@ from ..wording import counted
 from .machine import Machine, choose_copies, choose_cores, does_not_fit, positive
 from .quantity import Estimate
 from .result import generation_notes
-from .served import serving_estimate
-from .serving import plan_serving
+from .serving import plan_serving, serving_estimate
 from .stacks import DEFAULT_SDK, Stack, choose_stack
 from .work.decoder import Layout, cache_bytes, parameter_bytes
 from .work.sizes import DecoderSizes
@@ -35,7 +34,6 @@ class DecoderRequest:
     """What is asked of a decoder."""
 
     batch_size: int = 1
-    """Rows of a step, which are compiled."""
     sequence_length: int | None = None
     """Tokens of a row, prompt and answer; None for the model's own, at most 4096."""
     output_length: int | None = None
@@ -49,11 +47,8 @@ class DecoderRequest:
     dtype: str | None = None
     """Of the weights; None for the checkpoint's, bfloat16 for a float32 one."""
     auto_cast: AutoCast | None = None
-    """Rounding of float32 products."""
     sdk: str | None = None
-    """Release of the Neuron SDK."""
     stack: str | None = None
-    """Serving stack."""
 
     def resolved(self, sizes: DecoderSizes) -> DecoderRequest:
         """With every size filled in and checked.
@@ -67,23 +62,16 @@ class DecoderRequest:
         positive("sequence_length", length)
         output = self.output_length if self.output_length is not None else max(length // 2, 1)
         if positive("output_length", output) >= length:
-            raise ConfigError(
-                f"output_length={output} with sequence_length={length} leaves no room for a prompt.",
-                hint=f"Pass an output_length below {length}, or a longer sequence_length.",
-                option="output_length",
-                value=output,
-                sequence_length=length,
-            )
-        dtype = DTYPES.get(self.dtype or "", self.dtype) or _default_dtype(sizes)
+            message = f"output_length={output} with sequence_length={length} leaves no room for a prompt."
+            hint = f"Pass an output_length below {length}, or a longer sequence_length."
+            raise ConfigError(message, hint=hint, option="output_length", value=output, sequence_length=length)
+        own_dtype = sizes.dtype if sizes.dtype in WEIGHT_BYTES and sizes.dtype != "float32" else "bfloat16"
+        dtype = DTYPES.get(self.dtype or "", self.dtype) or own_dtype
         if dtype not in WEIGHT_BYTES:
             raise invalid_choice("dtype", self.dtype, WEIGHT_BYTES)
         if self.concurrency is not None:
             positive("concurrency", self.concurrency)
         return dataclasses.replace(self, sequence_length=length, output_length=output, dtype=dtype)
-
-
-def _default_dtype(sizes: DecoderSizes) -> str:
-    return sizes.dtype if sizes.dtype in WEIGHT_BYTES and sizes.dtype != "float32" else "bfloat16"
 
 
 def decoder_layout(request: DecoderRequest, stack: Stack, num_cores: int) -> Layout:
@@ -128,10 +116,9 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         return sum(memory_on(num_cores).values()) <= machine.hbm_bytes_per_core
 
     num_cores = choose_cores(machine, request.tensor_parallel_size, fits)
+    memory = memory_on(num_cores.value)
     if not fits(num_cores.value):
-        raise _does_not_fit(
-            name, machine, num_cores.value, memory_on(num_cores.value), fits, batch_size=request.batch_size
-        )
+        raise _does_not_fit(name, machine, num_cores.value, memory, fits, batch_size=request.batch_size)
     plan = plan_serving(
         sizes,
         stack.value,
@@ -142,7 +129,6 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         output_length=request.output_length,
         concurrency=request.concurrency,
     )
-    notes = _notes(sizes, machine, request.sequence_length)
     result = serving_estimate(
         plan,
         machine,
@@ -150,9 +136,9 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         kind="mixture" if sizes.is_mixture else "decoder",
         num_cores=num_cores,
         num_copies=choose_copies(machine, num_cores.value, request.data_parallel_size),
-        memory=memory_on(num_cores.value),
+        memory=memory,
         assumptions=_assumptions(request, stack, machine, sizes),
-        notes=notes,
+        notes=_notes(sizes, machine, request.sequence_length),
     )
     return dataclasses.replace(result, divisible=True)
 
@@ -162,13 +148,13 @@ def _assumptions(
 ) -> tuple[str, ...]:
     assert request.sequence_length is not None and request.output_length is not None
     together = request.concurrency or request.batch_size
+    arrive = "1 request arrives alone" if together == 1 else f"{together:,} requests arrive together"
+    prompt = request.sequence_length - request.output_length
     return (
         f"serving stack {stack.value.name}: {stack.reason}",
         f"Neuron SDK {request.sdk or DEFAULT_SDK}",
-        f"{'1 request arrives alone' if together == 1 else f'{together:,} requests arrive together'}, "
-        f"{counted(request.sequence_length - request.output_length, 'prompt token')} and "
-        f"{counted(request.output_length, 'output token')} each, compiled for a batch of {request.batch_size} and "
-        f"{counted(request.sequence_length, 'token')}",
+        f"{arrive}, {counted(prompt, 'prompt token')} and {counted(request.output_length, 'output token')} each, "
+        f"compiled for a batch of {request.batch_size} and {counted(request.sequence_length, 'token')}",
         f"weights in {request.dtype}, products at the 16-bit rate",
         f"read from a configuration with {sizes.num_parameters:,} parameters; no weights were read",
         *machine.sources,

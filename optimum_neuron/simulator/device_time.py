@@ -27,16 +27,14 @@ published time that constants are fitted on depends on it."""
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreRates:
-    """Documented rates of one logical core."""
+    """Documented rates of one logical core: of all its physical ones together."""
 
     tensor_hz: float
-    """Cycles of the tensor engine each second, of all physical cores of a logical one."""
+    """Cycles of the tensor engine each second."""
     vector_elements_per_s: float
     """Elements that the vector and scalar engines pass each second."""
     dma_bytes_per_s: float
-    """Rate of the DMA engines."""
     hbm_bytes_per_s: float
-    """Rate of the device memory."""
     peak_flops_per_s: float
     """Published 16-bit peak."""
     num_physical: int
@@ -52,7 +50,6 @@ class DeviceTime:
     """Simulated time of one run on the device."""
 
     total_s: float
-    """All of it."""
     parts_s: dict[str, float]
     """Time of each engine; those of tensor and dma overlap, of graphs that are no decoders that of vector too."""
     compute_s: float
@@ -65,7 +62,7 @@ class DeviceTime:
     @property
     def limited_by(self) -> str:
         """The engine that takes longest."""
-        return max(self.parts_s, key=lambda name: self.parts_s[name])
+        return max(self.parts_s, key=self.parts_s.__getitem__)
 
     @property
     def alone_s(self) -> float:
@@ -114,11 +111,11 @@ def device_time(
     tiled: bool = False,
     flash: bool = True,
 ) -> DeviceTime:
-    """Time of one run of one graph.
+    """Time of the work of one core in one run of a graph.
 
     Args:
-        work: of one core.
-        rates: documented rates of that core.
+        work: of that core.
+        rates: of that core.
         fitted: constants of its generation.
         decoder: whether it is a decoder; other graphs have another cost of vector passes, which overlap with DMA.
         num_chips: chips whose cores run it together.
@@ -139,15 +136,10 @@ def device_time(
     )
     launch_s = fitted.launch_us * 1e-6
     compute_s, after_s = (tensor_s, vector_s) if decoder else (tensor_s + vector_s, 0.0)
+    dma_s = transfer_s + reads_s
     return DeviceTime(
         total_s=launch_s + max(compute_s, transfer_s) + after_s + reads_s + link_s,
-        parts_s={
-            "tensor": tensor_s,
-            "dma": transfer_s + reads_s,
-            "vector": vector_s,
-            "link": link_s,
-            "launch": launch_s,
-        },
+        parts_s={"tensor": tensor_s, "dma": dma_s, "vector": vector_s, "link": link_s, "launch": launch_s},
         compute_s=compute_s,
         transfer_s=transfer_s,
         reads_s=reads_s,
@@ -157,14 +149,6 @@ def device_time(
 def all_reduce_s(
     num_bytes: float, rates: CoreRates, fitted: CoreConstants, *, num_chips: int, num_collectives: int = 1
 ) -> float:
-    """Time of all-reduces between the cores of one instance.
-
-    Args:
-        num_bytes: what all of them reduce, on one core.
-        rates: documented rates of that core.
-        fitted: constants of its generation.
-        num_chips: chips whose cores take part.
-        num_collectives: how many there are.
-    """
+    """Time of all-reduces of `num_bytes` on each core, between the cores of `num_chips` chips of one instance."""
     each_us = fitted.all_reduce_us + (num_chips - 1) * fitted.all_reduce_chip_us
     return num_collectives * each_us * 1e-6 + num_bytes / (fitted.all_reduce_share * rates.dma_bytes_per_s)

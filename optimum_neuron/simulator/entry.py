@@ -10,7 +10,6 @@ Nothing is downloaded beyond the configuration, no weight is read, and nothing i
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,8 +109,8 @@ def estimate(
     result = _estimate(model, example_inputs, request, machine, options)
     footprint = result.quantities["hbm_bytes_per_core"]
     if footprint.high > result.available_bytes:
-        note = f"a core has {result.available_bytes / 2**30:.0f} GiB: the upper end of what it needs does not fit"
-        result = dataclasses.replace(result, notes=(*result.notes, note))
+        gib = result.available_bytes / 2**30
+        result = result.noted(f"a core has {gib:.0f} GiB: the upper end of what it needs does not fit")
     if requests_per_s is None:
         return result
     room = machine.num_logical_cores // result.num_cores.value
@@ -139,15 +138,13 @@ def _estimate(
         from .diffusion.estimate import diffusion_estimate
 
         return diffusion_estimate(pipeline, request, machine, others)
-    source = source_of(model, options)
-    result = config_estimate(
-        source, request, machine, others, trust_remote_code=options.get("trust_remote_code", False)
-    )
+    source, trusted = source_of(model, options), options.get("trust_remote_code", False)
+    result = config_estimate(source, request, machine, others, trust_remote_code=trusted)
     quantization = quantization_of(source.config)
     if quantization is None:
         return result
-    note = f"the checkpoint's weights are quantized with {method_of(quantization)}; an export dequantizes them"
-    return dataclasses.replace(result, notes=(*result.notes, note))
+    method = method_of(quantization)
+    return result.noted(f"the checkpoint's weights are quantized with {method}; an export dequantizes them")
 
 
 def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | None:
@@ -170,11 +167,9 @@ def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
     if isinstance(model, (str, Path)):
         return load_source(model, with_weights=False, **source_options(options))
     if not hasattr(model, "get_text_config"):
-        raise ConfigError(
-            f"A {type(model).__name__} cannot be estimated.",
-            hint="Pass a name, a folder, a transformers configuration, or a torch module.",
-            type=type(model).__name__,
-        )
+        name = type(model).__name__
+        hint = "Pass a name, a folder, a transformers configuration, or a torch module."
+        raise ConfigError(f"A {name} cannot be estimated.", hint=hint, type=name)
     require_readable(model, model=f"a {model.model_type} configuration")
     return ModelSource(name=model.model_type, folder=Path(), config=model, revision=None)
 

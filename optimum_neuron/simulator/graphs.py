@@ -22,9 +22,8 @@ TASKS_OF_IMAGES = ("image", "depth", "object-detection", "semantic")
 def kind_of_graph(work: GraphWork, task: str | None) -> str:
     """Return the class of a single-pass model, which decides its intervals.
 
-    What was compared with published values are networks of convolutions without attention (ResNet), and encoders whose
-    tokens attend to each other (BERT, ViT). Everything else is "graph", such as attention to other tokens (perceivers)
-    and convolutions over time (audio models).
+    Networks of convolutions without attention (ResNet), and encoders whose tokens attend to each other (BERT, ViT) were
+    compared with published values. Everything else is "graph", such as perceivers and audio models.
     """
     total = work.total.product_flops
     convolved = sum(s.count * s.work.product_flops for s in work.steps if s.name in CONVOLUTIONS)
@@ -48,18 +47,7 @@ def graph_estimate(
     num_copies: int | None = None,
     assumptions: tuple[str, ...] = (),
 ) -> Estimate:
-    """Estimate one graph on one core, with replicas on the others.
-
-    Args:
-        work: of one run.
-        machine: where.
-        name: of the model.
-        rows: inferences of one run.
-        memory: HBM by category.
-        task: task of the model; None if unknown.
-        num_copies: replicas side by side; None for as many as the instance has cores.
-        assumptions: what the caller assumed.
-    """
+    """Estimate one graph on one core, with replicas on the others; a run makes `rows` inferences."""
     copies = choose_copies(machine, 1, num_copies)
     kind, rates, total = kind_of_graph(work, task), machine.rates, work.total
     device = device_time(total, rates, machine.fitted, decoder=False, tiled=True)

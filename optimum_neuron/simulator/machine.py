@@ -32,9 +32,7 @@ class Machine:
     """An instance as an estimate sees it."""
 
     instance: Choice[InstanceSpec]
-    """The instance, and why."""
     target: Target
-    """Its compile target."""
     price_usd_per_h: float | None
     """Price of the instance; None if it is neither published nor given."""
     price_source: str
@@ -102,12 +100,7 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
 
 
 def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], bool]) -> Choice[int]:
-    """Cores of one replica: those that were asked for, if legal, else the fewest legal ones that hold the model.
-
-    Args:
-        machine: where.
-        num_cores: as asked; None to choose.
-        fits: whether a replica fits that many cores.
+    """Cores of one replica: those that were asked for, if legal, else the fewest legal ones on which it `fits`.
 
     Raises:
         ConfigError: the count is not legal on the instance; the message lists the legal ones.
@@ -124,35 +117,24 @@ def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], 
 
 
 def choose_copies(machine: Machine, num_cores: int, num_copies: int | None) -> Choice[int]:
-    """Replicas of a model on the instance, each on `num_cores` cores.
-
-    Raises:
-        ConfigError: the instance has not as many cores.
-    """
+    """Replicas on the instance, each on `num_cores` cores; a ConfigError if there are not as many cores."""
     room = machine.num_logical_cores // num_cores
     if num_copies is None:
         return Choice(value=room, reason=f"{machine.num_logical_cores} cores hold {room} of {num_cores}")
     if positive("data_parallel_size", num_copies) > room:
-        raise ConfigError(
-            f"data_parallel_size={num_copies} needs {num_copies} x {num_cores} cores of {machine.num_logical_cores}.",
-            hint=f"Pass data_parallel_size={room} or less.",
-            option="data_parallel_size",
-            value=num_copies,
-            most=room,
+        message = (
+            f"data_parallel_size={num_copies} needs {num_copies} x {num_cores} of {machine.num_logical_cores} cores."
         )
+        hint = f"Pass data_parallel_size={room} or less."
+        raise ConfigError(message, hint=hint, option="data_parallel_size", value=num_copies, most=room)
     return Choice(value=num_copies, reason=f"data_parallel_size={num_copies}")
 
 
 def positive(name: str, value: int) -> int:
-    """Return a size that is a whole number from 1 to `MAX_SIZE`.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Return a size if it is a whole number from 1 to `MAX_SIZE`; a ConfigError if not."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_SIZE:
-        raise ConfigError(
-            f"{name}={value!r} is not a whole number from 1 to {MAX_SIZE}.", hint="Pass one.", option=name, value=value
-        )
+        message = f"{name}={value!r} is not a whole number from 1 to {MAX_SIZE}."
+        raise ConfigError(message, hint="Pass one.", option=name, value=value)
     return value
 
 
@@ -169,16 +151,8 @@ def does_not_fit(
 
 
 def require_fits(name: str, memory: Mapping[str, int], machine: Machine) -> None:
-    """Check that a model of one core fits it.
-
-    Raises:
-        DeviceMemoryError: the model is too large; the message has the memory by category.
-    """
+    """Check that a model of one core fits it; a DeviceMemoryError has the memory by category."""
     if sum(memory.values()) <= machine.hbm_bytes_per_core:
         return
-    raise does_not_fit(
-        f"{name} on one core of {machine.instance.value.name}",
-        memory,
-        machine,
-        hint="Pass a smaller batch_size or sequence_length, or dtype='bf16', or take an instance with larger cores.",
-    )
+    hint = "Pass a smaller batch_size or sequence_length, or dtype='bf16', or take an instance with larger cores."
+    raise does_not_fit(f"{name} on one core of {machine.instance.value.name}", memory, machine, hint=hint)

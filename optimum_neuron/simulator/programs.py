@@ -7,6 +7,7 @@ module_estimate(torch.nn.Linear(8, 8), (torch.zeros(1, 8),), DecoderRequest(), m
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,12 @@ from .decoders import DecoderRequest
 from .graphs import graph_estimate
 from .machine import Machine, choose_copies, positive, require_fits
 from .quantity import Estimate
-from .served import serving_estimate
+from .serving import serving_estimate
 
 if TYPE_CHECKING:
     from ..compiler.ir import Program
     from ..configuration import CompileConfig
+    from .work.graph import Role
 
 DEFAULT_AUTO_CAST: AutoCast = "matmul"
 """Rounding of single-pass models in float32, as in published measurements."""
@@ -29,15 +31,7 @@ DEFAULT_AUTO_CAST: AutoCast = "matmul"
 def program_estimate(
     program: Program, config: CompileConfig | None, request: DecoderRequest, machine: Machine, *, name: str
 ) -> Estimate:
-    """Estimate a compiled program, from its own graphs.
-
-    Args:
-        program: of a NEFF or of a loaded model.
-        config: how it was compiled; None if a NEFF does not say.
-        request: lengths, replicas, and stack; shapes are those of the program.
-        machine: instance and price.
-        name: the model.
-    """
+    """Estimate a compiled program, from its own graphs; `config` is None where a NEFF does not say how."""
     from ..compiler.memory import memory_need
     from .compiled import generates
 
@@ -74,13 +68,6 @@ def linked_estimate(
     """Estimate linked graphs: the plan of a request where they generate, otherwise one run of the largest.
 
     Args:
-        program: all graphs of the model.
-        request: lengths and replicas.
-        machine: instance and price.
-        name: the model.
-        memory: bytes of HBM by category.
-        auto_cast: rounding of float32 operations.
-        task: task of the model; None if unknown.
         origin: where the graphs come from, in words.
         rows: inferences of one run; None for the largest batch of the inputs.
         assumptions: more conditions of a single-pass model.
@@ -119,35 +106,39 @@ def linked_estimate(
 def module_estimate(
     module: Any, example_inputs: Sequence[Any] | None, request: DecoderRequest, machine: Machine
 ) -> Estimate:
-    """Estimate a torch module, exported on its example inputs."""
+    """Estimate a torch module, captured whole on its example inputs."""
     import torch
 
+    from ..compiler.capture import capture
+    from ..compiler.compile import capture_graphs
     from ..compiler.memory import MICROCODE_BYTES
+    from ..compiler.serial import tensor_spec
     from .work.graph import work_of_graph
 
-    if not example_inputs:
-        raise ConfigError(
-            f"Estimating a {type(module).__name__} needs example_inputs, because a graph is static.",
-            hint="Pass example_inputs=(tensor, ...), on any device, the meta device too.",
-            option="example_inputs",
-        )
+    name = type(module).__name__
+    if not example_inputs or not all(isinstance(value, torch.Tensor) for value in example_inputs):
+        message = f"Estimating a {name} needs example_inputs of tensors, because a graph is static."
+        hint = "Pass example_inputs=(tensor, ...), on any device, the meta device too."
+        raise ConfigError(message, hint=hint, option="example_inputs")
     _require_own_shapes(request, "a torch module", ("auto_cast",))
-    exported = torch.export.export(module.eval(), tuple(example_inputs), strict=False)
-    kinds = {spec.arg.name: spec.kind.name for spec in exported.graph_signature.input_specs}
-    inputs = [node for node in exported.graph.nodes if node.op == "placeholder"]
-    roles: list[Any] = ["value" if kinds.get(node.name) == "USER_INPUT" else "weight" for node in inputs]
+    inputs = {f"input{index}": tensor_spec(value) for index, value in enumerate(example_inputs)}
+    # Not shortened: a graph whose sizes depend on values cannot become a program, whose layers could be repeated.
+    whole = functools.partial(capture, module.eval(), name=name, inputs=inputs, shorten=False)
+    (graph,) = capture_graphs([lambda shorten: whole()], on_captured=lambda captured: None)
+    exported = graph.captured.exported
+    roles: list[Role] = [
+        "value" if spec.kind.name == "USER_INPUT" else "weight" for spec in exported.graph_signature.input_specs
+    ]
     float32 = all(p.dtype == torch.float32 for p in module.parameters())
     auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if float32 else "none")
-    work = work_of_graph(exported.graph_module, name=type(module).__name__, roles=roles, auto_cast=auto_cast)
     weights = sum(p.numel() * p.element_size() for p in module.parameters())
-    rows = int(example_inputs[0].shape[0]) if getattr(example_inputs[0], "ndim", 0) else 1
     memory = {"weights": weights, "code": MICROCODE_BYTES * machine.rates.num_physical}
-    require_fits(type(module).__name__, memory, machine)
+    require_fits(name, memory, machine)
     return graph_estimate(
-        work,
+        work_of_graph(exported.graph_module, name=name, roles=roles, auto_cast=auto_cast),
         machine,
-        name=type(module).__name__,
-        rows=rows,
+        name=name,
+        rows=example_inputs[0].shape[0] if example_inputs[0].ndim else 1,
         memory=memory,
         num_copies=request.data_parallel_size,
         assumptions=(f"exported on the example inputs, auto_cast {auto_cast}",),
@@ -155,11 +146,7 @@ def module_estimate(
 
 
 def _require_own_shapes(request: DecoderRequest, what: str, changeable: Sequence[str]) -> None:
-    """Check that a request leaves out options that are fixed already, and that the others are in range.
-
-    Raises:
-        ConfigError: at least one option is fixed, or out of range.
-    """
+    """Check that a request leaves out options that are fixed already, and that the others are in range."""
     fixed = [
         name
         for name, value in dataclasses.asdict(request).items()
@@ -167,9 +154,8 @@ def _require_own_shapes(request: DecoderRequest, what: str, changeable: Sequence
     ]
     if fixed:
         message = f"{', '.join(fixed)} cannot be chosen for {what}: it was decided before."
-        raise ConfigError(
-            message, hint="Remove it, or estimate the model's folder or configuration instead.", options=fixed
-        )
+        hint = "Remove it, or estimate the model's folder or configuration instead."
+        raise ConfigError(message, hint=hint, options=fixed)
     for name in changeable:
         if isinstance(value := getattr(request, name), int):
             positive(name, value)

@@ -37,11 +37,9 @@ class Quantity:
     """One simulated number."""
 
     value: float
-    """The estimate."""
     low: float
     """Lower end of the 80 % interval."""
     high: float
-    """Upper end."""
     limited_by: str
     """What would have to be quicker, larger or cheaper for it to be better."""
 
@@ -53,7 +51,8 @@ class Quantity:
     @classmethod
     def share(cls, value: float, band: Band, limited_by: str) -> Quantity:
         """A part of a peak, which no end of the interval exceeds."""
-        return cls(value=value, low=value * band.low, high=min(value * band.high, 1.0), limited_by=limited_by)
+        share = cls.of(value, band, limited_by)
+        return dataclasses.replace(share, high=min(share.high, 1.0))
 
     @classmethod
     def exact(cls, value: float, limited_by: str) -> Quantity:
@@ -75,7 +74,6 @@ class Load:
     """
 
     requests_per_s: float
-    """Arrivals."""
     utilization: Quantity
     """Arrivals over what the instance can take; from one on the queue grows without end."""
     wait_mean_ms: Quantity
@@ -89,7 +87,6 @@ class Load:
     usd_per_h: float | None
     """Their price; None if it is not published."""
     note: str
-    """How it was found."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; what is infinite is None."""
@@ -104,29 +101,23 @@ class Estimate:
     """What a model would take on an instance. Every number is simulated."""
 
     model: str
-    """What was estimated."""
     kind: str
     """Class of model, which decides the intervals: decoder, mixture, encoder, vit, cnn, diffusion, graph."""
     instance: Choice[str]
-    """Instance, and why."""
     target: str
-    """Compile target."""
     num_cores: Choice[int]
-    """Logical cores of one replica, and why."""
+    """Logical cores of one replica."""
     num_copies: Choice[int]
-    """Replicas on the instance, and why."""
     quantities: Mapping[str, Quantity] = dataclasses.field(hash=False)
     """By the names in `QUANTITIES`; what a model does not have is left out."""
     memory: Mapping[str, int] = dataclasses.field(hash=False)
     """HBM of one core by category, in bytes."""
     available_bytes: int
-    """HBM that a core has."""
     bounds: Mapping[str, float] = dataclasses.field(hash=False)
     """Least times by documented peaks alone: bounds, never estimates."""
     parts_ms: Mapping[str, Mapping[str, float]] = dataclasses.field(hash=False)
     """Time of each engine, by graph; tensor and dma overlap."""
     assumptions: tuple[str, ...]
-    """What was assumed."""
     notes: tuple[str, ...] = ()
     """What makes the estimate weaker than others, or incomplete."""
     unknown: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
@@ -136,12 +127,15 @@ class Estimate:
     divisible: bool = False
     """Whether a replica can be divided over more cores; what is compiled, or has one core only, cannot."""
     simulated: bool = True
-    """True: nothing was measured."""
 
     def __getattr__(self, name: str) -> Quantity | None:
         if name in QUANTITIES:
             return self.quantities.get(name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def noted(self, *notes: str) -> Estimate:
+        """The same with more notes."""
+        return dataclasses.replace(self, notes=(*self.notes, *notes))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: each quantity under its own name, None where the model has none."""

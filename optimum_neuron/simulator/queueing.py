@@ -32,7 +32,6 @@ class Waits:
     """How long requests wait until their service begins."""
 
     mean_s: float
-    """On average."""
     p95_s: float
     """Longer than this one in twenty."""
 
@@ -87,12 +86,6 @@ def under_load(estimate: Estimate, requests_per_s: float, *, room: int, price_us
     A decoder serves each request in a row of its own, and the time of one is that with every row in use; other models
     take what waits, up to their batch, in one run.
 
-    Args:
-        estimate: without a load.
-        requests_per_s: arrivals.
-        room: replicas that an instance holds.
-        price_usd_per_h: of the instance.
-
     Raises:
         ConfigError: the rate is not above 0.
     """
@@ -122,7 +115,7 @@ def load_on(
     room: int,
     price_usd_per_h: float | None,
 ) -> Load:
-    """Put a load on an instance.
+    """Put a load on an instance; `room` is the number of replicas that it holds.
 
     Args:
         requests_per_s: arrivals.
@@ -137,10 +130,8 @@ def load_on(
         ConfigError: the rate is not above 0.
     """
     if not 0 < requests_per_s < 1e9:
-        message = f"requests_per_s={requests_per_s} is not a rate of arrivals."
-        raise ConfigError(
-            message, hint="Pass a number above 0, such as 2.5.", option="requests_per_s", value=requests_per_s
-        )
+        message, hint = f"requests_per_s={requests_per_s} is not a rate of arrivals.", "Pass a number such as 2.5."
+        raise ConfigError(message, hint=hint, option="requests_per_s", value=requests_per_s)
     ends = {end: getattr(service_ms, end) * 1e-3 for end in ("value", "low", "high")}
     busy = {end: requests_per_s * seconds / (num_servers * batch_size) for end, seconds in ends.items()}
     waits = {

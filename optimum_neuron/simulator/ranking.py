@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from ..core import Choice, Rejected
 from ..errors import ConfigError, DeviceMemoryError, invalid_choice
-from ..hardware import INSTANCES, TARGETS, legal_core_counts
+from ..hardware import INSTANCES, TARGETS, legal_core_counts, resolve_instance
 from .entry import estimate
 from .quantity import Estimate, Quantity
 
@@ -25,9 +25,7 @@ class Comparison:
     """One request on many machines, simulated."""
 
     model: str
-    """What was estimated."""
     goal: Goal
-    """What the ranking is by."""
     ranked: tuple[Estimate, ...]
     """What fits, best first; what has no value for the goal comes last."""
     skipped: Mapping[str, str] = dataclasses.field(hash=False)
@@ -86,26 +84,21 @@ def compare(
             skipped[name] = str(error).splitlines()[0]
     ranked = tuple(sorted(estimates, key=lambda one: _key(one, optimize)))
     if not ranked:
-        raise ConfigError(
-            "No instance can take the request:\n"
-            + "\n".join(f"  {name}: {reason}" for name, reason in skipped.items()),
-            hint="Make the request smaller.",
-            skipped=skipped,
-        )
-    return Comparison(
-        model=ranked[0].model, goal=optimize, ranked=ranked, skipped=skipped, best=_best(ranked, optimize)
-    )
+        reasons = "\n".join(f"  {name}: {reason}" for name, reason in skipped.items())
+        message = f"No instance can take the request:\n{reasons}"
+        raise ConfigError(message, hint="Make the request smaller.", skipped=skipped)
+    best = _best(ranked, optimize)
+    return Comparison(model=ranked[0].model, goal=optimize, ranked=ranked, skipped=skipped, best=best)
 
 
 def _candidates(instance: str | None) -> list[str]:
-    from ..hardware import resolve_instance
-
     families = [name for name, target in TARGETS.items() if target.compilable]
-    if instance is not None and instance.strip().lower() in families:
-        return [spec.name for spec in TARGETS[instance.strip().lower()].instances]
-    if instance is not None:
-        return [resolve_instance(instance).value.name]
-    return [name for name, spec in INSTANCES.items() if spec.family in families]
+    if instance is None:
+        return [name for name, spec in INSTANCES.items() if spec.family in families]
+    family = instance.strip().lower()
+    if family in families:
+        return [spec.name for spec in TARGETS[family].instances]
+    return [resolve_instance(instance).value.name]
 
 
 def _on_instance(
@@ -115,10 +108,8 @@ def _on_instance(
     if num_cores is not None or not first.divisible:
         return [first]
     larger = [n for n in legal_core_counts(INSTANCES[name]).counts if n > first.num_cores.value]
-    return [
-        first,
-        *(estimate(model, instance=name, tensor_parallel_size=count, price=price, **options) for count in larger),
-    ]
+    others = (estimate(model, instance=name, tensor_parallel_size=n, price=price, **options) for n in larger)
+    return [first, *others]
 
 
 def _deciding(one: Estimate, goal: Goal) -> Quantity | None:
@@ -158,6 +149,5 @@ def _best(ranked: tuple[Estimate, ...], goal: Goal) -> Choice[str]:
         close = ", within the interval" if overlap else ""
         rejected.append(Rejected(candidate=_label(one), reason=f"{other.value:.4g} {unit}{close}"))
     direction = "most" if goal == "throughput" else "fewest"
-    return Choice(
-        value=_label(first), reason=f"{direction} {unit}: {quantity.value:.4g}, simulated", rejected=tuple(rejected)
-    )
+    reason = f"{direction} {unit}: {quantity.value:.4g}, simulated"
+    return Choice(value=_label(first), reason=reason, rejected=tuple(rejected))

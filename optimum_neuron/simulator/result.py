@@ -9,9 +9,37 @@ from collections.abc import Mapping
 
 from ..core import Choice
 from ..hardware import Target
-from .bands import band_of
+from .constants import Band, Constants
 from .machine import Machine
 from .quantity import Estimate, Quantity
+
+WIDE = Band(low=0.4, high=2.5, num_rows=0, basis="no published value of this class: a judgment")
+"""For classes without published values."""
+MEMORY = Band(low=0.95, high=1.3, num_rows=2, basis="one published breakdown; collectives and DMA rings come on top")
+"""Footprint of a core."""
+EXACT = Band(low=0.995, high=1.005, num_rows=15, basis="counted, and compared with 15 device profiles")
+"""Bytes that a step reads."""
+
+_SAME_AS = {"mfu": "profile.prefill_mfu", "mbu": "profile.decode_mbu"}
+"""Metrics of a decoder's device that are published as profiles."""
+
+
+def band_of(kind: str, metric: str, target: Target, constants: Constants) -> Band:
+    """The 80 % interval of one quantity, as factors."""
+    if metric == "hbm_bytes_per_core":
+        return MEMORY
+    if metric == "hbm_bytes_per_step":
+        return EXACT if kind in ("decoder", "encoder") else WIDE if kind == "mixture" else MEMORY
+    generation = target.core.generation
+    if generation >= 4 or (generation == 3 and kind != "decoder"):
+        return WIDE
+    if generation == 3:
+        return constants.bands.get(f"trn2.{metric}", constants.bands["trn2.ttft_ms"])
+    if kind == "decoder" and metric in _SAME_AS:
+        return constants.bands[_SAME_AS[metric]]
+    if metric in ("mfu", "mbu"):
+        metric = "throughput_per_s"
+    return constants.bands.get(f"{kind}.{metric}", WIDE)
 
 
 def make_estimate(
@@ -36,20 +64,12 @@ def make_estimate(
 
     Args:
         machine: instance, price, and fitted constants.
-        name: the model.
-        kind: class of the model, which decides the intervals.
         values: each quantity with the engine or memory that limits it.
         per_s: results of all replicas per second, for the price of a million.
         rate: quantity that `per_s` is; the price has its interval.
         same_band: other quantities that have the interval of `rate`.
-        num_cores: logical cores of one replica.
-        num_copies: replicas on the instance.
-        memory: bytes of HBM by category.
-        bounds_s: least seconds by documented peaks alone.
-        parts_s: seconds of each engine, by graph.
-        assumptions: conditions of the estimate.
-        notes: weaknesses of the estimate.
-        unknown: operators whose work is not known, with their share of the calls.
+
+    The others are the fields of `Estimate`, times in seconds.
     """
 
     def quantity(metric: str, value: float, limited_by: str) -> Quantity:
@@ -84,16 +104,11 @@ def make_estimate(
 
 def largest(memory: Mapping[str, int]) -> str:
     """Return the category that takes the most memory."""
-    return max(memory, key=lambda category: memory[category])
+    return max(memory, key=memory.__getitem__)
 
 
 def generation_notes(target: Target, published: str) -> tuple[str, ...]:
-    """Return the notes for generations with few published values.
-
-    Args:
-        target: compile target.
-        published: published values of Trainium2 for this class of model, in words.
-    """
+    """Return the notes for generations with few values; `published` says which of Trainium2 there are."""
     if target.core.generation == 3:
         return (f"Trainium2: {published}; the intervals are wide",)
     if target.core.generation >= 4:

@@ -1,4 +1,4 @@
-"""From device to user for decoders: which graphs run how often for a request, and what the host adds.
+"""From device to user for models that generate: which graphs run how often for a request, and what the host adds.
 
     plan = plan_serving(sizes, stack, layout, batch_size=8, sequence_length=4096, output_length=256)
     times = serving_times(plan, rates, fitted, host)
@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from ..core import Choice
 from .constants import CoreConstants, HostConstants
 from .device_time import CoreRates, DeviceTime, device_time
+from .machine import Machine
+from .quantity import Estimate
+from .result import largest, make_estimate
 from .stacks import Stack, bucket
 from .work.decoder import Layout, decode_work, prefill_work
 from .work.record import GraphWork
@@ -29,9 +33,7 @@ class ServingPlan:
     """What a request of `input_length` tokens that asks for `output_length` makes the device do."""
 
     stack: Stack
-    """The serving stack."""
     prefill: GraphWork
-    """One run for prompts."""
     encode: GraphWork | None = None
     """One run of an encoder before it, where the model has one."""
     num_prefills: int
@@ -43,9 +45,7 @@ class ServingPlan:
     concurrency: int
     """Requests that arrive together, at most the batch."""
     input_length: int
-    """Tokens of a prompt."""
     output_length: int
-    """Tokens of an answer."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,16 +106,7 @@ def serving_times(
     family: str,
     num_chips: int = 1,
 ) -> ServingTimes:
-    """Time a plan.
-
-    Args:
-        plan: what runs.
-        rates: documented rates of a core.
-        fitted: constants of its generation.
-        host: constants of the stack's host path.
-        family: instance family, whose host processor prepares prompts.
-        num_chips: chips whose cores run one replica.
-    """
+    """Time a plan on cores of `num_chips` chips; the host processor of the instance `family` prepares prompts."""
     stack = plan.stack
 
     def run(graph: GraphWork) -> DeviceTime:
@@ -145,3 +136,59 @@ def prompt_host_s(host: HostConstants, family: str) -> float:
 def token_host_s(host: HostConstants, rows: int) -> float:
     """What the host adds to a step for that many rows."""
     return (host.token_ms + rows * host.row_ms) * 1e-3
+
+
+def serving_estimate(
+    plan: ServingPlan,
+    machine: Machine,
+    *,
+    name: str,
+    kind: str,
+    num_cores: Choice[int],
+    num_copies: Choice[int],
+    memory: dict[str, int],
+    assumptions: tuple[str, ...],
+    notes: tuple[str, ...] = (),
+) -> Estimate:
+    """Time a plan and put every quantity and its interval together."""
+    rates, host = machine.rates, machine.constants.hosts[plan.stack.host]
+    family, num_chips = machine.instance.value.family, machine.num_chips(num_cores.value)
+    times = serving_times(plan, rates, machine.fitted, host, family=family, num_chips=num_chips)
+    tokens = num_copies.value * times.tokens_per_s(plan)
+    decode = plan.decode.total
+    runs = [("prefill", plan.prefill, times.prefill), ("decode", plan.decode, times.decode)]
+    if plan.encode is not None and times.encode is not None:
+        runs.insert(0, ("encode", plan.encode, times.encode))
+    before = runs[:-1]  # what a step waits for
+    begin_flops = sum(graph.total.product_flops for _, graph, _ in before)
+    begin_s = sum(time.total_s for _, _, time in before)
+    prefill_limit = max((time for _, _, time in before), key=lambda time: time.total_s).limited_by
+    decode_limit = times.decode.limited_by
+    read = "weights" if decode.weight_bytes >= decode.state_bytes else "kv_cache"
+    answer_s = times.ttft_s + plan.output_length * times.tpot_s
+    return make_estimate(
+        machine,
+        name=name,
+        kind=kind,
+        values={
+            "ttft_ms": (times.ttft_s * 1e3, prefill_limit),
+            "tpot_ms": (times.tpot_s * 1e3, decode_limit),
+            "latency_ms": (answer_s * 1e3, decode_limit),
+            "throughput_per_s": (tokens / plan.output_length, decode_limit),
+            "tokens_per_s": (tokens, decode_limit),
+            "hbm_bytes_per_core": (sum(memory.values()), largest(memory)),
+            "hbm_bytes_per_step": (decode.hbm_bytes, read),
+            "mfu": (begin_flops / begin_s / rates.peak_flops_per_s, prefill_limit),
+            "mbu": (decode.hbm_bytes / times.decode.total_s / rates.hbm_bytes_per_s, decode_limit),
+        },
+        per_s=tokens,
+        rate="tokens_per_s",
+        same_band=("latency_ms", "throughput_per_s"),
+        num_cores=num_cores,
+        num_copies=num_copies,
+        memory=memory,
+        bounds_s={role: rates.least_s(graph.total) for role, graph, _ in runs},
+        parts_s={graph.name: time.parts_s for _, graph, time in runs},
+        assumptions=assumptions,
+        notes=notes,
+    )

@@ -57,39 +57,35 @@ class Stack:
         return f"{self.what}; " + ("fused attention" if self.flash else "attention not fused, large prompts at -O1")
 
 
-_NXD = Stack(
+_TRANSFORMERS = Stack(
+    name="transformers-neuronx",
+    what="Transformers NeuronX: buckets are powers of two, prompts in one batch, weights in tiles",
+    host="transformers-neuronx",
+    tiled=True,
+    flash=False,
+    replicate_kv_heads=False,
+    one_by_one=False,
+    pads_prompt=False,
+    pads_cache=False,
+)
+_NXD = dataclasses.replace(
+    _TRANSFORMERS,
     name="nxd-inference",
     what="NxD Inference: buckets are powers of two, prompts in one batch",
     host="nxd-inference",
     tiled=False,
     flash=True,
     replicate_kv_heads=True,
-    one_by_one=False,
-    pads_prompt=False,
-    pads_cache=False,
 )
 
 STACKS: Mapping[str, Stack] = {
     stack.name: stack
     for stack in (
-        Stack(
-            name="transformers-neuronx",
-            what="Transformers NeuronX: buckets are powers of two, prompts in one batch, weights in tiles",
-            host="transformers-neuronx",
-            tiled=True,
-            flash=False,
-            replicate_kv_heads=False,
-            one_by_one=False,
-            pads_prompt=False,
-            pads_cache=False,
-        ),
-        Stack(
+        _TRANSFORMERS,
+        dataclasses.replace(
+            _TRANSFORMERS,
             name="tgi",
             what="Transformers NeuronX under TGI: prompts one by one, padded, as is the cache, to the sequence length",
-            host="transformers-neuronx",
-            tiled=True,
-            flash=False,
-            replicate_kv_heads=False,
             one_by_one=True,
             pads_prompt=True,
             pads_cache=True,
@@ -109,11 +105,7 @@ STACKS: Mapping[str, Stack] = {
 
 
 def choose_stack(sdk: str | None, stack: str | None = None) -> Choice[Stack]:
-    """The stack of an SDK, or the one that was asked for.
-
-    Args:
-        sdk: release such as "2.18" or "2.27.0"; None for the default.
-        stack: name in `STACKS`; None for the usual one of the SDK.
+    """The stack of that name, or the usual one of an SDK such as "2.18" or "2.27.0".
 
     Raises:
         ConfigError: there is no such stack, or the text is no release.
@@ -125,8 +117,8 @@ def choose_stack(sdk: str | None, stack: str | None = None) -> Choice[Stack]:
         named = stack_at(stack, release)
         return Choice(value=named, reason=f"stack={stack!r}: {named.description}")
     usual = stack_at("vllm" if release >= FIRST_NXD_SDK else "transformers-neuronx", release)
-    reason = f"usual with SDK {sdk}" if sdk else f"usual with SDK {DEFAULT_SDK}, the default"
-    return Choice(value=usual, reason=f"{reason}: {usual.description}")
+    named_sdk = sdk or f"{DEFAULT_SDK}, the default"
+    return Choice(value=usual, reason=f"usual with SDK {named_sdk}: {usual.description}")
 
 
 def stack_at(name: str, release: tuple[int, int]) -> Stack:
@@ -140,25 +132,17 @@ def stack_at(name: str, release: tuple[int, int]) -> Stack:
 
 
 def parse_sdk(sdk: str) -> tuple[int, int]:
-    """The release as numbers.
-
-    Raises:
-        ConfigError: the text is no Neuron SDK release.
-    """
+    """The release as numbers; a ConfigError if the text is no Neuron SDK release."""
     match = re.fullmatch(r"(\d+)\.(\d+)(\.\d+)?", sdk.strip())
     release = (int(match.group(1)), int(match.group(2))) if match else None
     if release is None or not KNOWN_SDKS[0] <= release <= KNOWN_SDKS[1]:
         first, last = (".".join(map(str, known)) for known in KNOWN_SDKS)
         message = f"sdk={sdk!r} is not a known release of the Neuron SDK."
-        raise ConfigError(
-            message, hint=f"Pass a release from {first} to {last}, for example {DEFAULT_SDK}.", option="sdk", value=sdk
-        )
+        hint = f"Pass a release from {first} to {last}, for example {DEFAULT_SDK}."
+        raise ConfigError(message, hint=hint, option="sdk", value=sdk)
     return release
 
 
-def bucket(tokens: int, limit: int | None = None) -> int:
-    """The power of two, from 128 on, that holds `tokens`; at most `limit`, rounded up likewise."""
-    size = FIRST_BUCKET
-    while size < tokens:
-        size *= 2
-    return size if limit is None else min(size, bucket(limit))
+def bucket(tokens: int) -> int:
+    """The power of two, from `FIRST_BUCKET` on, that holds `tokens`."""
+    return max(FIRST_BUCKET, 1 << (tokens - 1).bit_length())

@@ -14,13 +14,12 @@ from typing import Any
 
 from ..compiler.memory import MICROCODE_BYTES
 from ..core import Choice
-from .bands import WIDE
 from .constants import Band
 from .machine import Machine, choose_machine, positive
 from .quantity import Quantity
+from .result import WIDE
 from .training_layout import TrainingLayout, TrainingRequest, choose_layout, training_memory
-from .work.trained import TrainedSizes, trained_sizes
-from .work.training import RECOMPUTE, step_flops
+from .work.trained import RECOMPUTE, TrainedSizes, step_flops, trained_sizes
 
 BANDS = {
     "decoder": Band(low=0.68, high=1.32, num_rows=10, basis="published pre-training runs on 1 to 32 nodes, Trainium"),
@@ -37,25 +36,19 @@ class TrainingEstimate:
     """Speed, cost and memory of training. Every number is simulated."""
 
     model: str
-    """What is trained."""
     instance: Choice[str]
-    """Instance, and why."""
     num_instances: int
-    """How many."""
     layout: Choice[str]
-    """Tensor, pipeline and data parallelism, and why."""
+    """Tensor, pipeline and data parallelism."""
     quantities: Mapping[str, Quantity] = dataclasses.field(hash=False)
     """step_ms, sequences_per_s, tokens_per_s, usd_per_1m_tokens, mfu."""
     memory: Mapping[str, int] = dataclasses.field(hash=False)
     """HBM of one core by category."""
     available_bytes: int
-    """HBM that a core has."""
     assumptions: tuple[str, ...]
-    """What was assumed."""
     notes: tuple[str, ...] = ()
     """What makes it weaker."""
     simulated: bool = True
-    """True: nothing was measured."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -143,9 +136,8 @@ def estimate_training(
     layout = choose_layout(sizes, request, machine, tensor_parallel_size, pipeline_parallel_size)
     result = _estimate(sizes, request, machine, layout, source.name)
     if sizes.kind == "decoder" and source.config.get_text_config(decoder=True) is not source.config:
-        return dataclasses.replace(
-            result, notes=(*result.notes, "the text model alone: what reads images is not counted")
-        )
+        notes = (*result.notes, "the text model alone: what reads images is not counted")
+        return dataclasses.replace(result, notes=notes)
     return result
 
 

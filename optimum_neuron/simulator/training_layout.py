@@ -13,8 +13,7 @@ from ..core import Choice
 from ..errors import ConfigError
 from ..hardware import legal_core_counts, require_core_count
 from .machine import Machine, does_not_fit, positive
-from .work.trained import TrainedSizes
-from .work.training import activation_bytes
+from .work.trained import TrainedSizes, activation_bytes
 
 GRADIENT_BYTES = 4
 """Bytes of a gradient, which is accumulated in float32."""
@@ -22,21 +21,17 @@ GRADIENT_BYTES = 4
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingLayout:
-    """How training is put on cores."""
+    """How training is put on cores: cores that share a layer, stages, and replicas."""
 
     tensor_parallel: int
-    """Cores that share a layer."""
     pipeline_parallel: int
-    """Stages."""
     data_parallel: int
-    """Replicas."""
 
     def __str__(self) -> str:
         return f"TP={self.tensor_parallel} PP={self.pipeline_parallel} DP={self.data_parallel}"
 
     @property
     def num_cores(self) -> int:
-        """All of them."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
 
@@ -45,7 +40,6 @@ class TrainingRequest:
     """What is trained, and how."""
 
     sequence_length: int
-    """Tokens of a sequence."""
     batch_size: int
     """Sequences of a step, of all replicas together."""
     micro_batch_size: int
@@ -57,7 +51,6 @@ class TrainingRequest:
     master_weights: bool
     """The optimizer keeps float32 weights beside the 16-bit ones."""
     num_instances: int
-    """Instances."""
 
 
 def training_memory(sizes: TrainedSizes, request: TrainingRequest, layout: TrainingLayout, code: int) -> dict[str, int]:
@@ -65,16 +58,15 @@ def training_memory(sizes: TrainedSizes, request: TrainingRequest, layout: Train
     weights = math.ceil(sizes.num_parameters / (layout.tensor_parallel * layout.pipeline_parallel))
     copies = layout.data_parallel if request.zero_1 else 1
     states = math.ceil(weights * (8 + (4 if request.master_weights else 0)) / copies)
+    tokens = request.micro_batch_size * request.sequence_length
     microbatch = activation_bytes(
-        tokens=request.micro_batch_size * request.sequence_length,
+        tokens=tokens,
         hidden=sizes.hidden,
         num_layers=math.ceil(sizes.num_layers / layout.pipeline_parallel),
         tensor_parallel=layout.tensor_parallel,
         checkpointing=request.checkpointing,
     )
-    logits = (
-        request.micro_batch_size * request.sequence_length * math.ceil(sizes.num_logits / layout.tensor_parallel) * 4
-    )
+    logits = tokens * math.ceil(sizes.num_logits / layout.tensor_parallel) * 4
     return {
         "weights": 2 * weights,
         "gradients": GRADIENT_BYTES * weights,
@@ -90,14 +82,13 @@ def _layouts(
     """Legal layouts, fewest cores for a replica first."""
     spec = machine.instance.value
     cores = machine.num_logical_cores * request.num_instances
+    tensors = [n for n in legal_core_counts(spec).counts if sizes.num_heads % n == 0]
+    stages = [n for n in (1, 2, 4, 8, 16, 32) if n <= sizes.num_layers]
     if tensor is not None:
         require_core_count(spec, positive("tensor_parallel_size", tensor))
-    tensors = [tensor] if tensor is not None else [
-        n for n in legal_core_counts(spec).counts if sizes.num_heads % n == 0
-    ]  # fmt: skip
-    stages = [positive("pipeline_parallel_size", pipeline)] if pipeline is not None else [
-        n for n in (1, 2, 4, 8, 16, 32) if n <= sizes.num_layers
-    ]  # fmt: skip
+        tensors = [tensor]
+    if pipeline is not None:
+        stages = [positive("pipeline_parallel_size", pipeline)]
     layouts = [
         TrainingLayout(tensor_parallel=t, pipeline_parallel=p, data_parallel=cores // (t * p))
         for t in tensors
@@ -114,23 +105,15 @@ def choose_layout(
     if not layouts:
         legal = legal_core_counts(machine.instance.value).counts
         num_cores = machine.num_logical_cores * request.num_instances
-        raise ConfigError(
-            f"TP={tensor} and PP={pipeline} do not divide {num_cores} cores and {sizes.num_heads} heads.",
-            hint=f"Use one of the legal tensor-parallel sizes: {', '.join(map(str, legal))}.",
-            option="tensor_parallel_size",
-            value=tensor,
-            choices=list(legal),
-        )
+        message = f"TP={tensor} and PP={pipeline} do not divide {num_cores} cores and {sizes.num_heads} heads."
+        hint = f"Use one of the legal tensor-parallel sizes: {', '.join(map(str, legal))}."
+        raise ConfigError(message, hint=hint, option="tensor_parallel_size", value=tensor, choices=list(legal))
     code = MICROCODE_BYTES * machine.rates.num_physical
     for layout in layouts:
         memory = training_memory(sizes, request, layout, code)
         if sum(memory.values()) <= machine.hbm_bytes_per_core:
             named = tensor is not None and pipeline is not None
             return Choice(value=layout, reason="as asked" if named else "fewest cores for a replica whose memory fits")
-    largest = training_memory(sizes, request, layouts[-1], code)
-    raise does_not_fit(
-        f"Training with {layouts[-1]} on {request.num_instances} x {machine.instance.value.name}",
-        largest,
-        machine,
-        hint="Take more instances, a shorter sequence_length or micro_batch_size=1, or leave the layout open.",
-    )
+    what = f"Training with {layouts[-1]} on {request.num_instances} x {machine.instance.value.name}"
+    hint = "Take more instances, a shorter sequence_length or micro_batch_size=1, or leave the layout open."
+    raise does_not_fit(what, training_memory(sizes, request, layouts[-1], code), machine, hint=hint)

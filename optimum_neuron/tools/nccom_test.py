@@ -87,9 +87,9 @@ def _run(options: argparse.Namespace, out: Out) -> int:
 
 def _times(options: argparse.Namespace) -> dict[str, Any]:
     from ..hardware import require_core_count
-    from ..simulator.bands import WIDE
     from ..simulator.device_time import all_reduce_s
     from ..simulator.machine import choose_machine
+    from ..simulator.result import WIDE
 
     _require_simulated(options)
     machine, num_cores = choose_machine(options.instance), options.nworkers

@@ -50,9 +50,13 @@ def test_blocks_are_tagged_with_known_words_and_compile(path):
             assert not other, f"{fence}: cannot run {other}; tag the block no-run"
 
 
+@pytest.fixture(scope="module")
+def parsers():
+    return command_parsers()
+
+
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_commands_parse(path):
-    parsers = command_parsers()
+def test_commands_parse(path, parsers):
     for fence in fences.page_fences(path):
         for words in fences.commands(fence) if fence.language in SHELL else []:
             known = [command for command in parsers if words[: len(command.split())] == command.split()]

@@ -30,36 +30,30 @@ DOWNLOADS = re.compile(r"smollm2|Llama|path/or|fetch|from_pretrained|pipeline\("
 """Self-contained usage lines that are not run, because they need a model."""
 
 
-def docstrings(path) -> list[tuple[int, str]]:
-    """Line and text of each docstring of a module; fields' docstrings too."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            found.append((node.lineno, node.value.value))
-    return found
-
-
 FILES = sorted((ROOT / "optimum_neuron").rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+DOCSTRINGS = [
+    (path, node.lineno, node.value.value)
+    for path, tree in TREES.items()
+    for node in ast.walk(tree)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+]
+"""File, line and text of each docstring; fields' docstrings too."""
 DEFINED = {
-    node.name
-    for path in FILES
-    for node in ast.parse(path.read_text(encoding="utf-8")).body
-    if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    node.name for tree in TREES.values() for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
 }
 """Functions and classes of all modules; usage lines may leave out the import of a neighbor."""
 BLOCKS: list[Fence] = [
     fence
-    for path in FILES
-    for line, text in docstrings(path)
+    for path, line, text in DOCSTRINGS
     for fence in fences.find_fences(text, path, line)
     if fence.language in PYTHON
 ]
-DOCTESTS = [
-    (path, line, text)
-    for path in FILES
-    for line, text in docstrings(path)
-    if doctest.DocTestParser().get_examples(text)
-]
+DOCTESTS = [example for example in DOCSTRINGS if doctest.DocTestParser().get_examples(example[-1])]
+
+
+def module_of(path) -> Any:
+    return importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
 
 
 def test_there_are_examples():
@@ -79,29 +73,27 @@ def test_blocks_run(fence):
     ("path", "line", "text"), DOCTESTS, ids=[f"{path.relative_to(ROOT)}:{line}" for path, line, _ in DOCTESTS]
 )
 def test_doctests_run(path, line, text):
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    names = vars(importlib.import_module(module)).copy()
+    names = vars(module_of(path)).copy()
     test = doctest.DocTestParser().get_doctest(text, names, f"{path.relative_to(ROOT)}:{line}", str(path), line)
     said: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
     assert not said, "".join(said)
 
 
-def usages(path) -> Iterator[str]:
-    """Usage lines of a file: indented lines, or a paragraph of the docstring, that are Python with a call or import."""
-    for _, text in docstrings(path):
-        text = re.sub(r"^( *)```.*?^\1```", "", inspect.cleandoc(text), flags=re.MULTILINE | re.DOTALL)
-        for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+|(?:^\S.*\n(?:.+\n)*)", text + "\n", flags=re.MULTILINE):
-            code = textwrap.dedent(block).strip("\n")
-            try:
-                nodes = list(ast.walk(ast.parse(code)))
-            except SyntaxError:
-                continue
-            if any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in nodes):
-                yield code
+def usages(text: str) -> Iterator[str]:
+    """Usage lines of a docstring: indented lines, or a paragraph, that are Python with a call or import."""
+    text = re.sub(r"^( *)```.*?^\1```", "", inspect.cleandoc(text), flags=re.MULTILINE | re.DOTALL)
+    for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+|(?:^\S.*\n(?:.+\n)*)", text + "\n", flags=re.MULTILINE):
+        code = textwrap.dedent(block).strip("\n")
+        try:
+            nodes = list(ast.walk(ast.parse(code)))
+        except SyntaxError:
+            continue
+        if any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in nodes):
+            yield code
 
 
-USAGES = [(path, code) for path in FILES for code in usages(path)]
+USAGES = [(path, code) for path, _, text in DOCSTRINGS for code in usages(text)]
 
 
 def problems(code: str, module: Any) -> Iterator[str]:
@@ -137,8 +129,7 @@ def problems(code: str, module: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize(("path", "code"), USAGES, ids=[f"{path.relative_to(ROOT)}" for path, _ in USAGES])
 def test_usage_lines_name_what_exists(path, code):
-    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
-    assert list(problems(code, module)) == []
+    assert list(problems(code, module_of(path))) == []
     nodes = list(ast.walk(ast.parse(code)))
     imported = {alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}
     names = {(node.id, type(node.ctx)) for node in nodes if isinstance(node, ast.Name)}

@@ -9,7 +9,7 @@ import pytest
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import CHIPS, CORES, INSTANCES
-from optimum_neuron.hardware.sourced import Sourced, cite
+from optimum_neuron.hardware.sourced import Sourced
 from optimum_neuron.hardware.timings import TIMINGS
 
 ENGINES = {
@@ -29,7 +29,7 @@ PUBLISHERS = ("Neuron docs, ", "Amazon EC2 ", "neuronx-distributed-inference rep
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_every_value_names_a_public_document(name: str) -> None:
+def test_every_value_names_a_public_document(name):
     record = RECORDS[name]
     facts = [f.name for f in dataclasses.fields(record) if f.name not in record.IDENTITY]
     assert facts
@@ -40,14 +40,14 @@ def test_every_value_names_a_public_document(name: str) -> None:
         assert not re.search(r"\.(rst|md)\b|^/|\.\./", source), "a path, not a document"
 
 
-def test_a_price_that_is_missing_says_what_to_do() -> None:
+def test_a_price_that_is_missing_says_what_to_do():
     for instance in INSTANCES.values():
         for field in ("price_on_demand_usd_per_h", "price_reserved_usd_per_h"):
             if getattr(instance, field) is None:
                 assert "pass your own" in instance.source(field)
 
 
-def test_a_record_without_a_source_cannot_be_built() -> None:
+def test_a_record_without_a_source_cannot_be_built():
     chip = CHIPS["Inferentia2"]
     with pytest.raises(ConfigError, match="hbm_bytes"):
         dataclasses.replace(chip, sources={k: v for k, v in chip.sources.items() if k != "hbm_bytes"})
@@ -55,10 +55,6 @@ def test_a_record_without_a_source_cannot_be_built() -> None:
         dataclasses.replace(chip, sources={**chip.sources, "colour": "page"})
 
 
-def test_source_of_an_unknown_fact_is_refused_with_the_nearest() -> None:
+def test_source_of_an_unknown_fact_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'hbm_bytes'"):
         CHIPS["Inferentia2"].source("hbm_byte")
-
-
-def test_cite_inverts() -> None:
-    assert cite({"page A": "x y", "page B": "z"}) == {"x": "page A", "y": "page A", "z": "page B"}

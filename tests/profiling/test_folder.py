@@ -6,6 +6,7 @@ import pytest
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSeq2SeqLM, NeuronModelForSequenceClassification
 from optimum_neuron.errors import ArtifactError, ConfigError
+from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.profiling import profile_folder
 from optimum_neuron.profiling.folder import calls_of
 from optimum_neuron.runtime.cores import held_cores
@@ -48,11 +49,15 @@ def test_a_model_of_one_forward_takes_what_its_estimate_says(tmp_path, auto_cast
     assert profile.interval_us == pytest.approx(
         (1e3 * estimate.latency_ms.low, 1e3 * estimate.latency_ms.high), rel=1e-9
     )
+    with pytest.raises(ConfigError) as error:  # it has no prompt
+        calls_of(model.loaded.program, num_steps=4)
+    assert error.value.details == {"options": ["num_steps"]}
 
 
 def test_an_encoder_decoder_takes_what_its_estimate_says(tmp_path):
     folder = save_tiny_seq2seq(tmp_path / "t5", "t5")
-    model = NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **SEQ2SEQ)
+    options = {**SEQ2SEQ, "sequence_length": 8, "disable_validation": True}
+    model = NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **options)
     model.save_pretrained(tmp_path / "exported")
     estimate = model.estimate(output_length=3)
     profile = profile_folder(tmp_path / "exported", num_steps=3)
@@ -85,19 +90,8 @@ def test_lengths_that_were_not_compiled_are_errors(model, lengths, option, value
     assert error.value.details == {"option": option, "value": value, "buckets": buckets}
 
 
-def test_an_encoder_style_model_has_no_prompt(tmp_path):
-    folder = save_tiny_encoder(tmp_path / "bert", "bert", "text-classification")
-    options = {"batch_size": 1, "sequence_length": 8, "optlevel": "1"}
-    model = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **options)
-    with pytest.raises(ConfigError) as error:
-        calls_of(model.loaded.program, num_steps=4)
-    assert error.value.details == {"options": ["num_steps"]}
-
-
 def test_the_core_is_free_afterwards(exported):
     (machine,) = profile_folder(exported).machines
-    from optimum_neuron.hardware import INSTANCES
-
     assert "llama_neuron" not in {row["model"] for row in held_cores(INSTANCES[machine.instance])}
 
 

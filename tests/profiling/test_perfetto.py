@@ -7,12 +7,7 @@ import json
 
 import pytest
 
-from optimum_neuron.profiling import perfetto, profile_folder, trace_events
-
-
-@pytest.fixture(scope="module")
-def profile(exported):
-    return profile_folder(exported, prompt_length=20, num_steps=3)
+from optimum_neuron.profiling import perfetto, trace_events
 
 
 @pytest.fixture(scope="module")

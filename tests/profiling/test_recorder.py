@@ -34,16 +34,20 @@ def test_copies_are_one_graph_on_several_cores(copies):
     (graph,) = profile.graphs
     assert graph.num_calls == 12 == sum(core.num_calls for core in profile.cores)
     assert [core.core_id for core in profile.cores] == list(copies.copies.core_ids)
-    assert (
-        profile.device_us
-        == pytest.approx(12 * graph.device_us)
-        == pytest.approx(sum(core.busy_us for core in profile.cores))
-    )
+    assert profile.device_us == pytest.approx(12 * graph.device_us)
+    assert profile.device_us == pytest.approx(sum(core.busy_us for core in profile.cores))
     for core in profile.cores:
         own = sorted((c.started_us, c.ended_us) for c in profile.calls if c.core_ids == (core.core_id,))
         assert all(end <= begin + 1e-6 for (_, end), (begin, _) in zip(own, own[1:], strict=False))
     # Cores may work at once, and never longer than one after the other.
     assert profile.clock_us - profile.host_between_us <= profile.device_us + 1e-6
+
+
+def recorded(model, num_tokens=1):
+    """The recording of one call of `generate`."""
+    with record() as recorder:
+        model.generate(torch.ones(2, 4, dtype=torch.long), max_new_tokens=num_tokens)
+    return recorder
 
 
 def test_the_host_between_calls_is_measured(model):
@@ -78,21 +82,16 @@ def test_auto_cast_of_a_traced_module_is_that_of_its_compile():
 
 def test_only_what_is_recorded_is_in_it(exported):
     model = NeuronModelForCausalLM.from_pretrained(exported)
-    prompt = torch.ones(2, 4, dtype=torch.long)
-    model.generate(prompt, max_new_tokens=2)
-    with record() as recorder:
-        model.generate(prompt, max_new_tokens=1)
-    model.generate(prompt, max_new_tokens=2)
+    _, recorder, _ = (recorded(model, num_tokens) for num_tokens in (2, 1, 2))
     profile = recorder.profile()
     assert [(graph.graph, graph.num_calls) for graph in profile.graphs] == [("prefill_16", 1)]
 
 
 def test_a_closed_model_can_still_be_profiled(exported):
-    with record() as recorder:
-        model = NeuronModelForCausalLM.from_pretrained(exported)
-        model.generate(torch.ones(2, 4, dtype=torch.long), max_new_tokens=1)
-        model.loaded.close()
-        del model
+    model = NeuronModelForCausalLM.from_pretrained(exported)
+    recorder = recorded(model)
+    model.loaded.close()
+    del model
     assert recorder.profile().device_us > 0
 
 
@@ -104,25 +103,20 @@ def test_nothing_recorded_is_an_error():
 
 
 def test_unknown_operators_are_counted_with_their_share(model):
-    with record() as recorder:
-        model.generate(torch.ones(2, 4, dtype=torch.long), max_new_tokens=1)
-    profile = recorder.profile()
+    profile = recorded(model).profile()
     assert profile.unknown_operators() == {}
     (graph,) = profile.graphs
     first, second, *rest = graph.operators
     unknown = dataclasses.replace(first, operator="aten.nonzero", bound="unknown", is_unknown=True)
-    changed = dataclasses.replace(
-        profile, graphs=(dataclasses.replace(graph, operators=(unknown, second, *rest), num_calls=3),)
-    )
+    graphs = (dataclasses.replace(graph, operators=(unknown, second, *rest), num_calls=3),)
+    changed = dataclasses.replace(profile, graphs=graphs)
     share = 1 / len(graph.operators)
     assert changed.unknown_operators() == {"aten.nonzero": {"num_calls": 3, "share_of_calls": pytest.approx(share)}}
     assert changed.to_dict()["unknown_operators"] and changed.graphs[0].num_unknown == 1
 
 
 def test_a_profile_goes_through_json(model):
-    with record() as recorder:
-        model.generate(torch.ones(2, 4, dtype=torch.long), max_new_tokens=2)
-    profile = recorder.profile(notes=("mine",), assumptions=("also mine",))
+    profile = recorded(model, num_tokens=2).profile(notes=("mine",), assumptions=("also mine",))
     assert Profile.from_json(profile.to_json()) == profile
     assert profile.notes[0] == "mine" and profile.assumptions[0] == "also mine"
 

@@ -11,15 +11,10 @@ import subprocess
 
 import pytest
 
-from optimum_neuron.profiling import drawing, page, profile_folder, report
+from optimum_neuron.profiling import drawing, page, report
 from optimum_neuron.profiling.drawing import short_line
 
 VOID = {"meta", "input", "br", "wbr", "link", "img"}
-
-
-@pytest.fixture(scope="module")
-def profile(exported):
-    return profile_folder(exported, prompt_length=20, num_steps=3)
 
 
 class Checked(html.parser.HTMLParser):

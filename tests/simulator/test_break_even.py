@@ -84,8 +84,3 @@ def test_a_price_that_nobody_published_has_to_be_given():
     with pytest.raises(ConfigError, match="--price"):
         breakeven(**options)
     assert breakeven(**options, price=48).saving_usd_per_month == 5000
-
-
-def test_an_unknown_instance_is_refused_with_the_nearest_name():
-    with pytest.raises(ConfigError, match=r"did you mean 'inf2\.xlarge'"):
-        breakeven(**{**PORT, "instance": "inf2.xlage"}, gpu_price=4, runs_per_month=1)

@@ -60,16 +60,8 @@ def test_parts_make_up_the_whole(decoder):
 
 def served(stack: Stack, cycles: float) -> ServingTimes:
     graph = GraphWork(name="prefill_128", steps=(Step(name="product", work=Work(tensor_cycles=cycles)),))
-    plan = ServingPlan(
-        stack=stack,
-        prefill=graph,
-        num_prefills=1,
-        decode=graph,
-        batch_size=1,
-        concurrency=1,
-        input_length=64,
-        output_length=64,
-    )
+    sizes = {"num_prefills": 1, "batch_size": 1, "concurrency": 1, "input_length": 64, "output_length": 64}
+    plan = ServingPlan(stack=stack, prefill=graph, decode=graph, **sizes)
     return serving_times(plan, RATES, FITTED, constants().hosts[stack.host], family="inf2")
 
 

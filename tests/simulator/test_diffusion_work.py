@@ -34,9 +34,7 @@ def real(module: torch.nn.Module, *inputs, **named) -> tuple[Work, int]:
     """Work of a module's own graph, and its parameters."""
     with torch.no_grad():
         exported = torch.export.export(module.eval(), inputs, named, strict=False)
-    kinds = {spec.arg.name: spec.kind.name for spec in exported.graph_signature.input_specs}
-    nodes = [node for node in exported.graph.nodes if node.op == "placeholder"]
-    roles = ["value" if kinds.get(node.name) == "USER_INPUT" else "weight" for node in nodes]
+    roles = ["value" if s.kind.name == "USER_INPUT" else "weight" for s in exported.graph_signature.input_specs]
     work = work_of_graph(exported.graph_module, roles=roles, auto_cast="matmul").total
     return work, sum(p.numel() for p in module.parameters())
 

@@ -8,7 +8,8 @@ from transformers import AutoConfig
 from optimum_neuron.simulator import estimate
 from optimum_neuron.simulator.graphs import kind_of_graph
 from optimum_neuron.simulator.work import GraphWork, Step, Work
-from tests.encoders import TINY
+from tests.encoders import tiny_encoder_config
+from tests.tiny import CONFIGS
 
 PRODUCT = Step(name="aten.linear", work=Work(product_flops=100))
 CONVOLUTION = Step(name="aten.conv2d", work=Work(product_flops=10))
@@ -36,22 +37,33 @@ def test_what_was_not_compared_is_a_graph(steps, task, kind):
     assert kind_of_graph(GraphWork(name="forward", steps=steps), task) == kind
 
 
-@pytest.mark.parametrize(
-    ("architecture", "kind"),
-    [
-        ("ViTForImageClassification", "vit"),
-        ("ViTModel", "vit"),
-        ("SegformerForImageClassification", "graph"),  # attends to fewer tokens than there are
-    ],
-)
-def test_a_graph_has_wide_intervals_and_says_so(architecture, kind):
-    model_type = "vit" if architecture.startswith("ViT") else "segformer"
-    config = AutoConfig.for_model(model_type, **TINY[model_type])
+ARCHITECTURES = {
+    "MixtralForCausalLM": ("mixtral", "mixture"),
+    "GPT2LMHeadModel": ("gpt2", "decoder"),
+    "DistilBertForTokenClassification": ("distilbert", "encoder"),
+    "BertForMultipleChoice": ("bert", "encoder"),
+    "SwinForImageClassification": ("swin", "vit"),
+    "ViTModel": ("vit", "vit"),
+    "ResNetModel": ("resnet", "cnn"),
+    "SegformerForImageClassification": ("segformer", "graph"),  # attends to fewer tokens than there are
+    "DetrForObjectDetection": ("detr", "graph"),
+    "CLIPModel": ("clip", "graph"),
+    "Wav2Vec2ForCTC": ("wav2vec2", "graph"),
+}
+"""One architecture of each kind, with its intervals: those of a graph are wide, and say so."""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_configuration_is_enough(architecture):
+    model_type, kind = ARCHITECTURES[architecture]
+    decodes = model_type in CONFIGS
+    config = AutoConfig.for_model(model_type, **CONFIGS[model_type]) if decodes else tiny_encoder_config(model_type)
     config.architectures = [architecture]
-    told = estimate(config, instance="inf2.xlarge")
-    assert told.kind == kind
+    told = estimate(config, instance="trn1.32xlarge")
+    assert told.kind == kind and not told.unknown
+    assert 0 < told.latency_ms.low < told.latency_ms.value < told.latency_ms.high and told.usd_per_1m.value > 0
     wide = told.latency_ms.high / told.latency_ms.low > 5
-    assert wide == (kind == "graph") == any("wide" in note for note in told.notes)
+    assert wide == (kind in ("graph", "mixture")) == any("intervals are wide" in note for note in told.notes)
 
 
 def test_a_perceiver_is_a_graph():

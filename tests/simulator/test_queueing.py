@@ -12,6 +12,8 @@ from optimum_neuron.simulator import compare, estimate
 from optimum_neuron.simulator.quantity import Quantity
 from optimum_neuron.simulator.queueing import load_on, simulate_waits
 
+LLAMA = AutoConfig.for_model("llama", hidden_size=512, num_hidden_layers=2, num_attention_heads=8, vocab_size=1000)
+
 
 def mean_wait(**queue) -> float:
     return simulate_waits(num_requests=200_000, **queue).mean_s
@@ -88,9 +90,8 @@ def test_a_rate_is_a_number_above_zero(rate):
 
 
 def test_rows_of_a_decoder_serve_and_batches_of_an_encoder_do():
-    llama = AutoConfig.for_model("llama", hidden_size=512, num_hidden_layers=2, num_attention_heads=8, vocab_size=1000)
     one, four = (
-        estimate(llama, instance="inf2.xlarge", sequence_length=512, batch_size=rows, requests_per_s=2.0)
+        estimate(LLAMA, instance="inf2.xlarge", sequence_length=512, batch_size=rows, requests_per_s=2.0)
         for rows in (1, 4)
     )
     assert four.load.utilization.value == pytest.approx(2.0 / four.throughput_per_s.value)
@@ -103,9 +104,7 @@ def test_rows_of_a_decoder_serve_and_batches_of_an_encoder_do():
 
 
 def test_a_load_decides_what_is_cheapest():
-    llama = AutoConfig.for_model("llama", hidden_size=512, num_hidden_layers=2, num_attention_heads=8, vocab_size=1000)
-    options = {"instance": "inf2", "sequence_length": 512, "optimize": "cost"}
-    found = compare(llama, requests_per_s=1.0, **options)
+    found = compare(LLAMA, requests_per_s=1.0, instance="trn1", sequence_length=512, optimize="cost")
     prices = [one.load.usd_per_h for one in found.ranked]
     assert prices == sorted(prices) and "an hour" in found.best.reason
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -85,17 +87,17 @@ def test_every_family_is_read_off_its_modules(model_type):
     assert whole > 0 and (sizes.is_mixture or whole >= 2 * 0.5 * matrices)
 
 
+def on(num_cores: int) -> Layout:
+    return dataclasses.replace(ONE_CORE, num_cores=num_cores)
+
+
 def test_shares_of_cores_add_up_to_the_whole():
     sizes = decoder_sizes(config("llama", hidden_size=1024, num_attention_heads=8, num_key_value_heads=8))
     whole = decode_work(sizes, ONE_CORE, batch_size=2, slots=64).total
-    share = decode_work(sizes, _on(4), batch_size=2, slots=64).total
+    share = decode_work(sizes, on(4), batch_size=2, slots=64).total
     assert share.product_flops * 4 == pytest.approx(whole.product_flops, rel=0.01)
     assert share.state_bytes * 4 == whole.state_bytes
     assert share.num_collectives == 2 * sizes.num_layers and whole.num_collectives == 0
-
-
-def _on(num_cores: int) -> Layout:
-    return Layout(num_cores=num_cores, weight_bytes=4, cache_bytes=4, replicate_kv_heads=True)
 
 
 def test_heads_are_padded_and_repeated():
@@ -104,7 +106,7 @@ def test_heads_are_padded_and_repeated():
     assert local_heads(sizes, 32, replicate=True) == (2, 1)
     assert local_heads(sizes, 32, replicate=False) == (2, 2)
     assert local_heads(sizes, 24, replicate=False) == (3, 3)
-    assert cache_bytes(sizes, _on(8), batch_size=1, slots=4) == 2 * 4 * 16 * 4 * sizes.num_layers
+    assert cache_bytes(sizes, on(8), batch_size=1, slots=4) == 2 * 4 * 16 * 4 * sizes.num_layers
 
 
 def test_a_token_of_a_mixture_loads_its_own_experts():
@@ -118,20 +120,15 @@ def test_a_token_of_a_mixture_loads_its_own_experts():
     assert two - one == pytest.approx(2 * experts * 4, rel=0.01)
 
 
-def test_any_graph_counts_its_weights_and_its_borders():
-    exported = torch.export.export(torch.nn.Linear(256, 512), (torch.zeros(4, 256),), strict=False)
-    work = work_of_graph(exported.graph_module, roles=["weight", "weight", "value"], auto_cast="matmul").total
-    assert work.product_flops == 2 * 4 * 256 * 512
-    assert work.weight_bytes == 2 * 256 * 512 + 4 * 512
-    assert work.host_bytes == 4 * 4 * (256 + 512)  # weights stay on the device
-
-
-def test_float32_products_take_four_times_as_long():
+def test_any_graph_counts_its_weights_and_its_borders_and_float32_products_four_times():
     exported = torch.export.export(torch.nn.Linear(256, 512), (torch.zeros(4, 256),), strict=False)
     slow, quick = (
         work_of_graph(exported.graph_module, roles=["weight", "weight", "value"], auto_cast=cast).total
         for cast in ("none", "matmul")
     )
+    assert quick.product_flops == 2 * 4 * 256 * 512
+    assert quick.weight_bytes == 2 * 256 * 512 + 4 * 512
+    assert quick.host_bytes == 4 * 4 * (256 + 512)  # weights stay on the device
     assert slow.tensor_cycles == 4 * quick.tensor_cycles and slow.weight_bytes > quick.weight_bytes
 
 

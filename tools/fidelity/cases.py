@@ -226,16 +226,16 @@ def _profile(row: Row) -> Callable[[Constants], float]:
 @functools.cache
 def _graph_work(model: str, batch: int, sequence_length: int | None) -> Any:
     from optimum_neuron.exporters.source import load_source
-    from optimum_neuron.simulator.capture import capture_model
+    from optimum_neuron.simulator.configured import capture_model
     from optimum_neuron.simulator.work import work_of_program
 
     with tempfile.TemporaryDirectory() as folder:
         values = json.loads((HERE / "models.json").read_text())[model]
         (Path(folder) / "config.json").write_text(json.dumps(values))
         shapes = {"sequence_length": sequence_length} if sequence_length else {}
-        captured = capture_model(load_source(folder), batch_size=batch, **shapes)
-    (name,) = captured.program.graphs
-    return work_of_program(captured.program, name, auto_cast="matmul").total
+        program, _ = capture_model(load_source(folder), batch_size=batch, **shapes)
+    (name,) = program.graphs
+    return work_of_program(program, name, auto_cast="matmul").total
 
 
 def _graph(row: Row) -> Callable[[Constants], float]:

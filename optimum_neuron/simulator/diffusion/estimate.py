@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ...core import Choice
 from ...errors import DeviceMemoryError
 from ...hardware import legal_core_counts
 from ..constants import Constants, CoreConstants
@@ -31,7 +30,6 @@ class PictureTimes:
     """Simulated times of a plan."""
 
     total_s: float
-    """Of a request."""
     device: Mapping[str, DeviceTime] = dataclasses.field(hash=False)
     """One run of each component on the device."""
 
@@ -39,15 +37,7 @@ class PictureTimes:
 def picture_times(
     plan: PicturePlan, rates: CoreRates, fitted: CoreConstants, constants: Constants, *, num_chips: int = 1
 ) -> PictureTimes:
-    """Time a plan.
-
-    Args:
-        plan: what runs.
-        rates: documented rates of a core.
-        fitted: constants of its generation.
-        constants: those of the host.
-        num_chips: chips whose cores share a transformer.
-    """
+    """Time a plan; cores of `num_chips` chips share a transformer."""
     device, total = {}, 0.0
     for run in plan.runs:
         work = written_out(run.graph.total)
@@ -63,13 +53,7 @@ def picture_times(
 def diffusion_estimate(
     pipeline: Pipeline, request: DecoderRequest, machine: Machine, options: Mapping[str, Any]
 ) -> Estimate:
-    """Estimate a pipeline.
-
-    Args:
-        pipeline: from its folder.
-        request: batch, cores, and dtype; options of decoders are errors.
-        machine: where.
-        options: of `request.OPTIONS`.
+    """Estimate a pipeline; `options` are those of `request.OPTIONS`.
 
     Raises:
         ConfigError: an option is unknown, out of range, or one of other models.
@@ -81,46 +65,15 @@ def diffusion_estimate(
     memory = plan_memory(plan, machine)
     if sum(memory.values()) > machine.hbm_bytes_per_core:
         raise _does_not_fit(pipeline, machine, cores.value, memory, pictures)
-    times = picture_times(
-        plan, machine.rates, machine.fitted, machine.constants, num_chips=machine.num_chips(cores.value)
-    )
+    chips = machine.num_chips(cores.value)
+    times = picture_times(plan, machine.rates, machine.fitted, machine.constants, num_chips=chips)
     copies = choose_copies(machine, cores.value, request.data_parallel_size)
-    return _estimate(pipeline, pictures, plan, times, machine, cores, copies, memory)
-
-
-def _does_not_fit(
-    pipeline: Pipeline, machine: Machine, num_cores: int, memory: dict[str, int], pictures: PictureRequest
-) -> DeviceMemoryError:
-    instance = machine.instance.value
-    if pictures.dtype == "float32":
-        hint = "Pass dtype='bfloat16'."
-    elif pipeline.denoiser_name == "transformer" and num_cores < legal_core_counts(instance).counts[-1]:
-        hint = "Leave tensor_parallel_size out: more cores share the transformer."
-    else:
-        hint = "Pass a smaller batch_size, height, or width, or take a larger instance."
-    return does_not_fit(f"{pipeline.name} on {num_cores} cores of {instance.name}", memory, machine, hint=hint)
-
-
-def _estimate(
-    pipeline: Pipeline,
-    pictures: PictureRequest,
-    plan: PicturePlan,
-    times: PictureTimes,
-    machine: Machine,
-    cores: Choice[int],
-    copies: Choice[int],
-    memory: dict[str, int],
-) -> Estimate:
-    kind = "diffusion" if pipeline.denoiser_name == "unet" else "diffusion-transformer"
-    rates, step = machine.rates, plan.step.graph.total
-    device = times.device[plan.denoiser]
-    per_s = copies.value * pictures.batch_size / times.total_s
-
-    limit = device.limited_by
+    rates, step, device = machine.rates, plan.step.graph.total, times.device[plan.denoiser]
+    per_s, limit = copies.value * pictures.batch_size / times.total_s, device.limited_by
     return make_estimate(
         machine,
         name=pipeline.name,
-        kind=kind,
+        kind="diffusion" if pipeline.denoiser_name == "unet" else "diffusion-transformer",
         values={
             "latency_ms": (times.total_s * 1e3, limit),
             "throughput_per_s": (per_s, limit),
@@ -138,6 +91,19 @@ def _estimate(
         assumptions=_assumptions(pipeline, pictures, plan, times, machine),
         notes=_notes(pipeline, machine),
     )
+
+
+def _does_not_fit(
+    pipeline: Pipeline, machine: Machine, num_cores: int, memory: dict[str, int], pictures: PictureRequest
+) -> DeviceMemoryError:
+    instance = machine.instance.value
+    if pictures.dtype == "float32":
+        hint = "Pass dtype='bfloat16'."
+    elif pipeline.denoiser_name == "transformer" and num_cores < legal_core_counts(instance).counts[-1]:
+        hint = "Leave tensor_parallel_size out: more cores share the transformer."
+    else:
+        hint = "Pass a smaller batch_size, height, or width, or take a larger instance."
+    return does_not_fit(f"{pipeline.name} on {num_cores} cores of {instance.name}", memory, machine, hint=hint)
 
 
 def _assumptions(

@@ -41,16 +41,13 @@ _WALKS: Mapping[str, Callable[..., None]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PictureRequest:
-    """What is asked of a pipeline, complete."""
+    """What is asked of a pipeline, complete; sizes of a picture are pixels."""
 
     batch_size: int
     """Pictures that are made together."""
     height: int
-    """Pixels."""
     width: int
-    """Pixels."""
     num_inference_steps: int
-    """Denoising steps."""
     guided: bool
     """Whether each step runs with the prompt and without."""
     text_tokens: int
@@ -58,7 +55,6 @@ class PictureRequest:
     dtype: str
     """Of the weights."""
     auto_cast: AutoCast
-    """Rounding of float32 products."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,25 +78,16 @@ class PicturePlan:
     """All runs of a request."""
 
     runs: tuple[Run, ...]
-    """In order."""
     denoiser: str
     """Name of the run that is repeated in every step."""
 
     @property
     def step(self) -> Run:
-        """That run."""
         return next(run for run in self.runs if run.name == self.denoiser)
 
 
 def plan_pictures(pipeline: Pipeline, request: PictureRequest, *, num_cores: int, halves_apart: bool) -> PicturePlan:
-    """Count every component.
-
-    Args:
-        pipeline: its components.
-        request: complete.
-        num_cores: cores that share a diffusion transformer, and T5.
-        halves_apart: the two halves of guidance run side by side.
-    """
+    """Count every component; `num_cores` share a diffusion transformer, and T5."""
     vae = pipeline.components["vae"].config
     scale, rows = scale_of(vae), request.batch_size
     latents: dict[str, Any] = {"batch": rows, "height": request.height // scale, "width": request.width // scale}
@@ -109,12 +96,13 @@ def plan_pictures(pipeline: Pipeline, request: PictureRequest, *, num_cores: int
     latent_bytes = 4 * channels * math.prod(latents.values())
     copied_bytes = 4 * 3 * rows * request.height * request.width + latent_bytes
 
-    runs = []
-    for name, one in pipeline.encoders.items():
-        walk = _text_walk(one, prompts, request)
-        runs.append(_run(request, name, walk, num_cores=num_cores, host_bytes=prompts * CLIP_TOKENS * 8))
+    run = partial(_run, request)
+    runs = [
+        run(name, _text_walk(one, prompts, request), num_cores=num_cores, host_bytes=prompts * CLIP_TOKENS * 8)
+        for name, one in pipeline.encoders.items()
+    ]
     if pipeline.kind.encodes:
-        runs.append(_run(request, "vae_encoder", partial(walk_encoder, config=vae, **latents), host_bytes=copied_bytes))
+        runs.append(run("vae_encoder", partial(walk_encoder, config=vae, **latents), host_bytes=copied_bytes))
     apart = 2 if halves_apart else 1
     step = partial(
         _WALKS[pipeline.denoiser.class_name],
@@ -122,19 +110,11 @@ def plan_pictures(pipeline: Pipeline, request: PictureRequest, *, num_cores: int
         **{**latents, "batch": prompts // apart},
         text_tokens=prompt_tokens(pipeline, request),
     )
-    per_step_bytes = (2 * latent_bytes * prompts // rows + prompts * _prompt_bytes(pipeline, request)) // apart
-    runs.append(
-        _run(
-            request,
-            pipeline.denoiser_name,
-            step,
-            count=request.num_inference_steps,
-            num_cores=num_cores,
-            host_bytes=per_step_bytes,
-        )
-    )
-    runs.append(_run(request, "vae_decoder", partial(walk_decoder, config=vae, **latents), host_bytes=copied_bytes))
-    return PicturePlan(runs=tuple(runs), denoiser=pipeline.denoiser_name)
+    step_bytes = (2 * latent_bytes * prompts // rows + prompts * _prompt_bytes(pipeline, request)) // apart
+    name, num_steps = pipeline.denoiser_name, request.num_inference_steps
+    runs.append(run(name, step, count=num_steps, num_cores=num_cores, host_bytes=step_bytes))
+    runs.append(run("vae_decoder", partial(walk_decoder, config=vae, **latents), host_bytes=copied_bytes))
+    return PicturePlan(runs=tuple(runs), denoiser=name)
 
 
 def written_out(work: Work) -> Work:

@@ -49,7 +49,10 @@ def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mappin
     guidance = _number("guidance_scale", options.get("guidance_scale", pipeline.kind.guidance_scale), 0.0, 100.0)
     steps = options.get("num_inference_steps", pipeline.kind.num_inference_steps)
     embedded = bool(pipeline.denoiser.config.get("time_cond_proj_dim"))
-    dtype = _dtype(pipeline, request.dtype)
+    dtype = DTYPES.get(request.dtype or "", request.dtype)
+    dtype = dtype or ("float32" if pipeline.denoiser_name == "unet" else "bfloat16")
+    if dtype not in ELEMENT_BYTES:
+        raise invalid_choice("dtype", dtype, ELEMENT_BYTES)
     return PictureRequest(
         batch_size=positive("batch_size", request.batch_size),
         height=height,
@@ -63,21 +66,13 @@ def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mappin
 
 
 def _require_options_of_pipelines(pipeline: Pipeline, request: DecoderRequest) -> None:
-    names = ["output_length", "concurrency", "sdk", "stack"]
-    others = [name for name in names if getattr(request, name) is not None]
-    if others:
+    names = ("output_length", "concurrency", "sdk", "stack")
+    if others := [name for name in names if getattr(request, name) is not None]:
         message = f"{', '.join(others)} has no effect on a {pipeline.class_name}."
         raise ConfigError(message, hint=f"Remove it; a pipeline has {', '.join(OPTIONS)}.", options=others)
     if request.sequence_length is not None and not pipeline.has_t5:
         message = f"sequence_length has no effect on a {pipeline.class_name}: CLIP reads {CLIP_TOKENS} tokens."
         raise ConfigError(message, hint="Remove it.", option="sequence_length", value=request.sequence_length)
-
-
-def _dtype(pipeline: Pipeline, name: str | None) -> str:
-    dtype = DTYPES.get(name or "", name) or ("float32" if pipeline.denoiser_name == "unet" else "bfloat16")
-    if dtype in ELEMENT_BYTES:
-        return dtype
-    raise invalid_choice("dtype", dtype, ELEMENT_BYTES)
 
 
 def _halvings(pipeline: Pipeline) -> int:
@@ -97,12 +92,9 @@ def _number(name: str, value: Any, least: float, most: float) -> float:
 def _pixels(name: str, pixels: int, multiple: int) -> int:
     if positive(name, pixels) % multiple == 0 and pixels <= MAX_PIXELS:
         return pixels
-    raise ConfigError(
-        f"{name}={pixels} is not a multiple of {multiple}, at most {MAX_PIXELS}.",
-        hint=f"Pass {min(max(multiple, round(pixels / multiple) * multiple), MAX_PIXELS)}.",
-        option=name,
-        value=pixels,
-    )
+    message = f"{name}={pixels} is not a multiple of {multiple}, at most {MAX_PIXELS}."
+    nearest = min(max(multiple, round(pixels / multiple) * multiple), MAX_PIXELS)
+    raise ConfigError(message, hint=f"Pass {nearest}.", option=name, value=pixels)
 
 
 def choose_layout(
@@ -113,12 +105,9 @@ def choose_layout(
     if mode not in (None, "none", denoiser):
         raise invalid_choice("data_parallel_mode", mode, ("none", denoiser))
     if denoiser == "unet" and num_cores not in (None, 1):
-        raise ConfigError(
-            f"tensor_parallel_size={num_cores} has no effect on a U-Net: only diffusion transformers are split.",
-            hint="Remove it; data_parallel_mode='unet' uses two cores, data_parallel_size more replicas.",
-            option="tensor_parallel_size",
-            value=num_cores,
-        )
+        message = f"tensor_parallel_size={num_cores} has no effect on a U-Net: only diffusion transformers are split."
+        hint = "Remove it; data_parallel_mode='unet' uses two cores, data_parallel_size more replicas."
+        raise ConfigError(message, hint=hint, option="tensor_parallel_size", value=num_cores)
 
     def fits(count: int) -> bool:
         plan = plan_pictures(pipeline, pictures, num_cores=count, halves_apart=False)

@@ -25,7 +25,6 @@ class PipelineKind:
     """What a pipeline does unless it is told otherwise: the defaults of its class in diffusers."""
 
     num_inference_steps: int
-    """Denoising steps."""
     guidance_scale: float
     """Weight of the prompt; above one, a step runs with the prompt and without."""
     text_tokens: int = 77
@@ -54,16 +53,9 @@ PIPELINES: Mapping[str, PipelineKind] = {
 }
 """Pipelines that are counted, by the name of their class."""
 
-DENOISERS = {
-    "UNet2DConditionModel": "unet",
-    "PixArtTransformer2DModel": "transformer",
-    "Transformer2DModel": "transformer",
-    "SD3Transformer2DModel": "transformer",
-    "FluxTransformer2DModel": "transformer",
-}
-"""Classes of models that denoise, with the name of the component in a pipeline."""
-
-COMPONENTS = (*DENOISERS, "AutoencoderKL", "CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")
+_TRANSFORMERS = ("PixArtTransformer2DModel", "Transformer2DModel", "SD3Transformer2DModel", "FluxTransformer2DModel")
+_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")
+COMPONENTS = ("UNet2DConditionModel", *_TRANSFORMERS, "AutoencoderKL", *_ENCODERS)
 """Classes of components that are counted."""
 
 _ONE_BY_ONE = "Estimate its models one by one: estimate(module, example_inputs=...)."
@@ -79,7 +71,6 @@ class Component:
     class_name: str
     """Its class in diffusers or transformers."""
     config: Mapping[str, Any] = dataclasses.field(hash=False)
-    """Its config.json."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +82,6 @@ class Pipeline:
     class_name: str
     """Its class in diffusers."""
     kind: PipelineKind
-    """What that class does by default."""
     components: Mapping[str, Component] = dataclasses.field(hash=False)
     """By the names in model_index.json."""
 
@@ -102,7 +92,6 @@ class Pipeline:
 
     @property
     def denoiser(self) -> Component:
-        """That component."""
         return self.components[self.denoiser_name]
 
     @property
@@ -129,18 +118,14 @@ def require_no_component(folder: Path) -> None:
     """
     path = folder / "config.json"
     if path.is_file() and isinstance(data := _read(path), dict) and "_class_name" in data and "model_type" not in data:
-        message = f"{folder} has a {data['_class_name']}, which is one component of a diffusion pipeline."
-        raise ModelError(
-            message, hint=f"Pass the folder of the pipeline, which has a {INDEX}.", class_name=data["_class_name"]
-        )
+        class_name = data["_class_name"]
+        message = f"{folder} has a {class_name}, which is one component of a diffusion pipeline."
+        hint = f"Pass the folder of the pipeline, which has a {INDEX}."
+        raise ModelError(message, hint=hint, class_name=class_name)
 
 
 def read_pipeline(folder: Path, *, name: str) -> Pipeline:
-    """Read a pipeline's folder.
-
-    Args:
-        folder: with a model_index.json.
-        name: what the user wrote.
+    """Read a pipeline's folder; `name` is what the user wrote.
 
     Raises:
         ModelError: the pipeline, one of its components, or a field of one is not counted; all are named.
@@ -149,12 +134,10 @@ def read_pipeline(folder: Path, *, name: str) -> Pipeline:
     class_name = str(index.get("_class_name")) if isinstance(index, dict) else ""
     kind = PIPELINES.get(class_name)
     if kind is None:
-        raise ModelError(
-            f"The pipeline {name} is a {class_name}, which is not estimated{nearest(class_name, PIPELINES) or '.'}",
-            hint=f"{_ONE_BY_ONE} Pipelines are {', '.join(PIPELINES)}.",
-            class_name=class_name,
-            choices=list(PIPELINES),
-        )
+        close = nearest(class_name, PIPELINES) or "."
+        message = f"The pipeline {name} is a {class_name}, which is not estimated{close}"
+        hint = f"{_ONE_BY_ONE} Pipelines are {', '.join(PIPELINES)}."
+        raise ModelError(message, hint=hint, class_name=class_name, choices=list(PIPELINES))
     components, problems = {}, []
     for role in _ROLES:
         if not (listed := index.get(role)) or not listed[1]:
@@ -191,6 +174,5 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except ValueError as error:
-        raise ModelError(
-            f"{path} is not JSON ({type(error).__name__}: {error}).", hint="Check the file.", path=str(path)
-        ) from error
+        message = f"{path} is not JSON ({type(error).__name__}: {error})."
+        raise ModelError(message, hint="Check the file.", path=str(path)) from error

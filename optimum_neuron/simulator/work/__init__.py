@@ -6,8 +6,7 @@
     decoder.py     prefill and decode of a decoder under tensor parallelism, from its sizes
     layers.py      layers of models that are walked through by their sizes
     diffusion/     components of diffusion pipelines
-    trained.py     what a configuration says of a model's training
-    training.py    operations and activations of a training step
+    trained.py     what a configuration says of a model's training; operations and activations of a step
 
 One call of an operator is counted by `compiler/work.py`, in the tiles of `compiler/tiles.py`, and nowhere else. Nothing
 here knows a measured constant. A test compares what is counted from compiled graphs and from configurations.

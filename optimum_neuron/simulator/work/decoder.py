@@ -33,7 +33,6 @@ class Layout:
     num_cores: int
     """Cores that share one replica: the tensor-parallel degree."""
     weight_bytes: float
-    """Bytes of one weight."""
     cache_bytes: int
     """Bytes of one element of keys and values."""
     replicate_kv_heads: bool
@@ -48,32 +47,33 @@ class Layout:
 def decode_work(sizes: DecoderSizes, layout: Layout, *, batch_size: int, slots: int) -> GraphWork:
     """One token for each of `batch_size` rows, which attend to `slots` cache slots, on one core."""
     queries, keys = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
-    steps = _stack(sizes, layout, tokens=batch_size, tokens_per_row=1)
-    attention = Work(
-        attention_cycles=batch_size * queries * 2 * product_cycles(1, sizes.head_dim, slots),
-        flops=4 * batch_size * queries * sizes.head_dim * slots,
-        product_flops=4 * batch_size * queries * sizes.head_dim * slots,
-        softmax_elements=batch_size * queries * slots,
+    cycles = 2 * product_cycles(1, sizes.head_dim, slots)
+    attention = _attention(batch_size * queries, sizes.head_dim, 1, slots, cycles) + Work(
         state_bytes=2 * batch_size * slots * keys * sizes.head_dim * layout.cache_bytes,
         attention_reads=batch_size * queries,
     )
-    steps.append(Step(name="attention", work=attention, count=_num_attending(sizes), module_path="layers"))
+    steps = _stack(sizes, layout, attention, tokens=batch_size, decoding=True)
     return GraphWork(name=f"decode_{slots}", steps=(*steps, *_ends(sizes, layout, batch_size, batch_size)))
 
 
 def prefill_work(sizes: DecoderSizes, layout: Layout, *, batch_size: int, tokens: int) -> GraphWork:
     """`batch_size` prompts of `tokens` tokens, padding included, in one run, on one core."""
     queries, _ = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
-    steps = _stack(sizes, layout, tokens=batch_size * tokens, tokens_per_row=tokens)
     cycles = product_cycles(tokens, sizes.head_dim, tokens) + product_cycles(tokens, tokens, sizes.head_dim)
-    attention = Work(
-        attention_cycles=batch_size * queries * cycles,
-        flops=4 * batch_size * queries * sizes.head_dim * tokens**2,
-        product_flops=4 * batch_size * queries * sizes.head_dim * tokens**2,
-        softmax_elements=batch_size * queries * tokens**2,
-    )
-    steps.append(Step(name="attention", work=attention, count=_num_attending(sizes), module_path="layers"))
+    attention = _attention(batch_size * queries, sizes.head_dim, tokens, tokens, cycles)
+    steps = _stack(sizes, layout, attention, tokens=batch_size * tokens, decoding=False)
     return GraphWork(name=f"prefill_{tokens}", steps=(*steps, *_ends(sizes, layout, batch_size * tokens, batch_size)))
+
+
+def _attention(num_heads: int, size: int, tokens: int, slots: int, cycles: int) -> Work:
+    """Attention of `tokens` queries to `slots` keys, in so many heads of all rows; a head takes `cycles`."""
+    flops = 4 * num_heads * size * tokens * slots
+    return Work(
+        flops=flops,
+        product_flops=flops,
+        attention_cycles=num_heads * cycles,
+        softmax_elements=num_heads * tokens * slots,
+    )
 
 
 def parameter_bytes(sizes: DecoderSizes, layout: Layout) -> int:
@@ -115,11 +115,11 @@ def _local(projection: Projection, sizes: DecoderSizes, layout: Layout) -> tuple
     return projection.inner, each * projection.num_matrices
 
 
-def _stack(sizes: DecoderSizes, layout: Layout, *, tokens: int, tokens_per_row: int) -> list[Step]:
+def _stack(sizes: DecoderSizes, layout: Layout, attention: Work, *, tokens: int, decoding: bool) -> list[Step]:
     steps = []
     for layer in sizes.layers:
         for projection in layer.projections:
-            work = _projection(projection, layer, sizes, layout, tokens, decoding=tokens_per_row == 1)
+            work = _projection(projection, layer, sizes, layout, tokens, decoding=decoding)
             steps.append(Step(name=projection.role, work=work, count=layer.count, module_path="layers"))
         rest = Work(
             vector_elements=tokens * sizes.hidden * NORM_PASSES,
@@ -129,7 +129,7 @@ def _stack(sizes: DecoderSizes, layout: Layout, *, tokens: int, tokens_per_row: 
             collective_bytes=2 * tokens * sizes.hidden * ACTIVATION_BYTES if layout.num_cores > 1 else 0,
         )
         steps.append(Step(name="norms_and_all_reduce", work=rest, count=layer.count, module_path="layers"))
-    return steps
+    return [*steps, Step(name="attention", work=attention, count=_num_attending(sizes), module_path="layers")]
 
 
 def _projection(

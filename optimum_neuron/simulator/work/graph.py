@@ -36,26 +36,21 @@ Role = Literal["weight", "state", "value"]
 def work_of_program(program: Program, graph_name: str, *, auto_cast: AutoCast = "none") -> GraphWork:
     """Work of one run of one entry point of a compiled program, on one core.
 
-    Args:
-        program: with its weights named, not loaded.
-        graph_name: the entry point, for example "decode_1024".
-        auto_cast: what was rounded; "matmul" and "all" let float32 products run at the 16-bit rate.
+    With `auto_cast` "matmul" and "all", float32 products run at the 16-bit rate.
     """
     graph = program.graphs[graph_name]
     counted: dict[tuple[str, tuple[Role, ...]], list[_Counted]] = {}
     steps: list[Step] = []
-    unknown: set[str] = set()
     for call in graph.calls:
         roles = tuple(_role(value) for value in call.inputs)
         key = (call.subprogram, roles)
         if key not in counted:
             counted[key] = _count_body(program.subprograms[call.subprogram].body, roles, auto_cast)
         for entry in counted[key]:
-            unknown |= {entry.step.name} if entry.step.work.num_unknown else set()
             steps.append(dataclasses.replace(entry.step, module_path=_joined(call.module_path, entry.inner_path)))
     moved = [*graph.inputs.values(), *(program.value_spec(graph, value) for value in graph.outputs.values())]
     steps.append(Step(name="host", work=Work(host_bytes=sum(spec.size_bytes for spec in moved))))
-    return GraphWork(name=graph_name, steps=tuple(steps), unknown=tuple(sorted(unknown)))
+    return _graph_work(graph_name, steps)
 
 
 def work_of_graph(
@@ -63,19 +58,13 @@ def work_of_graph(
 ) -> GraphWork:
     """Work of one run of a torch.fx graph of ATen operators whose nodes have fake values.
 
-    Args:
-        graph_module: for example what AOTAutograd hands to a compiler.
-        name: name of the result.
-        roles: what each placeholder is; None for values that the caller passes.
-        auto_cast: as in `work_of_program`.
+    `roles` are those of the placeholders; None for values that the caller passes.
     """
-    inputs = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
-    counted = _count_body(graph_module, roles or ["value"] * len(inputs), auto_cast)
-    steps = tuple(entry.step for entry in counted)
-    unknown = sorted({step.name for step in steps if step.work.num_unknown})
-    on_device = [node for node, role in zip(inputs, roles or (), strict=False) if role != "value"]
-    host = Step(name="host", work=Work(host_bytes=border_bytes(graph_module, on_device)))
-    return GraphWork(name=name, steps=(*steps, host), unknown=tuple(unknown))
+    inputs = graph_module.graph.find_nodes(op="placeholder")
+    roles = roles or ["value"] * len(inputs)
+    steps = [entry.step for entry in _count_body(graph_module, roles, auto_cast)]
+    on_device = [node for node, role in zip(inputs, roles, strict=True) if role != "value"]
+    return _graph_work(name, [*steps, Step(name="host", work=Work(host_bytes=border_bytes(graph_module, on_device)))])
 
 
 def work_on_device(graph_module: GraphModule, *, name: str = "graph") -> GraphWork:
@@ -83,19 +72,17 @@ def work_on_device(graph_module: GraphModule, *, name: str = "graph") -> GraphWo
 
     Every input is read from HBM, as weights are, and every result is written there. Nothing is copied from or to the
     host.
-
-    Args:
-        graph_module: as in `work_of_graph`.
-        name: name of the result.
     """
-    inputs = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    inputs = graph_module.graph.find_nodes(op="placeholder")
     counted = _count_body(graph_module, ["weight"] * len(inputs), "none")
     steps = [dataclasses.replace(entry.step, module_path=entry.inner_path) for entry in counted]
-    unknown = sorted({step.name for step in steps if step.work.num_unknown})
     written = sum(_size_bytes(node.meta["val"]) for node in _written(graph_module))
-    return GraphWork(
-        name=name, steps=(*steps, Step(name="results", work=Work(result_bytes=written))), unknown=tuple(unknown)
-    )
+    return _graph_work(name, [*steps, Step(name="results", work=Work(result_bytes=written))])
+
+
+def _graph_work(name: str, steps: Sequence[Step]) -> GraphWork:
+    unknown = {step.name for step in steps if step.work.num_unknown}
+    return GraphWork(name=name, steps=tuple(steps), unknown=tuple(sorted(unknown)))
 
 
 def _written(graph_module: GraphModule) -> list[Node]:
@@ -115,7 +102,7 @@ def flops_by_dtype(graph_module: GraphModule) -> dict[str, int]:
     """Operations of the products of a graph, by the dtype of their operands."""
     flops: dict[str, int] = {}
     for node in graph_module.graph.nodes:
-        if node.op == "call_function" and (work := _call_work(node)[1]) and work.counted == "products":
+        if (work := _call_work(node)[1]) and work.counted == "products":
             flops[str(work.dtype)] = flops.get(str(work.dtype), 0) + work.flops
     return flops
 
@@ -152,7 +139,9 @@ def _joined(path: str, inner: str) -> str:
 
 
 def _call_work(node: Node) -> tuple[OpCall, CallWork] | tuple[None, None]:
-    """A call and its work; None for bookkeeping that touches no data."""
+    """A call and its work; None for other nodes, and for bookkeeping that touches no data."""
+    if node.op != "call_function":
+        return None, None
     call = OpCall.from_node(node)
     rule = find_rule(call.op)
     if (rule is not None and not rule.touches_data) or call.op.startswith("python."):
@@ -161,13 +150,10 @@ def _call_work(node: Node) -> tuple[OpCall, CallWork] | tuple[None, None]:
 
 
 def _count_body(body: GraphModule, roles: Sequence[Role], auto_cast: AutoCast) -> list[_Counted]:
-    inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
-    role_of = dict(zip(inputs, roles, strict=True))
+    role_of = dict(zip(body.graph.find_nodes(op="placeholder"), roles, strict=True))
     read: set[Node] = set()
     counted = []
     for node in body.graph.nodes:
-        if node.op != "call_function":
-            continue
         call, call_work = _call_work(node)
         if call is None or call_work is None:
             continue
@@ -194,9 +180,8 @@ def _attends(call: OpCall, call_work: CallWork) -> Literal["self", "cross"] | No
 def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
     slow = FLOAT32_CYCLES if call_work.dtype == "float32" and auto_cast == "none" else 1
     rows = call.inputs[0].shape[-2] if call_work.attention_cycles else 0
-    made = (
-        call_work.counted == "products" or call_work.vector_elements
-    )  # what is fused into a product has no result of its own
+    # What is fused into a product has no result of its own.
+    made = call_work.counted == "products" or call_work.vector_elements
     spilled = sum(spec.size_bytes for spec in call.outputs) if made else 0
     return Work(
         flops=call_work.flops,
@@ -227,11 +212,10 @@ def _traffic(node: Node, call: OpCall, role_of: Mapping[Node, Role], read: set[N
         if role == "value" or not hasattr(value, "shape"):
             continue
         if role == "state":
-            total += _state_traffic(node, source, value)
+            total += Work(state_bytes=0 if _writes(node) else _size_bytes(value))
         elif kind in LOOKUPS:
-            total += Work(
-                weight_bytes=_size_bytes(node.meta["val"]), weight_rows=math.prod(node.meta["val"].shape[:-1])
-            )
+            found = node.meta["val"]
+            total += Work(weight_bytes=_size_bytes(found), weight_rows=math.prod(found.shape[:-1]))
         elif kind != "cast" and base not in read:
             read.add(base)
             total += _weight_traffic(base.meta["val"], auto_cast)
@@ -251,10 +235,6 @@ def _origin(node: Node) -> Node:
 def _writes(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
-
-
-def _state_traffic(node: Node, source: Node, value: Any) -> Work:
-    return Work() if _writes(node) else Work(state_bytes=_size_bytes(value))
 
 
 def _weight_traffic(value: Any, auto_cast: AutoCast) -> Work:

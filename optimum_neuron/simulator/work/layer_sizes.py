@@ -48,7 +48,6 @@ class LayerSizes:
     """One kind of layer."""
 
     count: int
-    """Layers of this kind."""
     projections: tuple[Projection, ...]
     """Products with weights; those of experts are of one expert."""
     num_experts: int
@@ -75,7 +74,8 @@ def layer_sizes(layer: Any, text: Any) -> LayerSizes:
         elif len(shape) == 2 and leaf == "weight" and min(shape) > 1 and not _ROUTER.search(path):
             columns, inner = reversed(shape) if _is_transposed(layer, path) else shape
             if expert:
-                index = _expert_index(path)
+                match = re.search(r"experts\.(\d+)", path)
+                index = int(match.group(1)) if match else 0
                 num_experts = max(num_experts, index + 1)
                 if index:
                     continue
@@ -109,8 +109,3 @@ def _role(path: str, expert: bool) -> Role:
     if _ATTENTION.search(path):
         return "attention_out"
     return "down" if down else "up"
-
-
-def _expert_index(path: str) -> int:
-    match = re.search(r"experts\.(\d+)", path)
-    return int(match.group(1)) if match else 0

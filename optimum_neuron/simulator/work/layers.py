@@ -43,7 +43,6 @@ class Layers:
     largest_bytes: int = 0
     """Bytes of the largest value between layers."""
     steps: list[Step] = dataclasses.field(default_factory=list)
-    """What was counted so far."""
 
     def linear(
         self,
@@ -53,15 +52,14 @@ class Layers:
         *,
         bias: bool = True,
         split: Literal["columns", "rows"] | None = None,
+        count: int = 1,
     ) -> None:
-        """A product with a weight; split by columns, or by rows with the all-reduce that joins the parts."""
+        """`count` products with weights; split by columns, or by rows with the all-reduce that joins the parts."""
         local_inner = math.ceil(inner / self.num_cores) if split == "rows" else inner
         local_columns = math.ceil(columns / self.num_cores) if split == "columns" else columns
-        self._keep(inner * columns + bias * columns, local_inner * local_columns + bias * local_columns)
         made = rows * local_columns
         joined = split == "rows" and self.num_cores > 1
-        self._add(
-            "aten.linear",
+        work = (
             self._product(2 * rows * local_inner * local_columns, product_cycles(rows, local_inner, local_columns))
             + self._weight(local_inner * local_columns, contiguous_bytes(local_inner, local_columns, self._read_bytes))
             + self._vector(bias * local_columns)
@@ -70,8 +68,11 @@ class Layers:
                 spill_bytes=self._spilled(made),
                 num_collectives=int(joined),
                 collective_bytes=joined * made * self.element_bytes,
-            ),
+            )
         )
+        for _ in range(count):
+            self._keep(inner * columns + bias * columns, local_inner * local_columns + bias * local_columns)
+            self._add("aten.linear", work)
 
     def convolution(
         self, positions: int, channels_in: int, channels_out: int, *, kernel: int = 3, bias: bool = True
@@ -103,6 +104,12 @@ class Layers:
                 spill_bytes=self._spilled(made),
             ),
         )
+
+    def normed_convolution(self, positions: int, channels_in: int, channels_out: int) -> None:
+        """A group norm with its activation, and a convolution, as in U-Nets and autoencoders."""
+        self.norm(positions * channels_in, 2 * channels_in)
+        self.elementwise(positions * channels_in)
+        self.convolution(positions, channels_in, channels_out)
 
     def norm(self, elements: int, parameters: int = 0, *, passes: int = NORM_PASSES) -> None:
         """A normalization of `elements` values, with its own scales and offsets where it has them."""

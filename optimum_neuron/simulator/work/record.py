@@ -81,7 +81,6 @@ class Step:
     work: Work
     """Work of one of them."""
     count: int = 1
-    """How many there are."""
     module_path: str = ""
     """Where in the user's model, for example "model.layers.3.mlp"."""
     source_line: str = ""
@@ -97,7 +96,6 @@ class GraphWork:
     name: str
     """For example "prefill_128"."""
     steps: tuple[Step, ...]
-    """Its operators in order."""
     unknown: tuple[str, ...] = ()
     """Operators whose work is not known: not counted, and said."""
 

@@ -8,9 +8,11 @@ off its modules. No table of model families is needed; 80 layers take a quarter 
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...errors import ModelError
@@ -28,13 +30,9 @@ class DecoderSizes:
     vocab: int
     """Tokens that logits cover."""
     num_heads: int
-    """Query heads."""
     num_kv_heads: int
-    """Heads of keys and values."""
     head_dim: int
-    """Size of a head."""
     layers: tuple[LayerSizes, ...]
-    """Kinds of layers."""
     experts_per_token: int
     """Experts that a token takes; 0 where none."""
     tied: bool
@@ -60,10 +58,6 @@ class DecoderSizes:
 def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSizes:
     """Read the sizes of a causal language model, or of the text model in a larger one.
 
-    Args:
-        config: transformers configuration.
-        trust_remote_code: run the model's own code to build it.
-
     Raises:
         ModelError: transformers builds no causal language model of it, or its layers cannot be found.
 
@@ -76,23 +70,29 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
         assert (sizes.num_layers, sizes.head_dim) == (3, 16)
         ```
     """
+    import transformers
+
     text = config.get_text_config(decoder=True)
     if not getattr(text, "num_attention_heads", None):
         message = f"{text.model_type!r} is a decoder without attention, which is not estimated from its configuration."
-        raise ModelError(
-            message, hint="Compile it, if possible, and estimate the compiled folder.", model_type=text.model_type
-        )
-    model = _on_meta(config, text, trust_remote_code)
-    stack = _layers(model, text)
-    kinds: dict[LayerSizes, int] = {}
-    for layer in stack:
-        sizes = layer_sizes(layer, text)
-        kinds[sizes] = kinds.get(sizes, 0) + 1
+        hint = "Compile it, if possible, and estimate the compiled folder."
+        raise ModelError(message, hint=hint, model_type=text.model_type)
+    trust = {"trust_remote_code": trust_remote_code}
+    builds = [functools.partial(transformers.AutoModelForCausalLM.from_config, text, **trust)]
+    if text is not config:
+        builds.append(functools.partial(transformers.AutoModelForImageTextToText.from_config, config, **trust))
+    model = on_meta(text.model_type, builds)
+    stack = largest_stack(model, int(text.num_hidden_layers))
+    if stack is None:
+        message = f"A model of type {text.model_type!r} has no list of {text.num_hidden_layers} layers."
+        raise ModelError(message, hint="Compile it, and estimate the compiled folder.", model_type=text.model_type)
+    kinds = collections.Counter(layer_sizes(layer, text) for layer in stack)
     heads = int(text.num_attention_heads)
     head_dim = getattr(text, "head_dim", None) or int(text.hidden_size) // heads
     tied = bool(getattr(text, "tie_word_embeddings", False))
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()
     ends = embedding.numel() * (1 if tied or head is None else 2)
+    experts = getattr(text, "num_experts_per_tok", None) or getattr(text, "num_experts_per_token", None)
     return DecoderSizes(
         model_type=text.model_type,
         hidden=int(text.hidden_size),
@@ -101,9 +101,7 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
         num_kv_heads=_num_kv_heads(text, kinds, heads, int(head_dim)),
         head_dim=int(head_dim),
         layers=tuple(dataclasses.replace(kind, count=count) for kind, count in kinds.items()),
-        experts_per_token=int(
-            getattr(text, "num_experts_per_tok", None) or getattr(text, "num_experts_per_token", None) or 0
-        ),
+        experts_per_token=int(experts or 0),
         tied=tied,
         num_parameters=sum(p.numel() for p in stack.parameters()) + ends,
         max_positions=getattr(text, "max_position_embeddings", None),
@@ -120,39 +118,33 @@ def _num_kv_heads(text: Any, kinds: Iterable[LayerSizes], num_heads: int, head_d
     return named_by_width if 0 < named_by_width < named and beside_queries % (2 * head_dim) == 0 else named
 
 
-def _on_meta(config: Any, text: Any, trust_remote_code: bool) -> Any:
-    """The model without memory: of the text configuration alone, else the larger model that it is a part of."""
-    import torch
-    import transformers
+def on_meta(model_type: str, builds: Sequence[Callable[[], Any]]) -> Any:
+    """Return the first model that can be built, without memory.
 
-    tried: list[tuple[Any, Any]] = [(transformers.AutoModelForCausalLM, text)]
-    if text is not config:
-        tried.append((transformers.AutoModelForImageTextToText, config))
+    Raises:
+        ModelError: none can; all reasons are in the message.
+    """
+    import torch
+
     problems = []
-    for auto, of in tried:
+    for build in builds:
         try:
             with torch.device("meta"):
-                return auto.from_config(of, trust_remote_code=trust_remote_code)
+                return build()
         except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
             problems.append(error)
-    raise ModelError(
-        f"transformers cannot build a model of type {text.model_type!r}: "
-        + "; ".join(f"{type(e).__name__}: {str(e).strip().splitlines()[0][:120]}" for e in problems),
-        hint="Check config.json, or pass --trust-remote-code if the model brings its own code.",
-        model_type=text.model_type,
-    ) from problems[-1]
+    causes = "; ".join(f"{type(e).__name__}: {' '.join(str(e).split())[:120]}" for e in problems)
+    message = f"transformers cannot build a model of type {model_type!r}: {causes}"
+    hint = "Check config.json, or pass --trust-remote-code if the model brings its own code."
+    raise ModelError(message, hint=hint, model_type=model_type) from problems[-1]
 
 
-def _layers(model: Any, text: Any) -> Any:
-    """The stack of decoder layers: the module list with as many entries as the configuration has layers."""
+def largest_stack(model: Any, num_layers: int | None) -> Any:
+    """Return the module list of so many layers that has the most parameters; None if there is none."""
     from torch import nn
 
-    num_layers = int(text.num_hidden_layers)
     lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == num_layers]
-    if not lists:
-        message = f"A model of type {text.model_type!r} has no list of {num_layers} layers."
-        raise ModelError(message, hint="Compile it, and estimate the compiled folder.", model_type=text.model_type)
-    return max(lists, key=lambda stack: sum(p.numel() for p in stack.parameters()))
+    return max(lists, key=lambda stack: sum(p.numel() for p in stack.parameters()), default=None)
 
 
 def local_heads(sizes: DecoderSizes, num_cores: int, *, replicate: bool) -> tuple[int, int]:

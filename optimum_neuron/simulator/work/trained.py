@@ -4,16 +4,26 @@ Decoders are read by `sizes`. Encoders of texts and of pictures in patches are b
 and read off likewise. Other models are errors: one example is not one sequence through equal layers.
 
     sizes = trained_sizes(AutoConfig.from_pretrained(folder), decodes=True, sequence_length=None)
+
+A token takes 6 operations for each parameter, forward and backward (Kaplan et al. 2020), and attention 12 for each
+layer and position. Adam keeps two moments in float32, and a master copy of 16-bit weights; with ZeRO-1 the copies
+share both (Rajbhandari et al. 2020).
+
+    >>> step_flops(num_parameters=10, num_layers=1, hidden=1, tokens=2, sequence_length=1)
+    144
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from ...errors import ConfigError, ModelError
-from .sizes import decoder_sizes
+from .sizes import decoder_sizes, largest_stack, on_meta
 
+RECOMPUTE = 4 / 3
+"""Operations of a step over those without activation checkpointing: the forward runs twice."""
 DEFAULT_SEQUENCE_LENGTH = 4096
 """Tokens of an example, where the model allows more."""
 
@@ -25,33 +35,25 @@ class TrainedSizes:
     kind: str
     """decoder, encoder or vision."""
     num_parameters: int
-    """All of them."""
     num_multiplied: int
     """Those that every token is multiplied with: all but tables that are looked up."""
     num_layers: int
-    """Equal layers."""
     hidden: int
     """Size of the residual stream."""
     num_heads: int
-    """Heads of attention."""
     num_logits: int
     """Values that the head makes of each token."""
     sequence_length: int
     """Tokens of an example: of a picture, its patches."""
     is_mixture: bool = False
-    """Whether a layer has experts."""
 
 
 def trained_sizes(
     config: Any, *, decodes: bool, sequence_length: int | None, trust_remote_code: bool = False
 ) -> TrainedSizes:
-    """Read the sizes of a decoder or of an encoder.
+    """Read the sizes of an encoder or, as `decodes` says, of a causal language model, which may be a part of a model.
 
-    Args:
-        config: transformers configuration.
-        decodes: whether it is, or has inside, a causal language model.
-        sequence_length: tokens of an example; None for the model's own, at most 4096. Pictures have their patches.
-        trust_remote_code: run the model's own code to build it.
+    Without a length an example has the model's own, at most 4096 tokens. Pictures have their patches.
 
     Raises:
         ConfigError: a length was given for pictures.
@@ -87,18 +89,21 @@ def _num_patches(config: Any) -> int | None:
 def _encoder_sizes(
     config: Any, patches: int | None, sequence_length: int | None, *, trust_remote_code: bool
 ) -> TrainedSizes:
+    import transformers
     from torch import nn
 
-    model = _on_meta(config, trust_remote_code)
+    build = functools.partial(transformers.AutoModel.from_config, config, trust_remote_code=trust_remote_code)
+    if own_class := getattr(transformers, (config.architectures or ("",))[0], None):
+        build = functools.partial(own_class, config)
+    model = on_meta(config.model_type, [build])
     dimensions = [getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == dimensions[0]]
+    stack = largest_stack(model, dimensions[0])
     reads = model.main_input_name == ("input_ids" if patches is None else "pixel_values")
     encodes = not getattr(config, "is_encoder_decoder", False) and all(isinstance(size, int) for size in dimensions)
-    if not (reads and encodes and lists):
+    if not (reads and encodes and stack is not None):
         message = f"A {config.model_type} is neither a decoder nor an encoder of equal layers."
-        raise ModelError(
-            message, hint="Estimate it for inference: optimum-cli neuron estimate.", model_type=config.model_type
-        )
+        hint = "Estimate it for inference: optimum-cli neuron estimate."
+        raise ModelError(message, hint=hint, model_type=config.model_type)
     num_layers, hidden, heads = (int(x) for x in dimensions if x is not None)
     tables = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
     num_parameters = sum(p.numel() for p in model.parameters())
@@ -125,17 +130,17 @@ def _is_tied(model: Any) -> bool:
     return head is not None and head.weight is table.weight
 
 
-def _on_meta(config: Any, trust_remote_code: bool) -> Any:
-    import torch
-    import transformers
+def step_flops(*, num_parameters: int, num_layers: int, hidden: int, tokens: int, sequence_length: int) -> int:
+    """Operations of forward and backward over `tokens`, in sequences of `sequence_length`."""
+    return tokens * (6 * num_parameters + 12 * num_layers * hidden * sequence_length)
 
-    name = (config.architectures or ("",))[0]
-    try:
-        with torch.device("meta"):
-            if hasattr(transformers, name):
-                return getattr(transformers, name)(config)
-            return transformers.AutoModel.from_config(config, trust_remote_code=trust_remote_code)
-    except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
-        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        message = f"transformers cannot build a {config.model_type}: {cause}."
-        raise ModelError(message, hint="Check config.json.", model_type=config.model_type) from error
+
+def activation_bytes(*, tokens: int, hidden: int, num_layers: int, tensor_parallel: int, checkpointing: bool) -> int:
+    """16-bit activations that the backward needs, of one microbatch on one core.
+
+    34 bytes for each token and value of a layer without attention scores, which the fused kernel does not keep; with
+    checkpointing two for each layer and 34 for the one at work (Korthikanti et al. 2022, section 4, with sequence
+    parallelism).
+    """
+    each = tokens * hidden // tensor_parallel
+    return each * (2 * num_layers + 34) if checkpointing else each * 34 * num_layers

@@ -45,8 +45,7 @@ def walk_clip(layers: Layers, config: Mapping[str, Any], *, batch: int, tokens: 
     layers.elementwise(rows * wide)
     for _ in range(chosen["num_hidden_layers"]):
         layers.norm(rows * wide, 2 * wide)
-        for _ in ("query", "key", "value"):
-            layers.linear(rows, wide, wide)
+        layers.linear(rows, wide, wide, count=3)  # query, key, value
         layers.attention(batch * heads, tokens, tokens, wide // heads)
         layers.linear(rows, wide, wide)
         layers.elementwise(rows * wide)
@@ -70,16 +69,14 @@ def walk_t5(layers: Layers, config: Mapping[str, Any], *, batch: int, tokens: in
     layers.table(chosen["relative_attention_num_buckets"], heads, tokens**2)
     for _ in range(chosen["num_layers"]):
         layers.norm(rows * wide, wide, passes=WRITTEN_NORM_PASSES)
-        for _ in ("query", "key", "value"):
-            layers.linear(rows, wide, heads * size, bias=False, split="columns")
+        layers.linear(rows, wide, heads * size, bias=False, split="columns", count=3)
         local_heads = batch * -(-heads // layers.num_cores)
         layers.elementwise(local_heads * tokens**2)
         layers.attention(local_heads, tokens, tokens, size)
         layers.linear(rows, heads * size, wide, bias=False, split="rows")
         layers.elementwise(rows * wide)
         layers.norm(rows * wide, wide, passes=WRITTEN_NORM_PASSES)
-        for _ in range(2 if gated else 1):
-            layers.linear(rows, wide, chosen["d_ff"], bias=False, split="columns")
+        layers.linear(rows, wide, chosen["d_ff"], bias=False, split="columns", count=2 if gated else 1)
         layers.elementwise(rows * chosen["d_ff"], times=passes, split=True)
         layers.linear(rows, chosen["d_ff"], wide, bias=False, split="rows")
         layers.elementwise(rows * wide)

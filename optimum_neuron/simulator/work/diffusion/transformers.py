@@ -70,9 +70,8 @@ def walk_pixart(
     layers.convolution(batch * patches, chosen["in_channels"], wide, kernel=patch)
     layers.elementwise(batch * patches * wide)
     _step_embedding(layers, batch, wide)
-    if chosen["use_additional_conditions"] or (
-        chosen["use_additional_conditions"] is None and chosen["sample_size"] == 128
-    ):
+    conditioned = chosen["use_additional_conditions"]
+    if conditioned or (conditioned is None and chosen["sample_size"] == 128):
         _step_embedding(layers, 2 * batch, wide // 3)
         _step_embedding(layers, batch, wide // 3)
     layers.elementwise(batch * wide)
@@ -141,8 +140,7 @@ def walk_flux(
         _modulated_norm(layers, tokens, wide)
         layers.linear(tokens, wide, 4 * wide, split="columns")
         layers.elementwise(4 * tokens * wide, split=True)
-        for _ in ("query", "key", "value"):
-            layers.linear(tokens, wide, wide, split="columns")
+        layers.linear(tokens, wide, wide, split="columns", count=3)
         _query_key(layers, tokens, heads, size, norm_passes=NORM_PASSES, rotary=True)
         _scores(layers, batch, heads, size, patches + text_tokens, patches + text_tokens)
         layers.linear(tokens, 5 * wide, wide, split="rows")
@@ -170,8 +168,7 @@ def _joint_block(
     wide = heads * size
     for tokens in (batch * patches, batch * text_tokens):
         _modulated_norm(layers, tokens, wide)
-        for _ in ("query", "key", "value"):
-            layers.linear(tokens, wide, wide, split="columns")
+        layers.linear(tokens, wide, wide, split="columns", count=3)
         _query_key(layers, tokens, heads, size, norm_passes=norm_passes, rotary=rotary)
     _scores(layers, batch, heads, size, patches + text_tokens, patches + text_tokens)
     for tokens in (batch * patches,) if last else (batch * patches, batch * text_tokens):
@@ -179,8 +176,7 @@ def _joint_block(
         layers.elementwise(tokens * wide, times=2)
         if dual and tokens == batch * patches:
             layers.elementwise(tokens * wide, times=2)
-            for _ in ("query", "key", "value"):
-                layers.linear(tokens, wide, wide, split="columns")
+            layers.linear(tokens, wide, wide, split="columns", count=3)
             _query_key(layers, tokens, heads, size, norm_passes=norm_passes, rotary=rotary)
             _scores(layers, batch, heads, size, patches, patches)
             layers.linear(tokens, wide, wide, split="rows")
@@ -196,8 +192,7 @@ def _attention(
     wide = heads * size
     channels, slots = context or (wide, rows)
     layers.linear(batch * rows, wide, wide, split="columns")
-    for _ in ("key", "value"):
-        layers.linear(batch * slots, channels, wide, split="columns")
+    layers.linear(batch * slots, channels, wide, split="columns", count=2)
     _scores(layers, batch, heads, size, rows, slots)
     layers.linear(batch * rows, wide, wide, split="rows")
     layers.elementwise(batch * rows * wide)

@@ -62,7 +62,7 @@ def uncounted(config: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-@dataclasses.dataclass(kw_only=True)
+@dataclasses.dataclass
 class _Walk:
     layers: Layers
     batch: int
@@ -77,15 +77,11 @@ class _Walk:
 
     def resnet(self, channels_in: int, channels_out: int) -> None:
         layers, made = self.layers, self.positions * channels_out
-        layers.norm(self.positions * channels_in, 2 * channels_in)
-        layers.elementwise(self.positions * channels_in)
-        layers.convolution(self.positions, channels_in, channels_out)
+        layers.normed_convolution(self.positions, channels_in, channels_out)
         layers.elementwise(self.batch * self.time_channels)
         layers.linear(self.batch, self.time_channels, channels_out)
         layers.elementwise(made)
-        layers.norm(made, 2 * channels_out)
-        layers.elementwise(made)
-        layers.convolution(self.positions, channels_out, channels_out)
+        layers.normed_convolution(self.positions, channels_out, channels_out)
         if channels_in != channels_out:
             layers.convolution(self.positions, channels_in, channels_out, kernel=1)
         layers.elementwise(made, times=2)
@@ -115,8 +111,7 @@ class _Walk:
         layers, made, rows = self.layers, self.positions * channels, self.height * self.width
         layers.norm(made, 2 * channels)
         layers.linear(self.positions, channels, channels, bias=False)
-        for _ in ("key", "value"):
-            layers.linear(self.batch * slots, context_channels, channels, bias=False)
+        layers.linear(self.batch * slots, context_channels, channels, bias=False, count=2)
         layers.attention(self.batch * heads, rows, slots, channels // heads)
         layers.linear(self.positions, channels, channels)
         layers.elementwise(made, times=2)
@@ -125,15 +120,9 @@ class _Walk:
 def walk_unet(
     layers: Layers, config: Mapping[str, Any], *, batch: int, height: int, width: int, text_tokens: int
 ) -> None:
-    """Count one denoising step.
+    """Count one denoising step of a configuration without `uncounted` parts.
 
-    Args:
-        layers: where to.
-        config: of a `UNet2DConditionModel` without `uncounted` parts.
-        batch: rows, both halves of guidance included where they run together.
-        height: of the latent image.
-        width: of the latent image.
-        text_tokens: tokens of the prompt.
+    `batch` has both halves of guidance where they run together; `height` and `width` are those of the latents.
     """
     chosen = {**DEFAULTS, **config}
     channels = tuple(chosen["block_out_channels"])
@@ -143,14 +132,7 @@ def walk_unet(
     depths = _each(chosen["transformer_layers_per_block"], num_blocks)
     num_resnets = _each(chosen["layers_per_block"], num_blocks)
     linear = bool(chosen["use_linear_projection"])
-    walk = _Walk(
-        layers=layers,
-        batch=batch,
-        height=height,
-        width=width,
-        text_tokens=text_tokens,
-        time_channels=4 * channels[0],
-    )
+    walk = _Walk(layers, batch, height, width, text_tokens, time_channels=4 * channels[0])
 
     def attend(index: int) -> None:
         walk.transformer(channels[index], heads[index], text[index], depths[index], linear=linear)
@@ -183,9 +165,7 @@ def walk_unet(
             walk.height, walk.width = 2 * walk.height, 2 * walk.width
             layers.elementwise(walk.positions * last)
             layers.convolution(walk.positions, last, last)
-    layers.norm(walk.positions * last, 2 * last)
-    layers.elementwise(walk.positions * last)
-    layers.convolution(walk.positions, last, chosen["out_channels"])
+    layers.normed_convolution(walk.positions, last, chosen["out_channels"])
 
 
 def _embeddings(walk: _Walk, config: Mapping[str, Any], channels: int) -> None:

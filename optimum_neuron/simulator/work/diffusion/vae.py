@@ -45,7 +45,7 @@ def walk_decoder(layers: Layers, config: Mapping[str, Any], *, batch: int, heigh
             positions *= 4
             layers.elementwise(positions * last)
             layers.convolution(positions, last, last)
-    _end(layers, last, chosen["out_channels"], positions)
+    layers.normed_convolution(positions, last, chosen["out_channels"])
 
 
 def walk_encoder(layers: Layers, config: Mapping[str, Any], *, batch: int, height: int, width: int) -> None:
@@ -63,22 +63,17 @@ def walk_encoder(layers: Layers, config: Mapping[str, Any], *, batch: int, heigh
             positions //= 4
             layers.convolution(positions, last, last)
     _middle(layers, last, batch, positions, attends=chosen["mid_block_add_attention"])
-    _end(layers, last, latents, positions)
+    layers.normed_convolution(positions, last, latents)
     if chosen["use_quant_conv"]:
         layers.convolution(positions, latents, latents, kernel=1)
 
 
 def _resnet(layers: Layers, channels_in: int, channels_out: int, positions: int) -> None:
-    made = positions * channels_out
-    layers.norm(positions * channels_in, 2 * channels_in)
-    layers.elementwise(positions * channels_in)
-    layers.convolution(positions, channels_in, channels_out)
-    layers.norm(made, 2 * channels_out)
-    layers.elementwise(made)
-    layers.convolution(positions, channels_out, channels_out)
+    layers.normed_convolution(positions, channels_in, channels_out)
+    layers.normed_convolution(positions, channels_out, channels_out)
     if channels_in != channels_out:
         layers.convolution(positions, channels_in, channels_out, kernel=1)
-    layers.elementwise(made, times=2)
+    layers.elementwise(positions * channels_out, times=2)
 
 
 def _middle(layers: Layers, channels: int, batch: int, positions: int, *, attends: bool) -> None:
@@ -86,15 +81,8 @@ def _middle(layers: Layers, channels: int, batch: int, positions: int, *, attend
     if attends:
         rows = positions // batch
         layers.norm(positions * channels, 2 * channels)
-        for _ in ("query", "key", "value"):
-            layers.linear(positions, channels, channels)
+        layers.linear(positions, channels, channels, count=3)
         layers.attention(batch, rows, rows, channels)
         layers.linear(positions, channels, channels)
         layers.elementwise(positions * channels, times=2)
     _resnet(layers, channels, channels, positions)
-
-
-def _end(layers: Layers, channels: int, channels_out: int, positions: int) -> None:
-    layers.norm(positions * channels, 2 * channels)
-    layers.elementwise(positions * channels)
-    layers.convolution(positions, channels, channels_out)
