@@ -38,11 +38,7 @@ _MOST = 4096
 
 
 class Census:
-    """Takes counted operators from the shared object.
-
-    Args:
-        functions: the C functions of `library.load()`.
-    """
+    """Takes counted operators from the shared object, through the C functions of `library.load()`."""
 
     def __init__(self, functions: ctypes.CDLL) -> None:
         self._functions = functions

@@ -61,12 +61,9 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Choice[Numeric
     mode, operand = env.numerics(**source), env.auto_cast_type(**source)
     stochastic = env.stochastic_rounding(**source)
     if mode != "emulated" and not stochastic and operand is not None:
-        raise ConfigError(
-            f"OPTIMUM_NEURON_AUTO_CAST_TYPE is {operand}, but reference numerics rounds no operands.",
-            hint="Set OPTIMUM_NEURON_NUMERICS=emulated too, or unset it.",
-            variable="OPTIMUM_NEURON_AUTO_CAST_TYPE",
-            value=operand,
-        )
+        message = f"OPTIMUM_NEURON_AUTO_CAST_TYPE is {operand}, but reference numerics rounds no operands."
+        hint = "Set OPTIMUM_NEURON_NUMERICS=emulated too, or unset it."
+        raise ConfigError(message, hint=hint, variable="OPTIMUM_NEURON_AUTO_CAST_TYPE", value=operand)
     if mode is None and not stochastic:
         return Choice(value=Numerics(), reason="default: OPTIMUM_NEURON_NUMERICS is not set")
     # Rounding is what makes the host's arithmetic the chip's, so asking for it asks for emulation.

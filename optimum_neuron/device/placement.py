@@ -65,12 +65,9 @@ def default_device() -> int:
         return rank
     if count == 1 and (env.visible_cores() is not None or env.num_cores() is not None):
         return 0
-    raise ConfigError(
-        f"LOCAL_RANK is {rank}, but each process needs a core and {instance().name} has {count} to use.",
-        hint=f"Start at most {count} processes, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE).",
-        rank=rank,
-        count=count,
-    )
+    message = f"LOCAL_RANK is {rank}, but each process needs a core and {instance().name} has {count} to use."
+    hint = f"Start at most {count} processes, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE)."
+    raise ConfigError(message, hint=hint, rank=rank, count=count)
 
 
 def claim(device: int) -> HbmLedger:
@@ -150,10 +147,8 @@ def require_device(device: int) -> None:
 
 def _require_no_fork() -> None:
     if _forked:
-        raise CoreBusyError(
-            "The neuron device does not work in a forked process: its cores belong to the parent process.",
-            hint="Start workers with the method 'spawn', or fork before the first use.",
-        )
+        message = "The neuron device does not work in a forked process: its cores belong to the parent process."
+        raise CoreBusyError(message, hint="Start workers with the method 'spawn', or fork before the first use.")
 
 
 def _after_fork() -> None:

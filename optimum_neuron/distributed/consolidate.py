@@ -100,11 +100,8 @@ def _require_weights(folder: Path) -> Path:
     for name in _WHOLE:
         if (folder / name).is_file():
             return folder / name
-    raise ArtifactError(
-        f"{folder} has no weights: no {FSDP_FOLDER}/, no shard-*.safetensors, and no {' or '.join(_WHOLE)}.",
-        hint="Pass the folder checkpoint-<step> of a run.",
-        folder=str(folder),
-    )
+    message = f"{folder} has no weights: no {FSDP_FOLDER}/, no shard-*.safetensors, and no {' or '.join(_WHOLE)}."
+    raise ArtifactError(message, hint="Pass the folder checkpoint-<step> of a run.", folder=str(folder))
 
 
 def _read(source: Path) -> dict[str, torch.Tensor]:

@@ -90,12 +90,7 @@ class ContextParallel:
         return {name: self._part(value) if _has_tokens(value, length) else value for name, value in whole.items()}
 
     def join(self, results: Any, *, num_tokens: int) -> Any:
-        """Return the results of whole sequences, without gradients.
-
-        Args:
-            results: tensors, nested as one likes; those whose second axis is a part of the tokens are joined.
-            num_tokens: of a whole sequence.
-        """
+        """Return the results of whole sequences, without gradients, from any structure of tensors."""
         part = num_tokens // self._mesh.size()
 
         def whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -130,10 +125,6 @@ class ContextParallel:
 def require_context(model: Any, size: int) -> None:
     """Reject a model whose sequences cannot be shared.
 
-    Args:
-        model: of transformers.
-        size: `context_parallel_size`.
-
     Raises:
         ConfigError: no such decoder, another implementation of attention, or a loss that is not a sum over tokens; all
             problems are listed.
@@ -160,21 +151,13 @@ def require_context(model: Any, size: int) -> None:
 
 
 def _required_setting(option: str, value: object, required: object, size: int) -> ConfigError:
-    return ConfigError(
-        f"context_parallel_size={size} does not support {option}={value!r}.",
-        hint=f"Load the model with {option}={required!r}.",
-        option=option,
-        value=value,
-        choices=[required],
-    )
+    message = f"context_parallel_size={size} does not support {option}={value!r}."
+    hint = f"Load the model with {option}={required!r}."
+    return ConfigError(message, hint=hint, option=option, value=value, choices=[required])
 
 
 def require_divisible(batch: Mapping[str, Any], size: int) -> None:
     """Reject a batch whose sequences cannot be split.
-
-    Args:
-        batch: inputs of a decoder.
-        size: `context_parallel_size`.
 
     Raises:
         ModelError: no token IDs, a length that does not divide, masks of several axes, or packed sequences.

@@ -140,10 +140,6 @@ def wrap_blocks(model: torch.nn.Module, arguments: Any) -> None:
 def require_whole_model(model: Any, layout: str) -> Any:
     """Return the transformers model to distribute, without the adapter around it.
 
-    Args:
-        model: the argument of a trainer.
-        layout: for the message, such as "tensor_parallel_size=2".
-
     Raises:
         ConfigError: it is not a transformers model, is distributed already, or has an adapter that adds tokens.
     """

@@ -71,13 +71,8 @@ def require_stages(model: Any, num_stages: int) -> None:
         problem, hint = f"it has {num_layers} layers", f"Pass pipeline_parallel_size={num_layers} or less."
     else:
         return
-    raise ConfigError(
-        f"pipeline_parallel_size={num_stages} is not supported for {type(model).__name__}: {problem}.",
-        hint=hint,
-        option="pipeline_parallel_size",
-        value=num_stages,
-        problem=problem,
-    )
+    message = f"pipeline_parallel_size={num_stages} is not supported for {type(model).__name__}: {problem}."
+    raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=num_stages, problem=problem)
 
 
 def _trains_embeddings(model: Any) -> bool:
@@ -86,13 +81,7 @@ def _trains_embeddings(model: Any) -> bool:
 
 
 def cut(model: Any, *, index: int, num_stages: int) -> Stage:
-    """Leave one stage of a model, in place.
-
-    Args:
-        model: a decoder that `require_stages` accepts.
-        index: of the stage.
-        num_stages: cores of the pipeline.
-    """
+    """Leave one stage of a model that `require_stages` accepts, in place."""
     base, is_first, is_last = model.base_model, index == 0, index == num_stages - 1
     num_layers = len(base.layers)
     first, end = (num_layers * i // num_stages for i in (index, index + 1))
@@ -107,12 +96,7 @@ def cut(model: Any, *, index: int, num_stages: int) -> Stage:
 
 
 def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> Choice[int]:
-    """Choose the number of microbatches.
-
-    Args:
-        requested: `pipeline_parallel_num_microbatches`; -1 to choose.
-        batch_size: sequences of a batch.
-        num_stages: cores of the pipeline.
+    """Choose the number of microbatches where -1 was requested, or check the number.
 
     Raises:
         ConfigError: microbatches of different sizes, or fewer than stages; `details["choices"]` has valid numbers.
@@ -123,14 +107,12 @@ def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> Cho
     if requested in choices:
         return Choice(value=requested, reason="requested")
     batches = f"per_device_train_batch_size={num_stages} or a multiple of it, and dataloader_drop_last=True"
-    raise ConfigError(
+    message = (
         f"A batch of {batch_size} sequences has no equal microbatches for {num_stages} stages with "
-        f"pipeline_parallel_num_microbatches={requested}.",
-        hint=f"Pass {' or '.join(map(str, choices)) or batches}.",
-        option="pipeline_parallel_num_microbatches",
-        value=requested,
-        choices=choices,
+        f"pipeline_parallel_num_microbatches={requested}."
     )
+    hint = f"Pass {' or '.join(map(str, choices)) or batches}."
+    raise ConfigError(message, hint=hint, option="pipeline_parallel_num_microbatches", value=requested, choices=choices)
 
 
 class Pipeline:
@@ -221,12 +203,7 @@ class Pipeline:
 
 
 def padded(inputs: Mapping[str, Any], *, multiple: int) -> dict[str, Any]:
-    """Repeat the last row of a batch up to a multiple of rows; repeated rows have no labels.
-
-    Args:
-        inputs: tensors of as many rows as `input_ids`, and others.
-        multiple: of rows.
-    """
+    """Repeat the last row of a batch up to a multiple of rows; repeated rows have no labels."""
     num_rows = len(inputs["input_ids"])
     missing = -num_rows % multiple
     if not missing:

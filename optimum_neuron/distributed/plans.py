@@ -83,11 +83,6 @@ ADAPTER_STYLES: Mapping[str, Mapping[str, str]] = {
 def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Choice[Mapping[str, str]]:
     """Choose the plan of a model's tensor parallelism.
 
-    Args:
-        model: one of transformers.
-        size: `tensor_parallel_size`.
-        splits_tokens: `sequence_parallel`.
-
     Raises:
         ConfigError: there is no plan for the model, or its heads do not divide; `details["choices"]` has valid sizes.
     """
@@ -111,10 +106,6 @@ def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Choice
 
 def expand(model: Any, plan: Mapping[str, str]) -> dict[str, str]:
     """A plan for the modules and parameters that a model has, adapters included, in the order to apply it.
-
-    Args:
-        model: one of transformers, in which adapters may be.
-        plan: of `tensor_plan`.
 
     Raises:
         ConfigError: adapters that cannot be split; all of them are named.
@@ -157,13 +148,9 @@ def _adapter_problem(module: Any, style: str) -> str | None:
 
 
 def _unsplit_adapter(problem: str, path: str) -> ConfigError:
-    return ConfigError(
-        f"tensor_parallel_size cannot split the adapter of {path}: {problem}.",
-        hint="Pass LoraConfig without use_dora and with other target_modules, or use zero_1 or fsdp.",
-        option="peft_config",
-        module=path,
-        problem=problem,
-    )
+    message = f"tensor_parallel_size cannot split the adapter of {path}: {problem}."
+    hint = "Pass LoraConfig without use_dora and with other target_modules, or use zero_1 or fsdp."
+    return ConfigError(message, hint=hint, option="peft_config", module=path, problem=problem)
 
 
 def _named(plan: Mapping[str, str], prefix: str) -> dict[str, str]:
@@ -191,12 +178,9 @@ def _require_divisible_heads(config: Any, name: str, size: int) -> None:
     if all(count % size == 0 for count in counts.values()):
         return
     choices = [n for n in range(2, min(counts.values()) + 1) if all(count % n == 0 for count in counts.values())]
-    raise ConfigError(
+    message = (
         f"tensor_parallel_size={size} does not divide the heads of {name} "
-        f"({', '.join(f'{field}={count}' for field, count in counts.items())}).",
-        hint=f"Pass {' or '.join(map(str, choices))}." if choices else "Remove the option.",
-        option="tensor_parallel_size",
-        value=size,
-        choices=choices,
-        heads=counts,
+        f"({', '.join(f'{field}={count}' for field, count in counts.items())})."
     )
+    hint = f"Pass {' or '.join(map(str, choices))}." if choices else "Remove the option."
+    raise ConfigError(message, hint=hint, option="tensor_parallel_size", value=size, choices=choices, heads=counts)

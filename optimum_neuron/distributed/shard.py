@@ -80,10 +80,6 @@ def mixed_precision(model: torch.nn.Module, sharding: Sharding) -> MixedPrecisio
     With master weights the parameters become float32 and layers get them in 16 bits: FSDP2 splits the weights that the
     optimizer steps on (torch docs, `MixedPrecisionPolicy`).
 
-    Args:
-        model: its trainable parameters become float32 with master weights.
-        sharding: `master_weights` and `float32_gradients` are read.
-
     Raises:
         ConfigError: trainable parameters of several dtypes.
     """

@@ -54,11 +54,7 @@ class WholeModel:
         return describe_differences(shapes_of(self.tensors), shapes_of(weights), optional=tied)
 
     def gather(self, model: Any, group: dist.ProcessGroup | None = None) -> dict[str, torch.Tensor]:
-        """Return the weights of a checkpoint, whole, on the host, in their own dtypes; every process calls it.
-
-        Args:
-            model: in parts, under the names that it had.
-            group: the stages of a pipeline, or None.
+        """Return the whole weights, on the host, in their own dtypes; every process calls it.
 
         Returns:
             Tensors by the names of the model's state.
@@ -124,13 +120,7 @@ def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]
 def describe_differences(
     expected: Mapping[str, tuple[int, ...]], saved: Mapping[str, tuple[int, ...]], *, optional: Container[str]
 ) -> str:
-    """Describe how the tensors of a checkpoint differ from a model's; empty if they fit.
-
-    Args:
-        expected: shapes by the model's names.
-        saved: shapes by the checkpoint's names.
-        optional: names that the checkpoint may lack.
-    """
+    """Describe how shapes in a checkpoint differ from a model's by name; empty if they fit."""
     problems = {
         "missing": [name for name in expected if name not in saved and name not in optional],
         "not in the model": [name for name in saved if name not in expected],
@@ -149,12 +139,9 @@ def describe_differences(
 
 def other_model(folder: str | Path, model: Any, differences: str) -> ModelError:
     """Return the error for a checkpoint of another model."""
-    return ModelError(
-        f"The weights of {folder} do not fit the {type(model).__name__}: {differences}.",
-        hint="Pass the model of the checkpoint, or a new output_dir.",
-        folder=str(folder),
-        differences=differences,
-    )
+    message = f"The weights of {folder} do not fit the {type(model).__name__}: {differences}."
+    hint = "Pass the model of the checkpoint, or a new output_dir."
+    return ModelError(message, hint=hint, folder=str(folder), differences=differences)
 
 
 def read_weights(folder: str | Path) -> Mapping[str, torch.Tensor]:

@@ -171,12 +171,9 @@ def _reserve(instance: InstanceSpec, folder: Path, allowed: Allowed, count: int,
         PROCESS.add(folder, reserved, None)
         PROCESS.reserved[folder] = reserved
     if len(reserved) != count:
-        raise ConfigError(
-            f"NEURON_RT_NUM_CORES is now {count}, but this process already reserved cores {ranges(reserved)}.",
-            hint="Set it before the first model is loaded.",
-            num_cores=count,
-            reserved=list(reserved),
-        )
+        message = f"NEURON_RT_NUM_CORES is now {count}, but this process already reserved cores {ranges(reserved)}."
+        hint = "Set it before the first model is loaded."
+        raise ConfigError(message, hint=hint, num_cores=count, reserved=list(reserved))
     return dataclasses.replace(allowed, core_ids=reserved, origin="that NEURON_RT_NUM_CORES keeps for this process")
 
 
@@ -211,11 +208,9 @@ def _busy(instance: InstanceSpec, folder: Path, allowed: Allowed, num_cores: int
         )
     num_held = len({row["core_id"] for row in relevant})
     cores = "core" if num_cores == 1 else "neighbouring cores"
-    return CoreBusyError(
+    message = (
         f"'{purpose}' needs {num_cores} {cores} of {instance.name}, but other processes hold {num_held} of the "
-        f"{len(allowed.core_ids)} cores {allowed.origin}.\n{core_files.table(relevant)}",
-        hint=f"{', or '.join(remedies)}.",
-        instance=instance.name,
-        num_cores=num_cores,
-        holders=relevant,
+        f"{len(allowed.core_ids)} cores {allowed.origin}.\n{core_files.table(relevant)}"
     )
+    hint = f"{', or '.join(remedies)}."
+    return CoreBusyError(message, hint=hint, instance=instance.name, num_cores=num_cores, holders=relevant)

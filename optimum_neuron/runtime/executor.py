@@ -121,12 +121,9 @@ def check_inputs(graph: Graph, inputs: Sequence[torch.Tensor]) -> None:
         ]
     else:
         problems = [f"{len(inputs)} inputs, compiled for {len(graph.inputs)} ({', '.join(graph.inputs)})"]
-    raise ShapeError(
-        f"The inputs do not fit graph '{graph.name}': {'; '.join(problems)}.",
-        hint="Pad or cast the inputs, or compile for these shapes.",
-        graph=graph.name,
-        problems=problems,
-    )
+    message = f"The inputs do not fit graph '{graph.name}': {'; '.join(problems)}."
+    hint = "Pad or cast the inputs, or compile for these shapes."
+    raise ShapeError(message, hint=hint, graph=graph.name, problems=problems)
 
 
 def _plan(

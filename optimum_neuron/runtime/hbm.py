@@ -101,13 +101,7 @@ class Charge:
 
 
 class HbmLedger:
-    """HBM of one core: charges by category and owner. Threads may share it.
-
-    Args:
-        capacity_bytes: HBM of the core.
-        core_id: logical core on the instance.
-        target: what the core belongs to.
-    """
+    """HBM of one core: charges by category and owner. Threads may share it."""
 
     def __init__(self, capacity_bytes: int, core_id: int, target: Target) -> None:
         self.capacity_bytes = capacity_bytes
@@ -187,11 +181,8 @@ class HbmLedger:
         if category not in CATEGORIES:
             raise invalid_choice("category", category, CATEGORIES)
         if size_bytes < 0:
-            raise ConfigError(
-                f"A charge of {size_bytes} bytes is negative.",
-                hint="Call `release` of a charge to free its memory.",
-                size_bytes=size_bytes,
-            )
+            hint = "Call `release` of a charge to free its memory."
+            raise ConfigError(f"A charge of {size_bytes} bytes is negative.", hint=hint, size_bytes=size_bytes)
         entry = _Entry(category=category, size_bytes=size_bytes, owner=owner)
         with self._lock:
             missing = size_bytes - self.available_bytes
@@ -303,12 +294,8 @@ def ledger(instance: InstanceSpec, core_id: int) -> HbmLedger:
     """
     total = instance.num_logical_cores()
     if not 0 <= core_id < total:
-        raise ConfigError(
-            f"{instance.name} has no core {core_id}, it has {total} cores.",
-            hint=f"Use 0 to {total - 1}.",
-            core_id=core_id,
-            num_cores=total,
-        )
+        message = f"{instance.name} has no core {core_id}, it has {total} cores."
+        raise ConfigError(message, hint=f"Use 0 to {total - 1}.", core_id=core_id, num_cores=total)
     target = TARGETS[instance.family]
     with _LEDGERS_LOCK:
         if (instance.name, core_id) not in _LEDGERS:

@@ -19,12 +19,7 @@ from .hbm import HbmLedger, empty_ledger
 
 
 class PrivateCore:
-    """A core with the interface of `CoreClaim` that holds none of the instance's cores and conflicts with no process.
-
-    Args:
-        instance: the simulated instance; the core has the HBM of one of its cores.
-        model: name of the model that runs on it, for messages.
-    """
+    """A core with the interface of `CoreClaim` that holds none of the instance's cores and conflicts with no process."""
 
     def __init__(self, instance: InstanceSpec, *, model: str) -> None:
         self.instance = instance

@@ -108,11 +108,7 @@ class Track:
             recording.append((self, Execution(graph, thread, started_ns, ended_ns)))
 
     def fail(self, outcome: str) -> None:
-        """Count an execution that raised.
-
-        Args:
-            outcome: a key of neuron-monitor's `execution_summary`.
-        """
+        """Count an execution that raised, under a key of neuron-monitor's `execution_summary`."""
         thread = threading.get_ident()
         self._running.pop(thread, None)
         if not self._paused:
@@ -218,11 +214,7 @@ class Timeline:
         return list(self._open.values())
 
     def usage(self, device_us: DeviceTimes) -> list[CoreUsage]:
-        """Totals of each core that ran or holds a program, by instance and core.
-
-        Args:
-            device_us: simulated time of a call; asked once for each graph of a program that was called.
-        """
+        """Totals of each core by instance and core; `device_us` is asked once for each graph that was called."""
         with self._reading:
             while self._closed:
                 self._fold(self._closed.popleft(), device_us)

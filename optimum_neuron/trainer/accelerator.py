@@ -166,21 +166,13 @@ def _layout_problems(layout: TrainingNeuronConfig) -> list[NeuronError]:
     problems: list[NeuronError] = [*layout.problems()]
     sizes = {name: size for name, size in layout.sizes().items() if size > 1}
     if sizes:
-        problems.append(
-            ConfigError(
-                f"{', '.join(f'{name}={size}' for name, size in sizes.items())} needs the steps of NeuronTrainer.",
-                hint="Use NeuronTrainer with these arguments, or data parallelism.",
-                options=list(sizes),
-            )
-        )
+        message = f"{', '.join(f'{name}={size}' for name, size in sizes.items())} needs the steps of NeuronTrainer."
+        hint = "Use NeuronTrainer with these arguments, or data parallelism."
+        problems.append(ConfigError(message, hint=hint, options=list(sizes)))
     if layout.fsdp:
-        problems.append(
-            ConfigError(
-                "trn_config with fsdp=True is not supported: accelerate has settings of its own.",
-                hint="Pass fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2).",
-                option="fsdp",
-            )
-        )
+        message = "trn_config with fsdp=True is not supported: accelerate has settings of its own."
+        hint = "Pass fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2)."
+        problems.append(ConfigError(message, hint=hint, option="fsdp"))
     return problems
 
 

@@ -149,12 +149,7 @@ def _unsupported(option: str, value: str, *, reason: str, hint: str) -> ConfigEr
 
 
 def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]:
-    """Return the problems of training on the device, and not on the host.
-
-    Args:
-        arguments: upstream's.
-        target: None if the name is not one.
-    """
+    """Return the problems of training on the device, and not on the host."""
     from ..hardware import require_compilable, require_dtype
 
     problems: list[NeuronError] = []
@@ -209,22 +204,14 @@ def _simulate(name: str) -> None:
     if target == present or (name.strip().lower() == present.family):
         return
     if placement.claimed():
-        raise ConfigError(
-            f"neuron_target is '{name}', but this process already uses a core of {present.name}.",
-            hint=f"Create the arguments before the device is used, or set OPTIMUM_NEURON_INSTANCE={target.name}.",
-            option="neuron_target",
-            value=name,
-            present=present.name,
-        )
+        message = f"neuron_target is '{name}', but this process already uses a core of {present.name}."
+        hint = f"Create the arguments before the device is used, or set OPTIMUM_NEURON_INSTANCE={target.name}."
+        raise ConfigError(message, hint=hint, option="neuron_target", value=name, present=present.name)
     env.simulate_instance(target.name)
 
 
 def no_device(device: Any) -> ConfigError:
-    """Return the error for training that would not run on the device "neuron".
-
-    Args:
-        device: the one that would be used.
-    """
+    """Return the error for training that would not run on the device "neuron"."""
     from ..device import status
 
     if importlib.util.find_spec("torch_neuronx") is None:

@@ -157,12 +157,10 @@ def require_resumable(folder: str | Path, layout: Mapping[str, Any], *, optimize
         # Users often pass the folder of a run instead of one of its checkpoints.
         inside = last_complete(folder)
         other = inside if inside.value else last_complete(folder.parent)
+        message = f"{folder} cannot be resumed: {problem}."
+        hint = f"Resume from {other.value}." if other.value else f"Start without a checkpoint: {other.reason}."
         raise ArtifactError(
-            f"{folder} cannot be resumed: {problem}.",
-            hint=f"Resume from {other.value}." if other.value else f"Start without a checkpoint: {other.reason}.",
-            folder=str(folder),
-            problem=problem,
-            newest=other.value and str(other.value),
+            message, hint=hint, folder=str(folder), problem=problem, newest=other.value and str(other.value)
         )
     if not (folder / MARKER).is_file():
         return

@@ -46,12 +46,8 @@ class BucketCollator:
     def __post_init__(self) -> None:
         object.__setattr__(self, "buckets", tuple(self.buckets))
         if not self.buckets or list(self.buckets) != sorted(set(self.buckets)) or self.buckets[0] < 1:
-            raise ConfigError(
-                f"buckets={self.buckets} are not ascending lengths.",
-                hint="Pass lengths such as (128, 256).",
-                option="buckets",
-                value=self.buckets,
-            )
+            message = f"buckets={self.buckets} are not ascending lengths."
+            raise ConfigError(message, hint="Pass lengths such as (128, 256).", option="buckets", value=self.buckets)
         if self.padding_side not in ("right", "left"):
             raise invalid_choice("padding_side", self.padding_side, ["right", "left"])
 

@@ -68,10 +68,6 @@ class StepRequest:
 def log_entries(config: Any, request: StepRequest) -> dict[str, float]:
     """Return the entries of the log, each named an estimate, and log their assumptions.
 
-    Args:
-        config: transformers configuration of a decoder.
-        request: the step.
-
     Raises:
         NeuronError: the simulator has no estimate for the step.
     """
@@ -95,8 +91,5 @@ def require_whole_model(model: Any) -> None:
         ConfigError: only some weights are trained.
     """
     if hasattr(model, "peft_config"):
-        raise ConfigError(
-            "enable_mfu_metrics does not support adapters: the simulator estimates full fine-tuning.",
-            hint="Remove the option.",
-            option="enable_mfu_metrics",
-        )
+        message = "enable_mfu_metrics does not support adapters: the simulator estimates full fine-tuning."
+        raise ConfigError(message, hint="Remove the option.", option="enable_mfu_metrics")

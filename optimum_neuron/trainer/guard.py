@@ -44,12 +44,7 @@ def is_finite(value: Any) -> bool:
 
 
 def find_culprit(model: torch.nn.Module, forward: Callable[[], object]) -> Culprit | None:
-    """Run a forward pass and return the first module with a result that is not finite.
-
-    Args:
-        model: its modules are watched.
-        forward: runs it; an error ends the search.
-    """
+    """Return the first module whose result in a forward pass is not finite; an error ends the search."""
     culprits: list[Culprit] = []
 
     def watch(name: str) -> Callable[..., None]:
@@ -114,22 +109,12 @@ def loss_error(
 def gradient_error(
     model: torch.nn.Module, backward: Callable[[], object], *, step: int, first: Callable[[Any], Any] = _local
 ) -> NumericsError:
-    """Return the error for gradients that are not finite although the loss is.
-
-    Args:
-        model: the model, not compiled.
-        backward: computes the gradients of the step once more; clipping has spread the first of them over all.
-        step: number of the training step.
-        first: as in `loss_error`.
-    """
+    """Return the error for gradients that are not finite; `backward` computes those of the step once more."""
     names = first(_first_gradients(model, backward))
     problem = f"first in {names[0]}, then in {len(names) - 1} others" if names else "their norm overflows"
-    return NumericsError(
-        f"The gradients of training step {step} are not finite: {problem}.",
-        hint="Lower the learning rate, or compute that module in a wider dtype.",
-        step=step,
-        parameters=names,
-    )
+    message = f"The gradients of training step {step} are not finite: {problem}."
+    hint = "Lower the learning rate, or compute that module in a wider dtype."
+    return NumericsError(message, hint=hint, step=step, parameters=names)
 
 
 def _first_gradients(model: torch.nn.Module, backward: Callable[[], object]) -> list[str]:

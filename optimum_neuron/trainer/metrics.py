@@ -52,12 +52,7 @@ class Throughput(TrainerCallback):
         self._start = 0.0
 
     def count(self, batch: Mapping[str, Any], name: str) -> None:
-        """Count the tokens of a batch, without padding if it has a mask.
-
-        Args:
-            batch: inputs of the model.
-            name: its main input.
-        """
+        """Count the tokens of a batch in its main input, without padding if it has a mask."""
         tokens, mask = batch.get(name), batch.get("attention_mask")
         if not isinstance(tokens, torch.Tensor) or tokens.dtype.is_floating_point:
             return

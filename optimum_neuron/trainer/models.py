@@ -93,11 +93,9 @@ class Qwen3ForCausalLM(NeuronModelForCausalLM):
 
 def _require_layout(trn_config: Any) -> None:
     if trn_config is not None and not isinstance(trn_config, TrainingNeuronConfig):
-        raise ConfigError(
-            f"trn_config is a {type(trn_config).__name__}, not a TrainingNeuronConfig.",
-            hint="Pass `training_args.trn_config`, or remove the argument.",
-            type=type(trn_config).__name__,
-        )
+        message = f"trn_config is a {type(trn_config).__name__}, not a TrainingNeuronConfig."
+        hint = "Pass `training_args.trn_config`, or remove the argument."
+        raise ConfigError(message, hint=hint, type=type(trn_config).__name__)
 
 
 def _supported(options: dict[str, Any]) -> dict[str, Any]:

@@ -36,12 +36,9 @@ def require_one_process(model: torch.nn.Module, world_size: int) -> None:
         ConfigError: 16-bit parameters on several processes.
     """
     if world_size > 1 and narrow(model.parameters()):
-        raise ConfigError(
-            "optimizer_use_fp32_grad_acc does not support DistributedDataParallel with 16-bit parameters.",
-            hint="Pass the loaded model, not its name or model_init, or optimizer_use_fp32_grad_acc=False.",
-            option="optimizer_use_fp32_grad_acc",
-            world_size=world_size,
-        )
+        message = "optimizer_use_fp32_grad_acc does not support DistributedDataParallel with 16-bit parameters."
+        hint = "Pass the loaded model, not its name or model_init, or optimizer_use_fp32_grad_acc=False."
+        raise ConfigError(message, hint=hint, option="optimizer_use_fp32_grad_acc", world_size=world_size)
 
 
 def round_gradients(optimizer: torch.optim.Optimizer) -> None:

@@ -55,12 +55,9 @@ def _require_same_kind(model: Any, folder: Path) -> None:
     if adapter == adapts or not (adapter or _is_whole(folder)):
         return
     saved, trained = ("an adapter", "a whole model") if adapter else ("a whole model", "an adapter")
-    raise ModelError(
-        f"{folder} has the weights of {saved}, but {trained} is trained.",
-        hint="Pass peft_config as in the run that saved it." if adapter else "Remove peft_config.",
-        option="peft_config",
-        folder=str(folder),
-    )
+    message = f"{folder} has the weights of {saved}, but {trained} is trained."
+    hint = "Pass peft_config as in the run that saved it." if adapter else "Remove peft_config."
+    raise ModelError(message, hint=hint, option="peft_config", folder=str(folder))
 
 
 def _differences(model: Any, folder: Path) -> str:

@@ -26,12 +26,7 @@ _lock = threading.Lock()
 
 
 class Calls:
-    """Where the calls of one compiled graph are counted.
-
-    Args:
-        name: kind of the graph and torch's number of the frame, such as "forward 0/0".
-        work: of one call.
-    """
+    """Where the calls of one compiled graph are counted, under a name such as "forward 0/0"."""
 
     def __init__(self, name: str, work: GraphWork) -> None:
         self._name, self._work = name, work

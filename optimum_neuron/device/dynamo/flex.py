@@ -11,11 +11,7 @@ from torch import fx
 
 
 def write_out(graph_module: fx.GraphModule) -> None:
-    """Replace each FlexAttention of a graph of Dynamo, in place.
-
-    Args:
-        graph_module: the graph, before AOTAutograd.
-    """
+    """Replace each FlexAttention of a graph of Dynamo, before AOTAutograd, in place."""
     from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
 
     nodes = graph_module.graph.find_nodes(op="call_function", target=flex_attention)

@@ -15,11 +15,7 @@ _MM, _ADDMM, _PERMUTE = torch.ops.aten.mm.default, torch.ops.aten.addmm.default,
 
 
 def use_onednn(graph_module: fx.GraphModule) -> int:
-    """Rewrite the products that gain from it, in place; return how many.
-
-    Args:
-        graph_module: a graph of host tensors, each node with its fake value.
-    """
+    """Rewrite the products of host tensors that gain from it, in place; return how many."""
     onednn.register_lowerings()
     rewritten = [node for node in graph_module.graph.nodes if _gains(node)]
     for node in rewritten:

@@ -67,14 +67,7 @@ def _is_strided(value: Any) -> bool:
 
 
 def reason_of_compile(graph_module: Any, frame: int, number: int, *, was_symbolic: bool) -> str:
-    """Say why a frame is compiled, and warn where it is another size.
-
-    Args:
-        graph_module: Dynamo's graph, whose inputs know their names.
-        frame: torch's number of the frame.
-        number: how often the frame was compiled before.
-        was_symbolic: torch would have left sizes open.
-    """
+    """Say why a frame is compiled the `number`-th time again, and warn where it is another size."""
     inputs = {
         _name(node): _text(value)
         for node in graph_module.graph.find_nodes(op="placeholder")

@@ -144,11 +144,7 @@ def get_device_capability(device: Device = None) -> tuple[int, int]:
 
 
 class device:  # noqa: N801  (torch's name)
-    """Make a device current for a block.
-
-    Args:
-        device: index, name or `torch.device`; None or a negative index changes nothing.
-    """
+    """Make a device current for a block; None or a negative index changes nothing."""
 
     def __init__(self, device: Device) -> None:
         self.idx = -1 if device is None else index_of(device)

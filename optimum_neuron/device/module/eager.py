@@ -73,9 +73,6 @@ def adaptive_eager(enabled: bool) -> Iterator[None]:
 
     Leaving a block in which it is on waits for the queues.
 
-    Args:
-        enabled: whether operators may be queued.
-
     Raises:
         RuntimeError: an operator that had been queued failed; it is named.
     """

@@ -77,12 +77,7 @@ def memory_usage(device: Device = None) -> dict[str, int]:
 
 
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
-    """Table of a device's core: owners by category, and what is left. Claims the core.
-
-    Args:
-        device: the device.
-        abbreviated: without the row of peaks.
-    """
+    """Table of a device's core: owners by category, what is left, and the peak. Claims the core."""
     from .. import placement
 
     index = _require(device)

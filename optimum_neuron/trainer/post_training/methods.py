@@ -165,10 +165,7 @@ Example:
 
 @functools.cache
 def make_classes(name: str) -> tuple[type, type]:
-    """Return the configuration and the trainer of a method.
-
-    Args:
-        name: of `METHODS`.
+    """Return the configuration and the trainer of a method of `METHODS`.
 
     Raises:
         ConfigError: TRL is not installed, or this version has no such class.
@@ -205,21 +202,13 @@ def require_trl(module: str, *names: str) -> list[type]:
         hint = "Run `pip install trl peft datasets`."
         raise ConfigError(f"{names[-1]} needs TRL, which is not installed.", hint=hint, module="trl") from problem
     except (ImportError, AttributeError) as problem:
-        raise ConfigError(
-            f"TRL {version} has no {names[-1]} in {module}: {problem}.",
-            hint="Install a version of TRL that has it.",
-            module=module,
-            version=version,
-        ) from problem
+        message = f"TRL {version} has no {names[-1]} in {module}: {problem}."
+        hint = "Install a version of TRL that has it."
+        raise ConfigError(message, hint=hint, module=module, version=version) from problem
 
 
 def configuration_for(trainer: type[PostTrainingMixin], arguments: Any, model: Any) -> Any:
-    """Return the configuration of a trainer, or the one that TRL would make.
-
-    Args:
-        trainer: its class.
-        arguments: the argument `args`, or None.
-        model: model, ID, or folder.
+    """Return the configuration of a trainer, or for None the one that TRL would make.
 
     Raises:
         ConfigError: a configuration of another class.
@@ -231,9 +220,6 @@ def configuration_for(trainer: type[PostTrainingMixin], arguments: Any, model: A
         name = model if isinstance(model, str) else getattr(getattr(model, "config", None), "_name_or_path", "")
         method = kind.__name__.removeprefix("Neuron").removesuffix("Config")
         return kind(output_dir=f"{name.rstrip('/').rpartition('/')[2] or 'model'}-{method}")
-    raise ConfigError(
-        f"{trainer.__name__} needs a {kind.__name__}, not {type(arguments).__name__}.",
-        hint=f"Use {kind.__name__}, which takes the same keywords.",
-        option="args",
-        type=type(arguments).__name__,
-    )
+    message = f"{trainer.__name__} needs a {kind.__name__}, not {type(arguments).__name__}."
+    hint = f"Use {kind.__name__}, which takes the same keywords."
+    raise ConfigError(message, hint=hint, option="args", type=type(arguments).__name__)
