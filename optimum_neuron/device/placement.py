@@ -137,12 +137,9 @@ def require_device(device: int) -> None:
     count = device_count()
     if not 0 <= device < count:
         num_cores, name = instance().num_logical_cores(), instance().name
-        raise ConfigError(
-            f"neuron:{device}: invalid device ordinal, this process has {count} of the {num_cores} cores of {name}.",
-            hint=f"Use neuron:0 to neuron:{count - 1}, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE).",
-            device=device,
-            count=count,
-        )
+        message = f"neuron:{device}: invalid device ordinal, this process has {count} of {num_cores} cores of {name}."
+        hint = f"Use neuron:0 to neuron:{count - 1}, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE)."
+        raise ConfigError(message, hint=hint, device=device, count=count)
 
 
 def _require_no_fork() -> None:

@@ -134,15 +134,10 @@ def require_context(model: Any, size: int) -> None:
     config, name = model.config, type(model).__name__
     problems = []
     if config.model_type not in CONTEXT_FAMILIES or name not in set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()):
-        problems.append(
-            ConfigError(
-                f"context_parallel_size={size} is not supported for {name} ('{config.model_type}').",
-                hint=f"Remove it, or use a causal language model of {', '.join(sorted(CONTEXT_FAMILIES))}.",
-                option="context_parallel_size",
-                value=size,
-                choices=sorted(CONTEXT_FAMILIES),
-            )
-        )
+        option, choices = "context_parallel_size", sorted(CONTEXT_FAMILIES)
+        message = f"{option}={size} is not supported for {name} ('{config.model_type}')."
+        hint = f"Remove it, or use a causal language model of {', '.join(choices)}."
+        problems.append(ConfigError(message, hint=hint, option=option, value=size, choices=choices))
     elif config._attn_implementation != "sdpa":
         problems.append(_required_setting("attn_implementation", config._attn_implementation, "sdpa", size))
     if getattr(config, "output_router_logits", False):

@@ -110,7 +110,7 @@ def num_microbatches(arguments: Any, num_stages: int) -> int:
         ConfigError: the batch does not divide.
     """
     requested, batch_size = arguments.pipeline_parallel_num_microbatches, arguments.per_device_train_batch_size
-    return pipeline.num_microbatches(requested, batch_size=batch_size, num_stages=num_stages).value
+    return pipeline.num_microbatches(requested, batch_size=batch_size, num_stages=num_stages)
 
 
 def shared_facts(model: Any, arguments: Any) -> dict[str, object]:

@@ -83,14 +83,9 @@ class TrainingNeuronConfig:
             hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
             problems.append(ConfigError(message, hint=hint, option="sequence_parallel", value=True))
         if (num_parts := self.pipeline_parallel_num_microbatches) != -1 and self.pipeline_parallel_size == 1:
-            problems.append(
-                ConfigError(
-                    f"pipeline_parallel_num_microbatches={num_parts} needs pipeline_parallel_size above 1.",
-                    hint="Pass pipeline_parallel_size, or use gradient_accumulation_steps instead.",
-                    option="pipeline_parallel_num_microbatches",
-                    value=num_parts,
-                )
-            )
+            option, hint = "pipeline_parallel_num_microbatches", "Pass it, or gradient_accumulation_steps instead."
+            message = f"{option}={num_parts} needs pipeline_parallel_size above 1."
+            problems.append(ConfigError(message, hint=hint, option=option, value=num_parts))
         return problems
 
     @property

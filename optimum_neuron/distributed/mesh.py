@@ -45,11 +45,8 @@ class MeshSizes:
         sizes = {name: size for name, size in sizes.items() if size > 1}
         below = world_size // together * together
         choices = [below, below + together] if below else [together]
-        message = (
-            f"{' and '.join(f'{name}={size}' for name, size in sizes.items())} "
-            f"{'need' if len(sizes) > 1 else 'needs'} a multiple of {together} processes, but there "
-            f"{'are' if world_size > 1 else 'is'} {world_size}."
-        )
+        options = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        message = f"The number of processes, {world_size}, is not a multiple of {together} ({options})."
         hint = f"Start {' or '.join(map(str, choices))} processes (torchrun --nproc_per_node {choices[0]} ...)."
         raise ConfigError(message, hint=hint, option="world_size", value=world_size, choices=choices, sizes=sizes)
 

@@ -16,7 +16,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
 
-from ..core import Choice
 from ..errors import ConfigError
 from ..labels import IGNORED, next_labels
 
@@ -63,10 +62,7 @@ def require_stages(model: Any, num_stages: int) -> None:
         hint = "Remove the option, or use a decoder that has base_model_pp_plan (llama, qwen3, gemma2)."
     elif model.config.get_text_config().tie_word_embeddings and _trains_embeddings(model):
         problem = "it trains embeddings that are tied to the head, and these are in different stages"
-        hint = (
-            "Set model.config.tie_word_embeddings=False before loading, pass a peft_config that leaves both alone, "
-            "or use tensor_parallel_size."
-        )
+        hint = "Load with tie_word_embeddings=False, pass a peft_config without them, or use tensor_parallel_size."
     elif (num_layers := len(model.base_model.layers)) < num_stages:
         problem, hint = f"it has {num_layers} layers", f"Pass pipeline_parallel_size={num_layers} or less."
     else:
@@ -95,7 +91,7 @@ def cut(model: Any, *, index: int, num_stages: int) -> Stage:
     return Stage(model, is_first=is_first, is_last=is_last)
 
 
-def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> Choice[int]:
+def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> int:
     """Choose the number of microbatches where -1 was requested, or check the number.
 
     Raises:
@@ -103,14 +99,11 @@ def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> Cho
     """
     choices = [n for n in range(num_stages, batch_size + 1) if batch_size % n == 0]
     if requested == -1 and choices:
-        return Choice(value=choices[0], reason=f"the fewest equal parts that keep {num_stages} stages busy")
+        return choices[0]  # the fewest equal parts that keep all stages busy
     if requested in choices:
-        return Choice(value=requested, reason="requested")
+        return requested
     batches = f"per_device_train_batch_size={num_stages} or a multiple of it, and dataloader_drop_last=True"
-    message = (
-        f"A batch of {batch_size} sequences has no equal microbatches for {num_stages} stages with "
-        f"pipeline_parallel_num_microbatches={requested}."
-    )
+    message = f"A batch of {batch_size} has no equal microbatches for {num_stages} stages (requested: {requested})."
     hint = f"Pass {' or '.join(map(str, choices)) or batches}."
     raise ConfigError(message, hint=hint, option="pipeline_parallel_num_microbatches", value=requested, choices=choices)
 

@@ -81,12 +81,9 @@ def starting_at(instance: InstanceSpec, allowed: Allowed, start: int, num_cores:
     """
     cores = allowed.core_ids[max(start, 0) : max(start, 0) + num_cores]
     if start < 0 or len(cores) < num_cores:
-        message = (
-            f"Cores {ranges(range(start, start + num_cores))} do not exist: this process may use "
-            f"{len(allowed.core_ids)} cores, {allowed.origin}, counted from 0."
-        )
-        hint = f"Use 0 to {len(allowed.core_ids) - num_cores}."
-        raise ConfigError(message, hint=hint, start=start, num_cores=len(allowed.core_ids))
+        named, total = ranges(range(start, start + num_cores)), len(allowed.core_ids)
+        message = f"Cores {named} do not exist: this process may use {total} cores, {allowed.origin}, counted from 0."
+        raise ConfigError(message, hint=f"Use 0 to {total - num_cores}.", start=start, num_cores=total)
     return Allowed(core_ids=cores, origin=f"that the caller named, of those {allowed.origin}")
 
 
@@ -146,11 +143,9 @@ def explained(
 
 def no_place(instance: InstanceSpec, allowed: Allowed, num_cores: int) -> ConfigError:
     """Return the error for a job that does not fit the allowed cores, even if all are free."""
-    message = (
-        f"num_cores={num_cores} does not fit the cores {ranges(allowed.core_ids)} {allowed.origin}: a job takes "
-        f"neighbouring cores, {legal_core_counts(instance).rule}."
-    )
-    hint = f"Allow cores such as {ranges(range(num_cores))}."
+    message = f"num_cores={num_cores} does not fit the cores {ranges(allowed.core_ids)} {allowed.origin}."
+    rule = legal_core_counts(instance).rule
+    hint = f"Allow cores such as {ranges(range(num_cores))}: a job takes neighbouring cores, {rule}."
     return ConfigError(message, hint=hint, num_cores=num_cores, allowed=list(allowed.core_ids))
 
 

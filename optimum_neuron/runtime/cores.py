@@ -19,7 +19,6 @@ import os
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from ..core import Choice
 from ..errors import ConfigError, CoreBusyError
@@ -40,10 +39,7 @@ class CoreClaim:
     """
 
     def __init__(self, *, instance: InstanceSpec, model: str, choice: Choice[Cores], token: int) -> None:
-        self.instance = instance
-        """The simulated instance."""
-        self.model = model
-        """Name of the model that the cores are for."""
+        self.instance, self.model = instance, model
         self.choice = choice
         """The cores and why these."""
         self._token = token
@@ -73,9 +69,7 @@ class CoreClaim:
     def __enter__(self) -> CoreClaim:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     def __repr__(self) -> str:
@@ -96,8 +90,8 @@ def claim_cores(
     Several cores are neighbours and start where the instance can place such a job.
 
     Args:
-        instance: the simulated instance.
-        model: name of the model; other processes see it as the holder.
+        instance: what is simulated.
+        model: its name; other processes see it as the holder.
         num_cores: logical cores that the model runs on together.
         start: the first of them, counted from 0 among the cores that the process may use; None chooses.
         environ: environment variables; NEURON_RT_VISIBLE_CORES and NEURON_RT_NUM_CORES limit the choice.

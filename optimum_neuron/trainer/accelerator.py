@@ -86,11 +86,9 @@ class NeuronAccelerator(Accelerator):
         if zero_1 and keywords.get("fsdp_plugin") is None:
             keywords["fsdp_plugin"] = _zero_1_plugin()
         if self._full_bf16 and keywords.get("fsdp_plugin") is not None:
-            raise ConfigError(
-                "mixed_precision='FULL_BF16' cannot split optimizer states: only NeuronTrainer splits master weights.",
-                hint="Pass mixed_precision='bf16', or use NeuronTrainer with zero_1=True.",
-                option="mixed_precision",
-            )
+            message = "mixed_precision='FULL_BF16' cannot split optimizer states, which have the master weights."
+            hint = "Pass mixed_precision='bf16', or use NeuronTrainer with zero_1=True."
+            raise ConfigError(message, hint=hint, option="mixed_precision")
         named = {} if precision is None else {"mixed_precision": PRECISIONS[precision]}
         super().__init__(*positional, **named, **keywords)
         if self.device.type not in ("neuron", "cpu") or (self.device.type == "cpu" and not _uses_cpu(keywords)):
@@ -122,12 +120,9 @@ class NeuronAccelerator(Accelerator):
         if self.trn_config.gradient_checkpointing:
             enable = getattr(model, "gradient_checkpointing_enable", None)
             if enable is None:
-                raise ConfigError(
-                    f"trn_config has gradient_checkpointing=True, but {type(model).__name__} has no "
-                    "gradient_checkpointing_enable.",
-                    hint="Remove the option, or use torch.utils.checkpoint in the model.",
-                    option="gradient_checkpointing",
-                )
+                message = f"gradient_checkpointing=True needs {type(model).__name__}.gradient_checkpointing_enable."
+                hint = "Remove the option of trn_config, or use torch.utils.checkpoint in the model."
+                raise ConfigError(message, hint=hint, option="gradient_checkpointing")
             enable()
 
 

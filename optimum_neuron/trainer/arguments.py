@@ -100,14 +100,9 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
         if all(isinstance(size, int) for size in layout.sizes().values()):
             problems += combination_problems(layout, upstream)
         if (size := getattr(upstream.parallelism_config, "cp_size", 1)) > 1:
-            problems.append(
-                _unsupported(
-                    "parallelism_config",
-                    f"ParallelismConfig(cp_size={size})",
-                    reason="accelerate's context parallelism needs CUDA's attention kernels",
-                    hint=f"Pass context_parallel_size={size} to these arguments instead.",
-                )
-            )
+            value, reason = f"ParallelismConfig(cp_size={size})", "accelerate's needs CUDA's attention kernels"
+            hint = f"Pass context_parallel_size={size} to these arguments instead."
+            problems.append(_unsupported("parallelism_config", value, reason=reason, hint=hint))
         if self.stochastic_rounding_enabled and (upstream.torch_compile or upstream.use_cpu):
             other = "torch_compile" if upstream.torch_compile else "use_cpu"
             reason = "only operators that run one by one on the device are rounded stochastically"
@@ -154,14 +149,9 @@ def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]
 
     problems: list[NeuronError] = []
     if parse_flag_from_env("ACCELERATE_USE_CPU"):
-        problems.append(
-            _unsupported(
-                "ACCELERATE_USE_CPU",
-                "ACCELERATE_USE_CPU (accelerate launch --cpu)",
-                reason="batches would be on the host and the model on a core",
-                hint="Remove --cpu, or pass use_cpu=True.",
-            )
-        )
+        value, reason = "ACCELERATE_USE_CPU (accelerate launch --cpu)", "batches would be on the host, not on a core"
+        hint = "Remove --cpu, or pass use_cpu=True."
+        problems.append(_unsupported("ACCELERATE_USE_CPU", value, reason=reason, hint=hint))
     try:
         if target is not None:
             require_compilable(target)
@@ -170,10 +160,8 @@ def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]
     except ConfigError as problem:
         problems.append(problem)
     if arguments.fp16:
-        reason = "accelerate does not scale gradients on this device"
-        problems.append(
-            _unsupported("fp16", "fp16=True", reason=reason, hint="Pass bf16=True, which needs no scaling.")
-        )
+        reason, hint = "accelerate does not scale gradients on this device", "Pass bf16=True, which needs no scaling."
+        problems.append(_unsupported("fp16", "fp16=True", reason=reason, hint=hint))
     if arguments.tf32:
         hint = "Remove it, or set OPTIMUM_NEURON_NUMERICS=emulated and OPTIMUM_NEURON_AUTO_CAST_TYPE=tf32."
         problems.append(_unsupported("tf32", "tf32=True", reason="it is a switch of CUDA devices", hint=hint))

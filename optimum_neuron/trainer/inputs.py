@@ -64,20 +64,13 @@ def _num_positions(model: Any, config: Any) -> int | None:
 def _num_labels(model: Any, config: Any, text: Any) -> int | None:
     from transformers.models.auto import modeling_auto as auto
 
-    def is_one_of(*mappings: str) -> bool:
-        return any(type(model).__name__ in getattr(auto, mapping).values() for mapping in mappings)
+    def is_for(*tasks: str) -> bool:
+        classes = (getattr(auto, f"MODEL_FOR_{task}_MAPPING_NAMES").values() for task in tasks)
+        return any(type(model).__name__ in names for names in classes)
 
-    if is_one_of(
-        "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
-        "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
-        "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
-    ):
+    if is_for("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM"):
         return getattr(text, "vocab_size", None)
-    classifies = is_one_of(
-        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
-        "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
-        "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
-    )
+    classifies = is_for("SEQUENCE_CLASSIFICATION", "TOKEN_CLASSIFICATION", "IMAGE_CLASSIFICATION")
     single = getattr(config, "problem_type", None) in (None, "single_label_classification")
     return config.num_labels if classifies and single and config.num_labels > 1 else None
 
@@ -96,16 +89,10 @@ def require_usable(batch: Mapping[str, Any], limits: Limits, *, where: str) -> N
     if isinstance(tokens, torch.Tensor) and tokens.ndim > 1 and "position_ids" not in batch:
         length, most = tokens.shape[-1], limits.num_positions
         if most is not None and length > most:
-            problems.append(
-                ModelError(
-                    f"Sequences in {where} have {length} tokens, but the model has {most} positions.",
-                    hint=f"Truncate to max_length={most}, or raise max_position_embeddings of its configuration.",
-                    column="input_ids",
-                    where=where,
-                    num_tokens=length,
-                    num_positions=most,
-                )
-            )
+            message = f"Sequences in {where} have {length} tokens, but the model has {most} positions."
+            hint = f"Truncate to max_length={most}, or raise max_position_embeddings of its configuration."
+            facts = {"column": "input_ids", "where": where, "num_tokens": length, "num_positions": most}
+            problems.append(ModelError(message, hint=hint, **facts))
     raise_together([problem for problem in problems if problem is not None])
 
 
@@ -123,10 +110,8 @@ def _range_problem(name: str, values: Any, count: int | None, kind: str, where: 
         return None
     place = wrong[0].tolist()
     value, extra = int(values[tuple(place)]), f", or {IGNORED} to ignore a token" if name == "labels" else ""
-    message = (
-        f"{name} of {where} has {len(wrong)} values out of range, first {value} at {place}: the model has "
-        f"{count} {kind}."
-    )
+    where_first = f"{len(wrong)} values out of range, first {value} at {place}"
+    message = f"{name} of {where} has {where_first}: the model has {count} {kind}."
     hint = f"Use 0 to {count - 1}{extra}; check that the tokenizer belongs to the model."
     return ModelError(message, hint=hint, column=name, where=where, value=value, place=place, count=count)
 

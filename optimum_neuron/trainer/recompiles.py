@@ -65,8 +65,5 @@ class RecompileWatch:
         if len(self._causes) > self._most:
             causes = "\n  ".join(self._causes)
             message = f"{len(self._causes)} steps compiled again, but max_recompiles is {self._most}:\n  {causes}"
-            hint = (
-                "Pad batches to few lengths (pad_to_multiple_of of the collator, or BucketCollator), pass "
-                "dataloader_drop_last=True, or raise max_recompiles."
-            )
+            hint = "Pad batches (pad_to_multiple_of, BucketCollator), set dataloader_drop_last or raise max_recompiles."
             raise ShapeError(message, hint=hint, option="max_recompiles", value=self._most, causes=list(self._causes))

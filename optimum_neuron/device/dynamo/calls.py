@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Iterator
 
 from ...runtime.loaded import announce
 from ...runtime.timeline import TIMELINE, Track
@@ -44,15 +45,22 @@ def _register(device: int, name: str, work: GraphWork) -> tuple[Track, str]:
     """Add a graph to the track of a device; torch gives a number again after `torch._dynamo.reset()`."""
     with _lock:
         if device not in _tracks:
-            _tracks[device] = _open(device)
+            _tracks[device] = open_track(device, MODEL)
         track = _tracks[device]
-        names = (name if number == 1 else f"{name} #{number}" for number in itertools.count(1))
-        return track, next(unique for unique in names if track.works.setdefault(unique, work) == work)
+        return track, next(unique for unique in numbered(name) if track.works.setdefault(unique, work) == work)
 
 
-def _open(device: int) -> Track:
+def open_track(device: int, model: str, assumptions: tuple[str, ...] = ()) -> Track:
+    """Add the track of what runs on a device without a program."""
     claim = placement.core(device)
-    track = Track(None, model=MODEL, instance=claim.instance, core_ids=claim.core_ids, auto_cast="none")
-    TIMELINE.open(track)
-    announce(track)
+    track = Track(
+        None, model=model, instance=claim.instance, core_ids=claim.core_ids, auto_cast="none", assumptions=assumptions
+    )
+    announce(TIMELINE.open(track))
     return track
+
+
+def numbered(name: str) -> Iterator[str]:
+    """Yield a name, then "name #2", "name #3" and so on, for other work under the same name."""
+    yield name
+    yield from (f"{name} #{number}" for number in itertools.count(2))

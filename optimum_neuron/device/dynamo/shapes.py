@@ -67,7 +67,7 @@ def _is_strided(value: Any) -> bool:
 
 
 def reason_of_compile(graph_module: Any, frame: int, number: int, *, was_symbolic: bool) -> str:
-    """Say why a frame is compiled the `number`-th time again, and warn where it is another size."""
+    """Say why a frame was compiled, after `number` times before, and warn where it is another size."""
     inputs = {
         _name(node): _text(value)
         for node in graph_module.graph.find_nodes(op="placeholder")

@@ -65,15 +65,11 @@ class GRPOArguments(NeuronArgumentsMixin):
             upstream.generation_batch_size = batch_size * num_same
         super().__post_init__()
         upstream.generation_batch_size //= num_same
-        if upstream.generation_batch_size % upstream.num_generations:
-            raise ConfigError(
-                f"num_generations={upstream.num_generations} does not divide the batch of "
-                f"{upstream.generation_batch_size} answers.",
-                hint="Pass per_device_train_batch_size or gradient_accumulation_steps that it divides.",
-                option="num_generations",
-                value=upstream.num_generations,
-                batch_size=upstream.generation_batch_size,
-            )
+        size, number = upstream.generation_batch_size, upstream.num_generations
+        if size % number:
+            message = f"num_generations={number} does not divide the batch of {size} answers."
+            hint = "Pass per_device_train_batch_size or gradient_accumulation_steps that it divides."
+            raise ConfigError(message, hint=hint, option="num_generations", value=number, batch_size=size)
 
 
 class GRPOMixin(PostTrainingMixin):
@@ -172,12 +168,8 @@ def make_classes(name: str) -> tuple[type, type]:
     """
     method, package = METHODS[name], __name__.rpartition(".")[0]
     their_config, their_trainer = require_trl(method.module, f"{name}Config", f"{name}Trainer")
-    config = type(
-        f"Neuron{name}Config",
-        (method.arguments, their_config),
-        {"__module__": package, "__doc__": _CONFIG_DOC.format(name=name)},
-    )
-    config = dataclasses.dataclass(config)
+    members: dict[str, Any] = {"__module__": package, "__doc__": _CONFIG_DOC.format(name=name)}
+    config = dataclasses.dataclass(type(f"Neuron{name}Config", (method.arguments, their_config), members))
     members = {
         "__module__": package,
         "__doc__": _TRAINER_DOC.format(name=name, summary=method.summary, row=dict(method.row)),
