@@ -109,13 +109,9 @@ def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> int
 
 
 class Pipeline:
-    """Runs batches through the stages of a mesh.
+    """Runs batches through the stages of a mesh of one dimension; the last one computes the loss.
 
-    Args:
-        stage: of this process.
-        mesh: of one dimension, the stages in order.
-        loss: computed by the last stage.
-        num_microbatches: of a training batch; an evaluation has as many as there are stages.
+    A training batch has `num_microbatches`, an evaluation as many as there are stages.
     """
 
     def __init__(self, stage: Stage, mesh: DeviceMesh, *, loss: Loss, num_microbatches: int) -> None:
@@ -187,12 +183,9 @@ class Pipeline:
         if key not in self._schedules:
             index, num_stages = self._mesh.get_local_rank(), self._mesh.size()
             stage = PipelineStage(self.stage, index, num_stages, self._device, group=self.group)
-            loss = self._part_loss if has_labels else None
+            loss = (lambda logits, labels: self._loss(logits, labels, self._num_items)) if has_labels else None
             self._schedules[key] = Schedule1F1B(stage, num_parts, loss_fn=loss, scale_grads=False)
         return self._schedules[key]
-
-    def _part_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return self._loss(logits, labels, self._num_items)
 
 
 def padded(inputs: Mapping[str, Any], *, multiple: int) -> dict[str, Any]:

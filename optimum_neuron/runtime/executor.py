@@ -152,13 +152,8 @@ def _plan(
         held.update(unused)
         steps.append(Step(function, arguments, results, unused))
     steps.reverse()
-    return _Plan(template, inputs, states, steps, _joined(steps, template, states), outputs)
-
-
-def _joined(steps: Sequence[Step], bound: Values, states: Sequence[int]) -> list[Step | Segment]:
-    """Join the steps of compiled functions that follow each other."""
     parts: list[Step | Segment] = []
     for compiled, group in itertools.groupby(steps, key=lambda step: isinstance(step.function, CompiledFunction)):
         following = list(group)
-        parts += [Segment(following, bound, states)] if compiled else following
-    return parts
+        parts += [Segment(following, template, states)] if compiled else following
+    return _Plan(template, inputs, states, steps, parts, outputs)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
@@ -20,11 +20,9 @@ from transformers import TrainingArguments
 from ..distributed.layout import TrainingNeuronConfig, combination_problems, conflict
 from ..distributed.mesh import require_processes
 from ..errors import ConfigError, NeuronError, raise_together
+from ..hardware import TARGETS, Target, require_compilable, require_dtype, resolve_instance
 from ..vendor import INSTALL_SDK
 from .peer_arguments import PeerArgumentsMixin
-
-if TYPE_CHECKING:
-    from ..hardware import Target
 
 
 def _field(default: Any, text: str) -> Any:
@@ -109,7 +107,7 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
             problems.append(conflict("stochastic_rounding_enabled", other, reason=reason))
         target = None
         try:
-            target = _target(self.neuron_target)
+            target = TARGETS[resolve_instance(self.neuron_target).value.family]
         except NeuronError as problem:
             problems.append(problem)
         return problems if upstream.use_cpu else [*problems, *_device_problems(upstream, target)]
@@ -145,8 +143,6 @@ def _unsupported(option: str, value: str, *, reason: str, hint: str) -> ConfigEr
 
 def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]:
     """Return the problems of training on the device, and not on the host."""
-    from ..hardware import require_compilable, require_dtype
-
     problems: list[NeuronError] = []
     if parse_flag_from_env("ACCELERATE_USE_CPU"):
         value, reason = "ACCELERATE_USE_CPU (accelerate launch --cpu)", "batches would be on the host, not on a core"
@@ -172,12 +168,6 @@ def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]
     return problems
 
 
-def _target(name: str | None) -> Target:
-    from ..hardware import TARGETS, resolve_instance
-
-    return TARGETS[resolve_instance(name).value.family]
-
-
 def _simulate(name: str) -> None:
     """Give this process the cores of a family or instance.
 
@@ -186,7 +176,6 @@ def _simulate(name: str) -> None:
     """
     from .. import env
     from ..device import placement
-    from ..hardware import resolve_instance
 
     target, present = resolve_instance(name).value, placement.instance()
     if target == present or (name.strip().lower() == present.family):

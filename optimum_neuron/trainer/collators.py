@@ -61,7 +61,9 @@ class BucketCollator:
             ShapeError: a sequence is longer than the largest bucket.
         """
         lengths = [len(row["input_ids"]) for row in rows]
-        length = self._bucket(max(lengths))
+        longest, hint = max(lengths), f"Truncate to {self.buckets[-1]} tokens, or add a bucket."
+        measure = f"{longest} tokens"
+        length = choose_bucket(longest, self.buckets, subject="A sequence", measure=measure, hint=hint).value
         batch = {
             name: torch.stack([self._padded(name, row[name], n, length) for row, n in zip(rows, lengths, strict=True)])
             for name in rows[0]
@@ -70,10 +72,6 @@ class BucketCollator:
             masks = [self._padded("attention_mask", [1] * n, n, length) for n in lengths]
             batch["attention_mask"] = torch.stack(masks)
         return batch
-
-    def _bucket(self, longest: int) -> int:
-        hint = f"Truncate to {self.buckets[-1]} tokens, or add a bucket."
-        return choose_bucket(longest, self.buckets, subject="A sequence", measure=f"{longest} tokens", hint=hint).value
 
     def _padded(self, name: str, value: Any, num_tokens: int, length: int) -> torch.Tensor:
         tensor = torch.as_tensor(value)

@@ -91,8 +91,8 @@ def require_usable(batch: Mapping[str, Any], limits: Limits, *, where: str) -> N
         if most is not None and length > most:
             message = f"Sequences in {where} have {length} tokens, but the model has {most} positions."
             hint = f"Truncate to max_length={most}, or raise max_position_embeddings of its configuration."
-            facts = {"column": "input_ids", "where": where, "num_tokens": length, "num_positions": most}
-            problems.append(ModelError(message, hint=hint, **facts))
+            facts: dict[str, Any] = {"where": where, "num_tokens": length, "num_positions": most}
+            problems.append(ModelError(message, hint=hint, column="input_ids", **facts))
     raise_together([problem for problem in problems if problem is not None])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import threading
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from optimum_neuron.device import status
+from tests.waiting import in_threads
 
 
 def test_torch_has_the_device_without_an_import_of_ours():
@@ -143,9 +143,7 @@ def test_another_thread_and_another_core():
         (x.to("neuron:0") * 2).sum().backward()
         found.append((x.device.index, x.grad.device.index, x.grad.tolist()))
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    in_threads(work)
     assert found == [(1, 1, [2.0, 2.0, 2.0])] and torch.neuron.current_device() == 0
 
 

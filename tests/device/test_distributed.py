@@ -12,38 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from optimum_neuron.compiler.lower.choose import probe_compiler
+from tests.device.conftest import ROOT, needs_compiler
 
-ROOT = Path(__file__).resolve().parents[2]
 CASES = (
-    "backend",
-    "all_reduce",
-    "reduced_in_bfloat16_and_averaged",
-    "gathers",
-    "reduce_scatters",
-    "all_to_all",
-    "rooted",
-    "point_to_point",
-    "objects",
-    "coalesced",
-    "groups_and_host_tensors",
-    "functional",
-    "ddp",
-    "fsdp1",
-    "fsdp2",
-    "fsdp2_without_division",
-    "fsdp2_on_meta",
-    "hsdp",
-    "tensor_parallel",
-    "dtensor",
-    "dtensor_random",
-    "checkpoint",
-    "compiled_ddp",
-    "compiled_fsdp2",
-    "compiled_collective",
+    *("backend", "all_reduce", "reduced_in_bfloat16_and_averaged", "gathers", "reduce_scatters", "all_to_all"),
+    *("rooted", "point_to_point", "objects", "coalesced", "groups_and_host_tensors", "functional"),
+    *("ddp", "fsdp1", "fsdp2", "fsdp2_without_division", "fsdp2_on_meta", "hsdp", "tensor_parallel"),
+    *("dtensor", "dtensor_random", "checkpoint", "compiled_ddp", "compiled_fsdp2", "compiled_collective"),
 )
-
-
 FOUR = ("ddp", "fsdp2", "tensor_parallel")
 """Cases that run with four processes too."""
 
@@ -53,23 +29,12 @@ def run_ranks(folder: Path, num_processes: int, cases: Sequence[str], module: st
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    shared = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "WORLD_SIZE": str(num_processes),
-        "OMP_NUM_THREADS": "1",
-        "OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge",
-    }
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(num_processes)}
+    shared |= {**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}
     command = [sys.executable, "-m", f"tests.device.{module}", str(folder), *cases]
+    pipes: dict = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     processes = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        subprocess.Popen(command, cwd=ROOT, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, **pipes)
         for rank in range(num_processes)
     ]
     try:
@@ -95,7 +60,7 @@ def test_what_fails_is_seen(results):
     assert results["failing"].startswith("AssertionError")
 
 
-@pytest.mark.skipif(probe_compiler() is None, reason="caches store compiled code, which needs a compiler")
+@needs_compiler
 def test_compiled_models_are_loaded_on_every_rank(built, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     cases = ("warm_ddp", "warm_collective")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import functools
 
 import pytest
 import torch
 from torch import nn
 
 from optimum_neuron import env
+from tests.waiting import in_threads
 
 CASES = {
     "pointwise": lambda x: ((x * 2 + 1).exp() / 3 - x).tanh().relu(),
@@ -229,11 +230,7 @@ def test_threads_share_the_queue():
         found[number] = x.sum().item()
 
     with on(True):
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(*(functools.partial(work, number) for number in range(4)))
     assert found == {number: 50.0 * number for number in range(4)}
 
 

@@ -15,15 +15,6 @@ import pytest
 import torch
 from torch import nn
 
-SIZES = dict(
-    vocab_size=96,
-    hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=1,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=64,
-)
 IDS = torch.arange(8)[None]
 
 by_themselves = pytest.mark.skipif(
@@ -32,11 +23,8 @@ by_themselves = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def llama():
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(LlamaConfig(**SIZES))
+def llama(one_layer):
+    return one_layer
 
 
 @pytest.fixture(scope="module")

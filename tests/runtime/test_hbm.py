@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from optimum_neuron.errors import ConfigError, DeviceMemoryError
 from optimum_neuron.hardware import INSTANCES, TARGETS
 from optimum_neuron.runtime.hbm import CATEGORIES, HbmLedger, ledger
+from tests.waiting import in_threads
 
 ROOT = Path(__file__).parents[2]
 GIB = 2**30
@@ -148,14 +148,10 @@ def test_threads_never_exceed_the_capacity():
             except DeviceMemoryError:
                 refused.append(1)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(*[work] * 4)
     finally:
         sys.setswitchinterval(interval)
     assert (len(kept), len(refused), core.available_bytes) == (100, 100, 0)

@@ -9,19 +9,18 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.compiler.lower.lower import lower
 from optimum_neuron.compiler.memory import MICROCODE_BYTES, MemoryNeed
 from optimum_neuron.errors import CoreBusyError, DeviceMemoryError
 from optimum_neuron.exporters import main_export
-from optimum_neuron.hardware import INSTANCES, TARGETS
+from optimum_neuron.hardware import TARGETS
 from optimum_neuron.runtime.cores import held_cores
 from optimum_neuron.runtime.hbm import ledger
-from optimum_neuron.runtime.loaded import load_program, require_fit
-from tests.programs import compile_module, spec, weights_of
+from optimum_neuron.runtime.loaded import require_fit
+from tests.programs import spec
+from tests.runtime.conftest import INSTANCE, loader
 from tests.tiny import save_tiny, tiny_config
 
 GIB = 2**30
-INSTANCE, TARGET = INSTANCES["trn1.2xlarge"], TARGETS["trn1"]
 
 
 class Counter(torch.nn.Module):
@@ -36,19 +35,14 @@ class Counter(torch.nn.Module):
         return totals[0] + 1
 
 
+@pytest.fixture(scope="module")
+def compiled():
+    return loader(Counter(), {"x": spec(8, 256)}, {"total.0": spec(8, 256)})
+
+
 @pytest.fixture
-def load(monkeypatch, tmp_path):
-    """Load a small program on an instance that no other test uses."""
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
-    module = Counter()
-    program = compile_module(module, {"x": spec(8, 256)}, states={"total.0": spec(8, 256)}).program
-
-    def run(name="counter"):
-        weights = weights_of(program, module)
-        host = lower(program, optlevel="1")
-        return load_program(program, weights, host, instance=INSTANCE, target=TARGET, model_name=name)
-
-    return run
+def load(home, compiled):
+    return lambda name="counter": compiled(model_name=name)
 
 
 def used(loaded):

@@ -9,6 +9,7 @@ import pytest
 
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime.timeline import CLOSED, Timeline, Track, recording
+from tests.waiting import in_threads
 
 INSTANCE = INSTANCES["trn1.2xlarge"]
 
@@ -97,11 +98,7 @@ def test_what_checks_a_program_is_not_counted():
 
 def test_threads_lose_no_call():
     one = track()
-    threads = [threading.Thread(target=call, args=(one, "forward", 2000)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[lambda: call(one, "forward", 2000)] * 8)
     assert one.num_calls == {"forward": 16000}
 
 
@@ -127,9 +124,7 @@ def test_calls_under_way_are_known_until_they_end_or_fail():
     one = track()
     assert one.running_us == 0
     started_ns = one.start()
-    other = threading.Thread(target=one.start)
-    other.start()
-    other.join()
+    in_threads(one.start)
     both_us = one.running_us
     assert both_us > 0
     one.end("forward", started_ns)

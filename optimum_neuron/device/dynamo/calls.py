@@ -35,19 +35,15 @@ class Calls:
 
     def on(self, device: int) -> tuple[Track, str]:
         """Return the track of a device, and the name of the graph in it."""
-        entry = self._of_device.get(device)
-        if entry is None:
-            entry = self._of_device[device] = _register(device, self._name, self._work)
-        return entry
-
-
-def _register(device: int, name: str, work: GraphWork) -> tuple[Track, str]:
-    """Add a graph to the track of a device; torch gives a number again after `torch._dynamo.reset()`."""
-    with _lock:
-        if device not in _tracks:
-            _tracks[device] = open_track(device, MODEL)
-        track = _tracks[device]
-        return track, next(unique for unique in numbered(name) if track.works.setdefault(unique, work) == work)
+        if device not in self._of_device:
+            with _lock:
+                if device not in _tracks:
+                    _tracks[device] = open_track(device, MODEL)
+                track, work = _tracks[device], self._work
+                # torch gives a number again after `torch._dynamo.reset()`.
+                name = next(name for name in numbered(self._name) if track.works.setdefault(name, work) == work)
+            self._of_device[device] = track, name
+        return self._of_device[device]
 
 
 def open_track(device: int, model: str, assumptions: tuple[str, ...] = ()) -> Track:

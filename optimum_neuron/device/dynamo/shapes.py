@@ -28,7 +28,8 @@ def fix_sizes(example_inputs: Sequence[Any]) -> bool:
     """Give every symbolic size its present value; return whether there was one."""
     has_symbols = False
     for value in example_inputs:
-        sizes = (*value.shape, *value.stride(), value.storage_offset()) if _is_strided(value) else (value,)
+        is_strided = isinstance(value, torch.Tensor) and value.layout == torch.strided
+        sizes = (*value.shape, *value.stride(), value.storage_offset()) if is_strided else (value,)
         for size in sizes:
             if isinstance(size, torch.SymInt):
                 has_symbols = True
@@ -60,10 +61,6 @@ def fix_numbers(graph_module: Any) -> None:
         TensorifyState.specialize(name)
     if names - known:
         raise TensorifyScalarRestartAnalysis
-
-
-def _is_strided(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout == torch.strided
 
 
 def reason_of_compile(graph_module: Any, frame: int, number: int, *, was_symbolic: bool) -> str:

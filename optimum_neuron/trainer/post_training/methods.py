@@ -169,7 +169,7 @@ def make_classes(name: str) -> tuple[type, type]:
     method, package = METHODS[name], __name__.rpartition(".")[0]
     their_config, their_trainer = require_trl(method.module, f"{name}Config", f"{name}Trainer")
     members: dict[str, Any] = {"__module__": package, "__doc__": _CONFIG_DOC.format(name=name)}
-    config = dataclasses.dataclass(type(f"Neuron{name}Config", (method.arguments, their_config), members))
+    config: type = dataclasses.dataclass(type(f"Neuron{name}Config", (method.arguments, their_config), members))
     members = {
         "__module__": package,
         "__doc__": _TRAINER_DOC.format(name=name, summary=method.summary, row=dict(method.row)),

@@ -11,14 +11,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.profiling import record
+from tests.device.conftest import needs_compiler
 from tests.device.dynamo.warm import AOTAUTOGRAD, INDUCTOR, compiled, loaded_from, lookups, restart, scaled
 
-pytestmark = [
-    pytest.mark.skipif(probe_compiler() is None, reason="caches store compiled code, which needs a compiler"),
-    pytest.mark.usefixtures("empty_cache"),
-]
+pytestmark = [needs_compiler, pytest.mark.usefixtures("empty_cache")]
 
 PROGRAM = """
 import json, torch

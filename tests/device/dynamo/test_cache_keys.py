@@ -10,19 +10,15 @@ import torch
 from torch._dynamo.utils import counters
 
 from optimum_neuron.compiler.lower import onednn
-from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.compiler.passes import autocast
 from optimum_neuron.compiler.rules import judge
 from optimum_neuron.compiler.version import hash_of_sources
 from optimum_neuron.device import products
 from optimum_neuron.device.dynamo import cache
+from tests.device.conftest import needs_compiler
 from tests.device.dynamo.warm import compiled, loaded_from, lookups, restart, scaled
 
-pytestmark = [
-    pytest.mark.skipif(probe_compiler() is None, reason="caches store compiled code, which needs a compiler"),
-    pytest.mark.usefixtures("empty_cache"),
-]
-
+pytestmark = [needs_compiler, pytest.mark.usefixtures("empty_cache")]
 
 OPTIONS = {
     "target": {"target": "trn1"},

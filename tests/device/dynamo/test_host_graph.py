@@ -8,14 +8,13 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.device.dynamo.calls import Calls
 from optimum_neuron.device.dynamo.host_graph import border_of, on_device
 from optimum_neuron.simulator.work import GraphWork
+from tests.device.conftest import OPTLEVELS
 
 SIZE = 1 << 16
 CALLS = Calls("test of a border", GraphWork(name="nothing", steps=()))
-needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="optlevel 2 needs a C++ compiler")
 
 
 def test_what_host_code_has_read_is_freed_while_it_runs():
@@ -58,7 +57,7 @@ def test_a_result_over_the_bytes_of_an_input_that_lives_on():
     assert result.sum() == 12 and result.untyped_storage()._cdata == kept.untyped_storage()._cdata
 
 
-@pytest.mark.parametrize("optlevel", ["1", pytest.param("2", marks=needs_compiler)])
+@pytest.mark.parametrize("optlevel", OPTLEVELS)
 def test_tensors_move_between_host_and_device(optlevel):
     def move(x):
         return x + torch.arange(2).to(x.device), x.cpu()
