@@ -22,10 +22,7 @@ _BERT_LAYERS = {
     "encoder.layer.*.output.dense": "rowwise",
 }
 
-FAMILY_PLANS: Mapping[str, Mapping[str, str]] = {
-    "bert": _BERT_LAYERS,
-    "roberta": _BERT_LAYERS,
-}
+FAMILY_PLANS: Mapping[str, Mapping[str, str]] = {"bert": _BERT_LAYERS, "roberta": _BERT_LAYERS}
 """By `model_type`; names are those of the base model."""
 
 _DECODER_TOKENS = {

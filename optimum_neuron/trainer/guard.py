@@ -46,12 +46,7 @@ def find_culprit(model: torch.nn.Module, forward: Callable[[], object]) -> str |
 
 
 def loss_error(
-    model: torch.nn.Module,
-    forward: Callable[[], object],
-    *,
-    step: int,
-    labels: Any,
-    first: Callable[[Any], Any],
+    model: torch.nn.Module, forward: Callable[[], object], *, step: int, labels: Any, first: Callable[[Any], Any]
 ) -> NumericsError:
     """Return the error for a loss that is not finite.
 

@@ -107,8 +107,5 @@ def test_a_failed_claim_leaves_nothing(start, environ, records, monkeypatch):
 
 def test_a_suspended_process_in_the_middle_of_a_claim_is_told(environ, tmp_path, monkeypatch):
     monkeypatch.setattr(core_files, "_PATIENCE_S", 0.0)
-    with (
-        core_files.exclusive(tmp_path / "cores" / SMALL.name),
-        pytest.raises(CoreBusyError, match="have been locked"),
-    ):
+    with core_files.exclusive(tmp_path / "cores" / SMALL.name), pytest.raises(CoreBusyError, match="have been locked"):
         claim_cores(SMALL, model="bert", environ=environ)

@@ -147,10 +147,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(environ, monkeypatch, capl
 
     monkeypatch.setattr(publisher, "write_status", full)
     monkeypatch.setattr(PUBLISHER, "_warned", False)
-    with (
-        caplog.at_level(logging.WARNING),
-        claim_cores(INSTANCES["inf2.xlarge"], model="a", environ=environ),
-    ):
+    with caplog.at_level(logging.WARNING), claim_cores(INSTANCES["inf2.xlarge"], model="a", environ=environ):
         assert soon(lambda: caplog.messages)
         PUBLISHER.wake()
         assert soon(lambda: not PUBLISHER._awake.is_set())

@@ -58,33 +58,23 @@ def test_the_file_of_another_process_is_not_taken_for_it(tmp_path):
     assert read_status(tmp_path, 7) is None and read_status(tmp_path, 8) is None
 
 
+RECORD = json.dumps({"pid": 7, "core_ids": [0], "model": None})
+WRONG = {
+    "version": (2, None),
+    "pid": ("7", True),
+    "tag": (None,),
+    "at_s": (float("nan"), float("inf"), "1"),
+    "cores": ({}, [{"core_id": 0}], [7]),
+    "models": ([{"model_id": 1, "name": "bert", "core_ids": [-1], "graphs": []}], None),
+    "errors": ({"generic": -1}, {"generic": 1.5}),
+}
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "null",
-        "[]",
-        "7",
-        "\x00" * 64,
-        "[" * 100_000,
-        json.dumps(changed())[:-20],
-        json.dumps(changed(version=2)),
-        json.dumps(changed(version=None)),
-        json.dumps(changed(pid="7")),
-        json.dumps(changed(pid=True)),
-        json.dumps(changed(tag=None)),
-        json.dumps(changed(at_s=float("nan"))),
-        json.dumps(changed(at_s=float("inf"))),
-        json.dumps(changed(at_s="1")),
-        json.dumps(changed(cores={})),
-        json.dumps(changed(cores=[{"core_id": 0}])),
-        json.dumps(changed(cores=[7])),
-        json.dumps(changed(models=[{"model_id": 1, "name": "bert", "core_ids": [-1], "graphs": []}])),
-        json.dumps(changed(models=None)),
-        json.dumps(changed(errors={"generic": -1})),
-        json.dumps(changed(errors={"generic": 1.5})),
-        json.dumps({"pid": 7, "core_ids": [0], "model": None}),
+        *("", "{", "null", "[]", "7", "\x00" * 64, "[" * 100_000, json.dumps(changed())[:-20], RECORD),
+        *(json.dumps(changed(**{name: value})) for name, values in WRONG.items() for value in values),
     ],
 )
 def test_what_is_no_status_counts_as_none(tmp_path, text):

@@ -8,7 +8,7 @@ import torch
 from optimum_neuron.device import placement
 from optimum_neuron.device.dynamo import calls
 from optimum_neuron.device.dynamo.calls import MODEL
-from optimum_neuron.profiling import profile_script, record
+from optimum_neuron.profiling import record
 from optimum_neuron.runtime.timeline import TIMELINE
 from optimum_neuron.simulator.clock import call_cost, core_usage
 from optimum_neuron.simulator.work import GraphWork, Step, Work
@@ -110,22 +110,3 @@ def test_graphs_of_host_tensors_use_no_core():
     with record("host") as recorder:
         double(torch.ones(4))
     assert recorder.num_calls == 0
-
-
-SCRIPT = """
-import torch
-layer = torch.nn.Linear(64, 64).to("neuron")
-step = torch.compile(layer, backend="neuron", options={"optlevel": "1"})
-for _ in range(2):
-    step(torch.ones(8, 64, device="neuron")).sum().backward()
-"""
-
-
-def test_graphs_of_a_script_are_profiled(tmp_path, monkeypatch):
-    # An instance of its own: this process has cores of the default one.
-    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    profile = profile_script(script).profile
-    calls_of = {graph.graph: graph.num_calls for graph in compiled_graphs(profile)}
-    assert calls_of == {"forward 0/0": 2, "backward 0/0": 2} and profile.device_us > 0
