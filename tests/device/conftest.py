@@ -5,6 +5,7 @@ Also what tests compile: small models, and a Dynamo that has compiled nothing.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -64,6 +65,19 @@ def fresh_dynamo() -> Iterator[None]:
     torch._dynamo.utils.counters.clear()
     yield
     torch._dynamo.reset()
+
+
+@contextlib.contextmanager
+def host_threads(number: int) -> Iterator[None]:
+    """Let torch use this many threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def make_llama(**changes: Any) -> Any:

@@ -13,6 +13,7 @@ from optimum_neuron.errors import LoweringError
 from optimum_neuron.shared_objects import make_folder, publish
 
 USE = "import torch; print(torch.ones(2, device='neuron').sum().item())"
+STATUS = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
 CORES_OF_TORCH = "import torch; x = torch.ones(2, device='neuron:0')"
 
 
@@ -26,8 +27,7 @@ def test_import_torch_goes_on_whatever_happens(python, tmp_path):
     make_folder(record.parent)
     (tmp_path / "foreign").write_bytes(b"of another torch")
     publish(tmp_path / "foreign", record.with_suffix(".so"), {record: ""})
-    program = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
-    done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
+    done = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
     assert done.returncode == 0 and "tensor(2.)" in done.stdout
     assert "False (registering it failed: LoweringError" in done.stdout and "Remove it" in done.stdout
 
@@ -38,27 +38,22 @@ def test_a_damaged_shared_object_is_built_again_at_the_first_use_and_not_at_the_
     for path in (built, built.with_suffix(".json")):
         shutil.copy2(path, folder)
     (folder / built.name).write_bytes(built.read_bytes()[:-100])
-    program = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
-    done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path))
+    done = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path))
     assert done.stdout.startswith("tensor(2.) True (the first use builds") and "damaged" in done.stderr
     assert list(folder.iterdir()) == []
 
 
-def test_switched_off(python):
-    done = python("from optimum_neuron.device import status; print(status())", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    assert done.stdout.startswith("False (torch did not load device extensions")
-
-
-def test_another_device_of_others_has_precedence(python):
+def test_switched_off_and_another_device_of_others_has_precedence(python):
     program = """
 import torch
-torch.utils.rename_privateuse1_backend("other")
 from optimum_neuron.device import autoload
+print(autoload.status())
+torch.utils.rename_privateuse1_backend("other")
 autoload.autoload()
 print(autoload.status())
 """
-    done = python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    assert "'other' has taken it" in done.stdout
+    off, other = python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.splitlines()
+    assert off.startswith("False (torch did not load device extensions") and "'other' has taken it" in other
 
 
 def test_the_vendors_device_has_precedence(monkeypatch):

@@ -11,6 +11,7 @@ from optimum_neuron.errors import CoreBusyError, DeviceMemoryError
 from optimum_neuron.runtime.copies import Copies, CoreThreads, load_copies
 from optimum_neuron.runtime.cores import held_cores
 from optimum_neuron.runtime.hbm import ledger
+from tests.device.conftest import host_threads
 from tests.programs import spec
 from tests.runtime.conftest import INSTANCE, loader
 from tests.waiting import PATIENCE_S, in_threads
@@ -41,16 +42,12 @@ def test_calls_run_at_once_on_cores_in_turn_and_results_keep_their_order():
 
 
 def test_the_threads_of_the_host_are_divided_and_those_of_others_stay(monkeypatch):
-    before = torch.get_num_threads()
-    torch.set_num_threads(4)
-    try:
+    with host_threads(4):
         assert CoreThreads(2).map(lambda core, part: torch.get_num_threads(), [0, 1]) == [2, 2]
         assert CoreThreads(8).map(lambda core, part: torch.get_num_threads(), [0]) == [1]
         later = []
         in_threads(lambda: later.append(torch.get_num_threads()))
         assert (torch.get_num_threads(), later) == (4, [4])
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_threads_end_when_nobody_calls_any_more():

@@ -5,21 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import os
+from concurrent.futures import Future
 from pathlib import Path
 
 import huggingface_hub
 import numpy
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    EarlyStoppingCallback,
-    MixtralConfig,
-    MixtralForCausalLM,
-    PreTrainedTokenizerFast,
-    TrainerCallback,
-    TrainingArguments,
-)
+import transformers
 
 from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
@@ -47,7 +40,7 @@ def test_losses_are_those_of_the_cpu(train, llama, sentences, options):
 
 
 def test_a_tokenizer_is_the_processing_class(llama, sentences, tmp_path):
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(save_tokenizer(tmp_path))
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(save_tokenizer(tmp_path))
     arguments = NeuronTrainingArguments(output_dir=str(tmp_path / "out"), report_to=[])
     trainer = NeuronTrainer(copy.deepcopy(llama), arguments, train_dataset=sentences, tokenizer=tokenizer)
     assert trainer.processing_class is tokenizer
@@ -66,7 +59,7 @@ def test_losses_of_other_models_are_those_of_the_cpu(train, bert, classes, sente
                 module.p = 0.0
     else:
         experts = dict(num_key_value_heads=2, num_local_experts=4, output_router_logits=True)
-        model, rows = MixtralForCausalLM(MixtralConfig(**SIZES, **experts)), sentences
+        model, rows = transformers.MixtralForCausalLM(transformers.MixtralConfig(**SIZES, **experts)), sentences
     ours, theirs = (train(model, rows, upstream=upstream) for upstream in (False, True))
     assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and len(losses(ours)) == 4
 
@@ -118,7 +111,7 @@ def test_what_is_saved_is_a_plain_folder(train, tmp_path, llama, sentences):
     trainer = train(llama, sentences, save_strategy="steps", save_steps=2)
     folder = tmp_path / "out" / "checkpoint-4"
     assert {"model.safetensors", "config.json", "optimizer.pt", "trainer_state.json"} <= set(os.listdir(folder))
-    plain = AutoModelForCausalLM.from_pretrained(folder)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(folder)
     for name, parameter in trainer.model.cpu().named_parameters():
         assert torch.equal(parameter, plain.get_parameter(name)), name
 
@@ -140,7 +133,9 @@ def test_the_best_model_is_loaded_at_the_end(train, tmp_path, llama, sentences):
 
 
 def test_early_stopping(train, llama, sentences):
-    options = dict(eval_dataset=sentences[:8], load_best_model_at_end=True, callbacks=[EarlyStoppingCallback(2)])
+    options = dict(
+        eval_dataset=sentences[:8], load_best_model_at_end=True, callbacks=[transformers.EarlyStoppingCallback(2)]
+    )
     trainer = train(llama, sentences, max_steps=20, **HARMFUL, **options)
     assert trainer.state.global_step < 20
 
@@ -148,7 +143,7 @@ def test_early_stopping(train, llama, sentences):
 def test_metrics_go_through_log(train, llama, sentences):
     seen = []
 
-    class Listener(TrainerCallback):
+    class Listener(transformers.TrainerCallback):
         def on_log(self, args, state, control, logs=None, **keywords):
             seen.append(logs)
 
@@ -210,22 +205,14 @@ def test_hyperparameter_search(make, tmp_path, llama, sentences):
 @pytest.fixture
 def uploads(monkeypatch):
     """What is sent to the Hub: names of files by the message of the commit."""
-    sent = []
-
-    class Done:
-        def done(self):
-            return True
-
-        is_done = done
-
-        def result(self):
-            return None
+    sent, done = [], Future()
+    done.set_result(None)
 
     def upload_folder(self, *, folder_path, ignore_patterns=None, run_as_future=False, **options):
         files = [str(path.relative_to(folder_path)) for path in sorted(Path(folder_path).rglob("*")) if path.is_file()]
         kept = list(huggingface_hub.utils.filter_repo_objects(files, ignore_patterns=ignore_patterns))
         sent.append((options.get("path_in_repo"), kept))
-        return Done() if run_as_future else "https://huggingface.co/acme/pushed/commit/1"
+        return done if run_as_future else "https://huggingface.co/acme/pushed/commit/1"
 
     def create_repo(self, repo_id, **options):
         return huggingface_hub.RepoUrl(f"https://huggingface.co/acme/{repo_id.split('/')[-1]}")
@@ -248,7 +235,7 @@ def test_push_to_hub(train, llama, sentences, uploads):
 
 def test_arguments_of_another_class(llama, tmp_path):
     with raises(ConfigError, option="args", type="TrainingArguments"):
-        NeuronTrainer(copy.deepcopy(llama), TrainingArguments(output_dir=str(tmp_path)))
+        NeuronTrainer(copy.deepcopy(llama), transformers.TrainingArguments(output_dir=str(tmp_path)))
     with raises(ConfigError, option="model", value="smollm2"):
         NeuronTrainer("smollm2", NeuronTrainingArguments(output_dir=str(tmp_path)))
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from optimum_neuron.profiling import record
-from tests.device.conftest import needs_compiler
+from tests.device.conftest import host_threads, needs_compiler
 from tests.device.dynamo.warm import AOTAUTOGRAD, INDUCTOR, compiled, loaded_from, lookups, restart, scaled
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("empty_cache")]
@@ -138,14 +138,10 @@ def test_operators_one_by_one_are_not_looked_up():
 
 def test_a_backward_is_compiled_for_the_threads_of_its_forward():
     host = nn.Linear(64, 64)
-    model, threads = copy.deepcopy(host).to("neuron"), torch.get_num_threads()
-    x = torch.ones(2, 64)
+    model, x = copy.deepcopy(host).to("neuron"), torch.ones(2, 64)
     loss = compiled(model)(x.to("neuron")).sin().sum()
-    torch.set_num_threads(threads + 1)
-    try:
+    with host_threads(torch.get_num_threads() + 1):
         loss.backward()
-    finally:
-        torch.set_num_threads(threads)
     gradient = model.weight.grad.cpu()
     model.weight.grad = None
     restart()
