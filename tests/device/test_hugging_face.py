@@ -159,16 +159,9 @@ def test_pipelines_take_the_device(checkpoint):
 def test_diffusers_take_the_device():
     diffusers = pytest.importorskip("diffusers")
     torch.manual_seed(0)
-    unet = diffusers.UNet2DModel(
-        sample_size=8,
-        in_channels=1,
-        out_channels=1,
-        layers_per_block=1,
-        block_out_channels=(32, 32),
-        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
-        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
-        norm_num_groups=8,
-    )
+    sizes = dict(sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(32, 32))
+    blocks = dict(down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"))
+    unet = diffusers.UNet2DModel(**sizes, **blocks, norm_num_groups=8)
     made = diffusers.DDPMPipeline(unet, diffusers.DDPMScheduler(num_train_timesteps=4))
     made.set_progress_bar_config(disable=True)
     images = []

@@ -72,9 +72,8 @@ def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
     family = name.partition("-")[0]
     common = dict(**SIZES, num_key_value_heads=2, tie_word_embeddings=family.startswith("tied"))
     common["num_hidden_layers"] = 1 if family == "small" else 2
-    config = transformers.AutoConfig.for_model(
-        family if family in OTHERS else "llama", **common, **OTHERS.get(family, {})
-    )
+    model_type = family if family in OTHERS else "llama"
+    config = transformers.AutoConfig.for_model(model_type, **common, **OTHERS.get(family, {}))
     model = transformers.AutoModelForCausalLM.from_config(config)
     labels = [row.where(torch.arange(16) > i % 5, -100) for i, row in enumerate(ids)]
     rows = [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]

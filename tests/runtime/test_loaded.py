@@ -83,27 +83,6 @@ def test_the_last_reference_frees_core_and_memory(load):
     assert held_cores(INSTANCE) == [] and core.used_bytes == MICROCODE_BYTES
 
 
-def test_two_models_of_one_process_take_cores_in_turn(load):
-    first, second = load("a"), load("b")
-    assert first.claim.core_ids != second.claim.core_ids
-    third = load("c")
-    assert third.claim.core_ids in (first.claim.core_ids, second.claim.core_ids)
-    for loaded in (first, second, third):
-        loaded.close()
-
-
-def test_the_first_state_is_charged_at_load_and_more_when_taken(load):
-    loaded = load()
-    one = loaded.take_state()
-    assert used(loaded)["kv_cache"] == loaded.need.kv_cache
-    other = loaded.take_state()
-    assert used(loaded)["kv_cache"] == 2 * loaded.need.kv_cache
-    loaded.give_back(one)
-    assert loaded.take_state() is one and other is not one
-    assert used(loaded)["kv_cache"] == 2 * loaded.need.kv_cache
-    loaded.close()
-
-
 def test_one_set_of_state_waits_for_the_next_call_and_the_others_are_free(load):
     loaded = load()
     need, states = loaded.need.kv_cache, [loaded.take_state() for _ in range(4)]

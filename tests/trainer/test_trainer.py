@@ -133,22 +133,22 @@ def test_the_best_model_is_loaded_at_the_end(train, tmp_path, llama, sentences):
 
 
 def test_early_stopping(train, llama, sentences):
-    options = dict(
-        eval_dataset=sentences[:8], load_best_model_at_end=True, callbacks=[transformers.EarlyStoppingCallback(2)]
-    )
+    options = dict(eval_dataset=sentences[:8], load_best_model_at_end=True)
+    options["callbacks"] = [transformers.EarlyStoppingCallback(2)]
     trainer = train(llama, sentences, max_steps=20, **HARMFUL, **options)
     assert trainer.state.global_step < 20
 
 
-def test_metrics_go_through_log(train, llama, sentences):
+@pytest.mark.parametrize("enabled", [True, False])
+def test_metrics_go_through_log_or_can_be_left_out(train, llama, sentences, enabled):
     seen = []
 
     class Listener(transformers.TrainerCallback):
         def on_log(self, args, state, control, logs=None, **keywords):
             seen.append(logs)
 
-    train(llama, sentences, callbacks=[Listener()])
-    assert all(logs["neuron/host_tokens_per_s"] > 0 for logs in seen if "loss" in logs)
+    train(llama, sentences, callbacks=[Listener()], enable_throughput_metrics=enabled)
+    assert all((logs.get("neuron/host_tokens_per_s", 0) > 0) is enabled for logs in seen if "loss" in logs)
     assert not any("est_" in name for logs in seen for name in logs)
 
 
@@ -166,11 +166,6 @@ def test_estimates_are_the_simulators_and_labelled(train, llama, sentences, capl
             for name in ("step_ms", "mfu", "tokens_per_s", "usd_per_1m_tokens")
         }
     assert "neuron/est_* are simulated, for all of inf2.xlarge" in caplog.text
-
-
-def test_metrics_can_be_left_out(train, llama, sentences):
-    trainer = train(llama, sentences, enable_throughput_metrics=False)
-    assert not any("neuron/host_tokens_per_s" in entry for entry in trainer.state.log_history)
 
 
 def test_tokens_are_counted_without_padding(train, llama):

@@ -49,20 +49,8 @@ def test_a_model_of_transformers(one_layer):
     require_same_gradients(one_layer, optlevel="1")
 
 
-def test_inputs_are_changed_in_place_and_views_keep_their_storage():
-    def change(x):
-        x.add_(1)
-        return x.view(-1)[1:], x.t()
-
-    x = torch.zeros(2, 3, device="neuron")
-    tail, turned = compiled(change)(x)
-    tail.add_(1)
-    assert x.sum().item() == 11 and turned.device == x.device and turned.sum().item() == 11
-
-
-@pytest.mark.parametrize("optlevel", OPTLEVELS)
-def test_dropout_follows_the_generator_of_the_core_only(optlevel):
-    dropped = compiled(lambda x: F.dropout(x, 0.5) * 2, optlevel=optlevel)
+def test_dropout_follows_the_generator_of_the_core_only():
+    dropped = compiled(lambda x: F.dropout(x, 0.5) * 2)
     x, before = torch.ones(64, device="neuron"), torch.get_rng_state()
     torch.neuron.manual_seed(0)
     first = dropped(x)

@@ -14,22 +14,9 @@ from optimum_neuron.device import products
 from optimum_neuron.device.dynamo.products import use_onednn
 from tests.device.conftest import OPTLEVELS, needs_compiler
 from tests.device.dynamo.conftest import compiled
+from tests.device.test_products import COLUMNS, CONTRACTED, ROWS, by_onednn, random  # noqa: F401  (fixture)
 
 pytestmark = pytest.mark.skipif(not onednn.is_available(), reason="torch was built without oneDNN")
-ROWS, CONTRACTED, COLUMNS = 256, 192, 128
-
-
-@pytest.fixture(autouse=True)
-def by_onednn():
-    """Products by oneDNN, whatever this CPU is."""
-    with products.use("onednn"):
-        yield
-
-
-def random(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
 CASES = {
     "mm": (torch.mm, (random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)), 1),
     "mm of transposed": (torch.mm, (random(CONTRACTED, ROWS).t(), random(COLUMNS, CONTRACTED).t()), 1),
