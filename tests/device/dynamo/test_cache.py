@@ -18,26 +18,15 @@ from tests.device.dynamo.warm import AOTAUTOGRAD, INDUCTOR, compiled, loaded_fro
 pytestmark = [needs_compiler, pytest.mark.usefixtures("empty_cache")]
 
 PROGRAM = """
-import json, torch
+import copy, json, torch
 from torch._dynamo.utils import counters
-torch.manual_seed(0)
-host = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 2))
-x = torch.linspace(-1, 1, 32).view(4, 8)
-def losses(model, run, x):
-    optimizer, found = torch.optim.SGD(model.parameters(), lr=0.1), []
-    for _ in range(3):
-        loss = run(x).pow(2).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        found.append(loss.item())
-    return found
-import copy
+from tests.device.dynamo.test_backend import losses, network
+host = network()
 ours = copy.deepcopy(host).to("neuron")
-found = losses(ours, torch.compile(ours, backend="neuron"), x.to("neuron"))
+found = losses(ours, torch.compile(ours, backend="neuron"), "neuron")
 counts = {key: dict(counters[key]) for key in ("aot_autograd", "inductor")}
 report = torch.neuron.compile_report().to_dict()
-print(json.dumps([found, losses(host, host, x), counts, report["graphs"]]))
+print(json.dumps([found, losses(host, host, "cpu"), counts, report["graphs"]]))
 """
 
 

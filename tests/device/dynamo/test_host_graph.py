@@ -17,6 +17,12 @@ SIZE = 1 << 16
 CALLS = Calls("test of a border", GraphWork(name="nothing", steps=()))
 
 
+def function_of(graph, inputs, make):
+    graph_module = make_fx(graph, tracing_mode="fake")(*inputs)
+    fakes = [node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder")]
+    return on_device(graph_module, fakes, border_of(graph_module, fakes), CALLS, make)
+
+
 def test_what_host_code_has_read_is_freed_while_it_runs():
     """Saved activations are most of a backward's inputs: held to its end they would be the peak of a training step."""
     lives = []
@@ -32,9 +38,7 @@ def test_what_host_code_has_read_is_freed_while_it_runs():
 
     inputs = [torch.ones(SIZE, device="neuron"), torch.arange(float(SIZE), device="neuron")]
     references = [weakref.ref(value) for value in inputs]
-    graph_module = make_fx(lambda x, y: [y.view(2, -1)], tracing_mode="fake")(*inputs)
-    fakes = [node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder")]
-    function = on_device(graph_module, fakes, border_of(graph_module, fakes), CALLS, make)
+    function = function_of(lambda x, y: [y.view(2, -1)], inputs, make)
     address = inputs[1].data_ptr()
     (result,) = function(inputs)
     assert lives == [False, True] and inputs == []
@@ -47,12 +51,8 @@ def test_what_host_code_has_read_is_freed_while_it_runs():
 
 def test_a_result_over_the_bytes_of_an_input_that_lives_on():
     kept = torch.zeros(4, device="neuron")
-    graph_module = make_fx(lambda x: [x.view(2, 2)], tracing_mode="fake")(kept)
-    fakes = [node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder")]
-    border = border_of(graph_module, fakes)
-    (result,) = on_device(
-        graph_module, fakes, border, CALLS, lambda *_: lambda arguments: [arguments.pop().view(2, 2)]
-    )([kept])
+    function = function_of(lambda x: [x.view(2, 2)], [kept], lambda *_: lambda inputs: [inputs.pop().view(2, 2)])
+    (result,) = function([kept])
     kept.fill_(3)
     assert result.sum() == 12 and result.untyped_storage()._cdata == kept.untyped_storage()._cdata
 
