@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from optimum_neuron.device import autoload, build, library
+from optimum_neuron.device import autoload, build, library, placement
 from optimum_neuron.errors import LoweringError
 from optimum_neuron.shared_objects import make_folder, publish
 
@@ -143,12 +143,14 @@ def test_a_core_of_another_process_is_refused_by_name(built):
         first.communicate("\n")
 
 
-def test_more_processes_than_cores_are_errors(python):
+def test_more_processes_than_cores_are_errors(python, monkeypatch):
     program = "import torch\ntry: torch.ones(1, device='neuron')\nexcept RuntimeError as error: print(error)"
     assert "Start at most 12 processes" in python(program, LOCAL_RANK="12").stdout
-    alone = "import torch; print(torch.ones(1, device='neuron').device)"
-    assert python(alone, LOCAL_RANK="2", NEURON_RT_VISIBLE_CORES="1").stdout == "neuron:0\n"
-    assert python(alone, LOCAL_RANK="1").stdout == "neuron:1\n"
+    for rank, visible, device in ((1, "0-3", 1), (2, "1", 0)):
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
+        monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", visible)
+        assert placement.default_device() == device
 
 
 def test_a_forked_child_is_refused_and_its_parent_goes_on(python):

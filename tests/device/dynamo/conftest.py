@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,20 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     return path
 
 
+def language_loss(model: Any, device: str) -> torch.Tensor:
+    ids = torch.arange(12, device=device).view(1, 12)
+    return model(input_ids=ids, labels=ids).loss
+
+
 def compiled(function: Any, optlevel: str = "1", **options: Any) -> Any:
     return torch.compile(function, backend="neuron", options={"optlevel": optlevel, **options})
 
 
-def require_same_gradients(model: Any, optlevel: str) -> None:
-    """A causal language model that is compiled has the loss and the gradients of the CPU."""
+def require_same_gradients(model: Any, optlevel: str, loss_of: Callable[[Any, str], torch.Tensor]) -> None:
+    """A compiled model has the loss and the gradients of the CPU; `loss_of` runs it on a device."""
     host, ours = copy.deepcopy(model), copy.deepcopy(model).to("neuron")
-    ids = torch.arange(12).view(1, 12)
-    expected = host(input_ids=ids, labels=ids).loss
+    expected, loss = loss_of(host, "cpu"), loss_of(compiled(ours, optlevel), "neuron")
     expected.backward()
-    loss = compiled(ours, optlevel)(input_ids=ids.to("neuron"), labels=ids.to("neuron")).loss
     loss.backward()
     assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
     for (name, parameter), other in zip(host.named_parameters(), ours.parameters(), strict=True):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.device.conftest import OPTLEVELS
-from tests.device.dynamo.conftest import compiled, require_same_gradients
+from tests.device.dynamo.conftest import compiled, language_loss, require_same_gradients
 
 
 @torch.library.custom_op("hosted_test::twice", mutates_args=())
@@ -64,6 +64,10 @@ def test_a_sort_without_experts_is_still_refused():
         compiled(lambda x: twice(x).sort().values)(torch.ones(2, device="neuron"))
 
 
+def experts_loss(experts, device):
+    return experts(torch.linspace(-1, 1, 8 * 32, device=device).view(1, 8, 32)).square().mean()
+
+
 @pytest.mark.parametrize("optlevel", OPTLEVELS)
 def test_transformers_default_experts_train(optlevel):
     from transformers import AutoModelForCausalLM, Qwen3MoeConfig
@@ -72,7 +76,11 @@ def test_transformers_default_experts_train(optlevel):
     heads = {"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2}
     torch.manual_seed(0)
     config = Qwen3MoeConfig(**sizes, **heads, num_experts=4, num_experts_per_tok=2)
-    require_same_gradients(AutoModelForCausalLM.from_config(config, dtype=torch.float32), optlevel=optlevel)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    if optlevel == "1":
+        require_same_gradients(model, optlevel, language_loss)
+    else:  # a whole model takes Inductor a minute
+        require_same_gradients(model.model.layers[0].mlp, optlevel, experts_loss)
     hosted = {name for graph in torch.neuron.compile_report().graphs for name in graph.host_ops}
     experts = {"transformers.grouped_mm_fallback", "transformers.grouped_mm_fallback_backward"}
     assert hosted == {"aten.histc", "aten.sort", *experts}
