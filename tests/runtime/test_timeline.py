@@ -50,19 +50,13 @@ def test_calls_add_up_by_core_and_model(prices):
 def test_nothing_is_timed_before_somebody_asks_and_then_once(prices):
     timeline = Timeline()
     one = timeline.open(track())
+    (idle,) = timeline.usage(prices)
     call(one, times=2)
-    assert prices.asked == []
+    assert (idle.num_calls, idle.busy_us, prices.asked) == (0, 0.0, [])
     timeline.usage(prices)
     call(one)
     assert timeline.usage(prices)[0].busy_us == 30.0
     assert prices.asked == [("bert", "forward")]
-
-
-def test_a_program_that_was_loaded_and_never_called_leaves_an_idle_core(prices):
-    timeline = Timeline()
-    timeline.open(track())
-    (core,) = timeline.usage(prices)
-    assert (core.num_calls, core.busy_us, prices.asked) == (0, 0.0, [])
 
 
 def test_closed_programs_stay_in_the_totals(prices):

@@ -102,26 +102,16 @@ def test_the_marker_lists_every_file(saved):
     assert set(marker["files"]) | {checkpoints.MARKER} == {path.name for path in (saved / "checkpoint-4").iterdir()}
 
 
-def missing(folder):
-    (folder / "optimizer.pt").unlink()
+DAMAGES = {
+    "optimizer.pt is missing": lambda folder: (folder / "optimizer.pt").unlink(),
+    "has 100 bytes instead of": lambda folder: os.truncate(folder / "model.safetensors", 100),
+    "cannot be read": lambda folder: (folder / checkpoints.MARKER).write_text("{"),
+}
 
 
-def cut_off(folder):
-    os.truncate(folder / "model.safetensors", 100)
-
-
-def half_a_marker(folder):
-    (folder / checkpoints.MARKER).write_text("{")
-
-
-@pytest.mark.parametrize(
-    ("damage", "problem"),
-    [(missing, "optimizer.pt is missing"), (cut_off, "has 100 bytes instead of"), (half_a_marker, "cannot be read")],
-)
-def test_a_damaged_checkpoint_is_passed_over_and_an_error_by_name(
-    train, saved, llama, sentences, caplog, damage, problem
-):
-    damage(saved / "checkpoint-4")
+@pytest.mark.parametrize("problem", DAMAGES)
+def test_a_damaged_checkpoint_is_passed_over_and_an_error_by_name(train, saved, llama, sentences, caplog, problem):
+    DAMAGES[problem](saved / "checkpoint-4")
     assert checkpoints.last_complete(saved).value == saved / "checkpoint-2"
     with raises(ArtifactError, problem, newest=str(saved / "checkpoint-2")):
         train(llama, sentences, resume=str(saved / "checkpoint-4"))
