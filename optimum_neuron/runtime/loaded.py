@@ -97,7 +97,7 @@ class LoadedProgram:
         host.when_compiled(upgrade)
 
     def take_state(self, beside: State | None = None) -> State:
-        """State tensors for one batch; those `beside` another state run on the same host code.
+        """State tensors for one batch, charged beyond the first set; `beside` another state they share its host code.
 
         Raises:
             DeviceMemoryError: another set does not fit in the core's HBM.

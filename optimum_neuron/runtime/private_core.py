@@ -18,7 +18,7 @@ from .hbm import empty_ledger
 
 
 class PrivateCore:
-    """A core with the interface of `CoreClaim` that holds none of the instance and conflicts with no process."""
+    """A core with the interface of `CoreClaim` that holds no core of the instance and conflicts with no process."""
 
     def __init__(self, instance: InstanceSpec, *, model: str) -> None:
         self.instance, self.model = instance, model

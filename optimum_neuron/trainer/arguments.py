@@ -98,7 +98,7 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
         if all(isinstance(size, int) for size in layout.sizes().values()):
             problems += combination_problems(layout, upstream)
         if (size := getattr(upstream.parallelism_config, "cp_size", 1)) > 1:
-            value, reason = f"ParallelismConfig(cp_size={size})", "accelerate's needs CUDA's attention kernels"
+            value, reason = f"ParallelismConfig(cp_size={size})", "accelerate's attention needs CUDA's kernels"
             hint = f"Pass context_parallel_size={size} to these arguments instead."
             problems.append(_unsupported("parallelism_config", value, reason=reason, hint=hint))
         if self.stochastic_rounding_enabled and (upstream.torch_compile or upstream.use_cpu):
