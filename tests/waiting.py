@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,3 +17,12 @@ def soon(look: Callable[[], Any]) -> Any:
         assert time.monotonic() < deadline, f"{look} still says {answer!r}"
         time.sleep(0.02)
     return answer
+
+
+def in_threads(*calls: Callable[[], object]) -> None:
+    """Run calls at once, each in a thread of its own, until all have ended."""
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

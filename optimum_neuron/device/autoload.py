@@ -22,8 +22,7 @@ VENDOR = "torch-neuronx"
 """Distribution of the vendor, which brings the real device."""
 
 _status: Choice[bool] = Choice(
-    value=False,
-    reason="torch did not load device extensions: TORCH_DEVICE_BACKEND_AUTOLOAD=0, or no torch",
+    value=False, reason="torch did not load device extensions: TORCH_DEVICE_BACKEND_AUTOLOAD=0, or no torch"
 )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import itertools
 import logging
 from typing import TYPE_CHECKING
 
@@ -38,11 +37,7 @@ _MOST = 4096
 
 
 class Census:
-    """Takes counted operators from the shared object.
-
-    Args:
-        functions: the C functions of `library.load()`.
-    """
+    """Takes counted operators from the shared object, through the C functions of `library.load()`."""
 
     def __init__(self, functions: ctypes.CDLL) -> None:
         self._functions = functions
@@ -82,24 +77,17 @@ class Census:
 
     def _named(self, work: GraphWork) -> GraphWork:
         """The work under a name of its own: arguments that the name leaves out, such as dimensions, may change it."""
-        for number in itertools.count(1):
-            named = work if number == 1 else dataclasses.replace(work, name=f"{work.name} #{number}")
-            if self._names.setdefault(named.name, named) == named:
-                return named
-        raise AssertionError("numbers do not end")
+        from .dynamo.calls import numbered
+
+        works = (dataclasses.replace(work, name=name) for name in numbered(work.name))
+        return next(named for named in works if self._names.setdefault(named.name, named) == named)
 
     def _track(self, device: int) -> Track:
         if device not in self._tracks:
             # `import torch` loads the device, and should not bring the compiler along, nor look for the instance.
-            from ..runtime.loaded import announce
-            from ..runtime.timeline import TIMELINE, Track
-            from . import placement
+            from .dynamo.calls import open_track
 
-            claim = placement.core(device)
-            track = Track(None, model=MODEL, instance=claim.instance, core_ids=claim.core_ids, auto_cast="none")
-            track.assumptions = (ASSUMPTION,)
-            self._tracks[device] = TIMELINE.open(track)
-            announce(track)
+            self._tracks[device] = open_track(device, MODEL, (ASSUMPTION,))
         return self._tracks[device]
 
 

@@ -24,18 +24,16 @@ def install() -> None:
 
     if not dist.is_available() or not dist.is_gloo_available():
         return
-    dist.Backend.register_backend("neuron", _make_gloo, devices=["neuron", "cpu"])
+
+    def make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+        return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+
+    dist.Backend.register_backend("neuron", make_gloo, devices=["neuron", "cpu"])
     dist.ProcessGroupGloo._Options.__deepcopy__ = _copy_options
     _add_host_backend(dist.distributed_c10d.BackendConfig)
     _add_flat_results(dist.ProcessGroup)
     _add_scaled_sums(dist.ProcessGroup)
     _add_coalescing(dist.ProcessGroup)
-
-
-def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    import torch.distributed as dist
-
-    return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
 
 def _add_host_backend(config_type: Any) -> None:

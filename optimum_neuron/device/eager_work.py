@@ -32,12 +32,9 @@ _OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_")
 
 
 def work_of_operator(kind: str) -> GraphWork | None:
-    """Return the work of one call of an operator, or None for an operator that uses no core.
+    """Return the work of one call of an operator (JSON of csrc/census.h), or None if it uses no core.
 
     An operator of a package, and one whose result has a size that depends on values, are of unknown work.
-
-    Args:
-        kind: name, overload, and arguments as JSON, from csrc/census.h.
     """
     name, overload, arguments = json.loads(kind)
     rule = find_rule(f"{name}.{overload or 'default'}".replace("::", ".", 1))

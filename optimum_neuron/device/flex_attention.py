@@ -1,12 +1,18 @@
-"""FlexAttention on the device: torch checks for devices from a list, which has no "neuron".
+"""FlexAttention on the device, eager and compiled; it computes all scores, also those that the block mask skips.
 
-In eager mode it runs as torch's own unfused operators, with gradients; `dynamo/flex.py` is the compiled form.
+In eager mode it runs as torch's own unfused operators, with gradients, once a check of torch for devices from a list,
+which has no "neuron", lets it. In a captured graph torch keeps it as one operator with graphs inside, and Inductor has
+kernels for it on its own devices only. So it is written out as matrix products, score function, mask and softmax before
+AOTAutograd runs, and is checked, differentiated, and compiled like other code.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import fx
 
 
 def install() -> None:
@@ -21,3 +27,14 @@ def install() -> None:
             validate(query, key, value)
 
     flex_attention._validate_device = validate_device
+
+
+def write_out(graph_module: fx.GraphModule) -> None:
+    """Replace each FlexAttention of a graph of Dynamo, in place."""
+    from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
+
+    nodes = graph_module.graph.find_nodes(op="call_function", target=flex_attention)
+    for node in nodes:
+        node.target = sdpa_dense
+    if nodes:
+        graph_module.recompile()

@@ -24,7 +24,6 @@ _ASK_OF_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 _ASK_FOR_BYTES = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _INT64 = ctypes.c_int64
 
-
 _OF_PYTHON = {
     "holds_interpreter": "PyGILState_Check",
     "leave_interpreter": "PyEval_SaveThread",
@@ -174,8 +173,8 @@ def _callbacks(library: ctypes.CDLL) -> _Host:
         from . import numerics, products
         from .module import eager
 
-        numerics.begin()
-        products.begin()
+        numerics.current()
+        products.current()
         eager.begin()
         placement().attach_meter(device, library.neuron_used_bytes, library.neuron_set_limit)
         return placement().limit(device)

@@ -116,12 +116,9 @@ def device_indices(devices: Any) -> list[int]:
     except (TypeError, ValueError):
         indices = []
     if not indices or len(set(indices)) < len(indices) or not set(indices) <= set(range(count)):
-        raise ConfigError(
-            f"devices is {devices!r}, but this process may use {count} devices, 0 to {count - 1}.",
-            hint="Pass a number of devices or a list of different indices.",
-            devices=devices,
-            count=count,
-        )
+        message = f"devices is {devices!r}, but this process may use {count} devices, 0 to {count - 1}."
+        hint = "Pass a number of devices or a list of different indices."
+        raise ConfigError(message, hint=hint, devices=devices, count=count)
     return indices
 
 

@@ -61,12 +61,9 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Choice[Numeric
     mode, operand = env.numerics(**source), env.auto_cast_type(**source)
     stochastic = env.stochastic_rounding(**source)
     if mode != "emulated" and not stochastic and operand is not None:
-        raise ConfigError(
-            f"OPTIMUM_NEURON_AUTO_CAST_TYPE is {operand}, but reference numerics rounds no operands.",
-            hint="Set OPTIMUM_NEURON_NUMERICS=emulated too, or unset it.",
-            variable="OPTIMUM_NEURON_AUTO_CAST_TYPE",
-            value=operand,
-        )
+        message = f"OPTIMUM_NEURON_AUTO_CAST_TYPE is {operand}, but reference numerics rounds no operands."
+        hint = "Set OPTIMUM_NEURON_NUMERICS=emulated too, or unset it."
+        raise ConfigError(message, hint=hint, variable="OPTIMUM_NEURON_AUTO_CAST_TYPE", value=operand)
     if mode is None and not stochastic:
         return Choice(value=Numerics(), reason="default: OPTIMUM_NEURON_NUMERICS is not set")
     # Rounding is what makes the host's arithmetic the chip's, so asking for it asks for emulation.
@@ -84,12 +81,7 @@ _current: Numerics | None = None
 
 
 def current() -> Numerics:
-    """Return the arithmetic in use."""
-    return begin()
-
-
-def begin() -> Numerics:
-    """Apply the environment, once, at the first use of a core; a wrong value is an error there."""
+    """Return the arithmetic in use; the first use of a core applies the environment, and refuses a wrong value."""
     if _current is None:
         _set(from_environment().value)
     assert _current is not None
@@ -100,18 +92,12 @@ def begin() -> Numerics:
 def use(
     mode: Mode, *, auto_cast_type: Operand = "bf16", stochastic_rounding: bool = False, seed: int = 0
 ) -> Iterator[Numerics]:
-    """Compute with another arithmetic for the length of a block, in every thread of the process.
-
-    Args:
-        mode: "reference" or "emulated".
-        auto_cast_type: what float32 operands of matrix products are rounded to; "none" leaves them.
-        stochastic_rounding: round writes to 16-bit floats stochastically.
-        seed: seed of that rounding.
+    """Compute with another arithmetic (the fields of `Numerics`) for the length of a block, in every thread.
 
     Raises:
         ConfigError: an unknown value, or stochastic rounding of the host's arithmetic.
     """
-    before = begin()
+    before = current()
     numerics = Numerics(mode=mode, auto_cast_type=auto_cast_type, stochastic_rounding=stochastic_rounding, seed=seed)
     _set(numerics)
     try:

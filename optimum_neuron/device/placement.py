@@ -65,21 +65,13 @@ def default_device() -> int:
         return rank
     if count == 1 and (env.visible_cores() is not None or env.num_cores() is not None):
         return 0
-    raise ConfigError(
-        f"LOCAL_RANK is {rank}, but each process needs a core and {instance().name} has {count} to use.",
-        hint=f"Start at most {count} processes, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE).",
-        rank=rank,
-        count=count,
-    )
+    message = f"LOCAL_RANK is {rank}, but each process needs a core and {instance().name} has {count} to use."
+    hint = f"Start at most {count} processes, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE)."
+    raise ConfigError(message, hint=hint, rank=rank, count=count)
 
 
 def claim(device: int) -> HbmLedger:
-    """Make the core of a device this process's, if it is not yet, and return its ledger.
-
-    Raises:
-        ConfigError: there is no such device.
-        CoreBusyError: another process holds the core, or this process is a fork of one that used the device.
-    """
+    """Claim the core of a device as `core` does, and return its ledger."""
     held = core(device)
     return ledger(held.instance, held.core_ids[0])
 
@@ -94,7 +86,10 @@ def core(device: int) -> CoreClaim:
     with _lock:
         if device not in _claims:
             require_device(device)
-            _require_no_fork()
+            if _forked:
+                message = "The neuron device does not work in a forked process: its cores belong to the parent process."
+                hint = "Start workers with the method 'spawn', or fork before the first use."
+                raise CoreBusyError(message, hint=hint)
             _claims[device] = claim_cores(instance(), model=TORCH_OWNER, start=device)
         return _claims[device]
 
@@ -110,12 +105,7 @@ def is_in_bad_fork() -> bool:
 
 
 def attach_meter(device: int, used_bytes: Callable[[int], int], set_limit: Callable[[int, int], None]) -> None:
-    """Claim the core of a device, and count in its ledger what the shared object allocates.
-
-    Raises:
-        ConfigError: there is no such device.
-        CoreBusyError: another process holds the core, or this process is a fork of one that used the device.
-    """
+    """Claim the core of a device, and count in its ledger what the shared object allocates."""
     claim(device).attach(
         TORCH_OWNER, "kv_cache", used_bytes=lambda: used_bytes(device), set_limit=lambda limit: set_limit(device, limit)
     )
@@ -140,20 +130,9 @@ def require_device(device: int) -> None:
     count = device_count()
     if not 0 <= device < count:
         num_cores, name = instance().num_logical_cores(), instance().name
-        raise ConfigError(
-            f"neuron:{device}: invalid device ordinal, this process has {count} of the {num_cores} cores of {name}.",
-            hint=f"Use neuron:0 to neuron:{count - 1}, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE).",
-            device=device,
-            count=count,
-        )
-
-
-def _require_no_fork() -> None:
-    if _forked:
-        raise CoreBusyError(
-            "The neuron device does not work in a forked process: its cores belong to the parent process.",
-            hint="Start workers with the method 'spawn', or fork before the first use.",
-        )
+        message = f"neuron:{device}: invalid device ordinal, this process has {count} of {num_cores} cores of {name}."
+        hint = f"Use neuron:0 to neuron:{count - 1}, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE)."
+        raise ConfigError(message, hint=hint, device=device, count=count)
 
 
 def _after_fork() -> None:

@@ -30,13 +30,7 @@ MIN_SIDE = 4
 def choose(
     *, capabilities: Mapping[str, Any] | None = None, has_mkl: bool | None = None, has_onednn: bool | None = None
 ) -> Choice[Library]:
-    """Decide which library multiplies, and why.
-
-    Args:
-        capabilities: capabilities of the CPU; None: `torch.cpu.get_capabilities()`.
-        has_mkl: whether torch's BLAS is MKL; None: ask torch.
-        has_onednn: whether torch has oneDNN; None: ask torch.
-    """
+    """Decide which library multiplies, and why; torch knows what is None."""
     import torch
 
     capabilities = torch.cpu.get_capabilities() if capabilities is None else capabilities
@@ -69,12 +63,7 @@ _current: Choice[Library] | None = None
 
 
 def current() -> Choice[Library]:
-    """Return the library in use, and why."""
-    return begin()
-
-
-def begin() -> Choice[Library]:
-    """Choose, once in a process: at the first use of a core."""
+    """Return the library in use, and why; it is chosen at the first use of a core."""
     if _current is None:
         _set(choose())
     assert _current is not None
@@ -93,7 +82,7 @@ def use(library: Library) -> Iterator[None]:
     """
     if library not in get_args(Library):
         raise invalid_choice("library", library, get_args(Library))
-    before = begin()
+    before = current()
     _set(Choice(value=library, reason="set by products.use"))
     try:
         yield

@@ -85,12 +85,8 @@ def load_scheduler(scheduler: Any, path: str | Path) -> None:
         if len(values) in (0, num_groups):
             continue
         if any(value != values[0] for value in values):
-            raise ModelError(
-                f"The scheduler in {path} has {len(values)} parameter groups with different learning rates, "
-                f"but this layout has {num_groups} groups.",
-                hint="Resume with the checkpoint's layout.",
-                path=str(path),
-            )
+            message = f"{path} has {len(values)} groups of different learning rates, but this layout has {num_groups}."
+            raise ModelError(message, hint="Resume with the checkpoint's layout.", path=str(path))
         state[name] = [values[0]] * num_groups
     scheduler.load_state_dict(state)
 

@@ -14,7 +14,7 @@ import os
 import shutil
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import ArtifactError
 
@@ -36,11 +36,10 @@ class Consolidated:
     path: str
     """File with the weights."""
     source: str
-    """Source of the weights: a folder of shards, or a file."""
+    """A folder of shards, or a file."""
     num_tensors: int
-    """Tensors in the file."""
     size_bytes: int
-    """Bytes of the tensors."""
+    """Of the tensors."""
     loadable: bool
     """Whether the folder has a configuration, so that `from_pretrained` reads it."""
 
@@ -100,16 +99,13 @@ def _require_weights(folder: Path) -> Path:
     for name in _WHOLE:
         if (folder / name).is_file():
             return folder / name
-    raise ArtifactError(
-        f"{folder} has no weights: no {FSDP_FOLDER}/, no shard-*.safetensors, and no {' or '.join(_WHOLE)}.",
-        hint="Pass the folder checkpoint-<step> of a run.",
-        folder=str(folder),
-    )
+    message = f"{folder} has no weights: no {FSDP_FOLDER}/, no shard-*.safetensors, and no {' or '.join(_WHOLE)}."
+    raise ArtifactError(message, hint="Pass the folder checkpoint-<step> of a run.", folder=str(folder))
 
 
 def _read(source: Path) -> dict[str, torch.Tensor]:
     if source.is_dir():
-        return _read_dcp(source) if source.name == FSDP_FOLDER else _read_shards(source)
+        return _read_shards(source, is_fsdp=source.name == FSDP_FOLDER)
     from safetensors.torch import load_file
 
     names = {source.name}
@@ -118,40 +114,25 @@ def _read(source: Path) -> dict[str, torch.Tensor]:
     return {key: tensor for name in sorted(names) for key, tensor in load_file(source.with_name(name)).items()}
 
 
-def _read_dcp(folder: Path) -> dict[str, torch.Tensor]:
+def _read_shards(folder: Path, *, is_fsdp: bool) -> dict[str, torch.Tensor]:
     """Every tensor of a folder of torch.distributed.checkpoint, under the model's names."""
     import torch
     import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
-    entries = dcp.FileSystemReader(str(folder)).read_metadata().state_dict_metadata
+    reader = (dcp.FileSystemReader if is_fsdp else HuggingFaceStorageReader)(str(folder))
+    entries = reader.read_metadata().state_dict_metadata
     state = {
         name: torch.empty(entry.size, dtype=entry.properties.dtype)
         for name, entry in entries.items()
         if isinstance(entry, dcp.TensorStorageMetadata)
     }
-    _load(state, dcp.FileSystemReader(str(folder)))
-    return {name.removeprefix("model."): tensor for name, tensor in state.items()}
-
-
-def _read_shards(folder: Path) -> dict[str, torch.Tensor]:
-    """Every tensor of a folder that `save_pretrained(distributed_checkpoint=True)` wrote."""
-    import torch
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-
-    reader = HuggingFaceStorageReader(str(folder))
-    entries = reader.read_metadata().state_dict_metadata
-    state = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in entries.items()}
-    _load(state, reader)
-    return state
-
-
-def _load(state: dict[str, torch.Tensor], reader: Any) -> None:
-    import torch.distributed.checkpoint as dcp
-
     with warnings.catch_warnings():
         # torch warns of loading in one process.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         dcp.load(state, storage_reader=reader, no_dist=True)
+    # accelerate saves the state of a model under this name.
+    return {name.removeprefix("model.") if is_fsdp else name: tensor for name, tensor in state.items()}
 
 
 def _write(weights: dict[str, torch.Tensor], path: Path) -> None:

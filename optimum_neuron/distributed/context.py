@@ -90,12 +90,7 @@ class ContextParallel:
         return {name: self._part(value) if _has_tokens(value, length) else value for name, value in whole.items()}
 
     def join(self, results: Any, *, num_tokens: int) -> Any:
-        """Return the results of whole sequences, without gradients.
-
-        Args:
-            results: tensors, nested as one likes; those whose second axis is a part of the tokens are joined.
-            num_tokens: of a whole sequence.
-        """
+        """Return the results of whole sequences, without gradients, from any structure of tensors."""
         part = num_tokens // self._mesh.size()
 
         def whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -130,10 +125,6 @@ class ContextParallel:
 def require_context(model: Any, size: int) -> None:
     """Reject a model whose sequences cannot be shared.
 
-    Args:
-        model: of transformers.
-        size: `context_parallel_size`.
-
     Raises:
         ConfigError: no such decoder, another implementation of attention, or a loss that is not a sum over tokens; all
             problems are listed.
@@ -143,15 +134,10 @@ def require_context(model: Any, size: int) -> None:
     config, name = model.config, type(model).__name__
     problems = []
     if config.model_type not in CONTEXT_FAMILIES or name not in set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()):
-        problems.append(
-            ConfigError(
-                f"context_parallel_size={size} is not supported for {name} ('{config.model_type}').",
-                hint=f"Remove it, or use a causal language model of {', '.join(sorted(CONTEXT_FAMILIES))}.",
-                option="context_parallel_size",
-                value=size,
-                choices=sorted(CONTEXT_FAMILIES),
-            )
-        )
+        option, choices = "context_parallel_size", sorted(CONTEXT_FAMILIES)
+        message = f"{option}={size} is not supported for {name} ('{config.model_type}')."
+        hint = f"Remove it, or use a causal language model of {', '.join(choices)}."
+        problems.append(ConfigError(message, hint=hint, option=option, value=size, choices=choices))
     elif config._attn_implementation != "sdpa":
         problems.append(_required_setting("attn_implementation", config._attn_implementation, "sdpa", size))
     if getattr(config, "output_router_logits", False):
@@ -160,21 +146,13 @@ def require_context(model: Any, size: int) -> None:
 
 
 def _required_setting(option: str, value: object, required: object, size: int) -> ConfigError:
-    return ConfigError(
-        f"context_parallel_size={size} does not support {option}={value!r}.",
-        hint=f"Load the model with {option}={required!r}.",
-        option=option,
-        value=value,
-        choices=[required],
-    )
+    message = f"context_parallel_size={size} does not support {option}={value!r}."
+    hint = f"Load the model with {option}={required!r}."
+    return ConfigError(message, hint=hint, option=option, value=value, choices=[required])
 
 
 def require_divisible(batch: Mapping[str, Any], size: int) -> None:
     """Reject a batch whose sequences cannot be split.
-
-    Args:
-        batch: inputs of a decoder.
-        size: `context_parallel_size`.
 
     Raises:
         ModelError: no token IDs, a length that does not divide, masks of several axes, or packed sequences.

@@ -110,7 +110,7 @@ def num_microbatches(arguments: Any, num_stages: int) -> int:
         ConfigError: the batch does not divide.
     """
     requested, batch_size = arguments.pipeline_parallel_num_microbatches, arguments.per_device_train_batch_size
-    return pipeline.num_microbatches(requested, batch_size=batch_size, num_stages=num_stages).value
+    return pipeline.num_microbatches(requested, batch_size=batch_size, num_stages=num_stages)
 
 
 def shared_facts(model: Any, arguments: Any) -> dict[str, object]:
@@ -139,10 +139,6 @@ def wrap_blocks(model: torch.nn.Module, arguments: Any) -> None:
 
 def require_whole_model(model: Any, layout: str) -> Any:
     """Return the transformers model to distribute, without the adapter around it.
-
-    Args:
-        model: the argument of a trainer.
-        layout: for the message, such as "tensor_parallel_size=2".
 
     Raises:
         ConfigError: it is not a transformers model, is distributed already, or has an adapter that adds tokens.

@@ -75,32 +75,17 @@ class TrainingNeuronConfig:
         """Return one error for each option that is not supported."""
         problems = []
         if (num_stages := self.virtual_pipeline_parallel_size) != 1:
-            problems.append(
-                ConfigError(
-                    f"virtual_pipeline_parallel_size={num_stages} is not supported: a core runs one pipeline stage.",
-                    hint="Remove the option.",
-                    option="virtual_pipeline_parallel_size",
-                    value=num_stages,
-                )
-            )
+            message = f"virtual_pipeline_parallel_size={num_stages} is not supported: a core runs one pipeline stage."
+            hint = "Remove the option."
+            problems.append(ConfigError(message, hint=hint, option="virtual_pipeline_parallel_size", value=num_stages))
         if self.sequence_parallel_enabled and self.tensor_parallel_size == 1:
-            problems.append(
-                ConfigError(
-                    "sequence_parallel=True needs tensor parallelism, but tensor_parallel_size is 1.",
-                    hint="Pass tensor_parallel_size=2 or more, or remove sequence_parallel.",
-                    option="sequence_parallel",
-                    value=True,
-                )
-            )
+            message = "sequence_parallel=True needs tensor parallelism, but tensor_parallel_size is 1."
+            hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
+            problems.append(ConfigError(message, hint=hint, option="sequence_parallel", value=True))
         if (num_parts := self.pipeline_parallel_num_microbatches) != -1 and self.pipeline_parallel_size == 1:
-            problems.append(
-                ConfigError(
-                    f"pipeline_parallel_num_microbatches={num_parts} needs pipeline_parallel_size above 1.",
-                    hint="Pass pipeline_parallel_size, or use gradient_accumulation_steps instead.",
-                    option="pipeline_parallel_num_microbatches",
-                    value=num_parts,
-                )
-            )
+            option, hint = "pipeline_parallel_num_microbatches", "Pass it, or gradient_accumulation_steps instead."
+            message = f"{option}={num_parts} needs pipeline_parallel_size above 1."
+            problems.append(ConfigError(message, hint=hint, option=option, value=num_parts))
         return problems
 
     @property
@@ -118,24 +103,14 @@ class TrainingNeuronConfig:
 
 
 def conflict(*options: str, reason: str) -> ConfigError:
-    """Return the error for options that exclude each other.
-
-    Args:
-        *options: as the user wrote them, such as "zero_1=True".
-        reason: a sentence.
-    """
+    """Return the error for options, as the user wrote them, that exclude each other."""
     return ConfigError(
         f"{' and '.join(options)} cannot be combined: {reason}.", hint="Remove one of them.", options=list(options)
     )
 
 
 def combination_problems(layout: TrainingNeuronConfig, arguments: Any) -> list[ConfigError]:
-    """Return one error for each argument that does not go with a layout that spreads the model.
-
-    Args:
-        layout: of the run.
-        arguments: upstream's `TrainingArguments`.
-    """
+    """Return one error for each argument that does not go with a layout that spreads the model."""
     if not layout.spreads_model:
         return []
     problems = []
@@ -153,9 +128,6 @@ def combination_problems(layout: TrainingNeuronConfig, arguments: Any) -> list[C
 def require_fsdp_config(settings: Mapping[str, Any]) -> None:
     """Reject settings of `fsdp_config` where this package splits the parameters, and not accelerate.
 
-    Args:
-        settings: as `TrainingArguments` has normalized them.
-
     Raises:
         ConfigError: settings that only accelerate's own FSDP reads.
     """
@@ -167,9 +139,6 @@ def require_fsdp_config(settings: Mapping[str, Any]) -> None:
     }
     if unread:
         names = ", ".join(f"{name}={value}" for name, value in unread.items())
-        raise ConfigError(
-            f"fsdp_config has {names}, which apply only to FSDP without another layout, in float32.",
-            hint="Remove them (gradient_checkpointing=True saves activations); reshard_after_forward may stay.",
-            option="fsdp_config",
-            settings=unread,
-        )
+        message = f"fsdp_config has {names}, which apply only to FSDP without another layout, in float32."
+        hint = "Remove them (gradient_checkpointing=True saves activations); reshard_after_forward may stay."
+        raise ConfigError(message, hint=hint, option="fsdp_config", settings=unread)

@@ -35,12 +35,6 @@ class MeshSizes:
     def of(cls, *, world_size: int, tensor: int = 1, pipeline: int = 1, context: int = 1) -> MeshSizes:
         """Divide the processes of a run.
 
-        Args:
-            world_size: processes that were started.
-            tensor: `tensor_parallel_size`.
-            pipeline: `pipeline_parallel_size`.
-            context: `context_parallel_size`.
-
         Raises:
             ConfigError: the number of processes is not a multiple; `details["choices"]` has numbers that are.
         """
@@ -51,16 +45,10 @@ class MeshSizes:
         sizes = {name: size for name, size in sizes.items() if size > 1}
         below = world_size // together * together
         choices = [below, below + together] if below else [together]
-        raise ConfigError(
-            f"{' and '.join(f'{name}={size}' for name, size in sizes.items())} "
-            f"{'need' if len(sizes) > 1 else 'needs'} a multiple of {together} processes, but there "
-            f"{'are' if world_size > 1 else 'is'} {world_size}.",
-            hint=f"Start {' or '.join(map(str, choices))} processes (torchrun --nproc_per_node {choices[0]} ...).",
-            option="world_size",
-            value=world_size,
-            choices=choices,
-            sizes=sizes,
-        )
+        options = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        message = f"The number of processes, {world_size}, is not a multiple of {together} ({options})."
+        hint = f"Start {' or '.join(map(str, choices))} processes (torchrun --nproc_per_node {choices[0]} ...)."
+        raise ConfigError(message, hint=hint, option="world_size", value=world_size, choices=choices, sizes=sizes)
 
     @property
     def processes_per_batch(self) -> int:
@@ -113,21 +101,14 @@ def require_processes(layout: TrainingNeuronConfig, world_size: int) -> MeshSize
     splits = {"zero_1": layout.pipeline_parallel_use_zero1_optimizer, "fsdp": layout.fsdp and layout.spreads_model}
     name = next((name for name, is_on in splits.items() if is_on), None)
     if name is not None and sizes.replicas == 1:
-        raise ConfigError(
-            f"{name}=True splits optimizer states over replicas of the model, but there is only 1.",
-            hint=f"Start {2 * world_size} processes (torchrun --nproc_per_node {2 * world_size}), or remove {name}.",
-            option=name,
-            value=True,
-            choices=[2 * world_size],
-        )
+        message = f"{name}=True splits optimizer states over replicas of the model, but there is only 1."
+        hint = f"Start {2 * world_size} processes (torchrun --nproc_per_node {2 * world_size}), or remove {name}."
+        raise ConfigError(message, hint=hint, option=name, value=True, choices=[2 * world_size])
     return sizes
 
 
 def require_agreement(facts: Mapping[str, object]) -> None:
-    """Raise an error in every process where they would wait for each other forever; every process calls it.
-
-    Args:
-        facts: values that must be the same in all processes.
+    """Raise an error in all processes whose facts differ, where they would wait forever; every process calls it.
 
     Raises:
         ConfigError: the values that differ, by rank.
@@ -143,8 +124,5 @@ def require_agreement(facts: Mapping[str, object]) -> None:
             f"{name} is " + ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
             for name, values in differing.items()
         ]
-        raise ConfigError(
-            f"The processes of the run differ: {'; '.join(parts)}.",
-            hint="Start the same script with the same arguments and as many processes on each machine.",
-            differing=differing,
-        )
+        hint = "Start the same script with the same arguments and as many processes on each machine."
+        raise ConfigError(f"The processes of the run differ: {'; '.join(parts)}.", hint=hint, differing=differing)

@@ -16,7 +16,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
 
-from ..core import Choice
 from ..errors import ConfigError
 from ..labels import IGNORED, next_labels
 
@@ -63,21 +62,13 @@ def require_stages(model: Any, num_stages: int) -> None:
         hint = "Remove the option, or use a decoder that has base_model_pp_plan (llama, qwen3, gemma2)."
     elif model.config.get_text_config().tie_word_embeddings and _trains_embeddings(model):
         problem = "it trains embeddings that are tied to the head, and these are in different stages"
-        hint = (
-            "Set model.config.tie_word_embeddings=False before loading, pass a peft_config that leaves both alone, "
-            "or use tensor_parallel_size."
-        )
+        hint = "Load with tie_word_embeddings=False, pass a peft_config without them, or use tensor_parallel_size."
     elif (num_layers := len(model.base_model.layers)) < num_stages:
         problem, hint = f"it has {num_layers} layers", f"Pass pipeline_parallel_size={num_layers} or less."
     else:
         return
-    raise ConfigError(
-        f"pipeline_parallel_size={num_stages} is not supported for {type(model).__name__}: {problem}.",
-        hint=hint,
-        option="pipeline_parallel_size",
-        value=num_stages,
-        problem=problem,
-    )
+    message = f"pipeline_parallel_size={num_stages} is not supported for {type(model).__name__}: {problem}."
+    raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=num_stages, problem=problem)
 
 
 def _trains_embeddings(model: Any) -> bool:
@@ -86,13 +77,7 @@ def _trains_embeddings(model: Any) -> bool:
 
 
 def cut(model: Any, *, index: int, num_stages: int) -> Stage:
-    """Leave one stage of a model, in place.
-
-    Args:
-        model: a decoder that `require_stages` accepts.
-        index: of the stage.
-        num_stages: cores of the pipeline.
-    """
+    """Leave one stage of a model that `require_stages` accepts, in place."""
     base, is_first, is_last = model.base_model, index == 0, index == num_stages - 1
     num_layers = len(base.layers)
     first, end = (num_layers * i // num_stages for i in (index, index + 1))
@@ -106,41 +91,27 @@ def cut(model: Any, *, index: int, num_stages: int) -> Stage:
     return Stage(model, is_first=is_first, is_last=is_last)
 
 
-def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> Choice[int]:
-    """Choose the number of microbatches.
-
-    Args:
-        requested: `pipeline_parallel_num_microbatches`; -1 to choose.
-        batch_size: sequences of a batch.
-        num_stages: cores of the pipeline.
+def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> int:
+    """Choose the number of microbatches where -1 was requested, or check the number.
 
     Raises:
         ConfigError: microbatches of different sizes, or fewer than stages; `details["choices"]` has valid numbers.
     """
     choices = [n for n in range(num_stages, batch_size + 1) if batch_size % n == 0]
     if requested == -1 and choices:
-        return Choice(value=choices[0], reason=f"the fewest equal parts that keep {num_stages} stages busy")
+        return choices[0]  # the fewest equal parts that keep all stages busy
     if requested in choices:
-        return Choice(value=requested, reason="requested")
+        return requested
     batches = f"per_device_train_batch_size={num_stages} or a multiple of it, and dataloader_drop_last=True"
-    raise ConfigError(
-        f"A batch of {batch_size} sequences has no equal microbatches for {num_stages} stages with "
-        f"pipeline_parallel_num_microbatches={requested}.",
-        hint=f"Pass {' or '.join(map(str, choices)) or batches}.",
-        option="pipeline_parallel_num_microbatches",
-        value=requested,
-        choices=choices,
-    )
+    message = f"A batch of {batch_size} has no equal microbatches for {num_stages} stages (requested: {requested})."
+    hint = f"Pass {' or '.join(map(str, choices)) or batches}."
+    raise ConfigError(message, hint=hint, option="pipeline_parallel_num_microbatches", value=requested, choices=choices)
 
 
 class Pipeline:
-    """Runs batches through the stages of a mesh.
+    """Runs batches through the stages of a mesh of one dimension; the last one computes the loss.
 
-    Args:
-        stage: of this process.
-        mesh: of one dimension, the stages in order.
-        loss: computed by the last stage.
-        num_microbatches: of a training batch; an evaluation has as many as there are stages.
+    A training batch has `num_microbatches`, an evaluation as many as there are stages.
     """
 
     def __init__(self, stage: Stage, mesh: DeviceMesh, *, loss: Loss, num_microbatches: int) -> None:
@@ -212,21 +183,13 @@ class Pipeline:
         if key not in self._schedules:
             index, num_stages = self._mesh.get_local_rank(), self._mesh.size()
             stage = PipelineStage(self.stage, index, num_stages, self._device, group=self.group)
-            loss = self._part_loss if has_labels else None
+            loss = (lambda logits, labels: self._loss(logits, labels, self._num_items)) if has_labels else None
             self._schedules[key] = Schedule1F1B(stage, num_parts, loss_fn=loss, scale_grads=False)
         return self._schedules[key]
 
-    def _part_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return self._loss(logits, labels, self._num_items)
-
 
 def padded(inputs: Mapping[str, Any], *, multiple: int) -> dict[str, Any]:
-    """Repeat the last row of a batch up to a multiple of rows; repeated rows have no labels.
-
-    Args:
-        inputs: tensors of as many rows as `input_ids`, and others.
-        multiple: of rows.
-    """
+    """Repeat the last row of a batch up to a multiple of rows; repeated rows have no labels."""
     num_rows = len(inputs["input_ids"])
     missing = -num_rows % multiple
     if not missing:

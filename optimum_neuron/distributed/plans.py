@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..core import Choice
 from ..errors import ConfigError, raise_together
 
 _BERT_LAYERS = {
@@ -23,10 +22,7 @@ _BERT_LAYERS = {
     "encoder.layer.*.output.dense": "rowwise",
 }
 
-FAMILY_PLANS: Mapping[str, Mapping[str, str]] = {
-    "bert": _BERT_LAYERS,
-    "roberta": _BERT_LAYERS,
-}
+FAMILY_PLANS: Mapping[str, Mapping[str, str]] = {"bert": _BERT_LAYERS, "roberta": _BERT_LAYERS}
 """By `model_type`; names are those of the base model."""
 
 _DECODER_TOKENS = {
@@ -80,13 +76,8 @@ ADAPTER_STYLES: Mapping[str, Mapping[str, str]] = {
 """Styles of LoRA's two matrices (`y = W x + B A x`) by that of W; the others are whole on each core."""
 
 
-def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Choice[Mapping[str, str]]:
-    """Choose the plan of a model's tensor parallelism.
-
-    Args:
-        model: one of transformers.
-        size: `tensor_parallel_size`.
-        splits_tokens: `sequence_parallel`.
+def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Mapping[str, str]:
+    """Return the plan of a model's tensor parallelism: ours of its family, else transformers'.
 
     Raises:
         ConfigError: there is no plan for the model, or its heads do not divide; `details["choices"]` has valid sizes.
@@ -94,27 +85,20 @@ def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Choice
     config, family = model.config.get_text_config(), model.config.model_type
     prefix = model.base_model_prefix + "." if model.base_model is not model else ""
     theirs = getattr(model, "tp_plan", None) or {}
-    plan: Choice[Mapping[str, str]]
-    if family in FAMILY_PLANS:
-        plan = Choice(value=_named(FAMILY_PLANS[family], prefix), reason=f"plan of the family {family}")
-    elif theirs:
-        plan = Choice(value=theirs, reason=f"transformers' tp_plan of {type(model).__name__}")
-    else:
+    plan: Mapping[str, str] = _named(FAMILY_PLANS[family], prefix) if family in FAMILY_PLANS else theirs
+    if not plan:
         families = f"{', '.join(sorted(FAMILY_PLANS))}, or a family with a tp_plan in transformers"
         raise _no_plan("tensor_parallel_size", model, f"Use one of {families}, or zero_1=True for any model.")
     _require_divisible_heads(config, type(model).__name__, size)
-    if splits_tokens:
-        tokens = _named(_sequence_plan(model), prefix)
-        plan = Choice(value={**plan.value, **tokens}, reason=f"{plan.reason}, with sequence_parallel")
-    return plan
+    if not splits_tokens:
+        return plan
+    if family not in SEQUENCE_PLANS:
+        raise _no_plan("sequence_parallel", model, f"Remove it, or use one of {', '.join(sorted(SEQUENCE_PLANS))}.")
+    return {**plan, **_named(SEQUENCE_PLANS[family], prefix)}
 
 
 def expand(model: Any, plan: Mapping[str, str]) -> dict[str, str]:
     """A plan for the modules and parameters that a model has, adapters included, in the order to apply it.
-
-    Args:
-        model: one of transformers, in which adapters may be.
-        plan: of `tensor_plan`.
 
     Raises:
         ConfigError: adapters that cannot be split; all of them are named.
@@ -157,23 +141,13 @@ def _adapter_problem(module: Any, style: str) -> str | None:
 
 
 def _unsplit_adapter(problem: str, path: str) -> ConfigError:
-    return ConfigError(
-        f"tensor_parallel_size cannot split the adapter of {path}: {problem}.",
-        hint="Pass LoraConfig without use_dora and with other target_modules, or use zero_1 or fsdp.",
-        option="peft_config",
-        module=path,
-        problem=problem,
-    )
+    message = f"tensor_parallel_size cannot split the adapter of {path}: {problem}."
+    hint = "Pass LoraConfig without use_dora and with other target_modules, or use zero_1 or fsdp."
+    return ConfigError(message, hint=hint, option="peft_config", module=path, problem=problem)
 
 
 def _named(plan: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {prefix + name: style for name, style in plan.items()}
-
-
-def _sequence_plan(model: Any) -> Mapping[str, str]:
-    if model.config.model_type in SEQUENCE_PLANS:
-        return SEQUENCE_PLANS[model.config.model_type]
-    raise _no_plan("sequence_parallel", model, f"Remove it, or use one of {', '.join(sorted(SEQUENCE_PLANS))}.")
 
 
 def _no_plan(option: str, model: Any, hint: str) -> ConfigError:
@@ -191,12 +165,7 @@ def _require_divisible_heads(config: Any, name: str, size: int) -> None:
     if all(count % size == 0 for count in counts.values()):
         return
     choices = [n for n in range(2, min(counts.values()) + 1) if all(count % n == 0 for count in counts.values())]
-    raise ConfigError(
-        f"tensor_parallel_size={size} does not divide the heads of {name} "
-        f"({', '.join(f'{field}={count}' for field, count in counts.items())}).",
-        hint=f"Pass {' or '.join(map(str, choices))}." if choices else "Remove the option.",
-        option="tensor_parallel_size",
-        value=size,
-        choices=choices,
-        heads=counts,
-    )
+    heads = ", ".join(f"{field}={count}" for field, count in counts.items())
+    message = f"tensor_parallel_size={size} does not divide the heads of {name} ({heads})."
+    hint = f"Pass {' or '.join(map(str, choices))}." if choices else "Remove the option."
+    raise ConfigError(message, hint=hint, option="tensor_parallel_size", value=size, choices=choices, heads=counts)

@@ -58,7 +58,7 @@ def shard(model: Any, sharding: Sharding, mesh: DeviceMesh) -> Stage | None:
     sizes = sharding.sizes
     plan: Mapping[str, str] = {}
     if sizes.tensor > 1:
-        plan = tensor_plan(model, size=sizes.tensor, splits_tokens=sharding.splits_tokens).value
+        plan = tensor_plan(model, size=sizes.tensor, splits_tokens=sharding.splits_tokens)
         expand(model, plan)
     policy = mixed_precision(model, sharding)
     take_weights_of_rank_0(model)
@@ -80,10 +80,6 @@ def mixed_precision(model: torch.nn.Module, sharding: Sharding) -> MixedPrecisio
     With master weights the parameters become float32 and layers get them in 16 bits: FSDP2 splits the weights that the
     optimizer steps on (torch docs, `MixedPrecisionPolicy`).
 
-    Args:
-        model: its trainable parameters become float32 with master weights.
-        sharding: `master_weights` and `float32_gradients` are read.
-
     Raises:
         ConfigError: trainable parameters of several dtypes.
     """
@@ -94,11 +90,8 @@ def mixed_precision(model: torch.nn.Module, sharding: Sharding) -> MixedPrecisio
         return None
     if len(dtypes) > 1:
         names = sorted(str(dtype) for dtype in dtypes)
-        raise ConfigError(
-            f"The trainable parameters have several dtypes ({', '.join(names)}), which several processes cannot train.",
-            hint="Load the model in one dtype, or in float32 with bf16=True.",
-            dtypes=names,
-        )
+        message = f"Several processes cannot train parameters of several dtypes ({', '.join(names)})."
+        raise ConfigError(message, hint="Load the model in one dtype, or in float32 with bf16=True.", dtypes=names)
     (dtype,) = dtypes
     if sharding.master_weights:
         for parameter in trained:

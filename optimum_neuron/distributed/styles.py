@@ -62,25 +62,14 @@ def _with_hidden_states(args: Any, kwargs: Any, change: Any) -> Any:
 def _split(hidden: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
     if hidden.shape[1] % mesh.size() == 0:
         return redistribute(hidden, mesh, Replicate(), _TOKENS)
-    raise ModelError(
-        f"sequence_parallel cannot split {hidden.shape[1]} tokens over tensor_parallel_size={mesh.size()} cores.",
-        hint=f"Pass pad_to_multiple_of={mesh.size()} to the data collator, or remove sequence_parallel.",
-        option="sequence_parallel",
-        num_tokens=hidden.shape[1],
-    )
+    message = f"sequence_parallel cannot split {hidden.shape[1]} tokens over tensor_parallel_size={mesh.size()} cores."
+    hint = f"Pass pad_to_multiple_of={mesh.size()} to the data collator, or remove sequence_parallel."
+    raise ModelError(message, hint=hint, option="sequence_parallel", num_tokens=hidden.shape[1])
 
 
 def redistribute(
     local: torch.Tensor, mesh: DeviceMesh, source: Placement, target: Placement, *, gradient: Placement | None = None
 ) -> torch.Tensor:
-    """Redistribute a tensor between the cores of a mesh.
-
-    Args:
-        local: this core's part.
-        mesh: of one dimension.
-        source: present placement.
-        target: placement of the result.
-        gradient: placement of the result's gradients; default: that of the result.
-    """
+    """Redistribute a tensor over a mesh of one dimension; gradients have the placement of the result by default."""
     placed = DTensor.from_local(local, mesh, [source], run_check=False).redistribute(placements=[target])
     return placed.to_local(grad_placements=None if gradient is None else [gradient])

@@ -15,9 +15,6 @@ from ..errors import ModelError
 
 _SHOWN = 4
 
-PROBLEMS = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
-"""Parts of the report of `from_pretrained`."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WholeModel:
@@ -54,11 +51,7 @@ class WholeModel:
         return describe_differences(shapes_of(self.tensors), shapes_of(weights), optional=tied)
 
     def gather(self, model: Any, group: dist.ProcessGroup | None = None) -> dict[str, torch.Tensor]:
-        """Return the weights of a checkpoint, whole, on the host, in their own dtypes; every process calls it.
-
-        Args:
-            model: in parts, under the names that it had.
-            group: the stages of a pipeline, or None.
+        """Return the whole weights, on the host, in their own dtypes; every process calls it.
 
         Returns:
             Tensors by the names of the model's state.
@@ -101,19 +94,29 @@ def load_weights(model: Any, whole: WholeModel, folder: str | Path) -> None:
     """
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
-    saved = read_weights(folder)
-    if whole.differences(saved) and not hasattr(whole.empty, "peft_config"):
-        # Some architectures (experts in one tensor, for example) save under names that only `from_pretrained` knows.
-        loaded, report = type(whole.empty).from_pretrained(
-            folder, config=whole.empty.config, dtype="auto", ignore_mismatched_sizes=True, output_loading_info=True
-        )
-        saved = saved if any(report[kind] for kind in PROBLEMS) else loaded.state_dict()
+    saved: Mapping[str, torch.Tensor] = read_weights(folder)
+    if whole.differences(saved):
+        saved = read_converted(whole.empty, folder, dtype="auto") or saved
     differences = whole.differences(saved)
     if differences:
         raise other_model(folder, whole.empty, differences)
     local = set(model.state_dict())
     weights = {whole.names[name]: tensor for name, tensor in saved.items() if whole.names[name] in local}
     set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True, strict=False))
+
+
+def read_converted(model: Any, folder: str | Path, *, dtype: Any) -> dict[str, torch.Tensor] | None:
+    """Read weights under a model's names that only `from_pretrained` knows (experts in one tensor, for example).
+
+    None for an adapter, and where even these do not fit.
+    """
+    if hasattr(model, "peft_config"):
+        return None
+    loaded, report = type(model).from_pretrained(
+        folder, config=model.config, dtype=dtype, ignore_mismatched_sizes=True, output_loading_info=True
+    )
+    problems = (report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
+    return None if any(problems) else loaded.state_dict()
 
 
 def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
@@ -124,13 +127,7 @@ def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]
 def describe_differences(
     expected: Mapping[str, tuple[int, ...]], saved: Mapping[str, tuple[int, ...]], *, optional: Container[str]
 ) -> str:
-    """Describe how the tensors of a checkpoint differ from a model's; empty if they fit.
-
-    Args:
-        expected: shapes by the model's names.
-        saved: shapes by the checkpoint's names.
-        optional: names that the checkpoint may lack.
-    """
+    """Describe how shapes in a checkpoint differ from a model's by name; empty if they fit."""
     problems = {
         "missing": [name for name in expected if name not in saved and name not in optional],
         "not in the model": [name for name in saved if name not in expected],
@@ -149,12 +146,9 @@ def describe_differences(
 
 def other_model(folder: str | Path, model: Any, differences: str) -> ModelError:
     """Return the error for a checkpoint of another model."""
-    return ModelError(
-        f"The weights of {folder} do not fit the {type(model).__name__}: {differences}.",
-        hint="Pass the model of the checkpoint, or a new output_dir.",
-        folder=str(folder),
-        differences=differences,
-    )
+    message = f"The weights of {folder} do not fit the {type(model).__name__}: {differences}."
+    hint = "Pass the model of the checkpoint, or a new output_dir."
+    return ModelError(message, hint=hint, folder=str(folder), differences=differences)
 
 
 def read_weights(folder: str | Path) -> Mapping[str, torch.Tensor]:

@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 _PRIVATE: dict[Path, Path] = {}
 """Private folder by shared folder. It stays the same if the home becomes writable: claims have been made in it."""
-_WARNED: set[Path] = set()
 
 
 def claims_folder(instance: InstanceSpec, environ: Mapping[str, str] = os.environ) -> Path:
@@ -36,25 +35,16 @@ def claims_folder(instance: InstanceSpec, environ: Mapping[str, str] = os.enviro
     """
     shared = (env.home(environ) / "cores" / instance.name).absolute()
     if shared not in _PRIVATE:
-        if _is_writable(shared):
+        # Another user may have made the locks in a folder that both can write.
+        if can_write(shared) and all(os.access(lock, os.W_OK) for lock in shared.glob("*.lock")):
             return shared
+        is_told = any(other.parent == shared.parent for other in _PRIVATE)
         _PRIVATE[shared] = private_folder(shared)
-        _warn(shared.parent, _PRIVATE[shared].parent)
+        if not is_told:
+            logger.warning(
+                "Cannot write %s, so claims on simulated cores are kept in %s. Processes of other users, and those "
+                "with another OPTIMUM_NEURON_HOME or temporary folder, do not see them.",
+                shared.parent,
+                _PRIVATE[shared].parent,
+            )
     return _PRIVATE[shared]
-
-
-def _is_writable(shared: Path) -> bool:
-    """Whether claims can be made; another user may have made the locks in a folder that both can write."""
-    return can_write(shared) and all(os.access(lock, os.W_OK) for lock in shared.glob("*.lock"))
-
-
-def _warn(shared: Path, private: Path) -> None:
-    if shared in _WARNED:
-        return
-    _WARNED.add(shared)
-    logger.warning(
-        "Cannot write %s, so claims on simulated cores are kept in %s. Processes of other users, and processes with "
-        "another OPTIMUM_NEURON_HOME or temporary folder, do not see them.",
-        shared,
-        private,
-    )

@@ -86,11 +86,7 @@ class CoreThreads:
 
 
 class Copies:
-    """One program on one or several cores.
-
-    Args:
-        loaded: the program on each core.
-    """
+    """One program on one or several cores."""
 
     def __init__(self, loaded: Sequence[LoadedProgram]) -> None:
         self.loaded = tuple(loaded)
@@ -210,11 +206,6 @@ def _busy(errors: Sequence[CoreBusyError], free: Sequence[int], num_copies: int,
     holders = {row["core_id"]: row for error in errors for row in error.details["holders"]}
     rows = [holders[core] for core in sorted(holders)]
     fewer = f", or set NEURON_RT_VISIBLE_CORES={ranges(free)} for {len(free)} of them" if free else ""
-    return CoreBusyError(
-        f"{num_copies} replicas of '{model}' need a core each, but other processes hold the cores {ranges(holders)}.\n"
-        f"{table(rows)}",
-        hint=f"End a process of the table, which frees its cores at once{fewer}.",
-        num_copies=num_copies,
-        free=list(free),
-        holders=rows,
-    )
+    message = f"{num_copies} replicas of '{model}' need a core each, but others hold {ranges(holders)}.\n{table(rows)}"
+    hint = f"End a process of the table, which frees its cores at once{fewer}."
+    return CoreBusyError(message, hint=hint, num_copies=num_copies, free=list(free), holders=rows)

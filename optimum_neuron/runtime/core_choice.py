@@ -56,22 +56,16 @@ def allowed_cores(instance: InstanceSpec, environ: Mapping[str, str]) -> Allowed
         variable = f"NEURON_RT_VISIBLE_CORES={ranges(visible)}"
         unknown = [core for core in visible if core >= total]
         if unknown:
-            raise ConfigError(
-                f"{variable} names {ranges(unknown)}, but {instance.name} has cores {ranges(every)}.",
-                hint="Name some of these, or simulate a larger instance.",
-                unknown=unknown,
-                num_cores=total,
-            )
+            message = f"{variable} names {ranges(unknown)}, but {instance.name} has cores {ranges(every)}."
+            hint = "Name some of these, or simulate a larger instance."
+            raise ConfigError(message, hint=hint, unknown=unknown, num_cores=total)
         ignored = "" if count is None else f", which has precedence over NEURON_RT_NUM_CORES={count}"
         return Allowed(core_ids=tuple(sorted(visible)), origin=f"allowed by {variable}{ignored}")
     if count is None:
         return Allowed(core_ids=every, origin=f"of {instance.name}", note=_REAL_RUNTIME)
     if count > total:
-        raise ConfigError(
-            f"NEURON_RT_NUM_CORES is {count}, but {instance.name} has {total} cores.",
-            hint=f"Set it to {total} or less, or simulate a larger instance.",
-            num_cores=total,
-        )
+        message = f"NEURON_RT_NUM_CORES is {count}, but {instance.name} has {total} cores."
+        raise ConfigError(message, hint=f"Set it to {total} or less, or simulate a larger instance.", num_cores=total)
     return Allowed(
         core_ids=every,
         origin=f"of {instance.name}, of which NEURON_RT_NUM_CORES={count} takes {count or total}",
@@ -87,13 +81,9 @@ def starting_at(instance: InstanceSpec, allowed: Allowed, start: int, num_cores:
     """
     cores = allowed.core_ids[max(start, 0) : max(start, 0) + num_cores]
     if start < 0 or len(cores) < num_cores:
-        raise ConfigError(
-            f"Cores {ranges(range(start, start + num_cores))} do not exist: this process may use "
-            f"{len(allowed.core_ids)} cores, {allowed.origin}, counted from 0.",
-            hint=f"Use 0 to {len(allowed.core_ids) - num_cores}.",
-            start=start,
-            num_cores=len(allowed.core_ids),
-        )
+        named, total = ranges(range(start, start + num_cores)), len(allowed.core_ids)
+        message = f"Cores {named} do not exist: this process may use {total} cores, {allowed.origin}, counted from 0."
+        raise ConfigError(message, hint=f"Use 0 to {total - num_cores}.", start=start, num_cores=total)
     return Allowed(core_ids=cores, origin=f"that the caller named, of those {allowed.origin}")
 
 
@@ -153,13 +143,10 @@ def explained(
 
 def no_place(instance: InstanceSpec, allowed: Allowed, num_cores: int) -> ConfigError:
     """Return the error for a job that does not fit the allowed cores, even if all are free."""
-    return ConfigError(
-        f"num_cores={num_cores} does not fit the cores {ranges(allowed.core_ids)} {allowed.origin}: a job takes "
-        f"neighbouring cores, {legal_core_counts(instance).rule}.",
-        hint=f"Allow cores such as {ranges(range(num_cores))}.",
-        num_cores=num_cores,
-        allowed=list(allowed.core_ids),
-    )
+    message = f"num_cores={num_cores} does not fit the cores {ranges(allowed.core_ids)} {allowed.origin}."
+    rule = legal_core_counts(instance).rule
+    hint = f"Allow cores such as {ranges(range(num_cores))}: a job takes neighbouring cores, {rule}."
+    return ConfigError(message, hint=hint, num_cores=num_cores, allowed=list(allowed.core_ids))
 
 
 def load_of(run: Cores, loads: Mapping[int, int]) -> int:

@@ -55,20 +55,15 @@ def exclusive(folder: Path) -> Iterator[None]:
             deadline = time.monotonic() + _PATIENCE_S
             while not _lock(descriptor):
                 if time.monotonic() > deadline:
-                    raise CoreBusyError(
-                        f"The claims in {folder} have been locked for {_PATIENCE_S:.0f} s.",
-                        hint="Find a suspended process that uses the folder, and continue or end it.",
-                        folder=str(folder),
-                    )
+                    message = f"The claims in {folder} have been locked for {_PATIENCE_S:.0f} s."
+                    hint = "Find a suspended process that uses the folder, and continue or end it."
+                    raise CoreBusyError(message, hint=hint, folder=str(folder))
                 time.sleep(_POLL_S)
             yield
     except OSError as error:
-        raise ConfigError(
-            f"The folder {folder} cannot be used for claims on simulated cores: {error}.",
-            hint="Set OPTIMUM_NEURON_HOME to a folder that this user can write.",
-            folder=str(folder),
-            error=str(error),
-        ) from error
+        message = f"The folder {folder} cannot be used for claims on simulated cores: {error}."
+        hint = "Set OPTIMUM_NEURON_HOME to a folder that this user can write."
+        raise ConfigError(message, hint=hint, folder=str(folder), error=str(error)) from error
 
 
 def lock_core(folder: Path, core_id: int) -> int | None:

@@ -26,7 +26,6 @@ class Entry:
     folder: Path
     """Where the locks of the instance are."""
     core_ids: Cores
-    """The cores."""
     model: str | None
     """None where the cores are kept for models to come."""
     record: Path
@@ -108,16 +107,14 @@ class Process:
         for token in list(self.claims):
             self.release(token)
 
-    def before_fork(self) -> None:
-        """Wait until no thread is in the middle of a change."""
-        self._mutex.acquire()
+    def register_forks(self) -> None:
+        """Let forks wait until no thread is in the middle of a change, and children begin without claims."""
+        os.register_at_fork(
+            before=self._mutex.acquire, after_in_parent=self._mutex.release, after_in_child=self._forget
+        )
 
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._mutex.release()
-
-    def after_fork_in_child(self) -> None:
-        """Forget everything: the claims are the parent's.
+    def _forget(self) -> None:
+        """Forget everything, in a forked child: the claims are the parent's.
 
         The inherited descriptors have to go, or the cores would stay locked for as long as the child outlives its
         parent. Closing a copy of a descriptor does not unlock.
@@ -154,6 +151,4 @@ class Process:
 PROCESS = Process()
 """The one of this process."""
 atexit.register(PROCESS.close)
-os.register_at_fork(
-    before=PROCESS.before_fork, after_in_parent=PROCESS.after_fork_in_parent, after_in_child=PROCESS.after_fork_in_child
-)
+PROCESS.register_forks()

@@ -19,7 +19,6 @@ import os
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from ..core import Choice
 from ..errors import ConfigError, CoreBusyError
@@ -40,10 +39,7 @@ class CoreClaim:
     """
 
     def __init__(self, *, instance: InstanceSpec, model: str, choice: Choice[Cores], token: int) -> None:
-        self.instance = instance
-        """The simulated instance."""
-        self.model = model
-        """Name of the model that the cores are for."""
+        self.instance, self.model = instance, model
         self.choice = choice
         """The cores and why these."""
         self._token = token
@@ -73,9 +69,7 @@ class CoreClaim:
     def __enter__(self) -> CoreClaim:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     def __repr__(self) -> str:
@@ -96,8 +90,8 @@ def claim_cores(
     Several cores are neighbours and start where the instance can place such a job.
 
     Args:
-        instance: the simulated instance.
-        model: name of the model; other processes see it as the holder.
+        instance: what is simulated.
+        model: its name; other processes see it as the holder.
         num_cores: logical cores that the model runs on together.
         start: the first of them, counted from 0 among the cores that the process may use; None chooses.
         environ: environment variables; NEURON_RT_VISIBLE_CORES and NEURON_RT_NUM_CORES limit the choice.
@@ -171,12 +165,9 @@ def _reserve(instance: InstanceSpec, folder: Path, allowed: Allowed, count: int,
         PROCESS.add(folder, reserved, None)
         PROCESS.reserved[folder] = reserved
     if len(reserved) != count:
-        raise ConfigError(
-            f"NEURON_RT_NUM_CORES is now {count}, but this process already reserved cores {ranges(reserved)}.",
-            hint="Set it before the first model is loaded.",
-            num_cores=count,
-            reserved=list(reserved),
-        )
+        message = f"NEURON_RT_NUM_CORES is now {count}, but this process already reserved cores {ranges(reserved)}."
+        hint = "Set it before the first model is loaded."
+        raise ConfigError(message, hint=hint, num_cores=count, reserved=list(reserved))
     return dataclasses.replace(allowed, core_ids=reserved, origin="that NEURON_RT_NUM_CORES keeps for this process")
 
 
@@ -211,11 +202,9 @@ def _busy(instance: InstanceSpec, folder: Path, allowed: Allowed, num_cores: int
         )
     num_held = len({row["core_id"] for row in relevant})
     cores = "core" if num_cores == 1 else "neighbouring cores"
-    return CoreBusyError(
+    message = (
         f"'{purpose}' needs {num_cores} {cores} of {instance.name}, but other processes hold {num_held} of the "
-        f"{len(allowed.core_ids)} cores {allowed.origin}.\n{core_files.table(relevant)}",
-        hint=f"{', or '.join(remedies)}.",
-        instance=instance.name,
-        num_cores=num_cores,
-        holders=relevant,
+        f"{len(allowed.core_ids)} cores {allowed.origin}.\n{core_files.table(relevant)}"
     )
+    hint = f"{', or '.join(remedies)}."
+    return CoreBusyError(message, hint=hint, instance=instance.name, num_cores=num_cores, holders=relevant)

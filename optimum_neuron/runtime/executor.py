@@ -121,12 +121,9 @@ def check_inputs(graph: Graph, inputs: Sequence[torch.Tensor]) -> None:
         ]
     else:
         problems = [f"{len(inputs)} inputs, compiled for {len(graph.inputs)} ({', '.join(graph.inputs)})"]
-    raise ShapeError(
-        f"The inputs do not fit graph '{graph.name}': {'; '.join(problems)}.",
-        hint="Pad or cast the inputs, or compile for these shapes.",
-        graph=graph.name,
-        problems=problems,
-    )
+    message = f"The inputs do not fit graph '{graph.name}': {'; '.join(problems)}."
+    hint = "Pad or cast the inputs, or compile for these shapes."
+    raise ShapeError(message, hint=hint, graph=graph.name, problems=problems)
 
 
 def _plan(
@@ -155,13 +152,8 @@ def _plan(
         held.update(unused)
         steps.append(Step(function, arguments, results, unused))
     steps.reverse()
-    return _Plan(template, inputs, states, steps, _joined(steps, template, states), outputs)
-
-
-def _joined(steps: Sequence[Step], bound: Values, states: Sequence[int]) -> list[Step | Segment]:
-    """Join the steps of compiled functions that follow each other."""
     parts: list[Step | Segment] = []
     for compiled, group in itertools.groupby(steps, key=lambda step: isinstance(step.function, CompiledFunction)):
         following = list(group)
-        parts += [Segment(following, bound, states)] if compiled else following
-    return parts
+        parts += [Segment(following, template, states)] if compiled else following
+    return _Plan(template, inputs, states, steps, parts, outputs)

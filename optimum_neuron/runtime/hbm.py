@@ -38,11 +38,9 @@ class Category:
     """What HBM is used for, under this package's name and the real runtime's."""
 
     name: str
-    """Name here."""
     runtime_name: str
     """Name in the real runtime's messages (Neuron docs, Neuron device memory)."""
     meaning: str
-    """What is counted in it."""
 
 
 CATEGORIES: Mapping[str, Category] = {
@@ -58,7 +56,6 @@ CATEGORIES: Mapping[str, Category] = {
         Category(name="code", runtime_name="model code", meaning="instructions, and the microcode of the core"),
     )
 }
-"""All categories by name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,12 +82,7 @@ class Charge:
     """A part of a core's HBM in use; made by `HbmLedger.charge`, freed by `release` or with the last reference."""
 
     def __init__(self, entry: _Entry, free: Callable[[], object]) -> None:
-        self.category = entry.category
-        """Name of the category."""
-        self.size_bytes = entry.size_bytes
-        """Size of the charge."""
-        self.owner = entry.owner
-        """Name of the model."""
+        self.category, self.size_bytes, self.owner = entry.category, entry.size_bytes, entry.owner
         self._finalizer = weakref.finalize(self, free)
         # A ledger is not read at exit.
         self._finalizer.atexit = False
@@ -101,21 +93,12 @@ class Charge:
 
 
 class HbmLedger:
-    """HBM of one core: charges by category and owner. Threads may share it.
-
-    Args:
-        capacity_bytes: HBM of the core.
-        core_id: logical core on the instance.
-        target: what the core belongs to.
-    """
+    """HBM of one core: charges by category and owner. Threads may share it."""
 
     def __init__(self, capacity_bytes: int, core_id: int, target: Target) -> None:
-        self.capacity_bytes = capacity_bytes
-        """HBM of the core."""
+        self.capacity_bytes, self.target = capacity_bytes, target
         self.core_id = core_id
         """Logical core on the instance."""
-        self.target = target
-        """What the core belongs to."""
         # Releasing is one `pop`, without the lock: it may run in a finalizer while this thread holds the lock.
         self._entries: dict[int, _Entry] = {}
         self._meters: dict[str, _Meter] = {}
@@ -151,11 +134,7 @@ class HbmLedger:
     ) -> None:
         """Count an owner that keeps its own account and must not pass a limit; attaching it again replaces it.
 
-        Args:
-            owner: name in the table.
-            category: a name of `CATEGORIES`.
-            used_bytes: returns its bytes.
-            set_limit: called with the bytes that it may have, now and whenever others take more.
+        `set_limit` is called with the bytes that it may have, now and whenever others take more.
         """
         self._meters[owner] = _Meter(category=category, owner=owner, used_bytes=used_bytes, set_limit=set_limit)
         set_limit(self.limit_of(owner))
@@ -187,11 +166,8 @@ class HbmLedger:
         if category not in CATEGORIES:
             raise invalid_choice("category", category, CATEGORIES)
         if size_bytes < 0:
-            raise ConfigError(
-                f"A charge of {size_bytes} bytes is negative.",
-                hint="Call `release` of a charge to free its memory.",
-                size_bytes=size_bytes,
-            )
+            hint = "Call `release` of a charge to free its memory."
+            raise ConfigError(f"A charge of {size_bytes} bytes is negative.", hint=hint, size_bytes=size_bytes)
         entry = _Entry(category=category, size_bytes=size_bytes, owner=owner)
         with self._lock:
             missing = size_bytes - self.available_bytes
@@ -214,12 +190,8 @@ class HbmLedger:
         lines.append(["available", size_text(self.capacity_bytes - _total(entries)), *("" for _ in CATEGORIES)])
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         body = [" | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
-        return "\n".join(
-            [
-                f"HBM of core {self.core_id} of {self.target.name}, {size_text(self.capacity_bytes)}, simulated:",
-                *(line.rstrip() for line in body),
-            ]
-        )
+        title = f"HBM of core {self.core_id} of {self.target.name}, {size_text(self.capacity_bytes)}, simulated:"
+        return "\n".join([title, *map(str.rstrip, body)])
 
     def _all(self) -> list[_Entry]:
         return [*list(self._entries.values()), *(meter.entry() for meter in list(self._meters.values()))]
@@ -303,12 +275,8 @@ def ledger(instance: InstanceSpec, core_id: int) -> HbmLedger:
     """
     total = instance.num_logical_cores()
     if not 0 <= core_id < total:
-        raise ConfigError(
-            f"{instance.name} has no core {core_id}, it has {total} cores.",
-            hint=f"Use 0 to {total - 1}.",
-            core_id=core_id,
-            num_cores=total,
-        )
+        message = f"{instance.name} has no core {core_id}, it has {total} cores."
+        raise ConfigError(message, hint=f"Use 0 to {total - 1}.", core_id=core_id, num_cores=total)
     target = TARGETS[instance.family]
     with _LEDGERS_LOCK:
         if (instance.name, core_id) not in _LEDGERS:

@@ -31,13 +31,12 @@ class CallCost:
 
 
 class Hooks:
-    """Functions that packages above the runtime provide."""
+    """The functions; each is set once."""
 
     call_cost: Callable[[Track, str], CallCost]
-    """Return the cost of one call of a graph of a track."""
+    """Cost of one call of a graph of a track."""
     inspect_process: Callable[[Path], None]
-    """Record this process from now on, and write its profile to a folder at exit."""
+    """Records this process from now on, and writes its profile to a folder at exit."""
 
 
 HOOKS = Hooks()
-"""The hooks of this process."""

@@ -97,10 +97,7 @@ class LoadedProgram:
         host.when_compiled(upgrade)
 
     def take_state(self, beside: State | None = None) -> State:
-        """State tensors for one batch; the first set is charged at load, more are charged when they are taken.
-
-        Args:
-            beside: state of the same sequence; all of it runs on the same host code.
+        """State tensors for one batch, charged beyond the first set; `beside` another state they share its host code.
 
         Raises:
             DeviceMemoryError: another set does not fit in the core's HBM.
@@ -252,14 +249,13 @@ def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, mod
     available = target.hbm_bytes_per_core()
     if need.total <= available:
         return
-    raise DeviceMemoryError(
+    message = (
         f"{model_name} needs {need.total / GIB:.2f} GiB, but a core of {instance.name} has {available / GIB:.2f} GiB.\n"
-        f"{need.table(available)}\n  (simulated)",
-        hint=_changes_that_fit(need, target),
-        **dataclasses.asdict(need),
-        total=need.total,
-        available=available,
-        simulated=True,
+        f"{need.table(available)}\n  (simulated)"
+    )
+    hint = _changes_that_fit(need, target)
+    raise DeviceMemoryError(
+        message, hint=hint, **dataclasses.asdict(need), total=need.total, available=available, simulated=True
     )
 
 

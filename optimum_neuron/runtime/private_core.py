@@ -1,8 +1,7 @@
 """A simulated core that belongs to one object and to no instance, for work that only looks at results.
 
-An export compares the compiled model with the reference model and then closes it. It needs a core to run on, but no
-core of the instance: many exports may run at once, also while other processes hold every core. A private core takes
-no lock, writes no file, and has an HBM ledger of its own. `neuron-ls`, `neuron-top`, and `core_usage` do not list it.
+An export compares the compiled model with the reference model and closes it: many may run at once, also while other
+processes hold every core. A private core takes no lock, writes no file, has its own HBM ledger, and no tool lists it.
 
 >>> from optimum_neuron.hardware import INSTANCES
 >>> from optimum_neuron.runtime.private_core import PrivateCore
@@ -15,47 +14,27 @@ from __future__ import annotations
 
 from ..core import Choice
 from ..hardware import TARGETS, InstanceSpec
-from .hbm import HbmLedger, empty_ledger
+from .hbm import empty_ledger
 
 
 class PrivateCore:
-    """A core with the interface of `CoreClaim` that holds none of the instance's cores and conflicts with no process.
-
-    Args:
-        instance: the simulated instance; the core has the HBM of one of its cores.
-        model: name of the model that runs on it, for messages.
-    """
+    """A core with the interface of `CoreClaim` that holds no core of the instance and conflicts with no process."""
 
     def __init__(self, instance: InstanceSpec, *, model: str) -> None:
-        self.instance = instance
-        """The simulated instance."""
-        self.model = model
-        """Name of the model that the core is for."""
+        self.instance, self.model = instance, model
+        self.core_ids: tuple[int, ...] = ()
+        """None of the instance's."""
         self.choice: Choice[tuple[int, ...]] = Choice(
-            value=(), reason="validation runs on a private core, so it waits for no process"
+            value=self.core_ids, reason="validation runs on a private core, so it waits for no process"
         )
-        """No cores of the instance, and the reason."""
-        self._ledger = empty_ledger(TARGETS[instance.family], 0)
-        self._released = False
-
-    @property
-    def core_ids(self) -> tuple[int, ...]:
-        """Ids of cores of the instance that are held: an empty tuple."""
-        return self.choice.value
-
-    @property
-    def hbm(self) -> HbmLedger:
-        """The ledger of the HBM; other models never charge it."""
-        return self._ledger[0]
-
-    @property
-    def held(self) -> bool:
+        self.hbm, self._microcode = empty_ledger(TARGETS[instance.family], 0)
+        """The ledger; other models never charge it."""
+        self.held = True
         """Whether the core has not been released."""
-        return not self._released
 
     def release(self) -> None:
         """Give the core up; calling it again does nothing."""
-        self._released = True
+        self.held = False
 
     def __repr__(self) -> str:
         return f"PrivateCore({self.model!r}, {self.instance.name}, {'held' if self.held else 'released'})"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import logging
 import os
 import threading
@@ -123,6 +124,7 @@ class Publisher:
 
     def _status(self, folder: Path, instance: InstanceSpec) -> Status:
         held = [entry.core_ids for entry in list(PROCESS.claims.values()) if entry.folder == folder]
+        ledgers = {core: ledger(instance, core) for core in sorted({core for cores in held for core in cores})}
         tracks = [track for track in TIMELINE.tracks() if track.instance.name == instance.name]
         errors: Counter[str] = Counter()
         for track in tracks:
@@ -131,7 +133,10 @@ class Publisher:
             pid=os.getpid(),
             tag=env.process_tag() or str(os.getpid()),
             at_s=time.monotonic(),
-            cores=tuple(_core(instance, core) for core in sorted({core for cores in held for core in cores})),
+            cores=tuple(
+                CoreStatus(core_id=core, capacity_bytes=hbm.capacity_bytes, hbm_bytes=hbm.used_by_owner())
+                for core, hbm in ledgers.items()
+            ),
             models=tuple(
                 ModelStatus(
                     model_id=track.number,
@@ -146,27 +151,13 @@ class Publisher:
         )
 
 
-def _core(instance: InstanceSpec, core_id: int) -> CoreStatus:
-    hbm = ledger(instance, core_id)
-    return CoreStatus(core_id=core_id, capacity_bytes=hbm.capacity_bytes, hbm_bytes=hbm.used_by_owner())
-
-
 def _graphs(track: Track, costs: dict[str, CallCost]) -> tuple[GraphStatus, ...]:
-    host_us = track.host_us
-    graphs = []
-    for graph, num_calls in track.num_calls.items():
-        cost = costs.get(graph)
-        graphs.append(
-            GraphStatus(
-                name=graph,
-                num_calls=num_calls,
-                host_us=host_us.get(graph, 0.0),
-                device_us=None if cost is None else cost.device_us,
-                launch_us=None if cost is None else cost.launch_us,
-                flops=None if cost is None else float(cost.flops),
-            )
-        )
-    return tuple(graphs)
+    host_us, unknown = track.host_us, dict.fromkeys(("device_us", "launch_us", "flops"))
+    simulated = {graph: dataclasses.asdict(cost) for graph, cost in costs.items()}
+    return tuple(
+        GraphStatus(name=graph, num_calls=num_calls, host_us=host_us.get(graph, 0.0), **simulated.get(graph, unknown))
+        for graph, num_calls in track.num_calls.items()
+    )
 
 
 def _remove_dead(folder: Path) -> None:
@@ -181,10 +172,10 @@ def _remove_dead(folder: Path) -> None:
 def _lives(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
     except PermissionError:
         return True
+    except (ProcessLookupError, OverflowError):
+        return False
     return True
 
 
@@ -194,6 +185,5 @@ def _remove(path: Path) -> None:
 
 
 PUBLISHER = Publisher()
-"""The one of this process."""
 atexit.register(PUBLISHER.close)
 os.register_at_fork(after_in_child=PUBLISHER.forget)

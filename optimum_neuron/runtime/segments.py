@@ -67,13 +67,7 @@ class _StepRecord(ctypes.Structure):
 
 
 class Segment:
-    """Some steps of compiled functions.
-
-    Args:
-        steps: the steps, in order.
-        bound: tensors that are the same in every call, by slot.
-        states: slots of the state, in its order.
-    """
+    """Some steps of compiled functions, with the tensors that are the same in every call and the slots of the state."""
 
     def __init__(self, steps: Sequence[Step], bound: Values, states: Sequence[int]) -> None:
         self._functions: list[CompiledFunction] = [step.function for step in steps]

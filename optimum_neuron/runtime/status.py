@@ -47,7 +47,6 @@ class CoreStatus:
     core_id: int
     """Logical core on the instance."""
     capacity_bytes: int
-    """Its HBM."""
     hbm_bytes: Mapping[str, Mapping[str, int]]
     """HBM in use, by owner and category (`hbm.CATEGORIES`)."""
 
@@ -57,7 +56,6 @@ class GraphStatus:
     """One entry point of a loaded model that was called."""
 
     name: str
-    """The entry point."""
     num_calls: int
     """Calls that ended, since the model was loaded."""
     host_us: float
@@ -77,13 +75,11 @@ class ModelStatus:
     model_id: int
     """Number within the process, of this load alone."""
     name: str
-    """Its name: the owner of its HBM."""
+    """The owner of its HBM."""
     core_ids: tuple[int, ...]
-    """The cores that a call of it takes."""
     running_us: float
     """Measured time that calls under way have taken so far."""
     graphs: tuple[GraphStatus, ...]
-    """Its entry points."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,15 +87,12 @@ class Status:
     """What one process does with the cores of one instance."""
 
     pid: int
-    """The process."""
     tag: str
     """NEURON_PROCESS_TAG, or else the process id."""
     at_s: float
     """When this was so, by `time.monotonic`."""
     cores: tuple[CoreStatus, ...]
-    """The cores that it holds."""
     models: tuple[ModelStatus, ...]
-    """The models on them."""
     errors: Mapping[str, int]
     """Calls that failed, by outcome, a key of neuron-monitor's `execution_summary`."""
 

@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import AutoCast
@@ -37,51 +37,39 @@ class Execution(NamedTuple):
     """One call of a program, on the clock of this host (`time.perf_counter_ns`)."""
 
     graph: str
-    """The entry point."""
     thread: int
     """The caller (`threading.get_ident`)."""
     started_ns: int
-    """Begin of the call."""
     ended_ns: int
-    """Its end: what the simulation took, which is not what the core would take."""
+    """The difference is what the simulation took, which is not what the core would take."""
 
 
-_NUMBERS = itertools.count(1)
-
-
+@dataclasses.dataclass(eq=False, repr=False)
 class Track:
     """Calls of one loaded program on its cores, or of graphs whose work was counted; `Timeline.open` adds it."""
 
-    def __init__(
-        self,
-        program: Program | None,
-        *,
-        model: str,
-        instance: InstanceSpec,
-        core_ids: tuple[int, ...],
-        auto_cast: AutoCast,
-        task: str | None = None,
-    ) -> None:
-        self.program = program
-        """What runs; None for graphs without a program, whose work is in `works`."""
-        self.works: dict[str, Any] = {}
-        """Work of one call of a graph that has no program, by name: graphs of `torch.compile`."""
-        self.model = model
-        """Its name."""
-        self.instance = instance
-        """The simulated instance."""
-        self.core_ids = core_ids
-        """Cores that a call occupies."""
-        self.auto_cast = auto_cast
-        """What was rounded when it was compiled: the rate of float32 products depends on it."""
-        self.task = task
-        """What the model is for, where that is known: the intervals of its times depend on it."""
-        self.number = next(_NUMBERS)
-        """Number of the load within the process."""
-        self.assumptions: tuple[str, ...] = ()
-        """What its times assume beside what all do."""
-        self.device_us: dict[str, float] = {}
-        """Simulated time of a call in microseconds, by graph; filled when it is first needed."""
+    program: Program | None
+    """What runs; None for graphs without a program, whose work is in `works`."""
+    _: dataclasses.KW_ONLY
+    model: str
+    """Its name."""
+    instance: InstanceSpec
+    core_ids: tuple[int, ...]
+    """Cores that a call occupies."""
+    auto_cast: AutoCast
+    """What was rounded when it was compiled: the rate of float32 products depends on it."""
+    task: str | None = None
+    """What the model is for, where that is known: the intervals of its times depend on it."""
+    assumptions: tuple[str, ...] = ()
+    """What its times assume beside what all do."""
+    works: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Work of one call of a graph that has no program, by name: graphs of `torch.compile`."""
+    number: int = dataclasses.field(default_factory=itertools.count(1).__next__)
+    """Number of the load within the process."""
+    device_us: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Simulated time of a call in microseconds, by graph; filled when it is first needed."""
+
+    def __post_init__(self) -> None:
         self._counts: dict[tuple[int, str], tuple[int, int]] = {}
         self._errors: Counter[tuple[int, str]] = Counter()
         self._running: dict[int, int] = {}
@@ -108,11 +96,7 @@ class Track:
             recording.append((self, Execution(graph, thread, started_ns, ended_ns)))
 
     def fail(self, outcome: str) -> None:
-        """Count an execution that raised.
-
-        Args:
-            outcome: a key of neuron-monitor's `execution_summary`.
-        """
+        """Count an execution that raised, under a key of neuron-monitor's `execution_summary`."""
         thread = threading.get_ident()
         self._running.pop(thread, None)
         if not self._paused:
@@ -130,17 +114,12 @@ class Track:
     @property
     def num_calls(self) -> dict[str, int]:
         """Calls since it was loaded, by graph."""
-        calls: Counter[str] = Counter()
-        for (_, graph), (count, _) in list(self._counts.items()):
-            calls[graph] += count
-        return dict(calls)
+        return _of_all_threads((graph, count) for (_, graph), (count, _) in list(self._counts.items()))
 
     @property
     def host_us(self) -> dict[str, float]:
         """Measured time that this host took to simulate these calls, by graph."""
-        times_ns: Counter[str] = Counter()
-        for (_, graph), (_, host_ns) in list(self._counts.items()):
-            times_ns[graph] += host_ns
+        times_ns = _of_all_threads((graph, host_ns) for (_, graph), (_, host_ns) in list(self._counts.items()))
         return {graph: time_ns / 1e3 for graph, time_ns in times_ns.items()}
 
     @property
@@ -152,10 +131,14 @@ class Track:
     @property
     def errors(self) -> dict[str, int]:
         """Executions that raised, by outcome."""
-        errors: Counter[str] = Counter()
-        for (_, outcome), count in list(self._errors.items()):
-            errors[outcome] += count
-        return dict(errors)
+        return _of_all_threads((outcome, count) for (_, outcome), count in list(self._errors.items()))
+
+
+def _of_all_threads(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for name, count in counts:
+        total[name] += count
+    return dict(total)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,9 +146,8 @@ class CoreUsage:
     """What one core did since the process began."""
 
     instance: str
-    """The simulated instance."""
     core_id: int
-    """The logical core on it."""
+    """The logical core on the instance."""
     busy_us: float
     """Simulated time of all calls."""
     num_calls: int
@@ -218,11 +200,7 @@ class Timeline:
         return list(self._open.values())
 
     def usage(self, device_us: DeviceTimes) -> list[CoreUsage]:
-        """Totals of each core that ran or holds a program, by instance and core.
-
-        Args:
-            device_us: simulated time of a call; asked once for each graph of a program that was called.
-        """
+        """Totals of each core by instance and core; `device_us` is asked once for each graph that was called."""
         with self._reading:
             while self._closed:
                 self._fold(self._closed.popleft(), device_us)
@@ -275,7 +253,6 @@ def _time_of(track: Track, graph: str, device_us: DeviceTimes) -> float:
 
 
 TIMELINE = Timeline()
-"""The one of this process."""
 os.register_at_fork(after_in_child=TIMELINE.forget)
 
 Recording = list[tuple[Track, Execution]]

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
-from accelerate.state import AcceleratorState
-from accelerate.utils import FullyShardedDataParallelPlugin
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import FullyShardedDataParallelPlugin, parse_flag_from_env
 
 from ..distributed.layout import TrainingNeuronConfig
 from ..errors import ConfigError, NeuronError, invalid_choice, raise_together
@@ -44,13 +44,11 @@ class NeuronAccelerator(Accelerator):
     """accelerate's `Accelerator`, with the arguments of Optimum Neuron.
 
     Args:
-        *positional: arguments of `Accelerator`.
         trn_config: layout over cores; sizes above 1 need `NeuronTrainer`.
         zero_1: split optimizer states over data-parallel processes.
         mixed_precision: "no"; "bf16" or "AUTOCAST_BF16" for autocast; "FULL_BF16" for weights in bfloat16 with float32
             master weights in the optimizer.
         autocast_backend: "xla" or "amp"; there is one autocast here, so it changes nothing.
-        **keywords: arguments of `Accelerator`.
 
     Raises:
         ConfigError: an argument that is not supported, or there is no device "neuron".
@@ -86,14 +84,13 @@ class NeuronAccelerator(Accelerator):
         if zero_1 and keywords.get("fsdp_plugin") is None:
             keywords["fsdp_plugin"] = _zero_1_plugin()
         if self._full_bf16 and keywords.get("fsdp_plugin") is not None:
-            raise ConfigError(
-                "mixed_precision='FULL_BF16' cannot split optimizer states: only NeuronTrainer splits master weights.",
-                hint="Pass mixed_precision='bf16', or use NeuronTrainer with zero_1=True.",
-                option="mixed_precision",
-            )
+            message = "mixed_precision='FULL_BF16' cannot split optimizer states, which have the master weights."
+            hint = "Pass mixed_precision='bf16', or use NeuronTrainer with zero_1=True."
+            raise ConfigError(message, hint=hint, option="mixed_precision")
         named = {} if precision is None else {"mixed_precision": PRECISIONS[precision]}
         super().__init__(*positional, **named, **keywords)
-        if self.device.type not in ("neuron", "cpu") or (self.device.type == "cpu" and not _uses_cpu(keywords)):
+        on_cpu = bool(keywords.get("cpu")) or parse_flag_from_env("ACCELERATE_USE_CPU")
+        if self.device.type not in ("neuron", "cpu") or (self.device.type == "cpu" and not on_cpu):
             raise no_device(self.device)
         self.state = NeuronAcceleratorState(trn_config=layout)
 
@@ -122,12 +119,9 @@ class NeuronAccelerator(Accelerator):
         if self.trn_config.gradient_checkpointing:
             enable = getattr(model, "gradient_checkpointing_enable", None)
             if enable is None:
-                raise ConfigError(
-                    f"trn_config has gradient_checkpointing=True, but {type(model).__name__} has no "
-                    "gradient_checkpointing_enable.",
-                    hint="Remove the option, or use torch.utils.checkpoint in the model.",
-                    option="gradient_checkpointing",
-                )
+                message = f"gradient_checkpointing=True needs {type(model).__name__}.gradient_checkpointing_enable."
+                hint = "Remove the option of trn_config, or use torch.utils.checkpoint in the model."
+                raise ConfigError(message, hint=hint, option="gradient_checkpointing")
             enable()
 
 
@@ -144,16 +138,8 @@ def _widen(optimizer: Any) -> None:
     optimizer.zero_grad = zero_grad
 
 
-def _uses_cpu(keywords: dict[str, Any]) -> bool:
-    from accelerate.utils import parse_flag_from_env
-
-    return bool(keywords.get("cpu")) or parse_flag_from_env("ACCELERATE_USE_CPU")
-
-
 def _zero_1_plugin() -> FullyShardedDataParallelPlugin | None:
     """FSDP2 that keeps a layer's weights after the forward pass; None for one process, which has all states."""
-    from accelerate.state import PartialState
-
     if PartialState().num_processes == 1:
         logger.info("zero_1=True changes nothing: one process has all optimizer states.")
         return None
@@ -166,21 +152,13 @@ def _layout_problems(layout: TrainingNeuronConfig) -> list[NeuronError]:
     problems: list[NeuronError] = [*layout.problems()]
     sizes = {name: size for name, size in layout.sizes().items() if size > 1}
     if sizes:
-        problems.append(
-            ConfigError(
-                f"{', '.join(f'{name}={size}' for name, size in sizes.items())} needs the steps of NeuronTrainer.",
-                hint="Use NeuronTrainer with these arguments, or data parallelism.",
-                options=list(sizes),
-            )
-        )
+        message = f"{', '.join(f'{name}={size}' for name, size in sizes.items())} needs the steps of NeuronTrainer."
+        hint = "Use NeuronTrainer with these arguments, or data parallelism."
+        problems.append(ConfigError(message, hint=hint, options=list(sizes)))
     if layout.fsdp:
-        problems.append(
-            ConfigError(
-                "trn_config with fsdp=True is not supported: accelerate has settings of its own.",
-                hint="Pass fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2).",
-                option="fsdp",
-            )
-        )
+        message = "trn_config with fsdp=True is not supported: accelerate has settings of its own."
+        hint = "Pass fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2)."
+        problems.append(ConfigError(message, hint=hint, option="fsdp"))
     return problems
 
 

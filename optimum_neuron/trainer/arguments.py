@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
@@ -20,11 +20,9 @@ from transformers import TrainingArguments
 from ..distributed.layout import TrainingNeuronConfig, combination_problems, conflict
 from ..distributed.mesh import require_processes
 from ..errors import ConfigError, NeuronError, raise_together
+from ..hardware import TARGETS, Target, require_compilable, require_dtype, resolve_instance
 from ..vendor import INSTALL_SDK
 from .peer_arguments import PeerArgumentsMixin
-
-if TYPE_CHECKING:
-    from ..hardware import Target
 
 
 def _field(default: Any, text: str) -> Any:
@@ -100,21 +98,16 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
         if all(isinstance(size, int) for size in layout.sizes().values()):
             problems += combination_problems(layout, upstream)
         if (size := getattr(upstream.parallelism_config, "cp_size", 1)) > 1:
-            problems.append(
-                _unsupported(
-                    "parallelism_config",
-                    f"ParallelismConfig(cp_size={size})",
-                    reason="accelerate's context parallelism needs CUDA's attention kernels",
-                    hint=f"Pass context_parallel_size={size} to these arguments instead.",
-                )
-            )
+            value, reason = f"ParallelismConfig(cp_size={size})", "accelerate's attention needs CUDA's kernels"
+            hint = f"Pass context_parallel_size={size} to these arguments instead."
+            problems.append(_unsupported("parallelism_config", value, reason=reason, hint=hint))
         if self.stochastic_rounding_enabled and (upstream.torch_compile or upstream.use_cpu):
             other = "torch_compile" if upstream.torch_compile else "use_cpu"
             reason = "only operators that run one by one on the device are rounded stochastically"
             problems.append(conflict("stochastic_rounding_enabled", other, reason=reason))
         target = None
         try:
-            target = _target(self.neuron_target)
+            target = TARGETS[resolve_instance(self.neuron_target).value.family]
         except NeuronError as problem:
             problems.append(problem)
         return problems if upstream.use_cpu else [*problems, *_device_problems(upstream, target)]
@@ -149,24 +142,12 @@ def _unsupported(option: str, value: str, *, reason: str, hint: str) -> ConfigEr
 
 
 def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]:
-    """Return the problems of training on the device, and not on the host.
-
-    Args:
-        arguments: upstream's.
-        target: None if the name is not one.
-    """
-    from ..hardware import require_compilable, require_dtype
-
+    """Return the problems of training on the device, and not on the host."""
     problems: list[NeuronError] = []
     if parse_flag_from_env("ACCELERATE_USE_CPU"):
-        problems.append(
-            _unsupported(
-                "ACCELERATE_USE_CPU",
-                "ACCELERATE_USE_CPU (accelerate launch --cpu)",
-                reason="batches would be on the host and the model on a core",
-                hint="Remove --cpu, or pass use_cpu=True.",
-            )
-        )
+        value, reason = "ACCELERATE_USE_CPU (accelerate launch --cpu)", "batches would be on the host, not on a core"
+        hint = "Remove --cpu, or pass use_cpu=True."
+        problems.append(_unsupported("ACCELERATE_USE_CPU", value, reason=reason, hint=hint))
     try:
         if target is not None:
             require_compilable(target)
@@ -175,10 +156,8 @@ def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]
     except ConfigError as problem:
         problems.append(problem)
     if arguments.fp16:
-        reason = "accelerate does not scale gradients on this device"
-        problems.append(
-            _unsupported("fp16", "fp16=True", reason=reason, hint="Pass bf16=True, which needs no scaling.")
-        )
+        reason, hint = "accelerate does not scale gradients on this device", "Pass bf16=True, which needs no scaling."
+        problems.append(_unsupported("fp16", "fp16=True", reason=reason, hint=hint))
     if arguments.tf32:
         hint = "Remove it, or set OPTIMUM_NEURON_NUMERICS=emulated and OPTIMUM_NEURON_AUTO_CAST_TYPE=tf32."
         problems.append(_unsupported("tf32", "tf32=True", reason="it is a switch of CUDA devices", hint=hint))
@@ -189,12 +168,6 @@ def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]
     return problems
 
 
-def _target(name: str | None) -> Target:
-    from ..hardware import TARGETS, resolve_instance
-
-    return TARGETS[resolve_instance(name).value.family]
-
-
 def _simulate(name: str) -> None:
     """Give this process the cores of a family or instance.
 
@@ -203,28 +176,19 @@ def _simulate(name: str) -> None:
     """
     from .. import env
     from ..device import placement
-    from ..hardware import resolve_instance
 
     target, present = resolve_instance(name).value, placement.instance()
     if target == present or (name.strip().lower() == present.family):
         return
     if placement.claimed():
-        raise ConfigError(
-            f"neuron_target is '{name}', but this process already uses a core of {present.name}.",
-            hint=f"Create the arguments before the device is used, or set OPTIMUM_NEURON_INSTANCE={target.name}.",
-            option="neuron_target",
-            value=name,
-            present=present.name,
-        )
+        message = f"neuron_target is '{name}', but this process already uses a core of {present.name}."
+        hint = f"Create the arguments before the device is used, or set OPTIMUM_NEURON_INSTANCE={target.name}."
+        raise ConfigError(message, hint=hint, option="neuron_target", value=name, present=present.name)
     env.simulate_instance(target.name)
 
 
 def no_device(device: Any) -> ConfigError:
-    """Return the error for training that would not run on the device "neuron".
-
-    Args:
-        device: the one that would be used.
-    """
+    """Return the error for training that would not run on the device "neuron"."""
     from ..device import status
 
     if importlib.util.find_spec("torch_neuronx") is None:

@@ -157,18 +157,19 @@ def require_resumable(folder: str | Path, layout: Mapping[str, Any], *, optimize
         # Users often pass the folder of a run instead of one of its checkpoints.
         inside = last_complete(folder)
         other = inside if inside.value else last_complete(folder.parent)
+        message = f"{folder} cannot be resumed: {problem}."
+        hint = f"Resume from {other.value}." if other.value else f"Start without a checkpoint: {other.reason}."
         raise ArtifactError(
-            f"{folder} cannot be resumed: {problem}.",
-            hint=f"Resume from {other.value}." if other.value else f"Start without a checkpoint: {other.reason}.",
-            folder=str(folder),
-            problem=problem,
-            newest=other.value and str(other.value),
+            message, hint=hint, folder=str(folder), problem=problem, newest=other.value and str(other.value)
         )
     if not (folder / MARKER).is_file():
         return
     marker = json.loads((folder / MARKER).read_text())
-    _require_same_optimizer(folder, marker.get("optimizer", optimizer), optimizer)
-    if has_sharded_optimizer(folder) and not layout.get("fsdp"):
+    in_shards, theirs = has_sharded_optimizer(folder), marker.get("optimizer", optimizer)
+    if theirs != optimizer and (in_shards or any(folder.glob("optimizer.*"))):
+        hint = "Pass the optim of the run that saved it, or its weights as the model (from_pretrained)."
+        raise _other_run(folder, theirs, optimizer, hint=hint)
+    if in_shards and not layout.get("fsdp"):
         return
     saved = marker["layout"]
     differing = [name for name in layout if saved.get(name, layout[name]) != layout[name]]
@@ -179,14 +180,6 @@ def require_resumable(folder: str | Path, layout: Mapping[str, Any], *, optimize
             ", ".join(f"{name}={layout[name]}" for name in differing),
             hint="Start with the checkpoint's layout, or pass its weights as the model (from_pretrained).",
         )
-
-
-def _require_same_optimizer(folder: Path, saved: str, optimizer: str) -> None:
-    has_states = has_sharded_optimizer(folder) or any(folder.glob("optimizer.*"))
-    if saved == optimizer or not has_states:
-        return
-    hint = "Pass the optim of the run that saved it, or its weights as the model (from_pretrained)."
-    raise _other_run(folder, saved, optimizer, hint=hint)
 
 
 def _other_run(folder: Path, saved: str, present: str, *, hint: str) -> ArtifactError:

@@ -46,12 +46,8 @@ class BucketCollator:
     def __post_init__(self) -> None:
         object.__setattr__(self, "buckets", tuple(self.buckets))
         if not self.buckets or list(self.buckets) != sorted(set(self.buckets)) or self.buckets[0] < 1:
-            raise ConfigError(
-                f"buckets={self.buckets} are not ascending lengths.",
-                hint="Pass lengths such as (128, 256).",
-                option="buckets",
-                value=self.buckets,
-            )
+            message = f"buckets={self.buckets} are not ascending lengths."
+            raise ConfigError(message, hint="Pass lengths such as (128, 256).", option="buckets", value=self.buckets)
         if self.padding_side not in ("right", "left"):
             raise invalid_choice("padding_side", self.padding_side, ["right", "left"])
 
@@ -65,7 +61,9 @@ class BucketCollator:
             ShapeError: a sequence is longer than the largest bucket.
         """
         lengths = [len(row["input_ids"]) for row in rows]
-        length = self._bucket(max(lengths))
+        longest, hint = max(lengths), f"Truncate to {self.buckets[-1]} tokens, or add a bucket."
+        measure = f"{longest} tokens"
+        length = choose_bucket(longest, self.buckets, subject="A sequence", measure=measure, hint=hint).value
         batch = {
             name: torch.stack([self._padded(name, row[name], n, length) for row, n in zip(rows, lengths, strict=True)])
             for name in rows[0]
@@ -74,10 +72,6 @@ class BucketCollator:
             masks = [self._padded("attention_mask", [1] * n, n, length) for n in lengths]
             batch["attention_mask"] = torch.stack(masks)
         return batch
-
-    def _bucket(self, longest: int) -> int:
-        hint = f"Truncate to {self.buckets[-1]} tokens, or add a bucket."
-        return choose_bucket(longest, self.buckets, subject="A sequence", measure=f"{longest} tokens", hint=hint).value
 
     def _padded(self, name: str, value: Any, num_tokens: int, length: int) -> torch.Tensor:
         tensor = torch.as_tensor(value)

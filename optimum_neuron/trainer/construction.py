@@ -24,11 +24,8 @@ def with_processing_class(keywords: dict[str, Any], tokenizer: Any) -> dict[str,
     if tokenizer is None:
         return keywords
     if keywords.get("processing_class") is not None:
-        raise ConfigError(
-            "tokenizer and processing_class name the same argument.",
-            hint="Pass processing_class only.",
-            arguments=["tokenizer", "processing_class"],
-        )
+        message = "tokenizer and processing_class name the same argument."
+        raise ConfigError(message, hint="Pass processing_class only.", arguments=["tokenizer", "processing_class"])
     return {**keywords, "processing_class": tokenizer}
 
 
@@ -41,12 +38,9 @@ def require_neuron_arguments(trainer: str, positional: tuple[Any, ...], keywords
     values = (keywords.get("args"), *positional)
     arguments = next((value for value in values if isinstance(value, TrainingArguments)), None)
     if not isinstance(arguments, NeuronArgumentsMixin):
-        raise ConfigError(
-            f"{trainer} needs NeuronTrainingArguments, not {type(arguments).__name__}.",
-            hint="Use NeuronTrainingArguments, which takes the same keywords.",
-            option="args",
-            type=type(arguments).__name__,
-        )
+        message = f"{trainer} needs NeuronTrainingArguments, not {type(arguments).__name__}."
+        hint = "Use NeuronTrainingArguments, which takes the same keywords."
+        raise ConfigError(message, hint=hint, option="args", type=type(arguments).__name__)
     return arguments
 
 

@@ -4,15 +4,14 @@ The numbers are `optimum_neuron.simulator.estimate_training`'s, for the whole in
 here.
 
     >>> from transformers import LlamaConfig
-    >>> from optimum_neuron.trainer.estimates import StepRequest, log_entries
+    >>> from optimum_neuron.trainer.estimates import log_entries
     >>> config = LlamaConfig(num_hidden_layers=4, hidden_size=512, num_attention_heads=8, intermediate_size=1408)
-    >>> sorted(log_entries(config, StepRequest(instance="trn1.32xlarge", batch_size=256, num_tokens=512)))[0]
+    >>> sorted(log_entries(config, instance="trn1.32xlarge", batch_size=256, sequence_length=512))[0]
     'neuron/est_mfu'
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from typing import Any
 
@@ -23,62 +22,32 @@ logger = logging.getLogger(__name__)
 _NAMES = ("step_ms", "mfu", "tokens_per_s", "usd_per_1m_tokens")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepRequest:
-    """The step to estimate."""
+def step_options(trainer: Any) -> dict[str, Any]:
+    """Return the options of `estimate_training` for the steps of a trainer."""
+    from ..device import placement
 
-    instance: str
-    """Name, such as "trn1.32xlarge"."""
-    batch_size: int
-    """Sequences of a step, of all processes."""
-    num_tokens: int
-    """Tokens of a sequence."""
-    micro_batch_size: int = 1
-    """Sequences of one forward and backward."""
-    tensor_parallel_size: int = 1
-    """Cores that share a layer."""
-    pipeline_parallel_size: int = 1
-    """Stages."""
-    zero_1: bool = False
-    """Whether optimizer states are split over the replicas."""
-    gradient_checkpointing: bool = False
-    """Whether the backward pass recomputes activations."""
-    optimizer_use_master_weights: bool = True
-    """Whether 16-bit weights have float32 copies."""
-
-    @classmethod
-    def of(cls, trainer: Any, *, num_tokens: int) -> StepRequest:
-        """Return the request for the steps of a trainer."""
-        from ..device import placement
-
-        layout = trainer.args.trn_config
-        return cls(
-            instance=placement.instance().name,
-            batch_size=trainer.get_total_train_batch_size(trainer.args),
-            num_tokens=num_tokens,
-            micro_batch_size=trainer.args.per_device_train_batch_size,
-            tensor_parallel_size=layout.tensor_parallel_size,
-            pipeline_parallel_size=layout.pipeline_parallel_size,
-            zero_1=layout.pipeline_parallel_use_zero1_optimizer,
-            gradient_checkpointing=layout.gradient_checkpointing,
-            optimizer_use_master_weights=trainer.args.optimizer_use_master_weights,
-        )
+    layout = trainer.args.trn_config
+    return {
+        "instance": placement.instance().name,
+        "batch_size": trainer.get_total_train_batch_size(trainer.args),
+        "micro_batch_size": trainer.args.per_device_train_batch_size,
+        "tensor_parallel_size": layout.tensor_parallel_size,
+        "pipeline_parallel_size": layout.pipeline_parallel_size,
+        "zero_1": layout.pipeline_parallel_use_zero1_optimizer,
+        "gradient_checkpointing": layout.gradient_checkpointing,
+        "optimizer_use_master_weights": trainer.args.optimizer_use_master_weights,
+    }
 
 
-def log_entries(config: Any, request: StepRequest) -> dict[str, float]:
+def log_entries(config: Any, **options: Any) -> dict[str, float]:
     """Return the entries of the log, each named an estimate, and log their assumptions.
-
-    Args:
-        config: transformers configuration of a decoder.
-        request: the step.
 
     Raises:
         NeuronError: the simulator has no estimate for the step.
     """
     from ..simulator import estimate_training
 
-    options = dataclasses.asdict(request)
-    estimate = estimate_training(config, sequence_length=options.pop("num_tokens"), **options)
+    estimate = estimate_training(config, **options)
     logger.warning(
         "neuron/est_* are simulated, for all of %s (%s): %s",
         estimate.instance.value,
@@ -95,8 +64,5 @@ def require_whole_model(model: Any) -> None:
         ConfigError: only some weights are trained.
     """
     if hasattr(model, "peft_config"):
-        raise ConfigError(
-            "enable_mfu_metrics does not support adapters: the simulator estimates full fine-tuning.",
-            hint="Remove the option.",
-            option="enable_mfu_metrics",
-        )
+        message = "enable_mfu_metrics does not support adapters: the simulator estimates full fine-tuning."
+        raise ConfigError(message, hint="Remove the option.", option="enable_mfu_metrics")

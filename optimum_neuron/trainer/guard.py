@@ -5,7 +5,8 @@ It costs nothing while numbers are finite. It knows nothing of trainers.
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,24 +15,6 @@ from torch.utils._pytree import tree_leaves
 
 from ..errors import NumericsError
 from ..labels import IGNORED
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Culprit:
-    """The first module whose result is not finite."""
-
-    name: str
-    """Path in the model; empty for the model itself."""
-    kind: str
-    """Name of the module's class."""
-    dtype: str
-    """Dtype of the result."""
-    inputs_finite: bool
-    """Whether its inputs are finite."""
-
-    def __str__(self) -> str:
-        inputs = "finite" if self.inputs_finite else "not finite either"
-        return f"{self.name or 'the model'} ({self.kind}, {self.dtype}; its inputs are {inputs})"
 
 
 def is_finite(value: Any) -> bool:
@@ -43,61 +26,36 @@ def is_finite(value: Any) -> bool:
     )
 
 
-def find_culprit(model: torch.nn.Module, forward: Callable[[], object]) -> Culprit | None:
-    """Run a forward pass and return the first module with a result that is not finite.
+def find_culprit(model: torch.nn.Module, forward: Callable[[], object]) -> str | None:
+    """Describe the first module whose result in a forward pass is not finite; an error ends the search."""
+    culprits: list[str] = []
 
-    Args:
-        model: its modules are watched.
-        forward: runs it; an error ends the search.
-    """
-    culprits: list[Culprit] = []
+    def look(name: str, module: torch.nn.Module, args: Any, keywords: Any, result: Any) -> None:
+        if culprits or is_finite(result):
+            return
+        tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else "no tensor"
+        inputs = "finite" if is_finite((args, keywords)) else "not finite either"
+        culprits.append(f"{name or 'the model'} ({type(module).__name__}, {dtype}; its inputs are {inputs})")
 
-    def watch(name: str) -> Callable[..., None]:
-        def look(module: torch.nn.Module, args: Any, keywords: Any, result: Any) -> None:
-            if culprits or is_finite(result):
-                return
-            floats = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-            culprits.append(
-                Culprit(
-                    name=name,
-                    kind=type(module).__name__,
-                    dtype=str(floats[0].dtype).removeprefix("torch.") if floats else "no tensor",
-                    inputs_finite=is_finite((args, keywords)),
-                )
-            )
-
-        return look
-
-    handles = [module.register_forward_hook(watch(name), with_kwargs=True) for name, module in model.named_modules()]
-    try:
-        with torch.no_grad():
-            forward()
-    finally:
-        for handle in handles:
-            handle.remove()
+    with contextlib.ExitStack() as hooks, torch.no_grad():
+        for name, module in model.named_modules():
+            hooks.enter_context(module.register_forward_hook(functools.partial(look, name), with_kwargs=True))
+        forward()
     return culprits[0] if culprits else None
 
 
-def _local(result: Any) -> Any:
-    return result
-
-
 def loss_error(
-    model: torch.nn.Module,
-    forward: Callable[[], object],
-    *,
-    step: int,
-    labels: Any,
-    first: Callable[[Any], Any] = _local,
+    model: torch.nn.Module, forward: Callable[[], object], *, step: int, labels: Any, first: Callable[[Any], Any]
 ) -> NumericsError:
     """Return the error for a loss that is not finite.
 
     Args:
-        model: the model, not compiled.
+        model: not compiled.
         forward: computes the loss once more.
         step: number of the training step.
         labels: of the batch, or None.
-        first: returns the first result of the processes of a batch that is not empty; default: this process's.
+        first: returns the first result of the processes of a batch that is not empty.
     """
     if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not bool((labels != IGNORED).any()):
         problem, hint = f"every label of the batch is {IGNORED}", "Remove such examples: they have no loss."
@@ -112,46 +70,29 @@ def loss_error(
 
 
 def gradient_error(
-    model: torch.nn.Module, backward: Callable[[], object], *, step: int, first: Callable[[Any], Any] = _local
+    model: torch.nn.Module, backward: Callable[[], object], *, step: int, first: Callable[[Any], Any]
 ) -> NumericsError:
-    """Return the error for gradients that are not finite although the loss is.
-
-    Args:
-        model: the model, not compiled.
-        backward: computes the gradients of the step once more; clipping has spread the first of them over all.
-        step: number of the training step.
-        first: as in `loss_error`.
-    """
+    """Return the error for gradients that are not finite; `backward` computes those of the step once more."""
     names = first(_first_gradients(model, backward))
     problem = f"first in {names[0]}, then in {len(names) - 1} others" if names else "their norm overflows"
-    return NumericsError(
-        f"The gradients of training step {step} are not finite: {problem}.",
-        hint="Lower the learning rate, or compute that module in a wider dtype.",
-        step=step,
-        parameters=names,
-    )
+    message = f"The gradients of training step {step} are not finite: {problem}."
+    hint = "Lower the learning rate, or compute that module in a wider dtype."
+    return NumericsError(message, hint=hint, step=step, parameters=names)
 
 
 def _first_gradients(model: torch.nn.Module, backward: Callable[[], object]) -> list[str]:
     """Return the parameters with gradients that are not finite, in the order of the backward pass."""
     names: list[str] = []
 
-    def watch(name: str) -> Callable[[torch.Tensor], None]:
-        def look(parameter: torch.Tensor) -> None:
-            if name not in names and not is_finite(parameter.grad):
-                names.append(name)
-
-        return look
+    def look(name: str, parameter: torch.Tensor) -> None:
+        if name not in names and not is_finite(parameter.grad):
+            names.append(name)
 
     model.zero_grad()
-    handles = [
-        parameter.register_post_accumulate_grad_hook(watch(name))
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-    ]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                watch = functools.partial(look, name)
+                hooks.enter_context(parameter.register_post_accumulate_grad_hook(watch))
         backward()
-    finally:
-        for handle in handles:
-            handle.remove()
     return names

@@ -64,31 +64,19 @@ def _num_positions(model: Any, config: Any) -> int | None:
 def _num_labels(model: Any, config: Any, text: Any) -> int | None:
     from transformers.models.auto import modeling_auto as auto
 
-    def is_one_of(*mappings: str) -> bool:
-        return any(type(model).__name__ in getattr(auto, mapping).values() for mapping in mappings)
+    def is_for(*tasks: str) -> bool:
+        classes = (getattr(auto, f"MODEL_FOR_{task}_MAPPING_NAMES").values() for task in tasks)
+        return any(type(model).__name__ in names for names in classes)
 
-    if is_one_of(
-        "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
-        "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
-        "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
-    ):
+    if is_for("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM"):
         return getattr(text, "vocab_size", None)
-    classifies = is_one_of(
-        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
-        "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
-        "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
-    )
+    classifies = is_for("SEQUENCE_CLASSIFICATION", "TOKEN_CLASSIFICATION", "IMAGE_CLASSIFICATION")
     single = getattr(config, "problem_type", None) in (None, "single_label_classification")
     return config.num_labels if classifies and single and config.num_labels > 1 else None
 
 
 def require_usable(batch: Mapping[str, Any], limits: Limits, *, where: str) -> None:
-    """Reject a batch that the model cannot use; all its problems are listed.
-
-    Args:
-        batch: inputs of the model.
-        limits: of the model.
-        where: such as "training step 3".
+    """Reject a batch of, for example, "training step 3" that the model cannot use; all its problems are listed.
 
     Raises:
         ModelError: token IDs or labels out of range, or sequences that are too long.
@@ -101,16 +89,10 @@ def require_usable(batch: Mapping[str, Any], limits: Limits, *, where: str) -> N
     if isinstance(tokens, torch.Tensor) and tokens.ndim > 1 and "position_ids" not in batch:
         length, most = tokens.shape[-1], limits.num_positions
         if most is not None and length > most:
-            problems.append(
-                ModelError(
-                    f"Sequences in {where} have {length} tokens, but the model has {most} positions.",
-                    hint=f"Truncate to max_length={most}, or raise max_position_embeddings of its configuration.",
-                    column="input_ids",
-                    where=where,
-                    num_tokens=length,
-                    num_positions=most,
-                )
-            )
+            message = f"Sequences in {where} have {length} tokens, but the model has {most} positions."
+            hint = f"Truncate to max_length={most}, or raise max_position_embeddings of its configuration."
+            facts: dict[str, Any] = {"where": where, "num_tokens": length, "num_positions": most}
+            problems.append(ModelError(message, hint=hint, column="input_ids", **facts))
     raise_together([problem for problem in problems if problem is not None])
 
 
@@ -128,16 +110,10 @@ def _range_problem(name: str, values: Any, count: int | None, kind: str, where: 
         return None
     place = wrong[0].tolist()
     value, extra = int(values[tuple(place)]), f", or {IGNORED} to ignore a token" if name == "labels" else ""
-    return ModelError(
-        f"{name} of {where} has {len(wrong)} values out of range, first {value} at {place}: the model has "
-        f"{count} {kind}.",
-        hint=f"Use 0 to {count - 1}{extra}; check that the tokenizer belongs to the model.",
-        column=name,
-        where=where,
-        value=value,
-        place=place,
-        count=count,
-    )
+    where_first = f"{len(wrong)} values out of range, first {value} at {place}"
+    message = f"{name} of {where} has {where_first}: the model has {count} {kind}."
+    hint = f"Use 0 to {count - 1}{extra}; check that the tokenizer belongs to the model."
+    return ModelError(message, hint=hint, column=name, where=where, value=value, place=place, count=count)
 
 
 def main_input(model: Any) -> str:
@@ -146,13 +122,7 @@ def main_input(model: Any) -> str:
 
 
 def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input: str, *, purpose: str) -> None:
-    """Reject a data set without the model's main input.
-
-    Args:
-        columns: of the data set.
-        accepted: arguments of the model.
-        main_input: the one that is required.
-        purpose: such as "training".
+    """Reject a data set, such as "training", without the model's main input.
 
     Raises:
         ConfigError: the column is missing.
@@ -162,21 +132,13 @@ def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input:
         return
     unused = [name for name in columns if name not in set(accepted)]
     extra = f"; the model does not use {', '.join(unused)}" if unused else ""
-    raise ConfigError(
-        f"The {purpose} data set has no column '{main_input}', the model's main input{extra}.",
-        hint="Tokenize first (dataset.map), or pass a data_collator that makes it and remove_unused_columns=False.",
-        column=main_input,
-        columns=columns,
-        unused=unused,
-    )
+    message = f"The {purpose} data set has no column '{main_input}', the model's main input{extra}."
+    hint = "Tokenize first (dataset.map), or pass a data_collator that makes it and remove_unused_columns=False."
+    raise ConfigError(message, hint=hint, column=main_input, columns=columns, unused=unused)
 
 
 def require_rows(dataset: Any, *, purpose: str) -> None:
-    """Reject a data set without rows, if its length is known.
-
-    Args:
-        dataset: of the user.
-        purpose: such as "training".
+    """Reject a data set, such as "training", without rows, if its length is known.
 
     Raises:
         ConfigError: it is empty.
@@ -187,20 +149,12 @@ def require_rows(dataset: Any, *, purpose: str) -> None:
 
 
 def require_loss(batch: Mapping[str, Any], label_names: Sequence[str], *, where: str) -> None:
-    """Reject a batch without labels, for a model that computes its loss from them.
-
-    Args:
-        batch: inputs of the model.
-        label_names: columns with labels; one is enough.
-        where: such as "training step 3".
+    """Reject a batch without labels (one of the columns is enough), for a model that computes its loss from them.
 
     Raises:
         ConfigError: all of them are missing.
     """
     if label_names and not any(name in batch for name in label_names):
-        raise ConfigError(
-            f"The batch of {where} has no column {' or '.join(label_names)} to compute the loss from.",
-            hint="Add the column to the data set, or pass a data_collator that makes it, or compute_loss_func.",
-            columns=list(batch),
-            label_names=list(label_names),
-        )
+        message = f"The batch of {where} has no column {' or '.join(label_names)} to compute the loss from."
+        hint = "Add the column to the data set, or pass a data_collator that makes it, or compute_loss_func."
+        raise ConfigError(message, hint=hint, columns=list(batch), label_names=list(label_names))

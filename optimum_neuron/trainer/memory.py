@@ -90,13 +90,7 @@ def training_memory(
 
 
 def require_fit(model: torch.nn.Module, arguments: Any, *, optimizer: type, momentum: float) -> None:
-    """Reject a training whose gradients and optimizer do not fit the core.
-
-    Args:
-        model: on its device.
-        arguments: `NeuronTrainingArguments`.
-        optimizer: class of the optimizer.
-        momentum: of SGD.
+    """Reject a training whose gradients and optimizer do not fit the core that the model is on.
 
     Raises:
         DeviceMemoryError: with the tables of the memory needed and of the core, and the changes that would fit.

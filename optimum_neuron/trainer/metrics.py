@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from .estimates import StepRequest, log_entries
+from .estimates import log_entries, step_options
 
 
 class Metrics:
@@ -21,7 +21,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.throughput = Throughput()
-        self._estimates: dict[StepRequest, dict[str, float]] = {}
+        self._estimates: dict[tuple[Any, ...], dict[str, float]] = {}
 
     def entries(self, trainer: Any) -> dict[str, float]:
         """Return the entries since the last call."""
@@ -34,10 +34,11 @@ class Metrics:
                 total = float(trainer.accelerator.reduce(local)) / trainer.get_tp_size()
                 entries["neuron/host_tokens_per_s"] = round(total / seconds, 1)
         if trainer.args.enable_mfu_metrics and self.throughput.length:
-            request = StepRequest.of(trainer, num_tokens=self.throughput.length)
-            if request not in self._estimates:
-                self._estimates[request] = log_entries(trainer.model.config, request)
-            entries |= self._estimates[request]
+            options = step_options(trainer) | {"sequence_length": self.throughput.length}
+            step = tuple(options.values())
+            if step not in self._estimates:
+                self._estimates[step] = log_entries(trainer.model.config, **options)
+            entries |= self._estimates[step]
         return entries
 
 
@@ -52,12 +53,7 @@ class Throughput(TrainerCallback):
         self._start = 0.0
 
     def count(self, batch: Mapping[str, Any], name: str) -> None:
-        """Count the tokens of a batch, without padding if it has a mask.
-
-        Args:
-            batch: inputs of the model.
-            name: its main input.
-        """
+        """Count the tokens of a batch in its main input, without padding if it has a mask."""
         tokens, mask = batch.get(name), batch.get("attention_mask")
         if not isinstance(tokens, torch.Tensor) or tokens.dtype.is_floating_point:
             return

@@ -38,13 +38,7 @@ from .guard import gradient_error, loss_error
 from .inputs import Limits, main_input, require_loss, require_usable
 from .memory import require_fit
 from .metrics import Metrics
-from .optimizer import (
-    MasterWeights,
-    accumulate_in_float32,
-    keep_master_weights,
-    require_one_process,
-    round_gradients,
-)
+from .optimizer import MasterWeights, accumulate_in_float32, keep_master_weights, require_one_process, round_gradients
 from .recompiles import RecompileWatch
 from .rounding import StochasticRounding, require_narrow
 from .saving import WholeCheckpoints

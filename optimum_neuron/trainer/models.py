@@ -45,12 +45,15 @@ class NeuronModelForCausalLM:
         Raises:
             ConfigError: `trn_config` is not a layout.
         """
+        import transformers
+
         from ..exporters.source import find_folder
 
         _require_layout(trn_config)
         # transformers takes trust_remote_code too.
         where = {name: options.pop(name) for name in SOURCE_OPTIONS if name in options and name != "trust_remote_code"}
-        return cls._upstream().from_pretrained(find_folder(model_id, **where), **_supported(options))
+        upstream: Any = getattr(transformers, cls._class_name)
+        return upstream.from_pretrained(find_folder(model_id, **where), **_supported(options))
 
     @classmethod
     def from_config(
@@ -65,12 +68,6 @@ class NeuronModelForCausalLM:
 
         _require_layout(trn_config)
         return AutoModelForCausalLM.from_config(config, **_supported(options))
-
-    @classmethod
-    def _upstream(cls) -> Any:
-        import transformers
-
-        return getattr(transformers, cls._class_name)
 
 
 class GraniteForCausalLM(NeuronModelForCausalLM):
@@ -93,11 +90,9 @@ class Qwen3ForCausalLM(NeuronModelForCausalLM):
 
 def _require_layout(trn_config: Any) -> None:
     if trn_config is not None and not isinstance(trn_config, TrainingNeuronConfig):
-        raise ConfigError(
-            f"trn_config is a {type(trn_config).__name__}, not a TrainingNeuronConfig.",
-            hint="Pass `training_args.trn_config`, or remove the argument.",
-            type=type(trn_config).__name__,
-        )
+        message = f"trn_config is a {type(trn_config).__name__}, not a TrainingNeuronConfig."
+        hint = "Pass `training_args.trn_config`, or remove the argument."
+        raise ConfigError(message, hint=hint, type=type(trn_config).__name__)
 
 
 def _supported(options: dict[str, Any]) -> dict[str, Any]:

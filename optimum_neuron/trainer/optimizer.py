@@ -36,26 +36,23 @@ def require_one_process(model: torch.nn.Module, world_size: int) -> None:
         ConfigError: 16-bit parameters on several processes.
     """
     if world_size > 1 and narrow(model.parameters()):
-        raise ConfigError(
-            "optimizer_use_fp32_grad_acc does not support DistributedDataParallel with 16-bit parameters.",
-            hint="Pass the loaded model, not its name or model_init, or optimizer_use_fp32_grad_acc=False.",
-            option="optimizer_use_fp32_grad_acc",
-            world_size=world_size,
-        )
+        message = "optimizer_use_fp32_grad_acc does not support DistributedDataParallel with 16-bit parameters."
+        hint = "Pass the loaded model, not its name or model_init, or optimizer_use_fp32_grad_acc=False."
+        raise ConfigError(message, hint=hint, option="optimizer_use_fp32_grad_acc", world_size=world_size)
 
 
 def round_gradients(optimizer: torch.optim.Optimizer) -> None:
     """Give float32 gradients to an optimizer in the dtype of their parameters, if there are no master weights."""
 
     def round_all(*_: Any) -> None:
-        for parameter in narrow(parameter for group in optimizer.param_groups for parameter in group["params"]):
+        for parameter in _narrow_of(optimizer):
             gradient, parameter.grad = parameter.grad, None
             if gradient is not None:
                 parameter.grad_dtype = parameter.dtype
                 parameter.grad = gradient.to(parameter.dtype)
 
     def widen_again(*_: Any) -> None:
-        for parameter in narrow(parameter for group in optimizer.param_groups for parameter in group["params"]):
+        for parameter in _narrow_of(optimizer):
             parameter.grad = None
             parameter.grad_dtype = torch.float32
 
@@ -80,10 +77,11 @@ def keep_master_weights(optimizer: torch.optim.Optimizer) -> MasterWeights | Non
         assert weight[0] < 1  # 1 - 1e-4 is 1 in bfloat16
         ```
     """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    if not narrow(parameters):
-        return None
-    return MasterWeights(optimizer)
+    return MasterWeights(optimizer) if _narrow_of(optimizer) else None
+
+
+def _narrow_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    return narrow(parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 class MasterWeights:

@@ -92,11 +92,8 @@ class PeerArgumentsMixin:
             if upstream.warmup_steps not in (0, self.warmup_ratio):
                 raise _both("warmup_ratio", self.warmup_ratio, "warmup_steps", upstream.warmup_steps)
             if not 0 <= self.warmup_ratio < 1:
-                raise ConfigError(
-                    f"warmup_ratio={self.warmup_ratio} is not a share of the steps.",
-                    hint="Pass a number from 0 to below 1.",
-                    warmup_ratio=self.warmup_ratio,
-                )
+                message = f"warmup_ratio={self.warmup_ratio} is not a share of the steps."
+                raise ConfigError(message, hint="Pass a number from 0 to below 1.", warmup_ratio=self.warmup_ratio)
             upstream.warmup_steps = self.warmup_ratio
         if self.disable_sequence_parallel is not None:
             if self.disable_sequence_parallel and upstream.sequence_parallel:

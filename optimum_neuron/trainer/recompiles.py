@@ -19,11 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class RecompileWatch:
-    """Counts the steps of one `train()` that compiled again.
-
-    Args:
-        most: number of steps that may.
-    """
+    """Counts the steps of one `train()` that compiled again, and allows `most` of them."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -68,11 +64,6 @@ class RecompileWatch:
         logger.warning("training step %d compiled again, %d of at most %d", number, len(self._causes), self._most)
         if len(self._causes) > self._most:
             causes = "\n  ".join(self._causes)
-            raise ShapeError(
-                f"{len(self._causes)} steps compiled again, but max_recompiles is {self._most}:\n  {causes}",
-                hint="Pad batches to few lengths (pad_to_multiple_of of the collator, or BucketCollator), pass "
-                "dataloader_drop_last=True, or raise max_recompiles.",
-                option="max_recompiles",
-                value=self._most,
-                causes=list(self._causes),
-            )
+            message = f"{len(self._causes)} steps compiled again, but max_recompiles is {self._most}:\n  {causes}"
+            hint = "Pad batches (pad_to_multiple_of, BucketCollator), set dataloader_drop_last or raise max_recompiles."
+            raise ShapeError(message, hint=hint, option="max_recompiles", value=self._most, causes=list(self._causes))

@@ -9,20 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..distributed.whole import PROBLEMS, describe_differences, other_model, shapes_of
+from ..distributed.whole import describe_differences, other_model, read_converted, shapes_of
 from ..errors import ModelError
 
 
 def restore(model: Any, folder: str | Path) -> bool:
-    """Check a checkpoint's weights, and load them where only `from_pretrained` can.
-
-    Args:
-        model: the one that is trained, not wrapped.
-        folder: the checkpoint; one without safetensors is left to upstream's loader.
+    """Check a checkpoint's weights for a model that is not wrapped, and load them where only `from_pretrained` can.
 
     Returns:
-        Whether they are loaded. Most are not: upstream's loader comes after. It only knows names of the model, and some
-        architectures (experts in one tensor, for example) save under others.
+        Whether they are loaded. Most are not: upstream's loader comes after, also for files without safetensors.
 
     Raises:
         ModelError: names or shapes differ, or one has an adapter and the other has not.
@@ -32,14 +27,11 @@ def restore(model: Any, folder: str | Path) -> bool:
     differing = _differences(model, folder)
     if not differing:
         return False
-    if hasattr(type(model), "from_pretrained") and not hasattr(model, "peft_config"):
-        loaded, report = type(model).from_pretrained(
-            folder, config=model.config, dtype=model.dtype, ignore_mismatched_sizes=True, output_loading_info=True
-        )
-        if not any(report[kind] for kind in PROBLEMS):
-            model.load_state_dict(loaded.state_dict())
-            return True
-    raise other_model(folder, model, differing)
+    weights = read_converted(model, folder, dtype=model.dtype) if hasattr(type(model), "from_pretrained") else None
+    if weights is None:
+        raise other_model(folder, model, differing)
+    model.load_state_dict(weights)
+    return True
 
 
 def _is_adapter(folder: Path) -> bool:
@@ -55,12 +47,9 @@ def _require_same_kind(model: Any, folder: Path) -> None:
     if adapter == adapts or not (adapter or _is_whole(folder)):
         return
     saved, trained = ("an adapter", "a whole model") if adapter else ("a whole model", "an adapter")
-    raise ModelError(
-        f"{folder} has the weights of {saved}, but {trained} is trained.",
-        hint="Pass peft_config as in the run that saved it." if adapter else "Remove peft_config.",
-        option="peft_config",
-        folder=str(folder),
-    )
+    message = f"{folder} has the weights of {saved}, but {trained} is trained."
+    hint = "Pass peft_config as in the run that saved it." if adapter else "Remove peft_config."
+    raise ModelError(message, hint=hint, option="peft_config", folder=str(folder))
 
 
 def _differences(model: Any, folder: Path) -> str:

@@ -48,8 +48,6 @@ def require_narrow(model: torch.nn.Module, arguments: Any) -> None:
         ConfigError: the model is in float32, and trains in it.
     """
     if not arguments.bf16 and not narrow(model.parameters()):
-        raise ConfigError(
-            "stochastic_rounding_enabled rounds 16-bit floats only, but the model is in float32.",
-            hint="Pass bf16=True, or load the model with dtype=torch.bfloat16.",
-            option="stochastic_rounding_enabled",
-        )
+        message = "stochastic_rounding_enabled rounds 16-bit floats only, but the model is in float32."
+        hint = "Pass bf16=True, or load the model with dtype=torch.bfloat16."
+        raise ConfigError(message, hint=hint, option="stochastic_rounding_enabled")

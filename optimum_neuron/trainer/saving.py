@@ -153,11 +153,9 @@ class WholeCheckpoints(_Base):
                 logger.warning("not resumed from %s: %s", rejected.candidate, rejected.reason)
             folder = newest.value
             if folder is None:
-                raise ArtifactError(
-                    f"resume_from_checkpoint=True, but {newest.reason}.",
-                    hint="Start without it; checkpoints are saved every save_steps.",
-                    output_dir=self.args.output_dir,
-                )
+                message = f"resume_from_checkpoint=True, but {newest.reason}."
+                hint = "Start without it; checkpoints are saved every save_steps."
+                raise ArtifactError(message, hint=hint, output_dir=self.args.output_dir)
         assert folder is not None
         checkpoints.require_resumable(folder, self._layout(), optimizer=self._optimizer_name())
         return str(folder)

@@ -53,11 +53,7 @@ class DistributedSteps(_Base):
             self._distributed = dataclasses.replace(self._distributed, context=context)
 
     def _require_loss_of_tokens(self, option: str, *known: type) -> None:
-        """Reject a loss that is not a sum over tokens.
-
-        Args:
-            option: field of the arguments.
-            known: classes whose loss is such a sum.
+        """Reject a loss that is no sum over tokens, unless a known class computes it.
 
         Raises:
             ConfigError: with the settings that change the loss.
@@ -70,12 +66,9 @@ class DistributedSteps(_Base):
         }
         settings = [name for name, is_changed in changes.items() if is_changed]
         if settings:
-            raise ConfigError(
-                f"{option} needs the model's own loss, but {', '.join(settings)} changes it.",
-                hint="Remove the setting, or use tensor_parallel_size or zero_1.",
-                option=option,
-                settings=settings,
-            )
+            message = f"{option} needs the model's own loss, but {', '.join(settings)} changes it."
+            hint = "Remove the setting, or use tensor_parallel_size or zero_1."
+            raise ConfigError(message, hint=hint, option=option, settings=settings)
 
     def _other_losses(self, *known: type) -> list[type]:
         """Return the classes of this trainer that compute a loss of their own, other than those known."""

@@ -55,13 +55,9 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
         if args is None:
             args = NeuronTrainingArguments(output_dir="tmp_trainer")
         if isinstance(model, (str, os.PathLike)):
-            raise ConfigError(
-                f"{type(self).__name__} needs a loaded model, not the name {str(model)!r}.",
-                hint="Load it with the class of the task (AutoModelForCausalLM.from_pretrained), or use "
-                "NeuronSFTTrainer, which takes names.",
-                option="model",
-                value=str(model),
-            )
+            message = f"{type(self).__name__} needs a loaded model, not the name {str(model)!r}."
+            hint = "Load it (AutoModelForCausalLM.from_pretrained), or use NeuronSFTTrainer, which takes names."
+            raise ConfigError(message, hint=hint, option="model", value=str(model))
         if peft_config is not None:
             # As upstream does before `model_init`: the seed of the run decides how the adapter begins.
             set_seed(args.seed)

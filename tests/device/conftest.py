@@ -1,19 +1,37 @@
-"""The device is built once for a machine; processes that tests start find it in the caches of the test run."""
+"""The device is built once for a machine; processes that tests start find it in the caches of the test run.
+
+Also what tests compile: small models, and a Dynamo that has compiled nothing.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.device import library
 
 ROOT = Path(__file__).resolve().parents[2]
+
+needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="Inductor needs a C++ compiler")
+OPTLEVELS = ["1", pytest.param("2", marks=needs_compiler)]
+SIZES: dict[str, Any] = dict(
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=64,
+)
+"""Of a small model."""
 
 # Chosen before a test run has caches of its own, so that the developer's is used and nothing is built twice.
 library.place()
@@ -36,6 +54,50 @@ def default_state() -> Iterator[None]:
     yield
     # Not `set_device`: the test may have left an environment without devices.
     library.load().neuron_set_device(0)
+
+
+@pytest.fixture
+def fresh_dynamo() -> Iterator[None]:
+    """Begin as a new process would: nothing compiled, nothing reported."""
+    import torch
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@contextlib.contextmanager
+def host_threads(number: int) -> Iterator[None]:
+    """Let torch use this many threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def make_llama(**changes: Any) -> Any:
+    """A small Llama, always with the same weights."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_key_value_heads": 2, **changes}))
+
+
+@pytest.fixture(scope="session")
+def llama() -> Any:
+    return make_llama()
+
+
+@pytest.fixture(scope="session")
+def one_layer() -> Any:
+    """The smallest Llama, for graphs that are compiled."""
+    return make_llama(num_hidden_layers=1)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.distributed._functional_collectives import all_gather_tensor, all_reduce, reduce_scatter_tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
@@ -47,6 +48,8 @@ class Block(nn.Module):
 
 class Rank:
     """One process: its device, and a small model with what one process makes of it."""
+
+    optlevel = "1"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -286,9 +289,27 @@ class Rank:
         assert total(self.full(1.0)).tolist() == [5.0]
         assert "_c10d_functional" not in str(torch.neuron.compile_report().breaks)
 
-    @staticmethod
-    def compiled(function: Callable[..., Any]) -> Any:
-        return torch.compile(function, backend="neuron", options={"optlevel": "1"})
+    def compiled(self, function: Callable[..., Any]) -> Any:
+        return torch.compile(function, backend="neuron", options={"optlevel": self.optlevel})
+
+    def require_warm(self, case: Callable[[], None]) -> None:
+        """Require that the graphs of a case, now host code, come from torch's caches the second time."""
+        self.optlevel, found = "2", []
+        for _ in range(2):
+            torch._dynamo.reset()
+            counters.clear()
+            case()
+            found.append(dict(counters["aot_autograd"]))
+            graphs = torch.neuron.compile_report().graphs
+        cold, warm = found
+        assert cold["autograd_cache_miss"] == cold["autograd_cache_saved"] == warm["autograd_cache_hit"] == 1, found
+        assert {graph.loaded_from for graph in graphs} == {"AOTAutograd's cache"}
+
+    def warm_ddp(self) -> None:
+        self.require_warm(self.compiled_ddp)
+
+    def warm_collective(self) -> None:
+        self.require_warm(self.compiled_collective)
 
     def failing(self) -> None:
         x = self.full(1.0)
@@ -304,9 +325,9 @@ def outcome(case: Callable[[], None]) -> str:
     return "ok"
 
 
-def main(kind: type[Rank] = Rank) -> None:
+def main() -> None:
     warnings.simplefilter("ignore")
-    rank = kind(Path(sys.argv[1]))
+    rank = Rank(Path(sys.argv[1]))
     results = {}
     for name in (*sys.argv[2:], "failing"):
         results[name] = outcome(getattr(rank, name))

@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from optimum_neuron.device import autoload, build, library
+from optimum_neuron.device import autoload, build, library, placement
 from optimum_neuron.errors import LoweringError
 from optimum_neuron.shared_objects import make_folder, publish
 
 USE = "import torch; print(torch.ones(2, device='neuron').sum().item())"
+STATUS = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
 CORES_OF_TORCH = "import torch; x = torch.ones(2, device='neuron:0')"
 
 
@@ -26,8 +27,7 @@ def test_import_torch_goes_on_whatever_happens(python, tmp_path):
     make_folder(record.parent)
     (tmp_path / "foreign").write_bytes(b"of another torch")
     publish(tmp_path / "foreign", record.with_suffix(".so"), {record: ""})
-    program = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
-    done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
+    done = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
     assert done.returncode == 0 and "tensor(2.)" in done.stdout
     assert "False (registering it failed: LoweringError" in done.stdout and "Remove it" in done.stdout
 
@@ -38,27 +38,22 @@ def test_a_damaged_shared_object_is_built_again_at_the_first_use_and_not_at_the_
     for path in (built, built.with_suffix(".json")):
         shutil.copy2(path, folder)
     (folder / built.name).write_bytes(built.read_bytes()[:-100])
-    program = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
-    done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path))
+    done = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path))
     assert done.stdout.startswith("tensor(2.) True (the first use builds") and "damaged" in done.stderr
     assert list(folder.iterdir()) == []
 
 
-def test_switched_off(python):
-    done = python("from optimum_neuron.device import status; print(status())", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    assert done.stdout.startswith("False (torch did not load device extensions")
-
-
-def test_another_device_of_others_has_precedence(python):
+def test_switched_off_and_another_device_of_others_has_precedence(python):
     program = """
 import torch
-torch.utils.rename_privateuse1_backend("other")
 from optimum_neuron.device import autoload
+print(autoload.status())
+torch.utils.rename_privateuse1_backend("other")
 autoload.autoload()
 print(autoload.status())
 """
-    done = python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    assert "'other' has taken it" in done.stdout
+    off, other = python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.splitlines()
+    assert off.startswith("False (torch did not load device extensions") and "'other' has taken it" in other
 
 
 def test_the_vendors_device_has_precedence(monkeypatch):
@@ -148,12 +143,14 @@ def test_a_core_of_another_process_is_refused_by_name(built):
         first.communicate("\n")
 
 
-def test_more_processes_than_cores_are_errors(python):
+def test_more_processes_than_cores_are_errors(python, monkeypatch):
     program = "import torch\ntry: torch.ones(1, device='neuron')\nexcept RuntimeError as error: print(error)"
     assert "Start at most 12 processes" in python(program, LOCAL_RANK="12").stdout
-    alone = "import torch; print(torch.ones(1, device='neuron').device)"
-    assert python(alone, LOCAL_RANK="2", NEURON_RT_VISIBLE_CORES="1").stdout == "neuron:0\n"
-    assert python(alone, LOCAL_RANK="1").stdout == "neuron:1\n"
+    for rank, visible, device in ((1, "0-3", 1), (2, "1", 0)):
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
+        monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", visible)
+        assert placement.default_device() == device
 
 
 def test_a_forked_child_is_refused_and_its_parent_goes_on(python):

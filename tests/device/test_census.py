@@ -175,16 +175,20 @@ def test_calls_beyond_the_buffer_are_reported(caplog, monkeypatch):
 SCRIPT = """
 import torch
 layer = torch.nn.Linear(64, 64).to("neuron")
-for _ in range(2):
-    layer(torch.ones(8, 64, device="neuron")).sum().backward()
+compiled = torch.compile(layer, backend="neuron", options={"optlevel": "1"})
+for step in (layer, layer, compiled, compiled):
+    step(torch.ones(8, 64, device="neuron")).sum().backward()
 """
 
 
-def test_a_script_without_torch_compile_has_a_profile(tmp_path, monkeypatch):
+def test_a_script_has_a_profile_of_operators_and_of_compiled_graphs(tmp_path, monkeypatch):
     # An instance of its own: this process has cores of the default one.
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     profile = profile_script(script).profile
-    assert {operator_of(graph): graph.num_calls for graph in profile.graphs}["addmm"] == 2
+    calls_of = {(graph.model, operator_of(graph)): graph.num_calls for graph in profile.graphs}
+    assert [calls_of[name] for name in ((MODEL, "addmm"), (calls.MODEL, "forward"), (calls.MODEL, "backward"))] == [
+        2
+    ] * 3
     assert profile.device_us > 0 and profile.rows()[0].time_us > 0

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 import torch
 
-from optimum_neuron.compiler.lower.choose import probe_compiler
+from tests.device.conftest import needs_compiler
 
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def test_a_graph_of_device_tensors_is_ours_and_what_the_chip_refuses_runs_on_the_host():
@@ -37,7 +31,7 @@ def test_options_of_inductor_are_named(caplog):
     assert "max_autotune" in caplog.text
 
 
-@pytest.mark.skipif(probe_compiler() is None, reason="Inductor needs a C++ compiler")
+@needs_compiler
 def test_host_tensors_stay_with_inductor():
     compiled = torch.compile(lambda x: x * 2)
     assert compiled(torch.ones(2)).tolist() == [2, 2] and not torch.neuron.compile_report().graphs

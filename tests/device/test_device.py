@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import threading
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from optimum_neuron.device import status
+from tests.waiting import in_threads
 
 
 def test_torch_has_the_device_without_an_import_of_ours():
@@ -143,9 +143,7 @@ def test_another_thread_and_another_core():
         (x.to("neuron:0") * 2).sum().backward()
         found.append((x.device.index, x.grad.device.index, x.grad.tolist()))
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    in_threads(work)
     assert found == [(1, 1, [2.0, 2.0, 2.0])] and torch.neuron.current_device() == 0
 
 
@@ -228,7 +226,7 @@ def test_operators_with_complex_results_run_on_the_host():
     assert torch.equal(torch.fft.rfft(x.to("neuron")).cpu(), torch.fft.rfft(x))
 
 
-def test_mixed_devices_have_torchs_message():
+def test_errors_have_torchs_messages():
     x, host = torch.ones(3, device="neuron"), torch.ones(3)
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device.*neuron:0 and cpu"):
         x + host
@@ -237,15 +235,11 @@ def test_mixed_devices_have_torchs_message():
     assert (x + torch.tensor(1.0)).sum().item() == 6
     assert x[torch.tensor([0, 1])].tolist() == [1, 1]
 
-
-def test_errors_name_the_operator():
+    # An error names its operator.
     with pytest.raises(RuntimeError, match="must be a matrix(.|\n)*while running aten::mm on neuron"):
         torch.mm(torch.ones(3, device="neuron"), torch.ones(3, device="neuron"))
     with pytest.raises(IndexError, match="out of bounds"):
         torch.ones(3, device="neuron")[5]
-
-
-def test_layouts_that_the_device_lacks_are_errors():
     with pytest.raises(NotImplementedError, match="Sparse|sparse"):
         torch.eye(3, device="neuron").to_sparse()
 
@@ -258,17 +252,17 @@ def test_scaled_grouped_matmul():
     exact_left = left.float() * scale_left[:, None]
     exact_right = right.float() * scale_right[:, None]
     expected = torch.cat([exact_left[:16] @ exact_right[0], exact_left[16:] @ exact_right[1]])
-    on = [t.to("neuron") for t in (left, right, scale_left, scale_right, ends)]
-    ours = torch._scaled_grouped_mm(*on, out_dtype=torch.bfloat16)
-    torch.testing.assert_close(ours.cpu().float(), expected, rtol=1e-2, atol=1e-2)
+    require_product(expected, left, right, scale_left, scale_right, ends)
     # Both cut along what is contracted, as gradients of weights are.
     left, right = torch.randn(16, 48).to(fp8), torch.randn(16, 48).to(fp8).t()
     scales = torch.rand(2 * 16) + 0.5
     parts = [(left[:, s].float() @ right[s].float()) for s in (slice(0, 16), slice(16, 48))]
     expected = torch.stack([p * s[:, None] * s for p, s in zip(parts, scales.view(2, 16), strict=True)])
-    on = [t.to("neuron") for t in (left, right, scales, scales, ends)]
-    torch.testing.assert_close(
-        torch._scaled_grouped_mm(*on, out_dtype=torch.bfloat16).cpu().float(), expected, rtol=1e-2, atol=1e-2
-    )
+    require_product(expected, left, right, scales, scales, ends)
     with pytest.raises(RuntimeError, match="needs offs"):
-        torch._scaled_grouped_mm(*on[:4], out_dtype=torch.bfloat16)
+        require_product(expected, left, right, scales, scales)
+
+
+def require_product(expected, *operands):
+    ours = torch._scaled_grouped_mm(*(t.to("neuron") for t in operands), out_dtype=torch.bfloat16)
+    torch.testing.assert_close(ours.cpu().float(), expected, rtol=1e-2, atol=1e-2)

@@ -12,64 +12,32 @@ from pathlib import Path
 
 import pytest
 
-from optimum_neuron.compiler.lower.choose import probe_compiler
+from tests.device.conftest import ROOT, needs_compiler
 
-ROOT = Path(__file__).resolve().parents[2]
 CASES = (
-    "backend",
-    "all_reduce",
-    "reduced_in_bfloat16_and_averaged",
-    "gathers",
-    "reduce_scatters",
-    "all_to_all",
-    "rooted",
-    "point_to_point",
-    "objects",
-    "coalesced",
-    "groups_and_host_tensors",
-    "functional",
-    "ddp",
-    "fsdp1",
-    "fsdp2",
-    "fsdp2_without_division",
-    "fsdp2_on_meta",
-    "hsdp",
-    "tensor_parallel",
-    "dtensor",
-    "dtensor_random",
-    "checkpoint",
-    "compiled_ddp",
-    "compiled_fsdp2",
-    "compiled_collective",
+    *("backend", "all_reduce", "reduced_in_bfloat16_and_averaged", "gathers", "reduce_scatters", "all_to_all"),
+    *("rooted", "point_to_point", "objects", "coalesced", "groups_and_host_tensors", "functional"),
+    *("ddp", "fsdp1", "fsdp2", "fsdp2_without_division", "fsdp2_on_meta", "hsdp", "tensor_parallel"),
+    *("dtensor", "dtensor_random", "checkpoint", "compiled_ddp", "compiled_fsdp2", "compiled_collective"),
 )
-
-
+WARM = ("warm_ddp", "warm_collective")
+"""Cases of graphs that are host code in torch's caches."""
 FOUR = ("ddp", "fsdp2", "tensor_parallel")
 """Cases that run with four processes too."""
 
 
-def run_ranks(folder: Path, num_processes: int, cases: Sequence[str], module: str = "ranks") -> dict[str, str]:
-    """What each case of a module here ended with, on rank 0."""
+def run_ranks(folder: Path, num_processes: int, cases: Sequence[str]) -> dict[str, str]:
+    """What each case of `ranks.py` ended with, on rank 0."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    shared = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "WORLD_SIZE": str(num_processes),
-        "OMP_NUM_THREADS": "1",
-        "OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge",
-    }
-    command = [sys.executable, "-m", f"tests.device.{module}", str(folder), *cases]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(num_processes)}
+    shared |= {"OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}
+    shared = {**os.environ, **shared, "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+    command = [sys.executable, "-m", "tests.device.ranks", str(folder), *cases]
+    pipes: dict = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     processes = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        subprocess.Popen(command, cwd=ROOT, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, **pipes)
         for rank in range(num_processes)
     ]
     try:
@@ -83,7 +51,7 @@ def run_ranks(folder: Path, num_processes: int, cases: Sequence[str], module: st
 
 @pytest.fixture(scope="module")
 def results(built, tmp_path_factory) -> dict[str, str]:
-    return run_ranks(tmp_path_factory.mktemp("two"), 2, CASES)
+    return run_ranks(tmp_path_factory.mktemp("two"), 2, [*CASES, *WARM])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -95,12 +63,10 @@ def test_what_fails_is_seen(results):
     assert results["failing"].startswith("AssertionError")
 
 
-@pytest.mark.skipif(probe_compiler() is None, reason="caches store compiled code, which needs a compiler")
-def test_compiled_models_are_loaded_on_every_rank(built, tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    cases = ("warm_ddp", "warm_collective")
-    found = run_ranks(tmp_path, 2, cases, "warm_ranks")
-    assert [found[case] for case in cases] == ["ok", "ok"]
+@needs_compiler
+@pytest.mark.parametrize("case", WARM)
+def test_compiled_models_are_loaded_on_every_rank(results, case):
+    assert results[case] == "ok"
 
 
 def test_four_processes(built, tmp_path):
@@ -108,16 +74,16 @@ def test_four_processes(built, tmp_path):
     assert {case: found[case] for case in FOUR} == dict.fromkeys(FOUR, "ok")
 
 
-@pytest.mark.parametrize("backend", ["None", "'neuron'", "'neuron:gloo'", "'cpu:gloo,neuron:neuron'"])
-def test_every_spelling_of_the_backend_takes_both_kinds_of_tensors(python, backend):
-    program = f"""
+def test_every_spelling_of_the_backend_takes_both_kinds_of_tensors(python):
+    program = """
 import torch, torch.distributed as dist
-dist.init_process_group({backend}, store=dist.HashStore(), rank=0, world_size=1)
-for device in ("neuron", "cpu"):
-    x = torch.ones(2, device=device)
-    dist.all_reduce(x)
-    print(x.device.type, x.sum().item())
-dist.barrier()
-dist.destroy_process_group()
+for backend in (None, "neuron", "neuron:gloo", "cpu:gloo,neuron:neuron"):
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    for device in ("neuron", "cpu"):
+        x = torch.ones(2, device=device)
+        dist.all_reduce(x)
+        print(x.device.type, x.sum().item())
+    dist.barrier()
+    dist.destroy_process_group()
 """
-    assert python(program).stdout == "neuron 2.0\ncpu 2.0\n"
+    assert python(program).stdout == "neuron 2.0\ncpu 2.0\n" * 4

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from optimum_neuron.compiler.lower.choose import probe_compiler
+from tests.device.conftest import OPTLEVELS
 
-needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="optlevel 2 needs a C++ compiler")
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 LENGTH = 128
-
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def inputs(device: str) -> list[torch.Tensor]:
@@ -54,7 +45,7 @@ def expected() -> list[torch.Tensor]:
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("optlevel", [None, "1", pytest.param("2", marks=needs_compiler)])
+@pytest.mark.parametrize("optlevel", [None, *OPTLEVELS])
 def test_results_and_gradients_are_those_of_the_cpu(expected, optlevel):
     mask = create_block_mask(is_visible, None, None, LENGTH, LENGTH, device="neuron")
     function = flex_attention

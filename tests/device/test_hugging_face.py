@@ -15,15 +15,9 @@ import pytest
 import torch
 from torch import nn
 
-SIZES = dict(
-    vocab_size=96,
-    hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=1,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=64,
-)
+from tests.trainer.accelerated import loop
+from tests.trainer.conftest import losses, make_trainer
+
 IDS = torch.arange(8)[None]
 
 by_themselves = pytest.mark.skipif(
@@ -32,11 +26,8 @@ by_themselves = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def llama():
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(LlamaConfig(**SIZES))
+def llama(one_layer):
+    return one_layer
 
 
 @pytest.fixture(scope="module")
@@ -47,27 +38,11 @@ def saved(llama, tmp_path_factory):
 
 
 def trained(llama: nn.Module, folder: Path, resume: Path | None = None, **options: Any) -> Any:
-    """A Trainer after four steps of a copy of the model."""
-    from transformers import Trainer, TrainingArguments
-
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        max_steps=4,
-        logging_steps=1,
-        learning_rate=1e-2,
-        per_device_train_batch_size=2,
-        report_to=[],
-        disable_tqdm=True,
-        **{"save_strategy": "no", **options},
-    )
+    """transformers' Trainer after four steps of a copy of the model."""
     data = [{"input_ids": torch.arange(16) + i, "labels": torch.arange(16) + i} for i in range(8)]
-    trainer = Trainer(model=copy.deepcopy(llama), args=arguments, train_dataset=data)
+    trainer = make_trainer(folder, llama, data, upstream=True, **{"use_cpu": False, **options})
     trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     return trainer
-
-
-def losses(trainer: Any) -> list[float]:
-    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
 @by_themselves
@@ -117,19 +92,8 @@ def test_an_accelerator_trains(llama, precision):
 
     AcceleratorState._reset_state(True)
     accelerator = Accelerator(mixed_precision=precision)
-    model = copy.deepcopy(llama)
-    data = torch.utils.data.DataLoader(torch.arange(16).repeat(4, 1), batch_size=2)
-    model, optimizer, data = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1), data)
-    found = []
-    for ids in data:
-        assert ids.device.type == accelerator.device.type == "neuron"
-        loss = model(input_ids=ids, labels=ids).loss
-        accelerator.backward(loss)
-        accelerator.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        found.append(loss.item())
-    assert found[1] < found[0]
+    found, *_ = loop(accelerator, llama)
+    assert accelerator.device.type == "neuron" and found[-1] < found[0]
     AcceleratorState._reset_state(True)
 
 
@@ -195,16 +159,9 @@ def test_pipelines_take_the_device(checkpoint):
 def test_diffusers_take_the_device():
     diffusers = pytest.importorskip("diffusers")
     torch.manual_seed(0)
-    unet = diffusers.UNet2DModel(
-        sample_size=8,
-        in_channels=1,
-        out_channels=1,
-        layers_per_block=1,
-        block_out_channels=(32, 32),
-        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
-        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
-        norm_num_groups=8,
-    )
+    sizes = dict(sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(32, 32))
+    blocks = dict(down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"))
+    unet = diffusers.UNet2DModel(**sizes, **blocks, norm_num_groups=8)
     made = diffusers.DDPMPipeline(unet, diffusers.DDPMScheduler(num_train_timesteps=4))
     made.set_progress_bar_config(disable=True)
     images = []

@@ -25,10 +25,12 @@ def step():
     return lambda: compiled(x).sum().backward()
 
 
-def lanes(profiled, path):
-    """Events of the cores in the exported trace, and the names of their processes and threads."""
-    profiled.export_chrome_trace(str(path))
-    found = json.loads(path.read_text())["traceEvents"]
+def lanes(run, folder, **options):
+    """Profile a run: events of the cores in the trace, names of their processes and threads, and the profile."""
+    with profile(**{"activities": BOTH, **options}) as profiled:
+        run(profiled)
+    profiled.export_chrome_trace(str(folder / "trace.json"))
+    found = json.loads((folder / "trace.json").read_text())["traceEvents"]
     simulated = [event for event in found if event.get("args", {}).get("simulated") == "true"]
     pids = {event["pid"] for event in simulated}
     names = {
@@ -36,14 +38,11 @@ def lanes(profiled, path):
         for event in found
         if event["ph"] == "M" and event["pid"] in pids and event["args"].get("name")
     }
-    return simulated, names
+    return simulated, names, profiled
 
 
 def test_the_exported_trace_has_a_lane_with_the_simulated_times(step, tmp_path):
-    with profile(activities=BOTH) as profiled:
-        step()
-        step()
-    found, names = lanes(profiled, tmp_path / "trace.json")
+    found, names, profiled = lanes(lambda _: (step(), step()), tmp_path)
     calls = [event for event in found if event["cat"] == "gpu_user_annotation"]
     operators = [event for event in found if event["cat"] == "kernel"]
     graphs = [event["name"].split()[0] for event in calls if calls_of.MODEL in event["name"]]
@@ -59,33 +58,28 @@ def test_the_exported_trace_has_a_lane_with_the_simulated_times(step, tmp_path):
 
 
 def test_a_profile_of_the_cpu_alone_has_no_lane(step, tmp_path):
-    with profile(activities=[ProfilerActivity.CPU]) as profiled:
-        step()
-    assert lanes(profiled, tmp_path / "trace.json")[0] == []
+    assert lanes(lambda _: step(), tmp_path, activities=[ProfilerActivity.CPU])[0] == []
 
 
 def test_eager_operators_are_in_the_lane(tmp_path):
     x = torch.ones(4096, device="neuron")
-    with profile(activities=BOTH) as profiled:
-        x + 1
-    found, _ = lanes(profiled, tmp_path / "trace.json")
+    found, *_ = lanes(lambda _: x + 1, tmp_path)
     (call,) = [event for event in found if event["cat"] == "gpu_user_annotation"]
     assert call["name"] == f"add.Tensor float32[4096] of {census.MODEL}{SIMULATED}" and call["dur"] > 0
     assert f"aten.add{SIMULATED}" in {event["name"] for event in found}
 
 
 def test_a_profile_without_work_of_a_core_has_no_lane(tmp_path):
-    with profile(activities=BOTH) as profiled:
-        torch.ones(2) + 1
-    assert lanes(profiled, tmp_path / "trace.json")[0] == []
+    assert lanes(lambda _: torch.ones(2) + 1, tmp_path)[0] == []
 
 
 def test_a_schedule_records_its_active_steps(step, tmp_path):
-    with profile(activities=BOTH, schedule=schedule(wait=1, warmup=1, active=2)) as profiled:
+    def four_steps(profiled):
         for _ in range(4):
             step()
             profiled.step()
-    found, _ = lanes(profiled, tmp_path / "trace.json")
+
+    found, *_ = lanes(four_steps, tmp_path, schedule=schedule(wait=1, warmup=1, active=2))
     calls = [event for event in found if event["cat"] == "gpu_user_annotation"]
     assert sum(calls_of.MODEL in event["name"] for event in calls) == 4
 
@@ -93,9 +87,7 @@ def test_a_schedule_records_its_active_steps(step, tmp_path):
 def test_traced_modules_are_in_the_lane(tmp_path):
     x = torch.rand(4, 64)
     traced = trace(torch.nn.Linear(64, 32), x, compiler_args="-O1")
-    with profile(activities=BOTH) as profiled:
-        traced(x)
-    found, _ = lanes(profiled, tmp_path / "trace.json")
+    found, *_ = lanes(lambda _: traced(x), tmp_path)
     assert f"aten.linear{SIMULATED}" in {event["name"] for event in found}
 
 
@@ -106,7 +98,5 @@ def test_what_goes_wrong_is_a_warning(step, monkeypatch, tmp_path, capfd):
 
     real = torch_profiler.stop
     monkeypatch.setattr(torch_profiler, "stop", broken)
-    with profile(activities=BOTH) as profiled:
-        step()
+    assert lanes(lambda _: step(), tmp_path)[0] == []
     assert "broken on purpose" in capfd.readouterr().err
-    assert lanes(profiled, tmp_path / "trace.json")[0] == []

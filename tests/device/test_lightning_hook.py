@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from typing import Any
 
@@ -12,22 +11,13 @@ import torch
 from optimum_neuron.device.lightning_hook import accelerator_class, device_indices
 from optimum_neuron.errors import ConfigError
 
-PACKAGES = [
-    pytest.param(
-        name,
-        marks=pytest.mark.skipif(
-            importlib.util.find_spec(name.partition(".")[0]) is None,
-            reason=f"{name.partition('.')[0]} is not installed (pip install lightning pytorch-lightning)",
-        ),
-    )
-    for name in ("lightning.pytorch", "pytorch_lightning")
-]
+PACKAGES = ["lightning.pytorch", "pytorch_lightning"]
 
 
 def package(name: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return importlib.import_module(name)
+        return pytest.importorskip(name, reason="pip install lightning pytorch-lightning")
 
 
 def losses(pl: Any, accelerator: str, **options: Any) -> tuple[list[float], set[str], Any]:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from optimum_neuron.errors import ConfigError
+from tests.waiting import in_threads
 
 
 def test_every_listed_name_exists():
@@ -137,8 +138,6 @@ def test_the_device_never_draws_from_the_cpu():
 
 
 def test_autocast_is_bfloat16_in_every_thread():
-    import threading
-
     x = torch.randn(4, 4, device="neuron")
     found = []
 
@@ -146,9 +145,7 @@ def test_autocast_is_bfloat16_in_every_thread():
         with torch.autocast("neuron"):
             found.append((x @ x).dtype)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    in_threads(work)
     work()
     assert found == [torch.bfloat16, torch.bfloat16]
     assert torch.neuron.is_bf16_supported() and torch.bfloat16 in torch.neuron.get_amp_supported_dtype()

@@ -10,11 +10,10 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.device.conftest import ROOT
 
 
 @pytest.fixture(scope="module", params=["0", "1"], ids=["plain", "adaptive"])

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import random
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.device.test_memory import MIB, resident_bytes
+from tests.waiting import in_threads
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -91,11 +92,7 @@ def test_no_two_blocks_overlap():
                 problems += [old] if not bool((kept.pop(old) == old % 251).all()) else []
 
     problems: list[int] = []
-    threads = [threading.Thread(target=work, args=(seed, problems)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(functools.partial(work, seed, problems) for seed in range(4)))
     assert problems == []
 
 

@@ -15,7 +15,7 @@ needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reas
 
 
 @pytest.fixture(autouse=True)
-def onednn():
+def by_onednn():
     """Products by oneDNN, whatever this CPU is."""
     if not torch.backends.mkldnn.is_available():
         yield

@@ -9,33 +9,7 @@ import torch
 from torch import nn
 
 from optimum_neuron.device import products
-
-SIZES = dict(
-    vocab_size=96,
-    hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=64,
-)
-
-
-@pytest.fixture(scope="module")
-def llama():
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(LlamaConfig(**SIZES))
-
-
-@pytest.fixture(scope="module")
-def wide_llama():
-    """One with products of the size that oneDNN computes."""
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(LlamaConfig(**{**SIZES, "hidden_size": 128, "intermediate_size": 512}))
+from tests.device.conftest import make_llama
 
 
 def losses(model: nn.Module, device: str, steps: int = 3, lr: float = 1e-2) -> list[float]:
@@ -59,7 +33,8 @@ def test_losses_of_a_llama_are_bitwise_those_of_the_cpu(llama):
     assert ours == theirs and ours[-1] < ours[0]
 
 
-def test_losses_of_large_products_are_bitwise_those_of_the_cpu_or_close_to_them(wide_llama):
+def test_losses_of_large_products_are_bitwise_those_of_the_cpu_or_close_to_them():
+    wide_llama = make_llama(hidden_size=128, intermediate_size=512)  # products of the size that oneDNN computes
     theirs = losses(wide_llama, "cpu", lr=1e-3)
     with products.use("blas"):
         assert losses(wide_llama, "neuron", lr=1e-3) == theirs

@@ -10,9 +10,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from tests.distributed.test_layouts import FOUR, REFERENCES, TOLERANCE, TWO, run_cases
+from tests.distributed.test_layouts import FOUR, REFERENCES, TWO, run_cases
+from tests.trainer.fifty_steps import NUM_STEPS, differs
 
-NUM_STEPS = 50
 LAYOUTS = {2: TWO, 4: FOUR}
 """Cases of `layouts.py` by number of processes; those of 16 bits are another matter."""
 
@@ -28,10 +28,7 @@ def main() -> int:
         for case in wide:
             kind = case.rpartition("-")[0]
             ours, theirs = (losses[:NUM_STEPS] for losses in (results[case], reference[f"{kind}-tp" if kind else "tp"]))
-            assert len(ours) == len(theirs) == NUM_STEPS
-            worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
-            failed |= not worst <= TOLERANCE
-            print(f"RESULT {num_processes} processes, {case}: largest difference {worst:.2e}")
+            failed |= differs(f"{num_processes} processes, {case}", ours, theirs)
     return int(failed)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import transformers
 
 from optimum_neuron.errors import ConfigError, NumericsError
 from tests.trainer.conftest import SIZES, losses, make_trainer
@@ -61,30 +62,19 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
     """A model without dropout, and examples of different lengths; "small" has one layer, for compiled graphs."""
-    from transformers import (
-        AutoConfig,
-        AutoModelForCausalLM,
-        BertConfig,
-        BertForSequenceClassification,
-        LlamaConfig,
-        LlamaForCausalLM,
-    )
-
     torch.manual_seed(0)
     ids = torch.randint(0, SIZES["vocab_size"], (256, 16))
     if name.startswith("bert"):
         plain = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        return BertForSequenceClassification(BertConfig(**SIZES, **plain, num_labels=3)), [
-            {"input_ids": row, "labels": row[0] % 3} for row in ids
-        ]
+        config = transformers.BertConfig(**SIZES, **plain, num_labels=3)
+        rows = [{"input_ids": row, "labels": row[0] % 3} for row in ids]
+        return transformers.BertForSequenceClassification(config), rows
     family = name.partition("-")[0]
     common = dict(**SIZES, num_key_value_heads=2, tie_word_embeddings=family.startswith("tied"))
     common["num_hidden_layers"] = 1 if family == "small" else 2
-    if family in OTHERS:
-        config = AutoConfig.for_model(family, **common, **OTHERS[family])
-        model = AutoModelForCausalLM.from_config(config)
-    else:
-        model = LlamaForCausalLM(LlamaConfig(**common))
+    model_type = family if family in OTHERS else "llama"
+    config = transformers.AutoConfig.for_model(model_type, **common, **OTHERS.get(family, {}))
+    model = transformers.AutoModelForCausalLM.from_config(config)
     labels = [row.where(torch.arange(16) > i % 5, -100) for i, row in enumerate(ids)]
     rows = [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
     if family == "padded":
@@ -259,9 +249,8 @@ def poisoned(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
 
 def dying(case: str, folder: Path, num_steps: int) -> None:
     """The last process fails in its second step."""
-    from transformers import TrainerCallback
 
-    class Death(TrainerCallback):
+    class Death(transformers.TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
             if state.global_step == 1 and args.process_index == args.world_size - 1:
                 raise MemoryError("no memory on this rank")

@@ -34,9 +34,12 @@ def test_the_folder_is_read_by_from_pretrained(sharded, tmp_path, llama):
     llama.config.save_pretrained(tmp_path / "base")
     written = consolidate(sharded, tmp_path / "joined", config=tmp_path / "base")
     assert written.loadable and written.num_tensors == len(llama.state_dict())
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "joined")
-    for name, tensor in llama.state_dict().items():
-        assert torch.equal(model.state_dict()[name], tensor)
+    require_same(AutoModelForCausalLM.from_pretrained(tmp_path / "joined"), llama)
+
+
+def require_same(ours, theirs):
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(ours.state_dict()[name], tensor)
 
 
 def test_the_command(sharded, tmp_path, cli):
@@ -55,9 +58,7 @@ def test_weights_that_are_whole_are_copied(tmp_path, llama, size):
     llama.save_pretrained(tmp_path / "checkpoint-1", max_shard_size=size)
     written = consolidate(tmp_path / "checkpoint-1", tmp_path / "joined")
     assert written.loadable and [path.name for path in (tmp_path / "joined").glob("*.safetensors")] == [WEIGHTS]
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "joined")
-    for name, tensor in llama.state_dict().items():
-        assert torch.equal(model.state_dict()[name], tensor)
+    require_same(AutoModelForCausalLM.from_pretrained(tmp_path / "joined"), llama)
     assert consolidate(tmp_path / "joined").num_tensors == written.num_tensors
 
 
@@ -68,6 +69,4 @@ def test_an_adapter_is_found_where_scripts_of_optimum_neuron_look_for_it(tmp_pat
     tuned.save_pretrained(tmp_path / "checkpoint-1")
     folder = tmp_path / "checkpoint-1" / "adapter_default"
     assert consolidate(folder, folder).loadable
-    loaded = peft.PeftModel.from_pretrained(copy.deepcopy(llama), folder)
-    for name, tensor in tuned.state_dict().items():
-        assert torch.equal(loaded.state_dict()[name], tensor)
+    require_same(peft.PeftModel.from_pretrained(copy.deepcopy(llama), folder), tuned)

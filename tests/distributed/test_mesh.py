@@ -12,6 +12,7 @@ from optimum_neuron.distributed import pipeline
 from optimum_neuron.distributed.mesh import MeshSizes
 from optimum_neuron.distributed.plans import tensor_plan
 from optimum_neuron.errors import ConfigError
+from tests.device.conftest import make_llama
 from tests.trainer.conftest import raises
 
 
@@ -48,11 +49,8 @@ def test_processes_that_cannot_be_divided(options, choices):
 
 
 def test_plans(llama, bert):
-    assert tensor_plan(bert, size=2).reason == "plan of the family bert"
-    assert tensor_plan(bert, size=4).value["bert.encoder.layer.*.attention.self.query"] == "colwise"
-    theirs = tensor_plan(llama, size=2)
-    assert theirs.reason == "transformers' tp_plan of LlamaForCausalLM"
-    assert theirs.value["model.layers.*.mlp.down_proj"] == "rowwise"
+    assert tensor_plan(bert, size=4)["bert.encoder.layer.*.attention.self.query"] == "colwise"
+    assert tensor_plan(llama, size=2)["model.layers.*.mlp.down_proj"] == "rowwise"
 
 
 def test_heads_that_cannot_be_split(llama, bert):
@@ -62,24 +60,14 @@ def test_heads_that_cannot_be_split(llama, bert):
         tensor_plan(bert, size=3)
 
 
-def test_models_without_a_plan():
-    model = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=8, n_positions=8))
-    with raises(ConfigError, "zero_1=True", option="tensor_parallel_size", model_type="gpt2"):
-        tensor_plan(model, size=2)
-
-
-def test_models_that_cannot_be_cut(llama, bert):
-    tied_config = copy.deepcopy(llama.config)
-    tied_config.tie_word_embeddings = True
-    tied = type(llama)(tied_config)
+def test_models_without_a_plan_and_that_cannot_be_cut(llama, bert):
     gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=8, n_positions=8))
+    with raises(ConfigError, "zero_1=True", option="tensor_parallel_size", model_type="gpt2"):
+        tensor_plan(gpt2, size=2)
+    tied = make_llama(tie_word_embeddings=True)
     pipeline.require_stages(llama, 2)
-    for model, num_stages, problem in (
-        (llama, 3, "2 layers"),
-        (bert, 2, "no pipeline plan"),
-        (gpt2, 2, "no pipeline plan"),
-        (tied, 2, "tied to the head"),
-    ):
+    missing = [(model, 2, "no pipeline plan") for model in (bert, gpt2)]
+    for model, num_stages, problem in (*missing, (llama, 3, "2 layers"), (tied, 2, "tied to the head")):
         with raises(ConfigError, problem, option="pipeline_parallel_size", value=num_stages):
             pipeline.require_stages(model, num_stages)
     pipeline.require_stages(tied.requires_grad_(False), 2)
@@ -94,7 +82,7 @@ def test_stages_have_the_whole_model_between_them(llama):
 
 @pytest.mark.parametrize(("requested", "rows", "parts"), [(-1, 8, 2), (-1, 9, 3), (4, 8, 4), (8, 8, 8)])
 def test_microbatches(requested, rows, parts):
-    assert pipeline.num_microbatches(requested, batch_size=rows, num_stages=2).value == parts
+    assert pipeline.num_microbatches(requested, batch_size=rows, num_stages=2) == parts
 
 
 @pytest.mark.parametrize(

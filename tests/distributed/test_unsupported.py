@@ -26,7 +26,7 @@ def adapted(model, **options):
 
 def expanded(model):
     core = model.get_base_model()
-    return expand(core, tensor_plan(core, size=2).value)
+    return expand(core, tensor_plan(core, size=2))
 
 
 def test_an_adapter_is_split_as_its_layer(llama):
@@ -60,7 +60,7 @@ def test_sequence_parallel_without_a_plan():
 
     sizes = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=8)
     model = Phi3ForCausalLM(Phi3Config(**sizes, pad_token_id=0))
-    assert "phi3" not in SEQUENCE_PLANS and tensor_plan(model, size=2).value
+    assert "phi3" not in SEQUENCE_PLANS and tensor_plan(model, size=2)
     with raises(ConfigError, option="sequence_parallel", model_type="phi3"):
         tensor_plan(model, size=2, splits_tokens=True)
 

@@ -1,7 +1,8 @@
-"""Processes that claim cores when they are told to."""
+"""Processes that claim cores when they are told to, and small programs on an instance that no other test uses."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -13,8 +14,13 @@ from pathlib import Path
 import pytest
 
 from optimum_neuron import env
+from optimum_neuron.compiler.lower.lower import lower
+from optimum_neuron.hardware import INSTANCES, TARGETS
+from optimum_neuron.runtime.loaded import load_program
+from tests.programs import compile_module, weights_of
 
 ROOT = Path(__file__).parents[2]
+INSTANCE, TARGET = INSTANCES["trn1.2xlarge"], TARGETS["trn1"]
 
 WORKER = textwrap.dedent("""
     import json, os, subprocess, sys, time
@@ -104,6 +110,19 @@ class Worker:
     def end(self):
         self.process.communicate()
         return self.process.returncode
+
+
+def loader(module, inputs, states=None):
+    """Return a function that loads a module: `load_program` without its first arguments."""
+    program = compile_module(module, inputs, states=states or {}).program
+    weights, host = weights_of(program, module), lower(program, optlevel="1")
+    return functools.partial(load_program, program, weights, host, instance=INSTANCE, target=TARGET)
+
+
+@pytest.fixture
+def home(monkeypatch, tmp_path):
+    """A home that only this test uses."""
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
 
 
 @pytest.fixture

@@ -33,7 +33,6 @@ def temp(monkeypatch, tmp_path):
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setattr(module, "_PRIVATE", {})
-    monkeypatch.setattr(module, "_WARNED", set())
     return folder
 
 

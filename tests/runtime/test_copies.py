@@ -7,32 +7,23 @@ import threading
 import pytest
 import torch
 
-from optimum_neuron.compiler.lower.lower import lower
 from optimum_neuron.errors import CoreBusyError, DeviceMemoryError
-from optimum_neuron.hardware import INSTANCES, TARGETS
 from optimum_neuron.runtime.copies import Copies, CoreThreads, load_copies
 from optimum_neuron.runtime.cores import held_cores
 from optimum_neuron.runtime.hbm import ledger
-from optimum_neuron.runtime.loaded import load_program
-from tests.programs import compile_module, spec, weights_of
-from tests.waiting import PATIENCE_S
+from tests.device.conftest import host_threads
+from tests.programs import spec
+from tests.runtime.conftest import INSTANCE, loader
+from tests.waiting import PATIENCE_S, in_threads
 
-INSTANCE, TARGET = INSTANCES["trn1.2xlarge"], TARGETS["trn1"]
+LINEAR = torch.nn.Linear(4, 2)
 
 
 @pytest.fixture
-def load(monkeypatch, tmp_path):
-    """A function that loads a small program on a core of an instance that no other test uses."""
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
-    module = torch.nn.Linear(4, 2)
-    program = compile_module(module, {"x": spec(3, 4)}).program
-    weights, host = weights_of(program, module), lower(program, optlevel="1")
-
-    def run(core):
-        return load_program(program, weights, host, instance=INSTANCE, target=TARGET, model_name="linear", core=core)
-
-    run.module = module
-    return run
+def load(home):
+    """A function that loads a small program on a core."""
+    compiled = loader(LINEAR, {"x": spec(3, 4)})
+    return lambda core: compiled(model_name="linear", core=core)
 
 
 def test_calls_run_at_once_on_cores_in_turn_and_results_keep_their_order():
@@ -51,18 +42,12 @@ def test_calls_run_at_once_on_cores_in_turn_and_results_keep_their_order():
 
 
 def test_the_threads_of_the_host_are_divided_and_those_of_others_stay(monkeypatch):
-    before = torch.get_num_threads()
-    torch.set_num_threads(4)
-    try:
+    with host_threads(4):
         assert CoreThreads(2).map(lambda core, part: torch.get_num_threads(), [0, 1]) == [2, 2]
         assert CoreThreads(8).map(lambda core, part: torch.get_num_threads(), [0]) == [1]
         later = []
-        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
-        thread.start()
-        thread.join()
+        in_threads(lambda: later.append(torch.get_num_threads()))
         assert (torch.get_num_threads(), later) == (4, [4])
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_threads_end_when_nobody_calls_any_more():
@@ -96,7 +81,7 @@ def test_every_core_is_claimed_and_charged_and_gives_what_one_gives(load):
     inputs = [torch.randn(3, 4) for _ in range(5)]
     results = copies.run_all([("graph", [x]) for x in inputs])
     for x, found in zip(inputs, results, strict=True):
-        assert torch.equal(next(iter(found.values())), load.module(x))
+        assert torch.equal(next(iter(found.values())), LINEAR(x))
     for loaded in copies.loaded:
         loaded.close()
     assert held_cores(INSTANCE) == []

@@ -16,12 +16,8 @@ SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]
 def test_num_cores_are_taken_up_front_and_kept(start):
     first, second = start(MEDIUM, NEURON_RT_NUM_CORES="4"), start(MEDIUM, NEURON_RT_NUM_CORES="8")
     assert first.ask("claim", "bert") == [0]
-    assert [(row["core_id"], row["model"]) for row in second.ask("held")] == [
-        (0, "bert"),
-        (1, None),
-        (2, None),
-        (3, None),
-    ]
+    held = [(row["core_id"], row["model"]) for row in second.ask("held")]
+    assert held == [(0, "bert"), (1, None), (2, None), (3, None)]
     assert first.ask("release", "bert") is None
     assert [row["model"] for row in second.ask("held")] == [None] * 4
     assert second.ask("claim", "llama", 8) == list(range(4, 12))
@@ -96,20 +92,14 @@ def test_visible_cores_that_others_hold_are_refused_with_a_free_one(start, envir
 def test_models_of_one_process_share_cores_in_turn(environ):
     claims = [claim_cores(SMALL, model=f"model-{place}", environ=environ) for place in range(5)]
     assert [claim.core_ids for claim in claims] == [(0,), (1,), (0,), (1,), (0,)]
-    assert [(row["core_id"], row["model"]) for row in held_cores(SMALL, environ=environ)] == [
-        (0, "model-0"),
-        (0, "model-2"),
-        (0, "model-4"),
-        (1, "model-1"),
-        (1, "model-3"),
-    ]
+    held = [(row["core_id"], row["model"]) for row in held_cores(SMALL, environ=environ)]
+    assert held == [(core, f"model-{number}") for core, number in ((0, 0), (0, 2), (0, 4), (1, 1), (1, 3))]
     claims[1].release()
     fewest = claim_cores(SMALL, model="fewest", environ=environ)
     assert fewest.core_ids == (1,)
     assert "models of this process on it: 1" in fewest.choice.reason
-    assert [(lost.candidate, lost.reason) for lost in fewest.choice.rejected] == [
-        ("0", "models of this process on it: 3")
-    ]
+    (lost,) = fewest.choice.rejected
+    assert (lost.candidate, lost.reason) == ("0", "models of this process on it: 3")
     for claim in (*claims, fewest):
         claim.release()
     assert held_cores(SMALL, environ=environ) == []
@@ -129,9 +119,8 @@ def test_the_choice_says_why(start, environ):
     with claim_cores(SMALL, model="llama", environ=environ) as claim:
         assert "of the 2 cores of inf2.xlarge" in claim.choice.reason
         assert "where the real runtime claims all of them" in claim.choice.reason
-        assert [(lost.candidate, lost.reason) for lost in claim.choice.rejected] == [
-            ("0", f"core 0 is held by process {worker.pid} (bert)")
-        ]
+        (lost,) = claim.choice.rejected
+        assert (lost.candidate, lost.reason) == ("0", f"core 0 is held by process {worker.pid} (bert)")
 
 
 @pytest.mark.parametrize(

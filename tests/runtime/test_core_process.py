@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import pytest
 
@@ -12,6 +11,7 @@ from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import core_files
 from optimum_neuron.runtime.core_process import PROCESS
 from optimum_neuron.runtime.cores import claim_cores, held_cores
+from tests.waiting import in_threads
 
 SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]
 
@@ -88,14 +88,7 @@ def test_a_finalizer_at_the_very_end_of_a_claim_is_not_lost(start, environ, monk
 
 def test_threads_get_cores_of_their_own(environ):
     claims = []
-    threads = [
-        threading.Thread(target=lambda: claims.append(claim_cores(MEDIUM, model="bert", environ=environ)))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[lambda: claims.append(claim_cores(MEDIUM, model="bert", environ=environ))] * 8)
     assert sorted(claim.core_ids for claim in claims) == [(core,) for core in range(8)]
     for claim in claims:
         claim.release()
@@ -114,8 +107,5 @@ def test_a_failed_claim_leaves_nothing(start, environ, records, monkeypatch):
 
 def test_a_suspended_process_in_the_middle_of_a_claim_is_told(environ, tmp_path, monkeypatch):
     monkeypatch.setattr(core_files, "_PATIENCE_S", 0.0)
-    with (
-        core_files.exclusive(tmp_path / "cores" / SMALL.name),
-        pytest.raises(CoreBusyError, match="have been locked"),
-    ):
+    with core_files.exclusive(tmp_path / "cores" / SMALL.name), pytest.raises(CoreBusyError, match="have been locked"):
         claim_cores(SMALL, model="bert", environ=environ)

@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from optimum_neuron.errors import ConfigError, DeviceMemoryError
 from optimum_neuron.hardware import INSTANCES, TARGETS
 from optimum_neuron.runtime.hbm import CATEGORIES, HbmLedger, ledger
+from tests.waiting import in_threads
 
 ROOT = Path(__file__).parents[2]
 GIB = 2**30
@@ -55,30 +55,18 @@ def test_the_last_byte_fits_and_one_more_does_not():
         core.charge("scratch", 1, "bert")
     assert caught.value.details["missing_bytes"] == 1
     full.release()
+    assert core.used_bytes == 0, "a failed charge leaves nothing"
     assert core.charge("scratch", 1000, "bert").size_bytes == 1000
 
 
-def test_release_frees_once():
+def test_release_frees_once_and_so_does_the_last_reference():
     core = make()
     first, second = core.charge("weights", GIB, "bert"), core.charge("weights", GIB, "bert")
     first.release()
     first.release()
     assert core.used_bytes == GIB == second.size_bytes
-
-
-def test_the_last_reference_frees():
-    core = make()
-    charge = core.charge("weights", GIB, "bert")
-    assert core.used_bytes == GIB
-    del charge
+    del second
     gc.collect()
-    assert core.used_bytes == 0
-
-
-def test_a_failed_charge_leaves_nothing():
-    core = make()
-    with pytest.raises(DeviceMemoryError):
-        core.charge("weights", 25 * GIB, "llama")
     assert core.used_bytes == 0
 
 
@@ -148,14 +136,10 @@ def test_threads_never_exceed_the_capacity():
             except DeviceMemoryError:
                 refused.append(1)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(*[work] * 4)
     finally:
         sys.setswitchinterval(interval)
     assert (len(kept), len(refused), core.available_bytes) == (100, 100, 0)

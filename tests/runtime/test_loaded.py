@@ -9,19 +9,18 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.compiler.lower.lower import lower
 from optimum_neuron.compiler.memory import MICROCODE_BYTES, MemoryNeed
 from optimum_neuron.errors import CoreBusyError, DeviceMemoryError
 from optimum_neuron.exporters import main_export
-from optimum_neuron.hardware import INSTANCES, TARGETS
+from optimum_neuron.hardware import TARGETS
 from optimum_neuron.runtime.cores import held_cores
 from optimum_neuron.runtime.hbm import ledger
-from optimum_neuron.runtime.loaded import load_program, require_fit
-from tests.programs import compile_module, spec, weights_of
+from optimum_neuron.runtime.loaded import require_fit
+from tests.programs import spec
+from tests.runtime.conftest import INSTANCE, loader
 from tests.tiny import save_tiny, tiny_config
 
 GIB = 2**30
-INSTANCE, TARGET = INSTANCES["trn1.2xlarge"], TARGETS["trn1"]
 
 
 class Counter(torch.nn.Module):
@@ -36,19 +35,14 @@ class Counter(torch.nn.Module):
         return totals[0] + 1
 
 
+@pytest.fixture(scope="module")
+def compiled():
+    return loader(Counter(), {"x": spec(8, 256)}, {"total.0": spec(8, 256)})
+
+
 @pytest.fixture
-def load(monkeypatch, tmp_path):
-    """Load a small program on an instance that no other test uses."""
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
-    module = Counter()
-    program = compile_module(module, {"x": spec(8, 256)}, states={"total.0": spec(8, 256)}).program
-
-    def run(name="counter"):
-        weights = weights_of(program, module)
-        host = lower(program, optlevel="1")
-        return load_program(program, weights, host, instance=INSTANCE, target=TARGET, model_name=name)
-
-    return run
+def load(home, compiled):
+    return lambda name="counter": compiled(model_name=name)
 
 
 def used(loaded):
@@ -87,27 +81,6 @@ def test_the_last_reference_frees_core_and_memory(load):
     del loaded
     gc.collect()
     assert held_cores(INSTANCE) == [] and core.used_bytes == MICROCODE_BYTES
-
-
-def test_two_models_of_one_process_take_cores_in_turn(load):
-    first, second = load("a"), load("b")
-    assert first.claim.core_ids != second.claim.core_ids
-    third = load("c")
-    assert third.claim.core_ids in (first.claim.core_ids, second.claim.core_ids)
-    for loaded in (first, second, third):
-        loaded.close()
-
-
-def test_the_first_state_is_charged_at_load_and_more_when_taken(load):
-    loaded = load()
-    one = loaded.take_state()
-    assert used(loaded)["kv_cache"] == loaded.need.kv_cache
-    other = loaded.take_state()
-    assert used(loaded)["kv_cache"] == 2 * loaded.need.kv_cache
-    loaded.give_back(one)
-    assert loaded.take_state() is one and other is not one
-    assert used(loaded)["kv_cache"] == 2 * loaded.need.kv_cache
-    loaded.close()
 
 
 def test_one_set_of_state_waits_for_the_next_call_and_the_others_are_free(load):
@@ -174,6 +147,7 @@ def test_the_message_has_the_table_and_says_that_it_is_simulated():
     assert error.message.endswith("(simulated)")
     assert error.details["total"] == need.total and error.details["available"] == 16 * GIB
     assert error.details["simulated"] is True
+    accepted(MemoryNeed(weights=16 * GIB - MICROCODE_BYTES, kv_cache=0, scratch=0))
 
 
 @pytest.mark.parametrize("cache", [14, 17, 33, 40, 100, 1000])
@@ -223,10 +197,6 @@ def test_every_change_that_fits_and_no_other(need, advice):
     assert len(changes) == len(advice)
     for change, part in zip(changes, advice, strict=True):
         assert part.lower() in change
-
-
-def test_what_fits_is_accepted():
-    accepted(MemoryNeed(weights=16 * GIB - MICROCODE_BYTES, kv_cache=0, scratch=0))
 
 
 def test_the_advice_for_a_real_model_works(tmp_path):

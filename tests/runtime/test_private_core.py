@@ -7,45 +7,31 @@ import dataclasses
 import pytest
 import torch
 
-from optimum_neuron.compiler.lower.lower import lower
 from optimum_neuron.compiler.memory import MICROCODE_BYTES
 from optimum_neuron.errors import CoreBusyError, DeviceMemoryError
-from optimum_neuron.hardware import INSTANCES, TARGETS
 from optimum_neuron.runtime.cores import claim_cores
 from optimum_neuron.runtime.hbm import ledger
-from optimum_neuron.runtime.loaded import load_program, require_room
+from optimum_neuron.runtime.loaded import require_room
 from optimum_neuron.runtime.private_core import PrivateCore
 from optimum_neuron.simulator.clock import core_usage
-from tests.programs import compile_module, spec, weights_of
+from tests.programs import spec
+from tests.runtime.conftest import INSTANCE, TARGET, loader
 
-INSTANCE, TARGET = INSTANCES["trn1.2xlarge"], TARGETS["trn1"]
+
+class Sum(torch.nn.Module):
+    def forward(self, x: torch.Tensor, totals: list[torch.Tensor]) -> torch.Tensor:
+        totals[0].add_(x)
+        return totals[0] + 1
 
 
 @pytest.fixture
-def load(monkeypatch, tmp_path):
-    """Load a program with a state on a private core, with a home that only this test uses."""
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
-
-    class Sum(torch.nn.Module):
-        def forward(self, x: torch.Tensor, totals: list[torch.Tensor]) -> torch.Tensor:
-            totals[0].add_(x)
-            return totals[0] + 1
-
-    module = Sum()
-    program = compile_module(module, {"x": spec(4, 64)}, states={"total.0": spec(4, 64)}).program
-
-    def run(claim):
-        host = lower(program, optlevel="1")
-        weights = weights_of(program, module)
-        return load_program(
-            program, weights, host, instance=INSTANCE, target=TARGET, model_name=claim.model, claim=claim
-        )
-
-    return run
+def load(home):
+    """Load a program with a state on a private core."""
+    compiled = loader(Sum(), {"x": spec(4, 64)}, {"total.0": spec(4, 64)})
+    return lambda claim: compiled(model_name=claim.model, claim=claim)
 
 
-def test_a_program_runs_on_it_while_another_process_holds_every_core(load, monkeypatch, tmp_path, start):
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+def test_a_program_runs_on_it_while_another_process_holds_every_core(load, start):
     holder = start(INSTANCE.name)
     assert holder.ask("claim", "hog", INSTANCE.num_logical_cores()) == [0, 1]
     with pytest.raises(CoreBusyError):
@@ -65,7 +51,7 @@ def test_nothing_of_the_instance_is_used(load, tmp_path):
     loaded.run("graph", [torch.ones(4, 64)], loaded.take_state())
     assert core.hbm.used_by_owner()["bert"]["kv_cache"] == 4 * 64 * 4
     assert (core_usage(), ledger(INSTANCE, 0).used_bytes) == (usage, used)
-    assert not (tmp_path / "home" / "cores").exists()
+    assert not (tmp_path / "cores").exists()
     loaded.close()
     assert not core.held and core.hbm.used_bytes == MICROCODE_BYTES
     assert repr(core) == "PrivateCore('bert', trn1.2xlarge, released)"

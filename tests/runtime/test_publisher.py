@@ -10,18 +10,16 @@ import threading
 import pytest
 import torch
 
-from optimum_neuron.compiler.lower.lower import lower
 from optimum_neuron.errors import ConfigError, ShapeError
-from optimum_neuron.hardware import INSTANCES, TARGETS
+from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import publisher
 from optimum_neuron.runtime.cores import claim_cores
-from optimum_neuron.runtime.loaded import load_program
 from optimum_neuron.runtime.publisher import PUBLISHER
 from optimum_neuron.runtime.status import read_status, status_path, watch
-from tests.programs import compile_module, spec, weights_of
+from tests.programs import spec
+from tests.runtime.conftest import INSTANCE, loader
 from tests.waiting import soon
 
-INSTANCE, TARGET = INSTANCES["trn1.2xlarge"], TARGETS["trn1"]
 MICROCODE = 96 * 2**20
 
 
@@ -31,16 +29,9 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def loaded(monkeypatch, tmp_path):
-    """A small program on an instance that no other test uses."""
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
+def loaded(home, monkeypatch):
     monkeypatch.setenv("NEURON_PROCESS_TAG", "chat")
-    module = torch.nn.Linear(64, 32)
-    program = compile_module(module, {"x": spec(8, 64)}).program
-    host = lower(program, optlevel="1")
-    loaded = load_program(
-        program, weights_of(program, module), host, instance=INSTANCE, target=TARGET, model_name="line"
-    )
+    loaded = loader(torch.nn.Linear(64, 32), {"x": spec(8, 64)})(model_name="line")
     yield loaded
     loaded.close()
 
@@ -156,10 +147,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(environ, monkeypatch, capl
 
     monkeypatch.setattr(publisher, "write_status", full)
     monkeypatch.setattr(PUBLISHER, "_warned", False)
-    with (
-        caplog.at_level(logging.WARNING),
-        claim_cores(INSTANCES["inf2.xlarge"], model="a", environ=environ),
-    ):
+    with caplog.at_level(logging.WARNING), claim_cores(INSTANCES["inf2.xlarge"], model="a", environ=environ):
         assert soon(lambda: caplog.messages)
         PUBLISHER.wake()
         assert soon(lambda: not PUBLISHER._awake.is_set())

@@ -9,17 +9,7 @@ import pytest
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.runtime import status
-from optimum_neuron.runtime.status import (
-    CoreStatus,
-    GraphStatus,
-    ModelStatus,
-    Status,
-    is_watched,
-    read_status,
-    status_path,
-    watch,
-    write_status,
-)
+from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status, read_status
 
 STATUS = Status(
     pid=7,
@@ -47,77 +37,67 @@ def changed(**fields):
 
 
 def test_what_is_written_is_read(tmp_path):
-    write_status(tmp_path, STATUS)
+    status.write_status(tmp_path, STATUS)
     assert read_status(tmp_path, 7) == STATUS
     assert [path.name for path in tmp_path.iterdir()] == ["7.status"]
 
 
 def test_the_file_of_another_process_is_not_taken_for_it(tmp_path):
-    write_status(tmp_path, STATUS)
-    os.rename(status_path(tmp_path, 7), status_path(tmp_path, 8))
+    status.write_status(tmp_path, STATUS)
+    os.rename(status.status_path(tmp_path, 7), status.status_path(tmp_path, 8))
     assert read_status(tmp_path, 7) is None and read_status(tmp_path, 8) is None
+
+
+RECORD = json.dumps({"pid": 7, "core_ids": [0], "model": None})
+WRONG = {
+    "version": (2, None),
+    "pid": ("7", True),
+    "tag": (None,),
+    "at_s": (float("nan"), float("inf"), "1"),
+    "cores": ({}, [{"core_id": 0}], [7]),
+    "models": ([{"model_id": 1, "name": "bert", "core_ids": [-1], "graphs": []}], None),
+    "errors": ({"generic": -1}, {"generic": 1.5}),
+}
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "null",
-        "[]",
-        "7",
-        "\x00" * 64,
-        "[" * 100_000,
-        json.dumps(changed())[:-20],
-        json.dumps(changed(version=2)),
-        json.dumps(changed(version=None)),
-        json.dumps(changed(pid="7")),
-        json.dumps(changed(pid=True)),
-        json.dumps(changed(tag=None)),
-        json.dumps(changed(at_s=float("nan"))),
-        json.dumps(changed(at_s=float("inf"))),
-        json.dumps(changed(at_s="1")),
-        json.dumps(changed(cores={})),
-        json.dumps(changed(cores=[{"core_id": 0}])),
-        json.dumps(changed(cores=[7])),
-        json.dumps(changed(models=[{"model_id": 1, "name": "bert", "core_ids": [-1], "graphs": []}])),
-        json.dumps(changed(models=None)),
-        json.dumps(changed(errors={"generic": -1})),
-        json.dumps(changed(errors={"generic": 1.5})),
-        json.dumps({"pid": 7, "core_ids": [0], "model": None}),
+        *("", "{", "null", "[]", "7", "\x00" * 64, "[" * 100_000, json.dumps(changed())[:-20], RECORD),
+        *(json.dumps(changed(**{name: value})) for name, values in WRONG.items() for value in values),
     ],
 )
 def test_what_is_no_status_counts_as_none(tmp_path, text):
-    status_path(tmp_path, 7).write_text(text)
+    status.status_path(tmp_path, 7).write_text(text)
     assert read_status(tmp_path, 7) is None
 
 
 def test_a_file_of_unknown_keys_is_read(tmp_path):
-    status_path(tmp_path, 7).write_text(json.dumps(changed(more=1)))
+    status.status_path(tmp_path, 7).write_text(json.dumps(changed(more=1)))
     assert read_status(tmp_path, 7) == STATUS
 
 
 def test_no_file_a_folder_a_pipe_and_bytes_that_are_no_text_count_as_none(tmp_path):
     assert read_status(tmp_path, 1) is None and read_status(tmp_path / "missing", 1) is None
-    status_path(tmp_path, 2).mkdir()
-    os.mkfifo(status_path(tmp_path, 3))
-    status_path(tmp_path, 4).write_bytes(b"\xff\xfe{")
-    with open(status_path(tmp_path, 5), "wb") as file:
+    status.status_path(tmp_path, 2).mkdir()
+    os.mkfifo(status.status_path(tmp_path, 3))
+    status.status_path(tmp_path, 4).write_bytes(b"\xff\xfe{")
+    with open(status.status_path(tmp_path, 5), "wb") as file:
         file.truncate(2**33)
     assert [read_status(tmp_path, pid) for pid in (2, 3, 4, 5)] == [None] * 4
 
 
 def test_a_folder_that_is_gone_is_told(tmp_path):
     with pytest.raises(ConfigError, match="7.status"):
-        write_status(tmp_path / "missing", STATUS)
+        status.write_status(tmp_path / "missing", STATUS)
 
 
 def test_a_watcher_is_noticed_for_half_a_minute(tmp_path):
-    assert not is_watched(tmp_path) and not is_watched(tmp_path / "missing")
-    watch(tmp_path)
-    assert is_watched(tmp_path)
+    assert not status.is_watched(tmp_path) and not status.is_watched(tmp_path / "missing")
+    status.watch(tmp_path)
+    assert status.is_watched(tmp_path)
     os.utime(tmp_path / "watched", (1, 1))
-    assert not is_watched(tmp_path)
-    watch(tmp_path)
-    assert is_watched(tmp_path)
-    watch(tmp_path / "missing")
+    assert not status.is_watched(tmp_path)
+    status.watch(tmp_path)
+    assert status.is_watched(tmp_path)
+    status.watch(tmp_path / "missing")

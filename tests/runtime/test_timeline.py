@@ -9,6 +9,7 @@ import pytest
 
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime.timeline import CLOSED, Timeline, Track, recording
+from tests.waiting import in_threads
 
 INSTANCE = INSTANCES["trn1.2xlarge"]
 
@@ -49,19 +50,13 @@ def test_calls_add_up_by_core_and_model(prices):
 def test_nothing_is_timed_before_somebody_asks_and_then_once(prices):
     timeline = Timeline()
     one = timeline.open(track())
+    (idle,) = timeline.usage(prices)
     call(one, times=2)
-    assert prices.asked == []
+    assert (idle.num_calls, idle.busy_us, prices.asked) == (0, 0.0, [])
     timeline.usage(prices)
     call(one)
     assert timeline.usage(prices)[0].busy_us == 30.0
     assert prices.asked == [("bert", "forward")]
-
-
-def test_a_program_that_was_loaded_and_never_called_leaves_an_idle_core(prices):
-    timeline = Timeline()
-    timeline.open(track())
-    (core,) = timeline.usage(prices)
-    assert (core.num_calls, core.busy_us, prices.asked) == (0, 0.0, [])
 
 
 def test_closed_programs_stay_in_the_totals(prices):
@@ -97,11 +92,7 @@ def test_what_checks_a_program_is_not_counted():
 
 def test_threads_lose_no_call():
     one = track()
-    threads = [threading.Thread(target=call, args=(one, "forward", 2000)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[lambda: call(one, "forward", 2000)] * 8)
     assert one.num_calls == {"forward": 16000}
 
 
@@ -127,9 +118,7 @@ def test_calls_under_way_are_known_until_they_end_or_fail():
     one = track()
     assert one.running_us == 0
     started_ns = one.start()
-    other = threading.Thread(target=one.start)
-    other.start()
-    other.join()
+    in_threads(one.start)
     both_us = one.running_us
     assert both_us > 0
     one.end("forward", started_ns)

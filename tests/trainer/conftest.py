@@ -16,18 +16,7 @@ import pytest
 import torch
 
 from optimum_neuron.errors import NeuronError
-from tests.device.conftest import built, default_state, python  # noqa: F401  (fixtures)
-
-ROOT = Path(__file__).resolve().parents[2]
-
-SIZES: dict[str, Any] = dict(
-    vocab_size=96,
-    hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    max_position_embeddings=64,
-)
+from tests.device.conftest import ROOT, SIZES, built, default_state, llama, one_layer, python  # noqa: F401  (fixtures)
 
 
 @contextlib.contextmanager
@@ -49,23 +38,6 @@ def spawn(*words: str, num_processes: int = 0, accelerate: bool = False) -> subp
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "trn1.32xlarge"}
     command = [sys.executable, *(launcher if num_processes else []), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=900, env=environment)
-
-
-@pytest.fixture(scope="session")
-def llama() -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2))
-
-
-@pytest.fixture(scope="session")
-def one_layer() -> Any:
-    """The smallest Llama, for graphs that are compiled."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_hidden_layers": 1}, num_key_value_heads=2))
 
 
 @pytest.fixture(scope="session")

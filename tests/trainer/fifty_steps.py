@@ -26,6 +26,14 @@ def train(model: str, *, upstream: bool, **options: Any) -> list[float]:
     return losses(trainer)
 
 
+def differs(name: str, ours: list[float], theirs: list[float]) -> bool:
+    """Print the largest difference; return whether it is above the tolerance."""
+    assert len(ours) == len(theirs) == NUM_STEPS
+    worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
+    print(f"RESULT {name}: largest difference {worst:.2e}, last loss {ours[-1]:.4f}")
+    return not worst <= TOLERANCE
+
+
 def main() -> int:
     """Compare; return the exit code."""
     failed = False
@@ -33,11 +41,7 @@ def main() -> int:
         theirs = train(model, upstream=True)
         for compiled in (False, True):
             ours = train(model, upstream=False, torch_compile=compiled)
-            assert len(ours) == len(theirs) == NUM_STEPS
-            worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
-            failed |= worst > TOLERANCE
-            mode = "compiled" if compiled else "eager"
-            print(f"RESULT {model}, {mode}: largest difference {worst:.2e}, last loss {ours[-1]:.4f}")
+            failed |= differs(f"{model}, {'compiled' if compiled else 'eager'}", ours, theirs)
     return int(failed)
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
+from transformers import TrainerCallback
 
 from optimum_neuron import NeuronTrainer
 from optimum_neuron.trainer import checkpoints
-from tests.trainer.conftest import SIZES, losses, make_trainer
+from tests.device.conftest import make_llama
+from tests.trainer.conftest import losses, make_trainer
 
 NUM_STEPS = 6
 
@@ -53,12 +54,10 @@ def train(output_dir: str, moment: str, resume: bool) -> None:
                 die()
 
         checkpoints.write_bytes = write_bytes
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2))
     rows = [{"input_ids": torch.arange(16) + i, "labels": torch.arange(16) + i} for i in range(32)]
     killer = Killer()
     options = dict(max_steps=NUM_STEPS, save_strategy="steps", save_steps=2, callbacks=[killer])
-    trainer = make_trainer(output_dir, model, rows, kind=Killed, **options)
+    trainer = make_trainer(output_dir, make_llama(), rows, kind=Killed, **options)
     trainer.train(resume_from_checkpoint=resume)
     Path(output_dir, "losses.json").write_text(json.dumps({"losses": losses(trainer), "num_steps": killer.num_steps}))
 

@@ -57,9 +57,8 @@ def make_tokenizer() -> Any:
     model = models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unknown>")
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<end>", unk_token="<unknown>"
-    )
+    special = dict(pad_token="<pad>", eos_token="<end>", unk_token="<unknown>")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
 def make_models() -> dict[str, Any]:

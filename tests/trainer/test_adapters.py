@@ -54,16 +54,10 @@ def test_nothing_is_estimated_for_an_adapter(make, llama, sentences):
         make(llama, sentences, peft_config=lora(), enable_mfu_metrics=True)
 
 
-@pytest.mark.parametrize("takes_trial", [False, True])
-def test_a_model_that_is_made_anew(train, llama, sentences, takes_trial):
-    def plain():
-        return copy.deepcopy(llama)
-
-    def for_trial(trial):
-        return copy.deepcopy(llama)
-
-    trainer = train(None, sentences, model_init=for_trial if takes_trial else plain, peft_config=lora())
-    assert isinstance(trainer.model, peft.PeftModel)
+def test_a_model_that_is_made_anew(train, llama, sentences):
+    for init in (lambda: copy.deepcopy(llama), lambda trial: copy.deepcopy(llama)):
+        trainer = train(None, sentences, model_init=init, peft_config=lora())
+        assert isinstance(trainer.model, peft.PeftModel)
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(train, tmp_path, llama, sentences):

@@ -15,21 +15,10 @@ from optimum_neuron.trainer.peer_arguments import TRANSLATED, WITHOUT_EFFECT
 from tests.trainer.conftest import raises
 
 ADDED = {
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-    "pipeline_parallel_num_microbatches",
-    "sequence_parallel",
-    "context_parallel_size",
-    "zero_1",
-    "stochastic_rounding_enabled",
-    "optimizer_use_master_weights",
-    "optimizer_use_fp32_grad_acc",
-    "neuron_target",
-    "max_recompiles",
-    "enable_throughput_metrics",
-    "enable_mfu_metrics",
-    *TRANSLATED,
-    *WITHOUT_EFFECT,
+    *("tensor_parallel_size", "pipeline_parallel_size", "pipeline_parallel_num_microbatches", "sequence_parallel"),
+    *("context_parallel_size", "zero_1", "stochastic_rounding_enabled", "optimizer_use_master_weights"),
+    *("optimizer_use_fp32_grad_acc", "neuron_target", "max_recompiles", "enable_throughput_metrics"),
+    *("enable_mfu_metrics", *TRANSLATED, *WITHOUT_EFFECT),
 }
 
 
@@ -53,11 +42,7 @@ def test_the_device_and_the_layout():
     assert arguments.trn_config == TrainingNeuronConfig(gradient_checkpointing=True)
 
 
-def test_the_host_can_be_asked_for():
-    assert NeuronTrainingArguments(output_dir="out", use_cpu=True).device.type == "cpu"
-
-
-def test_accelerate_was_told_to_use_the_host(monkeypatch):
+def test_the_host_can_be_asked_for(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
     with raises(ConfigError, option="ACCELERATE_USE_CPU"):
         NeuronTrainingArguments(output_dir="out")
@@ -130,7 +115,7 @@ import torch
 from optimum_neuron import NeuronTrainingArguments
 NeuronTrainingArguments(output_dir="out", neuron_target="trn2.48xlarge")
 print(torch.neuron.get_device_properties().name)
-""",
+"""
     )
     assert done.stdout.splitlines()[-1:] == ["trn2"], done
 

@@ -13,10 +13,13 @@ import time
 
 import pytest
 import torch
+import transformers
 
 from optimum_neuron.errors import ArtifactError, ModelError
 from optimum_neuron.trainer import checkpoints
-from tests.trainer.conftest import ROOT, SIZES, losses, raises
+from tests.device.conftest import ROOT, SIZES, make_llama
+from tests.tiny import tiny_config
+from tests.trainer.conftest import losses, make_trainer, raises
 from tests.trainer.killed import NUM_STEPS
 
 
@@ -80,11 +83,17 @@ def test_killed_from_outside_at_any_moment(runs, tmp_path):
     runs.whole(tmp_path, resume=True)
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, llama, sentences):
+    folder = tmp_path_factory.mktemp("run")
+    make_trainer(folder, llama, sentences, save_strategy="steps", save_steps=2).train()
+    return folder
+
+
 @pytest.fixture
-def saved(train, tmp_path, llama, sentences):
+def saved(run, tmp_path):
     """A folder with checkpoints 2 and 4."""
-    train(llama, sentences, save_strategy="steps", save_steps=2)
-    return tmp_path / "out"
+    return shutil.copytree(run, tmp_path / "out")
 
 
 def test_the_marker_lists_every_file(saved):
@@ -93,26 +102,16 @@ def test_the_marker_lists_every_file(saved):
     assert set(marker["files"]) | {checkpoints.MARKER} == {path.name for path in (saved / "checkpoint-4").iterdir()}
 
 
-def missing(folder):
-    (folder / "optimizer.pt").unlink()
+DAMAGES = {
+    "optimizer.pt is missing": lambda folder: (folder / "optimizer.pt").unlink(),
+    "has 100 bytes instead of": lambda folder: os.truncate(folder / "model.safetensors", 100),
+    "cannot be read": lambda folder: (folder / checkpoints.MARKER).write_text("{"),
+}
 
 
-def cut_off(folder):
-    os.truncate(folder / "model.safetensors", 100)
-
-
-def half_a_marker(folder):
-    (folder / checkpoints.MARKER).write_text("{")
-
-
-@pytest.mark.parametrize(
-    ("damage", "problem"),
-    [(missing, "optimizer.pt is missing"), (cut_off, "has 100 bytes instead of"), (half_a_marker, "cannot be read")],
-)
-def test_a_damaged_checkpoint_is_passed_over_and_an_error_by_name(
-    train, saved, llama, sentences, caplog, damage, problem
-):
-    damage(saved / "checkpoint-4")
+@pytest.mark.parametrize("problem", DAMAGES)
+def test_a_damaged_checkpoint_is_passed_over_and_an_error_by_name(train, saved, llama, sentences, caplog, problem):
+    DAMAGES[problem](saved / "checkpoint-4")
     assert checkpoints.last_complete(saved).value == saved / "checkpoint-2"
     with raises(ArtifactError, problem, newest=str(saved / "checkpoint-2")):
         train(llama, sentences, resume=str(saved / "checkpoint-4"))
@@ -162,11 +161,9 @@ def test_a_folder_of_runs_in_place_of_a_checkpoint(train, saved, llama, sentence
 
 
 def test_a_checkpoint_of_another_model(train, saved, bert, llama, sentences, classes):
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     with raises(ModelError, "missing: bert.embeddings"):
         train(bert, classes, resume=str(saved / "checkpoint-4"))
-    wider = LlamaForCausalLM(LlamaConfig(**{**SIZES, "intermediate_size": 80}, num_key_value_heads=2))
+    wider = make_llama(intermediate_size=80)
     with raises(ModelError, "6 of another shape: model.layers.0.mlp.gate_proj.weight (64, 32)"):
         train(wider, sentences, resume=str(saved / "checkpoint-4"))
 
@@ -174,29 +171,17 @@ def test_a_checkpoint_of_another_model(train, saved, bert, llama, sentences, cla
 @pytest.mark.parametrize("model_type", ["gpt2", "mixtral", "t5", "roberta"])
 def test_a_models_own_checkpoint_is_its_own(train, tmp_path, model_type):
     """Tied weights and weights that are saved under other names are no differences."""
-    from transformers import (
-        CONFIG_MAPPING,
-        AutoModelForCausalLM,
-        AutoModelForMaskedLM,
-        AutoModelForSeq2SeqLM,
-        RobertaConfig,
-        T5Config,
-    )
-
-    from tests.tiny import tiny_config
-
     torch.manual_seed(0)
     if model_type == "t5":
         sizes = dict(vocab_size=96, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4)
-        config = T5Config(**sizes, dropout_rate=0.0, decoder_start_token_id=0)
-        model = AutoModelForSeq2SeqLM.from_config(config)
+        config = transformers.T5Config(**sizes, dropout_rate=0.0, decoder_start_token_id=0)
+        model = transformers.T5ForConditionalGeneration(config)
     elif model_type == "roberta":
-        model = AutoModelForMaskedLM.from_config(RobertaConfig(**SIZES))
+        model = transformers.RobertaForMaskedLM(transformers.RobertaConfig(**SIZES))
     else:
-        assert model_type in CONFIG_MAPPING
         # Sorted experts are counted with `histc` of integers, which the CPU's kernels have not.
         options = {"experts_implementation": "eager"} if model_type == "mixtral" else {}
-        model = AutoModelForCausalLM.from_config(tiny_config(model_type), **options)
+        model = transformers.AutoModelForCausalLM.from_config(tiny_config(model_type), **options)
     rows = [{"input_ids": torch.arange(8) + i + 4, "labels": torch.arange(8) + i + 4} for i in range(32)]
     whole = train(model, rows, save_strategy="steps", save_steps=2)
     resumed = train(model, rows, resume=str(tmp_path / "out" / "checkpoint-2"))

@@ -78,25 +78,18 @@ def test_models_that_say_nothing_have_no_limits():
     assert Limits.of(torch.nn.Linear(2, 2)) == Limits()
 
 
-def test_a_column_is_missing(train, llama):
-    with raises(ConfigError, column="input_ids", columns=["text", "score"], unused=["text", "score"]):
-        train(llama, [{"text": "a", "score": 1}] * 4)
-
-
-def test_a_column_of_a_dataset_is_missing(train, llama):
-    datasets = pytest.importorskip("datasets")
-    with raises(ConfigError, columns=["text"]):
-        train(llama, datasets.Dataset.from_dict({"text": ["a"] * 4}))
-
-
-def test_a_data_set_without_rows(train, llama):
-    with raises(ConfigError, dataset="training"):
-        train(llama, [])
-
-
-def test_labels_are_missing(train, llama):
-    with raises(ConfigError, columns=["input_ids"], label_names=["labels"]):
-        train(llama, [{"input_ids": torch.arange(8)}] * 4)
+@pytest.mark.parametrize(
+    ("rows", "details"),
+    [
+        ([], {"dataset": "training"}),
+        ([{"text": "a", "score": 1}] * 4, {"column": "input_ids", "columns": ["text", "score"]}),
+        ([{"text": "a", "score": 1}] * 4, {"unused": ["text", "score"]}),
+        ([{"input_ids": torch.arange(8)}] * 4, {"columns": ["input_ids"], "label_names": ["labels"]}),
+    ],
+)
+def test_rows_columns_and_labels_that_are_missing(train, llama, rows, details):
+    with raises(ConfigError, **details):
+        train(llama, rows)
 
 
 def test_prediction_needs_no_labels(make, llama, sentences):
@@ -109,6 +102,8 @@ def test_a_dataset_of_the_library(train, llama, sentences):
     ids = [row["input_ids"].tolist() for row in sentences]
     table = datasets.Dataset.from_dict({"input_ids": ids, "labels": ids, "text": ["unused"] * 32})
     assert losses(train(llama, table)) == losses(train(llama, sentences))
+    with raises(ConfigError, columns=["text"]):
+        train(llama, table.select_columns(["text"]))
 
 
 class TestBuckets:

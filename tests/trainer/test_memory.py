@@ -13,6 +13,7 @@ from optimum_neuron.errors import DeviceMemoryError
 from optimum_neuron.trainer.memory import training_memory
 
 PARAMETERS = [torch.nn.Parameter(torch.zeros(1000)), torch.nn.Parameter(torch.zeros(100, dtype=torch.bfloat16))]
+PARAMETERS += [torch.nn.Parameter(torch.zeros(8), requires_grad=False)]  # needs nothing
 
 
 @pytest.mark.parametrize(
@@ -28,11 +29,6 @@ PARAMETERS = [torch.nn.Parameter(torch.zeros(1000)), torch.nn.Parameter(torch.ze
 def test_what_is_needed(options, gradients, states, masters):
     need = training_memory(PARAMETERS, **options)
     assert (need.gradients, need.optimizer_states, need.master_weights) == (gradients, states, masters)
-
-
-def test_frozen_parameters_need_nothing():
-    frozen = torch.nn.Parameter(torch.zeros(8), requires_grad=False)
-    assert training_memory([frozen], optimizer="AdamW", master_weights=True, float32_gradients=True).total == 0
 
 
 def test_the_forecast_is_what_the_device_counts(make, llama, sentences):

@@ -14,19 +14,13 @@ from tests.trainer.conftest import raises
 IDS = torch.tensor([[5, 6, 7]])
 
 
+@pytest.mark.parametrize("options", [{"attn_implementation": "flash_attention_2"}, {"use_flash_attention_2": True}])
 @pytest.mark.parametrize("loader", [NeuronModelForCausalLM, LlamaForCausalLM])
-def test_a_checkpoint_loads_as_in_transformers(loader, checkpoint):
-    model = loader.from_pretrained(
-        checkpoint, TrainingNeuronConfig(), dtype="bfloat16", attn_implementation="flash_attention_2", revision="main"
-    )
+def test_a_checkpoint_loads_as_in_transformers(loader, checkpoint, options):
+    model = loader.from_pretrained(checkpoint, TrainingNeuronConfig(), dtype="bfloat16", revision="main", **options)
     expected = transformers.LlamaForCausalLM.from_pretrained(checkpoint, dtype="bfloat16", attn_implementation="sdpa")
     assert type(model) is transformers.LlamaForCausalLM and model.config._attn_implementation == "sdpa"
     assert torch.equal(model(IDS).logits, expected(IDS).logits)
-
-
-def test_the_old_word_for_flash_attention(checkpoint):
-    model = LlamaForCausalLM.from_pretrained(checkpoint, use_flash_attention_2=True)
-    assert model.config._attn_implementation == "sdpa"
 
 
 def test_a_configuration_becomes_a_random_model(checkpoint):

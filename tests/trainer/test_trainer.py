@@ -5,21 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import os
+from concurrent.futures import Future
 from pathlib import Path
 
 import huggingface_hub
 import numpy
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    EarlyStoppingCallback,
-    MixtralConfig,
-    MixtralForCausalLM,
-    PreTrainedTokenizerFast,
-    TrainerCallback,
-    TrainingArguments,
-)
+import transformers
 
 from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
@@ -47,7 +40,7 @@ def test_losses_are_those_of_the_cpu(train, llama, sentences, options):
 
 
 def test_a_tokenizer_is_the_processing_class(llama, sentences, tmp_path):
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(save_tokenizer(tmp_path))
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(save_tokenizer(tmp_path))
     arguments = NeuronTrainingArguments(output_dir=str(tmp_path / "out"), report_to=[])
     trainer = NeuronTrainer(copy.deepcopy(llama), arguments, train_dataset=sentences, tokenizer=tokenizer)
     assert trainer.processing_class is tokenizer
@@ -66,7 +59,7 @@ def test_losses_of_other_models_are_those_of_the_cpu(train, bert, classes, sente
                 module.p = 0.0
     else:
         experts = dict(num_key_value_heads=2, num_local_experts=4, output_router_logits=True)
-        model, rows = MixtralForCausalLM(MixtralConfig(**SIZES, **experts)), sentences
+        model, rows = transformers.MixtralForCausalLM(transformers.MixtralConfig(**SIZES, **experts)), sentences
     ours, theirs = (train(model, rows, upstream=upstream) for upstream in (False, True))
     assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and len(losses(ours)) == 4
 
@@ -95,30 +88,24 @@ def test_evaluate_and_predict(make, bert, classes):
     numpy.testing.assert_allclose(our_predictions, their_predictions, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", ["llama", "bert"])
-def test_a_resumed_run_is_the_uninterrupted_one(request, train, tmp_path, sentences, classes, model):
-    # BERT has dropout: the states of the device's random numbers have to come back too.
-    original, rows = request.getfixturevalue(model), sentences if model == "llama" else classes
-    whole = train(original, rows, max_steps=8, save_strategy="steps", save_steps=3)
-    resumed = train(original, rows, max_steps=8, resume=str(tmp_path / "out" / "checkpoint-3"))
-    assert losses(whole) == losses(resumed) and len(losses(whole)) == 8
+@pytest.mark.parametrize("case", ["float32", "dropout", "16 bits", "stochastic rounding"])
+def test_a_resumed_run_is_the_uninterrupted_one(train, tmp_path, llama, bert, sentences, classes, case):
+    # With dropout, the states of the device's random numbers have to come back too.
+    model, rows = (bert, classes) if case == "dropout" else (llama, sentences)
+    model = copy.deepcopy(model).bfloat16() if case in ("16 bits", "stochastic rounding") else model
+    options = {"max_steps": 6, "stochastic_rounding_enabled": case == "stochastic rounding"}
+    whole = train(model, rows, save_strategy="steps", save_steps=3, **options)
+    resumed = train(model, rows, resume=str(tmp_path / "out" / "checkpoint-3"), **options)
+    assert losses(whole) == losses(resumed) and len(losses(whole)) == 6
     for ours, theirs in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-
-
-@pytest.mark.parametrize("options", [{}, {"stochastic_rounding_enabled": True}], ids=str)
-def test_a_resumed_run_in_16_bits_is_the_uninterrupted_one(train, tmp_path, llama, sentences, options):
-    narrow = copy.deepcopy(llama).bfloat16()
-    whole = train(narrow, sentences, save_strategy="steps", save_steps=2, **options)
-    resumed = train(narrow, sentences, resume=str(tmp_path / "out" / "checkpoint-2"), **options)
-    assert losses(whole) == losses(resumed)
 
 
 def test_what_is_saved_is_a_plain_folder(train, tmp_path, llama, sentences):
     trainer = train(llama, sentences, save_strategy="steps", save_steps=2)
     folder = tmp_path / "out" / "checkpoint-4"
     assert {"model.safetensors", "config.json", "optimizer.pt", "trainer_state.json"} <= set(os.listdir(folder))
-    plain = AutoModelForCausalLM.from_pretrained(folder)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(folder)
     for name, parameter in trainer.model.cpu().named_parameters():
         assert torch.equal(parameter, plain.get_parameter(name)), name
 
@@ -140,20 +127,22 @@ def test_the_best_model_is_loaded_at_the_end(train, tmp_path, llama, sentences):
 
 
 def test_early_stopping(train, llama, sentences):
-    options = dict(eval_dataset=sentences[:8], load_best_model_at_end=True, callbacks=[EarlyStoppingCallback(2)])
+    options = dict(eval_dataset=sentences[:8], load_best_model_at_end=True)
+    options["callbacks"] = [transformers.EarlyStoppingCallback(2)]
     trainer = train(llama, sentences, max_steps=20, **HARMFUL, **options)
     assert trainer.state.global_step < 20
 
 
-def test_metrics_go_through_log(train, llama, sentences):
+@pytest.mark.parametrize("enabled", [True, False])
+def test_metrics_go_through_log_or_can_be_left_out(train, llama, sentences, enabled):
     seen = []
 
-    class Listener(TrainerCallback):
+    class Listener(transformers.TrainerCallback):
         def on_log(self, args, state, control, logs=None, **keywords):
             seen.append(logs)
 
-    train(llama, sentences, callbacks=[Listener()])
-    assert all(logs["neuron/host_tokens_per_s"] > 0 for logs in seen if "loss" in logs)
+    train(llama, sentences, callbacks=[Listener()], enable_throughput_metrics=enabled)
+    assert all((logs.get("neuron/host_tokens_per_s", 0) > 0) is enabled for logs in seen if "loss" in logs)
     assert not any("est_" in name for logs in seen for name in logs)
 
 
@@ -171,11 +160,6 @@ def test_estimates_are_the_simulators_and_labelled(train, llama, sentences, capl
             for name in ("step_ms", "mfu", "tokens_per_s", "usd_per_1m_tokens")
         }
     assert "neuron/est_* are simulated, for all of inf2.xlarge" in caplog.text
-
-
-def test_metrics_can_be_left_out(train, llama, sentences):
-    trainer = train(llama, sentences, enable_throughput_metrics=False)
-    assert not any("neuron/host_tokens_per_s" in entry for entry in trainer.state.log_history)
 
 
 def test_tokens_are_counted_without_padding(train, llama):
@@ -210,22 +194,14 @@ def test_hyperparameter_search(make, tmp_path, llama, sentences):
 @pytest.fixture
 def uploads(monkeypatch):
     """What is sent to the Hub: names of files by the message of the commit."""
-    sent = []
-
-    class Done:
-        def done(self):
-            return True
-
-        is_done = done
-
-        def result(self):
-            return None
+    sent, done = [], Future()
+    done.set_result(None)
 
     def upload_folder(self, *, folder_path, ignore_patterns=None, run_as_future=False, **options):
         files = [str(path.relative_to(folder_path)) for path in sorted(Path(folder_path).rglob("*")) if path.is_file()]
         kept = list(huggingface_hub.utils.filter_repo_objects(files, ignore_patterns=ignore_patterns))
         sent.append((options.get("path_in_repo"), kept))
-        return Done() if run_as_future else "https://huggingface.co/acme/pushed/commit/1"
+        return done if run_as_future else "https://huggingface.co/acme/pushed/commit/1"
 
     def create_repo(self, repo_id, **options):
         return huggingface_hub.RepoUrl(f"https://huggingface.co/acme/{repo_id.split('/')[-1]}")
@@ -248,7 +224,7 @@ def test_push_to_hub(train, llama, sentences, uploads):
 
 def test_arguments_of_another_class(llama, tmp_path):
     with raises(ConfigError, option="args", type="TrainingArguments"):
-        NeuronTrainer(copy.deepcopy(llama), TrainingArguments(output_dir=str(tmp_path)))
+        NeuronTrainer(copy.deepcopy(llama), transformers.TrainingArguments(output_dir=str(tmp_path)))
     with raises(ConfigError, option="model", value="smollm2"):
         NeuronTrainer("smollm2", NeuronTrainingArguments(output_dir=str(tmp_path)))
 

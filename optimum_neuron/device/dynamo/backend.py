@@ -22,7 +22,8 @@ from ...compiler.lower.choose import HostLevel, probe_compiler
 from ...compiler.passes.autocast import auto_cast
 from ...compiler.rules.call import base_name
 from ...core import Choice, Rejected
-from . import cache, flex, report, shapes
+from .. import flex_attention
+from . import cache, report, shapes
 from .border import HostFunction
 from .estimate import estimate, work_of_calls
 from .host_graph import border_of, on_device
@@ -52,7 +53,7 @@ def compile_graph(
     chosen = CompileOptions.from_torch(mode=mode, options=options)
     chosen.resolve()
     shapes.fix_numbers(graph_module)
-    flex.write_out(graph_module)
+    flex_attention.write_out(graph_module)
     was_symbolic = shapes.fix_sizes(example_inputs)
     compile_id = CompileContext.current_compile_id()
     frame, number = (compile_id.frame_id or 0, compile_id.frame_compile_id or 0) if compile_id else (0, 0)

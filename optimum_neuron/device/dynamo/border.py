@@ -47,13 +47,7 @@ class Border:
 
 
 def attach(compiled: HostFunction, border: Border, calls: Calls) -> HostFunction:
-    """Return host code as a function of device tensors, or as it is if no device tensor crosses the border.
-
-    Args:
-        compiled: the host code.
-        border: which inputs and results are device tensors.
-        calls: where calls on a device are counted.
-    """
+    """Return host code as a function of device tensors, or as it is if no device tensor crosses the border."""
     return DeviceFunction(compiled, border, calls) if border.has_device_tensors else compiled
 
 

@@ -68,9 +68,6 @@ class LoadedGraphs(CUDAGraphPolicy):
 
     AOTAutograd's cache returns Inductor's results without calling the backend. A policy for CUDA graphs is torch's only
     hook that wraps such a result; there are no CUDA graphs on the CPU.
-
-    Args:
-        frame: torch's number of the frame and of its compile.
     """
 
     def __init__(self, frame: str) -> None:
@@ -95,10 +92,6 @@ def caches(plan: Plan, loaded: LoadedGraphs) -> Iterator[None]:
     """Let AOTAutograd look up and store the graphs of a frame under the key of `plan`.
 
     Graphs that run operator by operator have no host code to store, so AOTAutograd's cache is off for them.
-
-    Args:
-        plan: how the frame is compiled.
-        loaded: collects the graphs that come from the cache.
     """
     from torch._functorch import config as functorch_config
     from torch._functorch._aot_autograd.autograd_cache import should_bundle_autograd_cache

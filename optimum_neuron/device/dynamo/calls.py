@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Iterator
 
 from ...runtime.loaded import announce
 from ...runtime.timeline import TIMELINE, Track
@@ -26,12 +27,7 @@ _lock = threading.Lock()
 
 
 class Calls:
-    """Where the calls of one compiled graph are counted.
-
-    Args:
-        name: kind of the graph and torch's number of the frame, such as "forward 0/0".
-        work: of one call.
-    """
+    """Where the calls of one compiled graph are counted, under a name such as "forward 0/0"."""
 
     def __init__(self, name: str, work: GraphWork) -> None:
         self._name, self._work = name, work
@@ -39,25 +35,28 @@ class Calls:
 
     def on(self, device: int) -> tuple[Track, str]:
         """Return the track of a device, and the name of the graph in it."""
-        entry = self._of_device.get(device)
-        if entry is None:
-            entry = self._of_device[device] = _register(device, self._name, self._work)
-        return entry
+        if device not in self._of_device:
+            with _lock:
+                if device not in _tracks:
+                    _tracks[device] = open_track(device, MODEL)
+                track, work = _tracks[device], self._work
+                # torch gives a number again after `torch._dynamo.reset()`.
+                name = next(name for name in numbered(self._name) if track.works.setdefault(name, work) == work)
+            self._of_device[device] = track, name
+        return self._of_device[device]
 
 
-def _register(device: int, name: str, work: GraphWork) -> tuple[Track, str]:
-    """Add a graph to the track of a device; torch gives a number again after `torch._dynamo.reset()`."""
-    with _lock:
-        if device not in _tracks:
-            _tracks[device] = _open(device)
-        track = _tracks[device]
-        names = (name if number == 1 else f"{name} #{number}" for number in itertools.count(1))
-        return track, next(unique for unique in names if track.works.setdefault(unique, work) == work)
-
-
-def _open(device: int) -> Track:
+def open_track(device: int, model: str, assumptions: tuple[str, ...] = ()) -> Track:
+    """Add the track of what runs on a device without a program."""
     claim = placement.core(device)
-    track = Track(None, model=MODEL, instance=claim.instance, core_ids=claim.core_ids, auto_cast="none")
-    TIMELINE.open(track)
-    announce(track)
+    track = Track(
+        None, model=model, instance=claim.instance, core_ids=claim.core_ids, auto_cast="none", assumptions=assumptions
+    )
+    announce(TIMELINE.open(track))
     return track
+
+
+def numbered(name: str) -> Iterator[str]:
+    """Yield a name, then "name #2", "name #3" and so on, for other work under the same name."""
+    yield name
+    yield from (f"{name} #{number}" for number in itertools.count(2))

@@ -88,12 +88,7 @@ def draws_random_numbers(graph_module: fx.GraphModule) -> bool:
 
 
 def border_of(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Border:
-    """Find which inputs and results of a graph of AOTAutograd are device tensors.
-
-    Args:
-        graph_module: the graph, before `move_to_host`.
-        example_inputs: its fake inputs.
-    """
+    """Find which inputs and results of a graph of AOTAutograd are device tensors, before `move_to_host`."""
     returned = next(node for node in graph_module.graph.nodes if node.op == "output").args[0]
     return Border(
         inputs=tuple(is_device_tensor(value) for value in example_inputs),

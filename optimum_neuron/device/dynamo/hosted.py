@@ -65,13 +65,10 @@ def check_with_host(
 
 
 def operators_of_packages(graph_module: fx.GraphModule) -> frozenset[str]:
-    """Return the operators of a graph that only the host can run, for example "mylib::double".
+    """Return the operators of AOTAutograd's graph that only the host can run, such as "mylib::double".
 
     A custom operator with a kernel of its own for the device is none of them: the host's kernel may compute something
     else.
-
-    Args:
-        graph_module: a graph of AOTAutograd.
     """
     targets = {_operator(node) for node in graph_module.graph.nodes if node.op == "call_function"}
     names = {

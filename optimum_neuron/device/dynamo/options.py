@@ -73,9 +73,7 @@ class CompileOptions:
         options = dict(options or {})
         problems: list[NeuronError] = []
         if mode not in (None, "default"):
-            message = (
-                f"mode={mode!r} sets up CUDA graphs and Inductor autotuning, which backend='neuron' does not have."
-            )
+            message = f"mode={mode!r} sets up CUDA graphs and autotuning, which backend='neuron' does not have."
             hint = "Leave mode out; options={'optlevel': '3'} spends more compile time."
             problems.append(ConfigError(message, hint=hint, option="mode", value=mode))
         for name in [name for name in options if name not in known]:

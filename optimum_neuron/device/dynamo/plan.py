@@ -30,8 +30,8 @@ class Plan:
     """How graphs run on the host."""
     products: Choice[products.Library]
     """Library that multiplies float32 matrices on the host."""
-    has_onednn: bool
-    """Whether oneDNN is switched on in torch."""
+    by_onednn: bool
+    """Whether float32 matrices are multiplied by oneDNN, which may be switched off in torch."""
     num_threads: int
     """Threads that loops are compiled for."""
     knows_cpu: bool
@@ -44,22 +44,18 @@ class Plan:
     @classmethod
     def make(cls, options: CompileOptions, host_code: Choice[HostLevel], *, frame: str, why: str) -> Plan:
         """Resolve what the options leave open, for this process as it is now."""
+        library = products.current()
         return cls(
             options=options,
             target=options.resolve(),
             host_code=host_code,
-            products=products.current(),
-            has_onednn=torch.backends.mkldnn.enabled,
+            products=library,
+            by_onednn=library.value == "onednn" and torch.backends.mkldnn.enabled,
             num_threads=torch.get_num_threads(),
             knows_cpu=host_code.value != "aten" and compiler_knows_cpu(),
             frame=frame,
             why=why,
         )
-
-    @property
-    def by_onednn(self) -> bool:
-        """Whether float32 matrices are multiplied by oneDNN."""
-        return self.products.value == "onednn" and self.has_onednn
 
     @property
     def key(self) -> str:

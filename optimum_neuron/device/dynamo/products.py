@@ -15,11 +15,7 @@ _MM, _ADDMM, _PERMUTE = torch.ops.aten.mm.default, torch.ops.aten.addmm.default,
 
 
 def use_onednn(graph_module: fx.GraphModule) -> int:
-    """Rewrite the products that gain from it, in place; return how many.
-
-    Args:
-        graph_module: a graph of host tensors, each node with its fake value.
-    """
+    """Rewrite the products of host tensors that gain from it, in place; return how many."""
     onednn.register_lowerings()
     rewritten = [node for node in graph_module.graph.nodes if _gains(node)]
     for node in rewritten:
@@ -40,11 +36,6 @@ def _gains(node: fx.Node) -> bool:
         return False
     if bias and (bias[0].shape != right_KN.shape[1:] or not bias[0].is_contiguous()):
         return False
-    num_rows, num_contracted = left_MK.shape
-    return _in_rows_or_columns(right_KN) and is_worthwhile(num_rows, num_contracted, right_KN.shape[1])
-
-
-def _in_rows_or_columns(matrix: torch.Tensor) -> bool:
-    """Whether oneDNN reads it as it lies."""
-    (height, width), (down, along) = matrix.shape, matrix.stride()
-    return (along == 1 and down >= width) or (down == 1 and along >= height)
+    (height, width), (down, along) = right_KN.shape, right_KN.stride()
+    is_read_as_it_lies = (along == 1 and down >= width) or (down == 1 and along >= height)
+    return is_read_as_it_lies and is_worthwhile(len(left_MK), height, width)

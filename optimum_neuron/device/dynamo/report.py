@@ -48,10 +48,8 @@ class CompiledGraph:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        plain = {name: getattr(self, name).to_dict() for name in ("host_code", "products", "target")}
-        fields = ("frame", "kind", "why", "loaded_from", "num_calls", "auto_cast", "compile_s")
-        plain_fields = {name: getattr(self, name) for name in fields} | {"host_ops": list(self.host_ops)}
-        return plain_fields | plain | {"estimate": self.estimate.to_dict()}
+        plain = {name: part.to_dict() if hasattr(part, "to_dict") else part for name, part in vars(self).items()}
+        return plain | {"host_ops": list(self.host_ops)}
 
     def __str__(self) -> str:
         times = f"{self.compile_s:>9.2f} {self.estimate.least_us:>12.3g}"

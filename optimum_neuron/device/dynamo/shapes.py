@@ -28,7 +28,8 @@ def fix_sizes(example_inputs: Sequence[Any]) -> bool:
     """Give every symbolic size its present value; return whether there was one."""
     has_symbols = False
     for value in example_inputs:
-        sizes = (*value.shape, *value.stride(), value.storage_offset()) if _is_strided(value) else (value,)
+        is_strided = isinstance(value, torch.Tensor) and value.layout == torch.strided
+        sizes = (*value.shape, *value.stride(), value.storage_offset()) if is_strided else (value,)
         for size in sizes:
             if isinstance(size, torch.SymInt):
                 has_symbols = True
@@ -62,19 +63,8 @@ def fix_numbers(graph_module: Any) -> None:
         raise TensorifyScalarRestartAnalysis
 
 
-def _is_strided(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout == torch.strided
-
-
 def reason_of_compile(graph_module: Any, frame: int, number: int, *, was_symbolic: bool) -> str:
-    """Say why a frame is compiled, and warn where it is another size.
-
-    Args:
-        graph_module: Dynamo's graph, whose inputs know their names.
-        frame: torch's number of the frame.
-        number: how often the frame was compiled before.
-        was_symbolic: torch would have left sizes open.
-    """
+    """Say why a frame was compiled, after `number` times before, and warn where it is another size."""
     inputs = {
         _name(node): _text(value)
         for node in graph_module.graph.find_nodes(op="placeholder")

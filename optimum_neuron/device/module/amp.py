@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import torch
+import torch
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
     """Dtypes that autocast may cast to."""
-    import torch
-
     return [torch.bfloat16, torch.float16, torch.float32]
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Always: bfloat16 is the native type of every NeuronCore since v2.
-
-    Args:
-        including_emulation: as in `torch.cuda`; changes nothing.
-    """
+    """Always: bfloat16 is the native type of every NeuronCore since v2. The argument is `torch.cuda`'s."""
     return True

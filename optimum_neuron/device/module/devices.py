@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from .. import library
-
-if TYPE_CHECKING:
-    import torch
 
 Device = Any
 """An index, a name such as "neuron:1", a `torch.device`, or None for the current device."""
@@ -21,9 +20,9 @@ class NeuronDeviceProperties:
     name: str
     """Family: "trn1", "trn1n", "inf2", "trn2" or "trn3"."""
     instance: str
-    """Simulated instance, for example "inf2.xlarge"."""
+    """For example "inf2.xlarge"."""
     neuron_core: str
-    """Kind of core, for example "NeuronCore-v2"."""
+    """For example "NeuronCore-v2"."""
     major: int
     """Generation of the core, 2 for NeuronCore-v2."""
     minor: int
@@ -101,8 +100,6 @@ def synchronize(device: Device = None) -> None:
     Raises:
         RuntimeError: an operator that had been queued failed; it is named.
     """
-    import torch
-
     index = _require(device)
     if library.is_loaded():
         torch.accelerator.synchronize(index)
@@ -144,11 +141,7 @@ def get_device_capability(device: Device = None) -> tuple[int, int]:
 
 
 class device:  # noqa: N801  (torch's name)
-    """Make a device current for a block.
-
-    Args:
-        device: index, name or `torch.device`; None or a negative index changes nothing.
-    """
+    """Make a device current for a block; None or a negative index changes nothing."""
 
     def __init__(self, device: Device) -> None:
         self.idx = -1 if device is None else index_of(device)
@@ -175,8 +168,6 @@ def index_of(device: Device) -> int:
     Raises:
         ValueError: it is a device of another kind.
     """
-    import torch
-
     if device is None:
         return current_device()
     if isinstance(device, int):

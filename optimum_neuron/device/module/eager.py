@@ -69,12 +69,7 @@ def _shortened(names: tuple[str, ...]) -> str:
 
 @contextlib.contextmanager
 def adaptive_eager(enabled: bool) -> Iterator[None]:
-    """Switch Adaptive Eager Execution on or off for the length of a block, in every thread of the process.
-
-    Leaving a block in which it is on waits for the queues.
-
-    Args:
-        enabled: whether operators may be queued.
+    """Switch Adaptive Eager Execution on or off for a block, in every thread; leaving a block waits for the queues.
 
     Raises:
         RuntimeError: an operator that had been queued failed; it is named.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import OutOfMemoryError as OutOfMemoryError
 
 from .. import library
@@ -33,20 +34,12 @@ def max_memory_reserved(device: Device = None) -> int:
 
 def memory_stats(device: Device = None) -> dict[str, Any]:
     """All counters, named as `torch.accelerator.memory_stats` names them."""
-    import torch
-
-    index = _require(device)
-    library.load()
-    return torch.accelerator.memory_stats(index)
+    return torch.accelerator.memory_stats(_loaded(device))
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:
     """Let peaks begin anew."""
-    import torch
-
-    index = _require(device)
-    library.load()
-    torch.accelerator.reset_peak_memory_stats(index)
+    torch.accelerator.reset_peak_memory_stats(_loaded(device))
 
 
 reset_max_memory_allocated = reset_peak_memory_stats
@@ -54,11 +47,13 @@ reset_max_memory_allocated = reset_peak_memory_stats
 
 def reset_accumulated_memory_stats(device: Device = None) -> None:
     """Let sums begin anew."""
-    import torch
+    torch.accelerator.reset_accumulated_memory_stats(_loaded(device))
 
+
+def _loaded(device: Device) -> int:
     index = _require(device)
     library.load()
-    torch.accelerator.reset_accumulated_memory_stats(index)
+    return index
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
@@ -77,12 +72,7 @@ def memory_usage(device: Device = None) -> dict[str, int]:
 
 
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
-    """Table of a device's core: owners by category, and what is left. Claims the core.
-
-    Args:
-        device: the device.
-        abbreviated: without the row of peaks.
-    """
+    """Table of a device's core: owners by category, what is left, and unless abbreviated the peak. Claims the core."""
     from .. import placement
 
     index = _require(device)
@@ -94,8 +84,6 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
 
 def empty_cache() -> None:
     """Give the host's system what is kept of freed tensors. HBM is not cached: `memory_allocated` does not change."""
-    import torch
-
     library.load()
     torch.accelerator.empty_cache()
 

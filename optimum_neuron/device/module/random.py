@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+import torch
 
 from .. import library
 from .devices import Device, current_device, device_count, index_of
-
-if TYPE_CHECKING:
-    import torch
 
 _SEED_MASK = 2**64 - 1
 _waiting_seed: int | None = None
@@ -74,8 +72,6 @@ def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
 
 
 def _generator(index: int) -> torch.Generator:
-    import torch
-
     from .. import placement
 
     placement.require_device(index)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -12,12 +11,9 @@ from .devices import Device, index_of
 
 
 class Event(torch.Event):
-    """A point in time on a stream, for measuring on this host.
+    """A point in time on a stream, for measuring on this host if `enable_timing` is set.
 
-    Args:
-        enable_timing: whether `elapsed_time` works.
-        blocking: accepted as torch's events do; waiting never takes time.
-        interprocess: events cannot be shared between processes.
+    The other arguments are those of torch's events: waiting never takes time, and no other process shares an event.
     """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Event:
@@ -39,13 +35,7 @@ class Event(torch.Event):
 
 
 class Stream(torch.Stream):
-    """A stream of a device.
-
-    Args:
-        device: the device; None for the current one.
-        priority: accepted as torch's streams do.
-        kwargs: how torch itself names an existing stream: stream_id, device_index, device_type.
-    """
+    """A stream of a device; torch itself names an existing one by stream_id, device_index, and device_type."""
 
     def __new__(cls, device: Device = None, priority: int = 0, **kwargs: Any) -> Stream:
         library.load()
@@ -65,7 +55,6 @@ class StreamContext:
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
-        """The stream."""
         self._before: torch.Stream | None = None
 
     def __enter__(self) -> None:
@@ -73,9 +62,7 @@ class StreamContext:
             self._before = current_stream(self.stream.device)
             set_stream(self.stream)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._before is not None:
             set_stream(self._before)
 

@@ -15,7 +15,7 @@ from typing import Any
 _METHODS = ("DPO", "GRPO", "ORPO", "Reward", "SFT")
 
 __all__ = [  # noqa: PLE0604  (every name is a string)
-    *(f"Neuron{method}{kind}" for method in _METHODS for kind in ("Config", "Trainer")),
+    *(f"Neuron{method}{kind}" for method in _METHODS for kind in ("Config", "Trainer"))
 ]
 
 # Each method was a module of its own once, and `training_args.bin` of old checkpoints names it.

@@ -65,15 +65,11 @@ class GRPOArguments(NeuronArgumentsMixin):
             upstream.generation_batch_size = batch_size * num_same
         super().__post_init__()
         upstream.generation_batch_size //= num_same
-        if upstream.generation_batch_size % upstream.num_generations:
-            raise ConfigError(
-                f"num_generations={upstream.num_generations} does not divide the batch of "
-                f"{upstream.generation_batch_size} answers.",
-                hint="Pass per_device_train_batch_size or gradient_accumulation_steps that it divides.",
-                option="num_generations",
-                value=upstream.num_generations,
-                batch_size=upstream.generation_batch_size,
-            )
+        size, number = upstream.generation_batch_size, upstream.num_generations
+        if size % number:
+            message = f"num_generations={number} does not divide the batch of {size} answers."
+            hint = "Pass per_device_train_batch_size or gradient_accumulation_steps that it divides."
+            raise ConfigError(message, hint=hint, option="num_generations", value=number, batch_size=size)
 
 
 class GRPOMixin(PostTrainingMixin):
@@ -165,22 +161,15 @@ Example:
 
 @functools.cache
 def make_classes(name: str) -> tuple[type, type]:
-    """Return the configuration and the trainer of a method.
-
-    Args:
-        name: of `METHODS`.
+    """Return the configuration and the trainer of a method of `METHODS`.
 
     Raises:
         ConfigError: TRL is not installed, or this version has no such class.
     """
     method, package = METHODS[name], __name__.rpartition(".")[0]
     their_config, their_trainer = require_trl(method.module, f"{name}Config", f"{name}Trainer")
-    config = type(
-        f"Neuron{name}Config",
-        (method.arguments, their_config),
-        {"__module__": package, "__doc__": _CONFIG_DOC.format(name=name)},
-    )
-    config = dataclasses.dataclass(config)
+    members: dict[str, Any] = {"__module__": package, "__doc__": _CONFIG_DOC.format(name=name)}
+    config: type = dataclasses.dataclass(type(f"Neuron{name}Config", (method.arguments, their_config), members))
     members = {
         "__module__": package,
         "__doc__": _TRAINER_DOC.format(name=name, summary=method.summary, row=dict(method.row)),
@@ -205,21 +194,13 @@ def require_trl(module: str, *names: str) -> list[type]:
         hint = "Run `pip install trl peft datasets`."
         raise ConfigError(f"{names[-1]} needs TRL, which is not installed.", hint=hint, module="trl") from problem
     except (ImportError, AttributeError) as problem:
-        raise ConfigError(
-            f"TRL {version} has no {names[-1]} in {module}: {problem}.",
-            hint="Install a version of TRL that has it.",
-            module=module,
-            version=version,
-        ) from problem
+        message = f"TRL {version} has no {names[-1]} in {module}: {problem}."
+        hint = "Install a version of TRL that has it."
+        raise ConfigError(message, hint=hint, module=module, version=version) from problem
 
 
 def configuration_for(trainer: type[PostTrainingMixin], arguments: Any, model: Any) -> Any:
-    """Return the configuration of a trainer, or the one that TRL would make.
-
-    Args:
-        trainer: its class.
-        arguments: the argument `args`, or None.
-        model: model, ID, or folder.
+    """Return the configuration of a trainer, or for None the one that TRL would make.
 
     Raises:
         ConfigError: a configuration of another class.
@@ -231,9 +212,6 @@ def configuration_for(trainer: type[PostTrainingMixin], arguments: Any, model: A
         name = model if isinstance(model, str) else getattr(getattr(model, "config", None), "_name_or_path", "")
         method = kind.__name__.removeprefix("Neuron").removesuffix("Config")
         return kind(output_dir=f"{name.rstrip('/').rpartition('/')[2] or 'model'}-{method}")
-    raise ConfigError(
-        f"{trainer.__name__} needs a {kind.__name__}, not {type(arguments).__name__}.",
-        hint=f"Use {kind.__name__}, which takes the same keywords.",
-        option="args",
-        type=type(arguments).__name__,
-    )
+    message = f"{trainer.__name__} needs a {kind.__name__}, not {type(arguments).__name__}."
+    hint = f"Use {kind.__name__}, which takes the same keywords."
+    raise ConfigError(message, hint=hint, option="args", type=type(arguments).__name__)

@@ -9,17 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.device.dynamo.backend import choose_host_code
 from optimum_neuron.device.dynamo.options import CompileOptions
-from tests.tiny import tiny_config
-
-PLAIN = {"optlevel": "1"}
-needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="optlevel 2 needs a C++ compiler")
-
-
-def compiled(function, **options):
-    return torch.compile(function, backend="neuron", options={**PLAIN, **options})
+from tests.device.conftest import OPTLEVELS
+from tests.device.dynamo.conftest import compiled, language_loss, require_same_gradients
 
 
 def network() -> nn.Module:
@@ -41,7 +34,7 @@ def losses(model: nn.Module, run, device: str, steps: int = 3) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("optlevel", ["1", pytest.param("2", marks=needs_compiler)])
+@pytest.mark.parametrize("optlevel", OPTLEVELS)
 def test_training_gives_the_losses_of_the_cpu(optlevel):
     host = network()
     model = copy.deepcopy(host).to("neuron")
@@ -52,36 +45,12 @@ def test_training_gives_the_losses_of_the_cpu(optlevel):
     assert {graph.host_code.value for graph in graphs} == {"aten" if optlevel == "1" else "inductor"}
 
 
-def test_a_model_of_transformers():
-    from transformers import AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    host = AutoModelForCausalLM.from_config(tiny_config("llama")).float()
-    model = copy.deepcopy(host).to("neuron")
-    ids = torch.randint(3, 90, (2, 12))
-    wanted = host(input_ids=ids, labels=ids).loss
-    wanted.backward()
-    found = compiled(model)(input_ids=ids.to("neuron"), labels=ids.to("neuron")).loss
-    found.backward()
-    assert found.item() == pytest.approx(wanted.item(), abs=1e-5)
-    for (name, parameter), other in zip(host.named_parameters(), model.parameters(), strict=True):
-        torch.testing.assert_close(other.grad.cpu(), parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
+def test_a_model_of_transformers(one_layer):
+    require_same_gradients(one_layer, "1", language_loss)
 
 
-def test_inputs_are_changed_in_place_and_views_keep_their_storage():
-    def change(x):
-        x.add_(1)
-        return x.view(-1)[1:], x.t()
-
-    x = torch.zeros(2, 3, device="neuron")
-    tail, turned = compiled(change)(x)
-    tail.add_(1)
-    assert x.sum().item() == 11 and turned.device == x.device and turned.sum().item() == 11
-
-
-@pytest.mark.parametrize("optlevel", ["1", pytest.param("2", marks=needs_compiler)])
-def test_dropout_follows_the_generator_of_the_core_only(optlevel):
-    dropped = compiled(lambda x: F.dropout(x, 0.5) * 2, optlevel=optlevel)
+def test_dropout_follows_the_generator_of_the_core_only():
+    dropped = compiled(lambda x: F.dropout(x, 0.5) * 2)
     x, before = torch.ones(64, device="neuron"), torch.get_rng_state()
     torch.neuron.manual_seed(0)
     first = dropped(x)

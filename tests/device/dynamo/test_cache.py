@@ -11,36 +11,22 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.profiling import record
+from tests.device.conftest import host_threads, needs_compiler
 from tests.device.dynamo.warm import AOTAUTOGRAD, INDUCTOR, compiled, loaded_from, lookups, restart, scaled
 
-pytestmark = [
-    pytest.mark.skipif(probe_compiler() is None, reason="caches store compiled code, which needs a compiler"),
-    pytest.mark.usefixtures("empty_cache"),
-]
+pytestmark = [needs_compiler, pytest.mark.usefixtures("empty_cache")]
 
 PROGRAM = """
-import json, torch
+import copy, json, torch
 from torch._dynamo.utils import counters
-torch.manual_seed(0)
-host = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 2))
-x = torch.linspace(-1, 1, 32).view(4, 8)
-def losses(model, run, x):
-    optimizer, found = torch.optim.SGD(model.parameters(), lr=0.1), []
-    for _ in range(3):
-        loss = run(x).pow(2).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        found.append(loss.item())
-    return found
-import copy
+from tests.device.dynamo.test_backend import losses, network
+host = network()
 ours = copy.deepcopy(host).to("neuron")
-found = losses(ours, torch.compile(ours, backend="neuron"), x.to("neuron"))
+found = losses(ours, torch.compile(ours, backend="neuron"), "neuron")
 counts = {key: dict(counters[key]) for key in ("aot_autograd", "inductor")}
 report = torch.neuron.compile_report().to_dict()
-print(json.dumps([found, losses(host, host, x), counts, report["graphs"]]))
+print(json.dumps([found, losses(host, host, "cpu"), counts, report["graphs"]]))
 """
 
 
@@ -141,14 +127,10 @@ def test_operators_one_by_one_are_not_looked_up():
 
 def test_a_backward_is_compiled_for_the_threads_of_its_forward():
     host = nn.Linear(64, 64)
-    model, threads = copy.deepcopy(host).to("neuron"), torch.get_num_threads()
-    x = torch.ones(2, 64)
+    model, x = copy.deepcopy(host).to("neuron"), torch.ones(2, 64)
     loss = compiled(model)(x.to("neuron")).sin().sum()
-    torch.set_num_threads(threads + 1)
-    try:
+    with host_threads(torch.get_num_threads() + 1):
         loss.backward()
-    finally:
-        torch.set_num_threads(threads)
     gradient = model.weight.grad.cpu()
     model.weight.grad = None
     restart()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
@@ -10,19 +9,15 @@ import torch
 from torch._dynamo.utils import counters
 
 from optimum_neuron.compiler.lower import onednn
-from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.compiler.passes import autocast
 from optimum_neuron.compiler.rules import judge
 from optimum_neuron.compiler.version import hash_of_sources
 from optimum_neuron.device import products
 from optimum_neuron.device.dynamo import cache
+from tests.device.conftest import host_threads, needs_compiler
 from tests.device.dynamo.warm import compiled, loaded_from, lookups, restart, scaled
 
-pytestmark = [
-    pytest.mark.skipif(probe_compiler() is None, reason="caches store compiled code, which needs a compiler"),
-    pytest.mark.usefixtures("empty_cache"),
-]
-
+pytestmark = [needs_compiler, pytest.mark.usefixtures("empty_cache")]
 
 OPTIONS = {
     "target": {"target": "trn1"},
@@ -50,20 +45,11 @@ def test_other_options_miss():
 
 
 def test_other_settings_of_the_process_miss():
-    @contextlib.contextmanager
-    def threads(number):
-        before = torch.get_num_threads()
-        torch.set_num_threads(number)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
-
     x = torch.randn(8, 8, device="neuron")
     settings = [
         lambda: products.use("blas"),
         lambda: products.use("onednn"),
-        lambda: threads(torch.get_num_threads() + 1),
+        lambda: host_threads(torch.get_num_threads() + 1),
         lambda: torch.autocast("neuron", dtype=torch.bfloat16),
         lambda: torch.autocast("neuron", dtype=torch.float16),
     ]

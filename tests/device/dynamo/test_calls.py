@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 
 from optimum_neuron.device import placement
 from optimum_neuron.device.dynamo import calls
 from optimum_neuron.device.dynamo.calls import MODEL
-from optimum_neuron.profiling import profile_script, record
+from optimum_neuron.profiling import record
 from optimum_neuron.runtime.timeline import TIMELINE
 from optimum_neuron.simulator.clock import call_cost, core_usage
 from optimum_neuron.simulator.work import GraphWork, Step, Work
-
-FAST = {"optlevel": "1"}
+from tests.device.dynamo.conftest import compiled
+from tests.waiting import in_threads
 
 
 def two_layers():
@@ -28,13 +26,13 @@ def compiled_graphs(profile):
 
 
 def test_forward_and_backward_are_timed_operator_by_operator():
-    step, x = torch.compile(two_layers(), backend="neuron", options=FAST), torch.rand(4, 64, device="neuron")
+    step, x = compiled(two_layers()), torch.rand(4, 64, device="neuron")
     with record("training") as recorder:
         for _ in range(2):
             step(x).sum().backward()
     profile = recorder.profile()
-    forward, backward = compiled = compiled_graphs(profile)
-    assert [(graph.graph.split()[0], graph.num_calls) for graph in compiled] == [("forward", 2), ("backward", 2)]
+    forward, backward = graphs = compiled_graphs(profile)
+    assert [(graph.graph.split()[0], graph.num_calls) for graph in graphs] == [("forward", 2), ("backward", 2)]
     assert backward.flops > forward.flops == 2 * 4 * (64 * 256 + 256 * 8) and forward.path_us == 0
     assert sum(one.time_us for one in forward.operators) + forward.launch_us == pytest.approx(forward.device_us)
     assert {"0", "2"} <= {one.module_path for one in forward.operators}
@@ -47,7 +45,7 @@ def test_forward_and_backward_are_timed_operator_by_operator():
 
 
 def test_what_a_graph_reads_and_writes_goes_through_hbm():
-    add = torch.compile(lambda x: x + 1, backend="neuron", options=FAST)
+    add = compiled(lambda x: x + 1)
     with record("add") as recorder:
         add(torch.ones(1 << 20, device="neuron"))
     (graph,) = compiled_graphs(recorder.profile())
@@ -58,7 +56,7 @@ def test_what_a_graph_reads_and_writes_goes_through_hbm():
 
 
 def test_tools_read_the_time_of_a_graph():
-    double = torch.compile(lambda x: x * 2, backend="neuron", options=FAST)
+    double = compiled(lambda x: x * 2)
     x = torch.ones(16, device="neuron")
     double(x)
     (track,) = [track for track in TIMELINE.tracks() if track.model == MODEL]
@@ -75,7 +73,7 @@ def busy():
 
 
 def test_a_call_that_fails_is_counted_as_an_error(monkeypatch):
-    double = torch.compile(lambda x: x * 2, backend="neuron", options=FAST)
+    double = compiled(lambda x: x * 2)
     x = torch.ones(16, device="neuron")
     double(x)
     (track,) = [track for track in TIMELINE.tracks() if track.model == MODEL]
@@ -103,35 +101,12 @@ def test_equal_numbers_of_frames_do_not_mix_their_work():
 def test_threads_share_one_track():
     found = []
     work = GraphWork(name="one", steps=())
-    threads = [threading.Thread(target=lambda: found.append(calls.Calls("forward 98/0", work).on(0))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[lambda: found.append(calls.Calls("forward 98/0", work).on(0))] * 4)
     assert len(set(found)) == 1
 
 
 def test_graphs_of_host_tensors_use_no_core():
-    double = torch.compile(lambda x: x * 2, backend="neuron", options=FAST)
+    double = compiled(lambda x: x * 2)
     with record("host") as recorder:
         double(torch.ones(4))
     assert recorder.num_calls == 0
-
-
-SCRIPT = """
-import torch
-layer = torch.nn.Linear(64, 64).to("neuron")
-step = torch.compile(layer, backend="neuron", options={"optlevel": "1"})
-for _ in range(2):
-    step(torch.ones(8, 64, device="neuron")).sum().backward()
-"""
-
-
-def test_graphs_of_a_script_are_profiled(tmp_path, monkeypatch):
-    # An instance of its own: this process has cores of the default one.
-    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    profile = profile_script(script).profile
-    calls_of = {graph.graph: graph.num_calls for graph in compiled_graphs(profile)}
-    assert calls_of == {"forward 0/0": 2, "backward 0/0": 2} and profile.device_us > 0

@@ -8,14 +8,19 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.device.dynamo.calls import Calls
 from optimum_neuron.device.dynamo.host_graph import border_of, on_device
 from optimum_neuron.simulator.work import GraphWork
+from tests.device.conftest import OPTLEVELS
 
 SIZE = 1 << 16
 CALLS = Calls("test of a border", GraphWork(name="nothing", steps=()))
-needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="optlevel 2 needs a C++ compiler")
+
+
+def function_of(graph, inputs, make):
+    graph_module = make_fx(graph, tracing_mode="fake")(*inputs)
+    fakes = [node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder")]
+    return on_device(graph_module, fakes, border_of(graph_module, fakes), CALLS, make)
 
 
 def test_what_host_code_has_read_is_freed_while_it_runs():
@@ -33,9 +38,7 @@ def test_what_host_code_has_read_is_freed_while_it_runs():
 
     inputs = [torch.ones(SIZE, device="neuron"), torch.arange(float(SIZE), device="neuron")]
     references = [weakref.ref(value) for value in inputs]
-    graph_module = make_fx(lambda x, y: [y.view(2, -1)], tracing_mode="fake")(*inputs)
-    fakes = [node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder")]
-    function = on_device(graph_module, fakes, border_of(graph_module, fakes), CALLS, make)
+    function = function_of(lambda x, y: [y.view(2, -1)], inputs, make)
     address = inputs[1].data_ptr()
     (result,) = function(inputs)
     assert lives == [False, True] and inputs == []
@@ -48,17 +51,13 @@ def test_what_host_code_has_read_is_freed_while_it_runs():
 
 def test_a_result_over_the_bytes_of_an_input_that_lives_on():
     kept = torch.zeros(4, device="neuron")
-    graph_module = make_fx(lambda x: [x.view(2, 2)], tracing_mode="fake")(kept)
-    fakes = [node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder")]
-    border = border_of(graph_module, fakes)
-    (result,) = on_device(
-        graph_module, fakes, border, CALLS, lambda *_: lambda arguments: [arguments.pop().view(2, 2)]
-    )([kept])
+    function = function_of(lambda x: [x.view(2, 2)], [kept], lambda *_: lambda inputs: [inputs.pop().view(2, 2)])
+    (result,) = function([kept])
     kept.fill_(3)
     assert result.sum() == 12 and result.untyped_storage()._cdata == kept.untyped_storage()._cdata
 
 
-@pytest.mark.parametrize("optlevel", ["1", pytest.param("2", marks=needs_compiler)])
+@pytest.mark.parametrize("optlevel", OPTLEVELS)
 def test_tensors_move_between_host_and_device(optlevel):
     def move(x):
         return x + torch.arange(2).to(x.device), x.cpu()

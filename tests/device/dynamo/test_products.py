@@ -10,26 +10,13 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from optimum_neuron.compiler.lower import onednn
-from optimum_neuron.compiler.lower.choose import probe_compiler
 from optimum_neuron.device import products
 from optimum_neuron.device.dynamo.products import use_onednn
+from tests.device.conftest import OPTLEVELS, needs_compiler
+from tests.device.dynamo.conftest import compiled
+from tests.device.test_products import COLUMNS, CONTRACTED, ROWS, by_onednn, random  # noqa: F401  (fixture)
 
-needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="optlevel 2 needs a C++ compiler")
 pytestmark = pytest.mark.skipif(not onednn.is_available(), reason="torch was built without oneDNN")
-ROWS, CONTRACTED, COLUMNS = 256, 192, 128
-
-
-@pytest.fixture(autouse=True)
-def by_onednn():
-    """Products by oneDNN, whatever this CPU is."""
-    with products.use("onednn"):
-        yield
-
-
-def random(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
 CASES = {
     "mm": (torch.mm, (random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)), 1),
     "mm of transposed": (torch.mm, (random(CONTRACTED, ROWS).t(), random(COLUMNS, CONTRACTED).t()), 1),
@@ -60,14 +47,14 @@ def test_which_products_are_rewritten(name):
     assert (found - wanted).norm() <= (1e-6 if count else 3e-3) * wanted.norm()
 
 
-@pytest.mark.parametrize("optlevel", ["1", pytest.param("2", marks=needs_compiler)])
+@pytest.mark.parametrize("optlevel", OPTLEVELS)
 def test_gradients_are_as_exact_as_the_cpus(optlevel):
     torch.manual_seed(0)
     host = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256, bias=False), nn.Linear(256, 3))
     x, found = random(4, 64, 256), {}
     for kind, move in (("exact", lambda value: value.double()), ("ours", lambda value: value.to("neuron"))):
         model, given = move(copy.deepcopy(host)), move(x).requires_grad_()
-        run = torch.compile(model, backend="neuron", options={"optlevel": optlevel}) if kind == "ours" else model
+        run = compiled(model, optlevel) if kind == "ours" else model
         run(given).pow(2).sum().backward()
         found[kind] = [value.grad.cpu().double() for value in (given, *model.parameters())]
     for ours, wanted in zip(found["ours"], found["exact"], strict=True):
@@ -85,7 +72,7 @@ def test_left_alone_where_torchs_blas_multiplies():
     for library in ("blas", "onednn"):
         torch._dynamo.reset()
         with products.use(library):
-            run = torch.compile(product, backend="neuron", options={"optlevel": "1"})
+            run = compiled(product)
             found[library] = run(a.to("neuron"), b.to("neuron")).cpu()
             assert torch.neuron.compile_report().graphs[-1].to_dict()["products"]["value"] == library
     assert torch.equal(found["blas"], a @ b) and not torch.equal(found["onednn"], a @ b)
@@ -93,7 +80,7 @@ def test_left_alone_where_torchs_blas_multiplies():
 
 def test_rounded_operands_stay_rounded():
     a, b = random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)
-    run = torch.compile(torch.mm, backend="neuron", options={"optlevel": "1", "auto_cast": "matmul"})
+    run = compiled(torch.mm, auto_cast="matmul")
     found = run(a.to("neuron"), b.to("neuron")).cpu().double()
     wanted = a.bfloat16().double() @ b.bfloat16().double()
     assert (found - wanted).norm() / wanted.norm() < 3e-7
@@ -106,8 +93,8 @@ def test_weights_in_columns_are_not_copied():
 
     onednn.register_lowerings()
     gradient, weight = random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)
-    compiled = torch.compile(lambda g, w: onednn.LINEAR(g, w.t(), None))
-    result, (code,) = run_and_get_code(compiled, gradient, weight)
+    linear = torch.compile(lambda g, w: onednn.LINEAR(g, w.t(), None))
+    result, (code,) = run_and_get_code(linear, gradient, weight)
     assert torch.equal(result, onednn.LINEAR(gradient, weight.t(), None))
     body = code[code.index("def call(") : code.index("def benchmark")]
     assert "reinterpret_tensor" in body and "empty_strided" not in body

@@ -5,12 +5,12 @@ import logging
 import pytest
 import torch
 
-OPTIONS = {"optlevel": "1"}
+from tests.device.dynamo.conftest import compiled
 
 
 @pytest.fixture
 def double():
-    return torch.compile(lambda x, y: x * 2 + y, backend="neuron", options=OPTIONS)
+    return compiled(lambda x, y: x * 2 + y)
 
 
 def sized(number: int) -> torch.Tensor:
@@ -47,7 +47,7 @@ def test_beyond_the_limit_operators_run_one_by_one(double):
 
 def test_dynamic_sizes_are_fixed_with_a_warning(caplog):
     caplog.set_level(logging.WARNING)
-    function = torch.compile(lambda x: x.relu(), backend="neuron", dynamic=True, options=OPTIONS)
+    function = torch.compile(lambda x: x.relu(), backend="neuron", dynamic=True, options={"optlevel": "1"})
     for number in (3, 5):
         assert function(sized(number)).shape == (number, 4)
     assert "NCC_EMOD025" in caplog.text and len(torch.neuron.compile_report().graphs) == 2
@@ -55,7 +55,7 @@ def test_dynamic_sizes_are_fixed_with_a_warning(caplog):
 
 @pytest.mark.parametrize("dynamic", [True, None])
 def test_a_python_float_is_a_constant_of_its_graph(dynamic):
-    function = torch.compile(lambda x, scale: x * scale, backend="neuron", dynamic=dynamic, options=OPTIONS)
+    function = torch.compile(lambda x, scale: x * scale, backend="neuron", dynamic=dynamic, options={"optlevel": "1"})
     for scale in (0.5, 0.75, 0.5):
         assert function(sized(1), scale).tolist() == [[scale] * 4]
     assert len(torch.neuron.compile_report().graphs) == 2
@@ -65,13 +65,13 @@ def test_a_dimension_that_must_be_dynamic_is_refused_by_torch():
     x = sized(3)
     torch._dynamo.mark_dynamic(x, 0)
     with pytest.raises(Exception, match="[Cc]onstraint"):
-        torch.compile(lambda x: x.relu(), backend="neuron", options=OPTIONS)(x)
+        compiled(lambda x: x.relu())(x)
 
 
 def test_two_modules_of_one_class_are_no_recompile(caplog):
     caplog.set_level(logging.WARNING)
     for width in (4, 8):
         module = torch.nn.Linear(width, 2, bias=width == 4).to("neuron")
-        torch.compile(module, backend="neuron", options=OPTIONS)(torch.ones(1, width, device="neuron"))
+        compiled(module)(torch.ones(1, width, device="neuron"))
     assert torch.neuron.compile_report().graphs[-1].why == "another module, or other arguments"
     assert "pad inputs" not in caplog.text

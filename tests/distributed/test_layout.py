@@ -1,14 +1,16 @@
-"""The table of combinations in docs/training.md: "no" is an error, "yes" is a case that is tested."""
+"""The table of combinations in docs/training.md: "no" is an error, "yes" is a case that is tested; other arguments."""
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from optimum_neuron.distributed.layout import TrainingNeuronConfig, combination_problems
+from optimum_neuron.distributed.layout import WITHOUT_EFFECT, TrainingNeuronConfig, combination_problems
 from tests.distributed.layouts import CASES
 from tests.distributed.test_layouts import COMPILED, FOUR, TWO
 
@@ -62,3 +64,21 @@ def test_cell(row, column):
 def test_the_table_is_complete():
     assert {row for row, _ in CELLS} == set(FIELDS)
     assert {column for _, column in CELLS} == set(FIELDS) | set(KINDS) | {"torch_compile"}
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_an_argument_without_effect_is_reported(name, caplog):
+    caplog.set_level(logging.INFO, "optimum_neuron.distributed.layout")
+    assert TrainingNeuronConfig(**{name: False}) == TrainingNeuronConfig()
+    assert [record.args[0] for record in caplog.records] == [name]
+
+
+def test_init_only_arguments_are_in_the_order_of_the_class():
+    stored = {field.name for field in dataclasses.fields(TrainingNeuronConfig)}
+    assert [name for name in TrainingNeuronConfig.__dataclass_fields__ if name not in stored] == list(WITHOUT_EFFECT)
+
+
+def test_interleaved_stages_are_an_error():
+    (problem,) = TrainingNeuronConfig(virtual_pipeline_parallel_size=2).problems()
+    assert problem.details == {"option": "virtual_pipeline_parallel_size", "value": 2}
+    assert TrainingNeuronConfig(virtual_pipeline_parallel_size=1).problems() == []
