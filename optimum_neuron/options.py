@@ -108,9 +108,5 @@ def check_known(options: Iterable[str], known: Iterable[str], *, what: str) -> N
     if unknown := [name for name in options if name not in choices]:
         listed = "; ".join(f"{name!r}{nearest(name, choices)}" for name in unknown)
         end = "" if listed.endswith("?") else "."
-        raise ConfigError(
-            f"Unknown options of {what}: {listed}{end}",
-            hint=f"Use {', '.join(choices)}.",
-            options=unknown,
-            choices=choices,
-        )
+        message = f"Unknown options of {what}: {listed}{end}"
+        raise ConfigError(message, hint=f"Use {', '.join(choices)}.", options=unknown, choices=choices)

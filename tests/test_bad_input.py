@@ -101,21 +101,13 @@ def test_python_values_are_checked_where_the_command_line_has_types(checkpoint, 
 
 def test_a_refusal_of_the_installed_command(tmp_path):
     """The one test that starts the program as a user does."""
-    command = [
-        str(Path(sys.executable).with_name("optimum-cli")),
-        "export",
-        "neuron",
-        "-m",
-        "./missing",
-        "out",
-        "--json",
-    ]
+    program = str(Path(sys.executable).with_name("optimum-cli"))
+    command = [program, "export", "neuron", "-m", "./missing", "out", "--json"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     error = json.loads(ran.stdout)["error"]
     assert ran.returncode == 1 and error["type"] == "ModelError" and "Traceback" not in ran.stderr
-    assert "'./missing' does not exist" in error["message"] and error["next_command"].startswith(
-        "optimum-cli neuron fetch"
-    )
+    assert "'./missing' does not exist" in error["message"]
+    assert error["next_command"].startswith("optimum-cli neuron fetch")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -158,13 +150,8 @@ HOLDER = textwrap.dedent("""
 def test_a_core_that_another_process_holds(exported, checkpoint, tmp_path, monkeypatch, cli):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0")
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes)
     try:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(CoreBusyError, match=f"(?s){holder.pid}.*another-model|another-model.*{holder.pid}"):

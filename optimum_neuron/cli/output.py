@@ -102,6 +102,12 @@ class Out:
             self._data(title)
         self._data("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
 
+    def remarks(self, data: Mapping[str, Any]) -> None:
+        """Print what an answer assumes, and its notes, a line each."""
+        for key, label in (("assumptions", "assumed"), ("notes", "note")):
+            for line in data.get(key, ()):
+                self.text(f"{label}: {line}")
+
     def hint(self, command: str) -> None:
         """Name the next command on stderr; silent in json and quiet mode."""
         if self.mode == "human":
@@ -168,12 +174,8 @@ class Out:
 def cell(value: Any) -> str:
     """Format one value for a person: floats with four significant digits, lists joined, None empty.
 
-    Example:
-        ```python
-        from optimum_neuron.cli.output import cell
-
-        assert (cell(0.123456), cell([1, 128]), cell(True), cell(None)) == ("0.1235", "1, 128", "yes", "")
-        ```
+    >>> cell(0.123456), cell([1, 128]), cell(True), cell(None)
+    ('0.1235', '1, 128', 'yes', '')
     """
     if value is None:
         return ""
@@ -188,15 +190,41 @@ def cell(value: Any) -> str:
     return str(value)
 
 
+def value_of(choice: Any) -> Any:
+    """The value of a `Choice.to_dict()`; any other value as it is."""
+    return choice.get("value") if isinstance(choice, Mapping) else choice
+
+
+def choice_rows(data: Mapping[str, Any], labels: Mapping[str, str], *, column: str) -> list[dict[str, str]]:
+    """Turn automatic choices into rows of a table: what, value, reason.
+
+    Args:
+        data: Holds plain values or those of `Choice.to_dict()`.
+        labels: The keys to show, with what they are called; one that is missing or None is left out.
+        column: Title of the values.
+    """
+    rows = []
+    for name, label in labels.items():
+        value = value_of(data.get(name))
+        if value is not None:
+            reason = data[name].get("reason") if isinstance(data[name], Mapping) else None
+            rows.append({"what": label, column: cell(value), "reason": cell(reason)})
+    return rows
+
+
+def memory_rows(hbm_bytes: Mapping[str, int], share: Callable[[float], str] = "{:.1%}".format) -> list[dict[str, str]]:
+    """Turn the HBM of a core by category into rows of a table; `available` is what the shares are of."""
+    return [
+        {"category": name, "size": size(value), "of the core": share(value / hbm_bytes["available"])}
+        for name, value in hbm_bytes.items()
+    ]
+
+
 def size(num_bytes: float) -> str:
     """Format a number of bytes with a binary unit.
 
-    Example:
-        ```python
-        from optimum_neuron.cli.output import size
-
-        assert (size(512), size(3 * 2**20)) == ("512 B", "3.0 MiB")
-        ```
+    >>> size(512), size(3 * 2**20)
+    ('512 B', '3.0 MiB')
     """
     units = ["B", "KiB", "MiB", "GiB", "TiB"]
     power = min(max(int(num_bytes).bit_length() - 1, 0) // 10, len(units) - 1)
@@ -206,12 +234,8 @@ def size(num_bytes: float) -> str:
 def duration(seconds: float) -> str:
     """Format a time span in its largest unit.
 
-    Example:
-        ```python
-        from optimum_neuron.cli.output import duration
-
-        assert (duration(90), duration(3 * 86400)) == ("90 s", "3 days")
-        ```
+    >>> duration(90), duration(3 * 86400)
+    ('90 s', '3 days')
     """
     for unit, length_s in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length_s:

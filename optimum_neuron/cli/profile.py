@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optimum.commands.base import CommandInfo
 
+from ..atomic import write_bytes
 from ..errors import ConfigError
 from ..wording import counted, time_span
 from .arguments import options_from, positive_int, whole_number
@@ -31,8 +32,6 @@ _NEFFS = (".neff", ".neuron")
 
 
 class ProfileCommand(Command):
-    """Runs an exported folder, a NEFF or a script, shows the bottleneck table, writes a trace and a page."""
-
     COMMAND = CommandInfo(name="profile", help="Run a model and show where its time would go, simulated.")
     DESCRIPTION = """Run a compiled model or a Python script and show where its time would go on the chip. Simulated.
 
@@ -43,7 +42,6 @@ class ProfileCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare what runs, how far, and what is written."""
         parser.add_argument(
             "target", metavar="DIR_OR_SCRIPT", help="exported folder, NEFF (.neff, .neuron), or Python file"
         )
@@ -62,7 +60,6 @@ class ProfileCommand(Command):
         shown.add_argument("--html", metavar="FILE", help="write a page with timeline, roofline and tables")
 
     def execute(self, out: Out) -> int:
-        """Run, show, write."""
         files = {name: Path(path) for name, path in options_from(self.args, "perfetto", "html").items()}
         _require_new(files)
         target = Path(self.args.target)
@@ -100,12 +97,9 @@ class ProfileCommand(Command):
     def _answer(self, out: Out, profile: Profile, files: Mapping[str, Path]) -> None:
         from ..profiling import page, trace_json
 
-        made: dict[str, Callable[[], str]] = {
-            "perfetto": lambda: trace_json(profile),
-            "html": lambda: page(profile),
-        }
+        made = {"perfetto": trace_json, "html": page}
         for name, path in files.items():
-            _write(path, made[name]())
+            write_bytes(path, made[name](profile).encode(), error=ConfigError)
         top = self.args.top or (DEFAULT_TOP if out.mode == "human" else None)
         data = {**profile.to_dict(top), "files": {name: str(path) for name, path in files.items()}}
         out.result(data, human=show_profile, brief=f"{profile.device_us / 1e3:.4g} ms (simulated)")
@@ -115,7 +109,6 @@ class ProfileCommand(Command):
 
 
 def show_profile(out: Out, data: Mapping[str, Any]) -> None:
-    """Render a profile for a person."""
     where = ", ".join(f"{machine['instance']} ({machine['target']})" for machine in data["machines"])
     out.text(f"profile of {data['name']} on {where}: simulated")
     out.text()
@@ -139,10 +132,7 @@ def show_profile(out: Out, data: Mapping[str, Any]) -> None:
     for name, one in data["unknown_operators"].items():
         share = f"{one['share_of_calls']:.1%} of all calls of operators"
         out.text(f"not counted: {name}, {counted(one['num_calls'], 'call')} ({share}): its sizes depend on values")
-    for line in data["assumptions"]:
-        out.text(f"assumed: {line}")
-    for line in data["notes"]:
-        out.text(f"note: {line}")
+    out.remarks(data)
     for name, path in data["files"].items():
         out.text(f"wrote {path}" + (": open it at https://ui.perfetto.dev" if name == "perfetto" else ""))
 
@@ -200,13 +190,3 @@ def _require_new(files: Mapping[str, Path]) -> None:
     if problems:
         message = f"The profile cannot be written: {'; '.join(problems)}."
         raise ConfigError(message, hint="Pass new files in folders that exist.", problems=problems)
-
-
-def _write(path: Path, text: str) -> None:
-    from ..atomic import write_bytes
-
-    try:
-        write_bytes(path, text.encode(), error=ConfigError)
-    except OSError as error:
-        hint = "Pass a file in a folder that you may write to."
-        raise ConfigError(f"{path} cannot be written: {error}", hint=hint, file=str(path)) from error

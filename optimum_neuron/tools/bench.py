@@ -29,13 +29,9 @@ _COLUMNS = ("graph", "device ms", "latency ms", "80 % interval", "calls per s", 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuron-bench` and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
-    parser = NeuronParser(prog="neuron-bench", description="Times of compiled programs, simulated.", allow_abbrev=False)
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=NeuronParser)
+    """Run `neuron-bench` and return its exit code."""
+    parser = NeuronParser(prog="neuron-bench", description="Times of compiled programs, simulated.")
+    commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("exec", help="show the simulated times of a NEFF or an exported folder")
     command.add_argument("neff", type=Path, metavar="PATH", help="NEFF or exported folder")
     command.add_argument("--fixed-nc-count", type=int, choices=(1,), default=1, help="cores: 1 is simulated")
@@ -50,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_guarded(lambda out: _run(options, out), out, command="neuron-bench exec")
 
 
-def _run(options: argparse.Namespace, out: Out) -> int:
+def _run(options: argparse.Namespace, out: Out) -> None:
     from ..profiling import profile_compiled
 
     values = vars(options)
@@ -59,7 +55,6 @@ def _run(options: argparse.Namespace, out: Out) -> int:
         out.warning(f"{', '.join(ignored)} without an effect: every simulated call takes the same time")
     data = _times(profile_compiled(options.neff))
     out.result(data, human=_show, brief=str(data["graphs"][0]["latency_us"]["value"]))
-    return 0
 
 
 def _times(profile: Profile) -> dict[str, Any]:
@@ -105,10 +100,7 @@ def _show(out: Out, data: Mapping[str, Any]) -> None:
         )
         rows.append(dict(zip(_COLUMNS, values, strict=True)))
     out.table(rows, _COLUMNS)
-    for line in data["assumptions"]:
-        out.text(f"assumed: {line}")
-    for line in data["notes"]:
-        out.text(f"note: {line}")
+    out.remarks(data)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ import psutil
 
 from ..hardware import InstanceSpec
 from .host import ProcessUse, cpu_percent, cpu_times, mean_percent
-from .processes import NeuronProcess, others_in_use
-from .sample import take_sample
+from .processes import NeuronProcess, others_in_use, take_sample
 from .usage import Tracker, Usage
 
 

@@ -89,11 +89,8 @@ def read_config(path: Path) -> MonitorConfig:
         message = f"Cannot read the --config-file {path}: {error.strerror}."
         raise ConfigError(message, hint="Pass a file.", path=str(path)) from error
     except ValueError as error:  # no JSON, or no UTF-8
-        raise ConfigError(
-            f"The --config-file {path} is not JSON: {error}.",
-            hint='Write it like {"period": "1s", "system_metrics": [{"type": "memory_info"}]}.',
-            path=str(path),
-        ) from error
+        hint = 'Write it like {"period": "1s", "system_metrics": [{"type": "memory_info"}]}.'
+        raise ConfigError(f"The --config-file {path} is not JSON: {error}.", hint=hint, path=str(path)) from error
     return parse_config(content, str(path))
 
 

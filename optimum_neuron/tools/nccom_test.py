@@ -38,12 +38,8 @@ NOTES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `nccom-test` and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
-    parser = NeuronParser(prog="nccom-test", description="Times of an all-reduce, simulated.", allow_abbrev=False)
+    """Run `nccom-test` and return its exit code."""
+    parser = NeuronParser(prog="nccom-test", description="Times of an all-reduce, simulated.")
     parser.add_argument("collective", choices=COLLECTIVES, help="allr (all-reduce); the others are not simulated")
     parser.add_argument("-r", "--nworkers", type=positive_int, required=True, metavar="N", help="cores")
     parser.add_argument("-N", "--nnodes", type=positive_int, metavar="N", help="instances: 1 is simulated")
@@ -65,24 +61,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def num_bytes(text: str) -> int:
-    """Parse a size such as 8, 64KB or 1G, in binary units.
-
-    Raises:
-        argparse.ArgumentTypeError: The text is something else, or zero.
-    """
+    """Parse a size such as 8, 64KB or 1G, in binary units."""
     match = _SIZE.fullmatch(text)
     if match is None or int(match[1]) == 0:
         raise argparse.ArgumentTypeError(f"'{text}' is not a size such as 8, 64KB or 1GB")
     return int(match[1]) * _UNITS[match[2].upper()]
 
 
-def _run(options: argparse.Namespace, out: Out) -> int:
+def _run(options: argparse.Namespace, out: Out) -> None:
     ignored = [name for name in _IGNORED if getattr(options, name.removeprefix("--"))]
     if ignored:
         out.warning(f"{', '.join(ignored)} without an effect: no data is moved, and every call takes the same time")
     data = _times(options)
     out.result(data, human=_show, brief=str(data["avg_busbw_gb_per_s"]))
-    return 0
 
 
 def _times(options: argparse.Namespace) -> dict[str, Any]:
@@ -100,13 +91,14 @@ def _times(options: argparse.Namespace) -> dict[str, Any]:
         count = max(size // ELEMENT_BYTES[options.datatype], 1)
         moved = count * ELEMENT_BYTES[options.datatype]
         seconds = all_reduce_s(moved, machine.rates, machine.fitted, num_chips=machine.num_chips(num_cores))
+        time_us = 1e6 * seconds
         # As NCCL's tests define it: each core sends and receives this much of the buffer.
         share = 2 * (num_cores - 1) / num_cores
         rows.append(
             {
                 "size_bytes": moved,
                 "count": count,
-                "time_us": {name: 1e6 * seconds * factor for name, factor in _factors(WIDE.low, WIDE.high).items()},
+                "time_us": {"value": time_us, "low": time_us * WIDE.low, "high": time_us * WIDE.high},
                 "algbw_gb_per_s": moved / seconds / 1e9,
                 "busbw_gb_per_s": share * moved / seconds / 1e9,
             }
@@ -122,10 +114,6 @@ def _times(options: argparse.Namespace) -> dict[str, Any]:
         "avg_busbw_gb_per_s": sum(row["busbw_gb_per_s"] for row in rows) / len(rows),
         "notes": list(NOTES),
     }
-
-
-def _factors(low: float, high: float) -> dict[str, float]:
-    return {"value": 1.0, "low": low, "high": high}
 
 
 def _require_simulated(options: argparse.Namespace) -> None:
@@ -178,8 +166,7 @@ def _show(out: Out, data: Mapping[str, Any]) -> None:
         rows.append(dict(zip(_COLUMNS, (*values, row["algbw_gb_per_s"], row["busbw_gb_per_s"]), strict=True)))
     out.table(rows, _COLUMNS)
     out.text(f"average busbw: {data['avg_busbw_gb_per_s']:.4g} GB/s")
-    for line in data["notes"]:
-        out.text(f"note: {line}")
+    out.remarks(data)
 
 
 if __name__ == "__main__":

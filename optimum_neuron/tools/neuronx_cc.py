@@ -35,15 +35,11 @@ _HLO = (".pb", ".hlo", ".hlo_module", ".mlir", ".stablehlo")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuronx-cc` and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
-    parser = NeuronParser(prog="neuronx-cc", description="The compiler of simulated NeuronCores.", allow_abbrev=False)
+    """Run `neuronx-cc` and return its exit code."""
+    parser = NeuronParser(prog="neuronx-cc", description="The compiler of simulated NeuronCores.")
     version = f"NeuronX Compiler version {COMPILER_VERSION} (simulated)"
     parser.add_argument("--version", action="version", version=version)
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=NeuronParser)
+    commands = parser.add_subparsers(dest="command", required=True)
     compile_parser = commands.add_parser("compile", help="compile an exported program (.pt2) into a NEFF")
     compile_parser.add_argument("model", metavar="MODEL", help="file that torch.export.save wrote")
     for name in VALUES:
@@ -53,12 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compile_parser.add_argument(name, dest=name, action="store_true", default=argparse.SUPPRESS)
     options = vars(parser.parse_args(arguments))
 
-    def run(out: Out) -> int:
+    def run(out: Out) -> None:
         output = Path(options.get("--output", DEFAULT_OUTPUT))
         compile_program(Path(options["model"]), output, _words(options))
         out.text(f"{output}: {size(output.stat().st_size)}, simulated")
         out.text("Compiler status PASS")
-        return 0
 
     return run_guarded(run, Out(), command="neuronx-cc compile")
 

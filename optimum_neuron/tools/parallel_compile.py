@@ -35,17 +35,12 @@ _KINDS: tuple[tuple[tally.Kind, str], ...] = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuron_parallel_compile` and return its exit code: that of the script.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
+    """Run `neuron_parallel_compile` and return its exit code: that of the script."""
     words, script = _split(list(sys.argv[1:] if arguments is None else arguments))
     parser = NeuronParser(
         prog="neuron_parallel_compile",
         usage="neuron_parallel_compile [OPTIONS] SCRIPT_COMMAND ...",
         description="Run a script so that its graphs are compiled and cached, and count them.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--command",
@@ -75,10 +70,8 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _run(options: argparse.Namespace, script: Sequence[str], out: Out) -> int:
-    if options.command == "clean":
-        return _clean(out)
-    if options.command == "clear-locks":
-        return _show_locks(out)
+    if options.command in ("clean", "clear-locks"):
+        return _clean(out) if options.command == "clean" else _show_locks(out)
     if options.command == "collect":
         out.warning("--command collect: graphs are compiled as they are collected, so no later compile is needed")
     if options.num_parallel is not None:

@@ -25,7 +25,6 @@ PERCENTILES = (0, 1, 25, 50, 75, 99, 100)
 _SILENT_S = 5.0
 """A process that tells nothing for so long is suspended, or as good as that."""
 
-
 COUNTING = "..."
 """The simulated time of calls is being counted, and eager operators from now on."""
 
@@ -84,29 +83,29 @@ class Usage:
         """
         if not self.calls or not self.timed:
             return None
-        times = [(_latency_us(calls, launch=launch) / 1e6, calls.num_calls) for calls in self.calls]
+        times = [
+            (((calls.device_us or 0.0) - (0.0 if launch else calls.launch_us or 0.0)) / 1e6, calls.num_calls)
+            for calls in self.calls
+        ]
         return {f"p{percent}": percentile(times, percent) for percent in PERCENTILES}
 
 
 def usage_between(before: Status, after: Status) -> Usage:
     """What a process did between two statuses."""
-    past = {(model.model_id, graph.name): graph for model in before.models for graph in model.graphs}
-    recorded = []
-    for model in after.models:
-        for graph in model.graphs:
-            old = past.get((model.model_id, graph.name))
-            num_calls = graph.num_calls - (old.num_calls if old else 0)
-            if num_calls > 0:
-                recorded.append(
-                    Calls(
-                        model_id=model.model_id,
-                        core_ids=model.core_ids,
-                        num_calls=num_calls,
-                        device_us=graph.device_us,
-                        launch_us=graph.launch_us,
-                        flops=graph.flops,
-                    )
-                )
+    past = {(model.model_id, graph.name): graph.num_calls for model in before.models for graph in model.graphs}
+    recorded = tuple(
+        Calls(
+            model_id=model.model_id,
+            core_ids=model.core_ids,
+            num_calls=num_calls,
+            device_us=graph.device_us,
+            launch_us=graph.launch_us,
+            flops=graph.flops,
+        )
+        for model in after.models
+        for graph in model.graphs
+        if (num_calls := graph.num_calls - past.get((model.model_id, graph.name), 0)) > 0
+    )
     elapsed_s = max(after.at_s - before.at_s, 0.0)
     failed = {name: count - before.errors.get(name, 0) for name, count in after.errors.items()}
     return Usage(
@@ -123,7 +122,7 @@ def usage_between(before: Status, after: Status) -> Usage:
             )
             for core in after.cores
         },
-        calls=tuple(recorded),
+        calls=recorded,
         # Those of a model that was closed are gone, so that the sum may have become smaller.
         errors={name: count for name, count in failed.items() if count > 0},
     )
@@ -178,11 +177,6 @@ def percentile(times: Sequence[tuple[float, int]], percent: float) -> float:
         if rank <= 0:
             return value
     raise AssertionError("a percentile of nothing")
-
-
-def _latency_us(calls: Calls, *, launch: bool) -> float:
-    assert calls.device_us is not None and calls.launch_us is not None
-    return calls.device_us if launch else calls.device_us - calls.launch_us
 
 
 def _has_programs(core: CoreStatus, status: Status) -> bool:

@@ -27,13 +27,9 @@ def render(out, data):
 def test_human_table_in_a_pipe_is_plain_aligned_lines():
     out = make("human")
     out.result({"rows": ROWS}, human=render, brief="2")
-    assert out.stdout.getvalue().split("\n") == [
-        "graphs",
-        "graph        shape       ms",
-        "prefill_128  [1, 128]   1.5",
-        "decode       [1, 1]    0.25",
-        "",
-    ]
+    assert out.stdout.getvalue() == (
+        "graphs\ngraph        shape       ms\nprefill_128  [1, 128]   1.5\ndecode       [1, 1]    0.25\n"
+    )
     assert out.stderr.getvalue() == ""
 
 
@@ -50,9 +46,7 @@ def test_a_terminal_gets_colours_unless_no_color(monkeypatch):
     out = make("human", Terminal)
     out.table(rows, ("verdict",))
     out.warning("careful")
-    assert "\x1b[31mfail" in out.stdout.getvalue()
-    assert "\x1b[" in out.stderr.getvalue()
-
+    assert "\x1b[31mfail" in out.stdout.getvalue() and "\x1b[" in out.stderr.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
     out = make("human", Terminal)
     out.table(rows, ("verdict",))
@@ -84,18 +78,14 @@ def test_quiet_prints_the_brief_value_only():
     assert (out.stdout.getvalue(), out.stderr.getvalue()) == ("2\n", "")
 
 
-def test_talk_goes_to_stderr():
+def test_talk_goes_to_stderr_and_the_hint_of_an_error_on_its_own_line():
     out = make("human")
     out.hint("optimum-cli neuron demo")
     out.warning("slow")
-    assert out.stdout.getvalue() == ""
-    assert out.stderr.getvalue() == "next: optimum-cli neuron demo\nwarning: slow\n"
-
-
-def test_an_error_puts_its_hint_on_its_own_line():
-    out = make("human")
     out.error(ConfigError("x is 0.", hint="Pass x=1.").to_dict(), next_command="try --help")
-    assert out.stderr.getvalue() == "error: x is 0.\n  Pass x=1.\nnext: try --help\n"
+    assert out.stdout.getvalue() == ""
+    told = "next: optimum-cli neuron demo\nwarning: slow\nerror: x is 0.\n  Pass x=1.\nnext: try --help\n"
+    assert out.stderr.getvalue() == told
 
 
 def test_warnings_and_errors_are_heard_in_quiet_mode():

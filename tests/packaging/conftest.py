@@ -60,7 +60,7 @@ class Installed:
 
 
 @pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def wheels(tmp_path_factory):
     """Wheel of each distribution, by its name."""
     pytest.importorskip("setuptools", minversion="77")
     source = tmp_path_factory.mktemp("source")
@@ -75,7 +75,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installed(wheels, tmp_path_factory):
     """Both wheels in an environment of their own, by name and out of a folder, as from an index."""
     folder = tmp_path_factory.mktemp("installed")
     finished([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], folder)

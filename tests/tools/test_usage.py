@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from optimum_neuron.tools.usage import COUNTING, Calls, Tracker, Usage, percentile, usage_between
+from optimum_neuron.tools.usage import COUNTING, Tracker, percentile, usage_between
 from tests.tools import conftest
 from tests.tools.conftest import graph
 
@@ -135,7 +135,3 @@ def test_processes_are_followed_apart():
     tracker.update([status(10.0, pid=1), status(10.0, pid=2)], 10.0)
     usage = tracker.update([status(11.0, graph(1, 1e6), pid=1), status(11.0, pid=2)], 11.0)
     assert {pid: use.cores[0].utilization_percent for pid, use in usage.items()} == {1: 100.0, 2: 0.0}
-
-
-def test_the_parts_are_frozen():
-    assert all(dataclasses.fields(kind) and kind.__dataclass_params__.frozen for kind in (Calls, Usage))
