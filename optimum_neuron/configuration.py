@@ -87,10 +87,7 @@ class CompileConfig:
     )
     """Effort: "1" starts at once, "2" compiles each distinct block, "3" also tries alternative kernels."""
     torch_dtype: TorchDtype = option(
-        "float32",
-        group=MODEL_GROUP,
-        flags=("--torch_dtype", "--dtype"),
-        help="dtype of the weights (default: its own)",
+        "float32", group=MODEL_GROUP, flags=("--torch_dtype", "--dtype"), help="dtype of the weights (default: its own)"
     )
     """Dtype of weights and cache."""
     allow_host_ops: tuple[str, ...] = option(

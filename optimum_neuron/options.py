@@ -47,12 +47,7 @@ class Option:
 
 
 def option(default: Any = dataclasses.MISSING, **parts: Any) -> Any:
-    """Return a dataclass field that is an option.
-
-    Args:
-        default: default of the field.
-        **parts: fields of `Option`.
-    """
+    """Return a dataclass field that is an option, with the fields of `Option`."""
     return dataclasses.field(default=default, metadata={"option": Option(**parts)})
 
 

@@ -10,17 +10,8 @@ from typing import get_args
 import pytest
 import torch
 
-from optimum_neuron.core import (
-    DTYPE_SIZE_BYTES,
-    AutoCast,
-    AutoCastType,
-    Choice,
-    Rejected,
-    Ruling,
-    TensorSpec,
-    TorchDtype,
-    Verdict,
-)
+from optimum_neuron import core
+from optimum_neuron.core import DTYPE_SIZE_BYTES, Choice, Rejected, Ruling, TensorSpec, Verdict
 
 
 @pytest.mark.parametrize(
@@ -53,9 +44,9 @@ def test_a_spec_reads_like_a_shape_and_compares_by_value():
 
 
 def test_every_type_of_weights_has_a_size_and_the_choices_are_the_compilers():
-    assert set(get_args(TorchDtype)) <= DTYPE_SIZE_BYTES.keys()
-    assert get_args(AutoCast) == ("none", "matmul", "all")
-    assert set(get_args(AutoCastType)) == {"bf16", "fp16", "tf32", "fp8_e4m3"}
+    assert set(get_args(core.TorchDtype)) <= DTYPE_SIZE_BYTES.keys()
+    assert get_args(core.AutoCast) == ("none", "matmul", "all")
+    assert set(get_args(core.AutoCastType)) == {"bf16", "fp16", "tf32", "fp8_e4m3"}
 
 
 def test_a_choice_tells_what_lost_and_why():

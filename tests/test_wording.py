@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimum_neuron.wording import counted, number, time_span
+from optimum_neuron.wording import counted, number, size, time_span
 
 
 def test_counts_have_their_noun_in_the_right_number():
@@ -28,3 +28,11 @@ def test_numbers_have_four_digits_and_no_powers_of_ten(value, text):
 )
 def test_time_spans_have_a_unit_that_fits(seconds, text):
     assert time_span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1024**3, "1.0 GiB"), (2**60, "1048576.0 TiB")],
+)
+def test_sizes_have_a_binary_unit(num_bytes, text):
+    assert size(num_bytes) == text

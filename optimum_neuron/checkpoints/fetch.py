@@ -91,15 +91,13 @@ def resolve_model(
 
     Args:
         name_or_path: A catalogue name, the folder of a checkpoint, or a model id of the Hugging Face Hub.
-        cache_dir: As for `fetch`.
-        progress: As for `fetch`.
+        cache_dir, progress: As for `fetch`.
 
     Returns:
         The folder or the string unchanged, and why.
 
     Raises:
-        ModelError: As for `fetch`, for a catalogue name.
-        CacheError: As for `fetch`, for a catalogue name.
+        ModelError, CacheError: As for `fetch`, for a catalogue name.
 
     >>> resolve_model("HuggingFaceTB/SmolLM2-135M").value
     'HuggingFaceTB/SmolLM2-135M'
@@ -123,8 +121,7 @@ def read_rows(
 
     Args:
         name: A name or alias of the catalogue.
-        cache_dir: As for `fetch`.
-        progress: As for `fetch`.
+        cache_dir, progress: As for `fetch`.
 
     Returns:
         One dictionary for each row. Values that are files (`image`, `audio`) are absolute paths.
@@ -211,16 +208,9 @@ def _fill(entry: Entry, staging: Path, *, progress: bool) -> Path:
     convert(entry.converter, source, made, progress=progress)
     _check(entry, made)
     (made / "README.md").write_text(entry.readme(), "utf-8")
-    seal(
-        made,
-        {
-            "name": entry.name,
-            "requirement": entry.requirement,
-            "sha256": entry.sha256,
-            "members": [f"{entry.root}/{member}" for member in entry.members],
-            "licence": entry.licence,
-        },
-    )
+    members = [f"{entry.root}/{member}" for member in entry.members]
+    origin = {name: getattr(entry, name) for name in ("name", "requirement", "sha256", "licence")}
+    seal(made, origin | {"members": members})
     return made
 
 

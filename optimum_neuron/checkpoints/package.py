@@ -86,11 +86,7 @@ def _opened(archive: Path) -> Iterator[tuple[dict[str, bool], Callable[[str], IO
 
 
 def _tar_part(archive: IO[bytes]) -> IO[bytes]:
-    """The file itself, or the tar with the files of a package of Debian, which is an ar archive (deb(5), ar(5)).
-
-    Raises:
-        tarfile.TarError: an ar archive has none.
-    """
+    """The file itself, or the tar with the files of a package of Debian, which is an ar archive (deb(5), ar(5))."""
     if archive.read(len(_AR_MAGIC)) != _AR_MAGIC:
         archive.seek(0)
         return archive

@@ -75,7 +75,7 @@ def show_breakeven(out: Out, data: Mapping[str, Any]) -> None:
         "hours per month, instance": f"{data['hours_per_month']:,.4g}",
         "hours per month, GPU": f"{data['gpu_hours_per_month']:,.4g}",
     }
-    out.table([{"input": name, "value": value} for name, value in inputs.items()], ("input", "value"))
+    out.table([{"input": name, "value": value} for name, value in inputs.items()])
     out.text()
     never = data["months"] is None
     results = (
@@ -92,7 +92,7 @@ def show_breakeven(out: Out, data: Mapping[str, Any]) -> None:
         ("first year", "12 x saving - port", _usd(data["first_year_usd"])),
     )
     columns = ("result", "formula", "value")
-    out.table([dict(zip(columns, row, strict=True)) for row in results], columns)
+    out.table([dict(zip(columns, row, strict=True)) for row in results])
     out.text()
     out.remarks(data)
 

@@ -69,7 +69,6 @@ def show_advice(out: Out, advice: Mapping[str, Any]) -> None:
     real = advice["options"][0]["real_tokens"]
     out.text(f"{advice['num_sequences']} sequences, {real} tokens, the longest {advice['longest']}")
     out.text()
-    out.table(rows, ("number", "waste", "padding tokens", "buckets"), title="waste: padding tokens for each real token")
+    out.table(rows, title="waste: padding tokens for each real token")
     out.text()
-    flags = [{"for": task, "flag": flag} for task, flag in advice["flags"].items()]
-    out.table(flags, ("for", "flag"))
+    out.table([{"for": task, "flag": flag} for task, flag in advice["flags"].items()])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from optimum.commands.base import CommandInfo
 
-from ..wording import counted
+from ..wording import counted, duration, size
 from .arguments import add_compile_arguments, add_model, nonnegative, options_from, whole_number
 from .cache_shared import (
     CacheAddCommand,
@@ -27,7 +27,7 @@ from .cache_shared import (
     CacheSynchronizeCommand,
     add_cache,
 )
-from .output import Out, duration, size
+from .output import Out
 from .parser import Command, CommandGroup, subcommands
 from .peer_arguments import add_peer_arguments
 
@@ -162,7 +162,7 @@ def show_status(out: Out, status: Mapping[str, Any]) -> None:
         for entry in status["entries"]
     ]
     if rows:
-        out.table(rows, tuple(rows[0]))
+        out.table(rows)
     if status.get("spool"):
         out.text()
         out.text("kept on this machine for it:")

@@ -12,9 +12,9 @@ from typing import Any
 from optimum.commands.base import CommandInfo
 
 from ..errors import ConfigError
-from ..wording import counted
+from ..wording import counted, duration, size
 from .arguments import add_compile_arguments, add_model, options_from
-from .output import Out, cell, duration, size
+from .output import Out, cell
 from .parser import Command
 from .peer_arguments import add_peer_arguments
 

@@ -14,11 +14,10 @@ from optimum.commands.base import CommandInfo
 
 from ..checking.report import FAIL_CONDITIONS
 from .arguments import add_graph_arguments, add_model, names, options_from
-from .output import Out, choice_rows, memory_rows
+from .output import Out, choice_rows, show_memory
 from .parser import Command
 
 _CHOICES = {name: name for name in ("tier", "task", "family", "target", "instance")}
-_COLUMNS = ("operator", "calls", "FLOPs", "share", "verdict", "reason", "modules")
 _LEGEND = (
     "FLOPs of one run of each graph above: 2 for each multiply-add of products, attention and convolutions, "
     "1 for each element of other arithmetic, none where data is only moved."
@@ -79,7 +78,7 @@ def show_check(out: Out, data: Mapping[str, Any]) -> None:
     out.text()
     reason = tier["reasons"][0] if tier["value"] == 1 else f"{len(tier['reasons'])} obstacles, see below"
     verdict = {"tier": {"value": f"{tier['value']}, {tier['name']}", "reason": reason}}
-    out.table(choice_rows({**data, **verdict}, _CHOICES, column="choice"), ("what", "choice", "reason"))
+    out.table(choice_rows({**data, **verdict}, _CHOICES, column="choice"))
     if data["graphs"]:
         _show_graphs(out, data)
     _show_obstacles(out, data)
@@ -111,7 +110,7 @@ def _show_graphs(out: Out, data: Mapping[str, Any]) -> None:
         total = {"graph": "all", "calls": sum(row["calls"] for row in graphs)}
         graphs.append({**total, "FLOPs": sum(row["FLOPs"] for row in graphs), "placed": _percent(data["placed_share"])})
     out.text()
-    out.table(graphs, ("graph", "calls", "FLOPs", "placed"), title="one run of each graph")
+    out.table(graphs, title="one run of each graph")
     out.text(_LEGEND)
     for option, buckets in data["buckets_between"].items():
         out.text(f"not captured: {option} {', '.join(map(str, buckets))}, between the smallest and the largest")
@@ -130,7 +129,7 @@ def _show_graphs(out: Out, data: Mapping[str, Any]) -> None:
         for row in data["operators"]
     ]
     out.text()
-    out.table(operators, _COLUMNS, title="operators")
+    out.table(operators, title="operators")
 
 
 def _show_obstacles(out: Out, data: Mapping[str, Any]) -> None:
@@ -151,9 +150,8 @@ def _show_obstacles(out: Out, data: Mapping[str, Any]) -> None:
 
 
 def _show_memory(out: Out, memory: Mapping[str, Any]) -> None:
-    rows = memory_rows(memory["hbm_bytes"], _percent)
     out.text()
-    out.table(rows, tuple(rows[0]), title="HBM of one core, simulated")
+    show_memory(out, memory["hbm_bytes"], _percent)
     out.text(memory["reason"])
 
 

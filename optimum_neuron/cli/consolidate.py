@@ -12,8 +12,9 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
+from ..wording import size
 from .arguments import options_from
-from .output import Out, size
+from .output import Out
 from .parser import Command
 
 

@@ -65,4 +65,4 @@ class DemoCommand(Command):
 def show_demo(out: Out, report: Mapping[str, Any]) -> None:
     """Render the table of a demo; the answer was shown when it came."""
     title = f"simulated target {value_of(report.get('target', 'inf2'))}; times are this host's"
-    out.table(choice_rows(report, _ROWS, column="value"), ("what", "value", "reason"), title=title)
+    out.table(choice_rows(report, _ROWS, column="value"), title=title)

@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal
 
+from ..wording import size
 from .machine import CORE_PACKAGES, SDK_PACKAGE, VENDOR_PACKAGES, Folder, Machine, normalised
-from .output import size
 
 Level = Literal["ok", "warn", "fail"]
 

@@ -14,9 +14,9 @@ from typing import Any, get_args
 from optimum.commands.base import CommandInfo
 
 from ..core import AutoCast
-from ..wording import counted, number, time_span
+from ..wording import counted, number, size, time_span
 from .arguments import add_size_arguments, options_from, positive_int
-from .output import Out, cell, choice_rows, memory_rows, size
+from .output import Out, cell, choice_rows, show_memory
 from .parser import Command
 
 _UNITS = {
@@ -126,10 +126,9 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
     out.text()
     show_quantities(out, data, {name: title.format(priced=priced(data)) for name, title in _UNITS.items()})
     out.text()
-    out.table(choice_rows(data, _CHOICES, column="value"), ("what", "value", "reason"))
+    out.table(choice_rows(data, _CHOICES, column="value"))
     out.text()
-    memory = memory_rows(data["hbm_bytes"])
-    out.table(memory, tuple(memory[0]), title="HBM of one core, simulated")
+    show_memory(out, data["hbm_bytes"])
     out.text()
     engines = [
         {"graph": graph, **{engine: cell(time) for engine, time in parts.items()}}
@@ -137,7 +136,7 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
     ]
     if data["load"] is not None:
         _show_load(out, data["load"])
-    out.table(engines, tuple(engines[0]), title="time of each engine in one run, ms, simulated")
+    out.table(engines, title="time of each engine in one run, ms, simulated")
     out.text()
     for graph, least in data["bounds_ms"].items():
         out.text(f"bound, not an estimate: {graph} takes at least {time_span(least / 1e3)} by documented peaks")
@@ -156,7 +155,7 @@ def show_quantities(out: Out, data: Mapping[str, Any], titles: Mapping[str, str]
         for name, title in titles.items()
         if (quantity := data.get(name)) is not None
     ]
-    out.table(rows, ("quantity", "value", "80 % interval", "limited by"))
+    out.table(rows)
 
 
 def _show_load(out: Out, load: Mapping[str, Any]) -> None:
@@ -166,8 +165,7 @@ def _show_load(out: Out, load: Mapping[str, Any]) -> None:
         for name, title in titles.items()
     ]
     arriving = "1 request arrives" if load["requests_per_s"] == 1 else f"{load['requests_per_s']:g} requests arrive"
-    title = f"{arriving} each second, simulated"
-    out.table(rows, ("quantity", "value", "low", "high"), title=title)
+    out.table(rows, title=f"{arriving} each second, simulated")
     price = "" if load["usd_per_h"] is None else f", ${number(load['usd_per_h'])} an hour"
     copies, instances = counted(load["num_copies"], "copy", "copies"), counted(load["num_instances"], "instance")
     out.text(f"to keep up: {copies} on {instances}{price}")
@@ -197,7 +195,7 @@ def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
         }
         for one in data["ranked"]
     ]
-    out.table(rows, tuple(rows[0]))
+    out.table(rows)
     out.text()
     best = data["best"]
     out.text(f"best: {best['value']} ({best['reason']})")

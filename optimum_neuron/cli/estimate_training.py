@@ -10,7 +10,7 @@ from optimum.commands.base import CommandInfo
 
 from .arguments import options_from, positive_int
 from .estimate import show_quantities
-from .output import Out, memory_rows
+from .output import Out, show_memory
 from .parser import Command
 
 _SIZES = {
@@ -21,10 +21,7 @@ _SIZES = {
     "tensor_parallel_size": "cores that share a layer (default: the smallest layout that fits)",
     "pipeline_parallel_size": "stages (default: as above)",
 }
-_SWITCHED_OFF = {
-    "zero_1": "every copy keeps all optimizer states",
-    "gradient_checkpointing": "keep all activations",
-}
+_SWITCHED_OFF = {"zero_1": "every copy keeps all optimizer states", "gradient_checkpointing": "keep all activations"}
 _SPEEDS = {
     "sequences_per_s": "sequences per second",
     "tokens_per_s": "tokens per second",
@@ -70,6 +67,5 @@ def show_training(out: Out, data: Mapping[str, Any]) -> None:
     show_quantities(out, data, _SPEEDS)
     out.text()
     out.text(f"layout: {data['layout']['value']} ({data['layout']['reason']})")
-    memory = memory_rows(data["hbm_bytes"])
-    out.table(memory, tuple(memory[0]), title="HBM of one core, simulated")
+    show_memory(out, data["hbm_bytes"])
     out.remarks(data)

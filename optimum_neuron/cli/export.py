@@ -13,8 +13,9 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
+from ..wording import size
 from .arguments import add_compile_arguments, add_model, nonnegative, options_from
-from .output import Out, cell, choice_rows, size, value_of
+from .output import Out, cell, choice_rows, value_of
 from .parser import Command
 from .peer_arguments import add_peer_arguments
 
@@ -79,16 +80,16 @@ def show_report(out: Out, report: Mapping[str, Any]) -> None:
     written = f" ({size(size_bytes)})" if size_bytes is not None else ""
     out.text(f"exported {report.get('model', '')} to {report.get('output_dir', '')}{written}{simulated}")
     out.text()
-    out.table(choice_rows(report, _CHOICES, column="choice"), ("what", "choice", "reason"))
+    out.table(choice_rows(report, _CHOICES, column="choice"))
     graphs = report.get("graphs") or []
     if graphs:
         out.text()
-        out.table(graphs, tuple(dict.fromkeys(key for graph in graphs for key in graph)), title="graphs")
+        out.table(graphs, title="graphs")
     memory = report.get("hbm_bytes")
     if memory:
         out.text()
         rows = [{"category": name, "size": size(value)} for name, value in memory.items()]
-        out.table(rows, ("category", "size"), title="HBM of one core, simulated")
+        out.table(rows, title="HBM of one core, simulated")
         if not report.get("fits_one_core", True):
             out.warning("the model does not fit one core: it can be compiled, but not loaded")
     out.text()

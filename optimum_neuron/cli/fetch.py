@@ -12,7 +12,8 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from .output import Out, size
+from ..wording import size
+from .output import Out
 from .parser import Command
 
 

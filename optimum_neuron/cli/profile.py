@@ -16,9 +16,9 @@ from optimum.commands.base import CommandInfo
 
 from ..atomic import write_bytes
 from ..errors import ConfigError
-from ..wording import counted, time_span
+from ..wording import counted, size, time_span
 from .arguments import options_from, positive_int, whole_number
-from .output import Out, cell, size
+from .output import Out, cell
 from .parser import Command
 
 if TYPE_CHECKING:
@@ -112,11 +112,11 @@ def show_profile(out: Out, data: Mapping[str, Any]) -> None:
     where = ", ".join(f"{machine['instance']} ({machine['target']})" for machine in data["machines"])
     out.text(f"profile of {data['name']} on {where}: simulated")
     out.text()
-    out.table([_graph_row(graph) for graph in data["graphs"]], _GRAPH_COLUMNS, title="graphs, times of one call in ms")
+    out.table([_graph_row(graph) for graph in data["graphs"]], title="graphs, times of one call in ms")
     out.text()
     shown, rows = data["operators"], data["num_rows"]
     title = "operators, all calls" if len(shown) == rows else f"operators, all calls: the first {len(shown)} of {rows}"
-    out.table([_operator_row(row) for row in shown], _OPERATOR_COLUMNS, title=title)
+    out.table([_operator_row(row) for row in shown], title=title)
     out.text()
     total = data["total_us"]
     spans = {name: time_span(value / 1e6) for name, value in {**total, "device": data["device_us"]}.items()}
@@ -135,10 +135,6 @@ def show_profile(out: Out, data: Mapping[str, Any]) -> None:
     out.remarks(data)
     for name, path in data["files"].items():
         out.text(f"wrote {path}" + (": open it at https://ui.perfetto.dev" if name == "perfetto" else ""))
-
-
-_GRAPH_COLUMNS = ("graph", "model", "calls", "device", "host path", "total", "80 % interval", "limited by", "busy")
-_OPERATOR_COLUMNS = ("operator", "module", "source", "graph", "engine", "calls", "ms", "share", "bound by")
 
 
 def _graph_row(graph: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,11 +170,7 @@ def _operator_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_new(files: Mapping[str, Path]) -> None:
-    """Reject files that cannot be written, all of them at once and before anything runs.
-
-    Raises:
-        ConfigError: one exists, two are the same, or a folder is missing.
-    """
+    """Reject files that cannot be written, all of them at once and before anything runs."""
     problems = []
     for name, path in files.items():
         if path.exists():

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _VALUES = (("-n", "--iterations"), ("-w", "--warmup"), ("-f", "--fill"))
 _SWITCHES = ("--enable-only-latency", "--disable-hw-profile", "--disable-system-perf", "--disable-throughput")
-_COLUMNS = ("graph", "device ms", "latency ms", "80 % interval", "calls per s", "limited by")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,11 +74,7 @@ def _graph(graph: GraphProfile) -> dict[str, Any]:
     return {
         "graph": graph.graph,
         "nc_latency_us": graph.device_us,
-        "latency_us": {
-            "value": graph.total_us,
-            "low": graph.low * graph.total_us,
-            "high": graph.high * graph.total_us,
-        },
+        "latency_us": {"value": graph.total_us, "low": graph.low * graph.total_us, "high": graph.high * graph.total_us},
         "calls_per_s": 1e6 / graph.total_us,
         "limited_by": graph.limited_by,
     }
@@ -87,19 +82,18 @@ def _graph(graph: GraphProfile) -> dict[str, Any]:
 
 def _show(out: Out, data: Mapping[str, Any]) -> None:
     out.text(f"times of {data['name']} on one core of {data['instance']} ({data['target']}): simulated")
-    rows = []
-    for graph in data["graphs"]:
-        latency = graph["latency_us"]
-        values = (
-            graph["graph"],
-            graph["nc_latency_us"] / 1e3,
-            latency["value"] / 1e3,
-            f"{time_span(latency['low'] / 1e6)} to {time_span(latency['high'] / 1e6)}",
-            graph["calls_per_s"],
-            graph["limited_by"],
-        )
-        rows.append(dict(zip(_COLUMNS, values, strict=True)))
-    out.table(rows, _COLUMNS)
+    rows = [
+        {
+            "graph": graph["graph"],
+            "device ms": graph["nc_latency_us"] / 1e3,
+            "latency ms": graph["latency_us"]["value"] / 1e3,
+            "80 % interval": " to ".join(time_span(graph["latency_us"][end] / 1e6) for end in ("low", "high")),
+            "calls per s": graph["calls_per_s"],
+            "limited by": graph["limited_by"],
+        }
+        for graph in data["graphs"]
+    ]
+    out.table(rows)
     out.remarks(data)
 
 

@@ -47,7 +47,6 @@ class Device:
     core_ids: tuple[int, ...]
     """Logical core IDs on the instance."""
     memory_bytes: int
-    """HBM of the device."""
     connected_to: tuple[int, ...] | None
     """Linked devices of its server; None if not documented."""
     processes: tuple[Process, ...]
@@ -62,19 +61,17 @@ def devices(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) 
     """
     holders = neuron_processes(instance, environ=environ)
     per_device = TARGETS[instance.family].logical_cores_per_chip()
-    listed = []
-    for index in range(instance.num_chips):
-        core_ids = tuple(range(index * per_device, (index + 1) * per_device))
-        listed.append(
-            Device(
-                index=index,
-                core_ids=core_ids,
-                memory_bytes=instance.chip.hbm_bytes,
-                connected_to=_links(instance, index),
-                processes=tuple(_on(holder, core_ids) for holder in holders if set(holder.core_ids) & set(core_ids)),
-            )
+    cores = [tuple(range(first, first + per_device)) for first in range(0, instance.num_chips * per_device, per_device)]
+    return [
+        Device(
+            index=index,
+            core_ids=core_ids,
+            memory_bytes=instance.chip.hbm_bytes,
+            connected_to=_links(instance, index),
+            processes=tuple(_on(holder, core_ids) for holder in holders if set(holder.core_ids) & set(core_ids)),
         )
-    return listed
+        for index, core_ids in enumerate(cores)
+    ]
 
 
 def _on(holder: NeuronProcess, core_ids: tuple[int, ...]) -> Process:

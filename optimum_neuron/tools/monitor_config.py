@@ -52,7 +52,6 @@ class RuntimeFilter:
     tag_filter: re.Pattern[str]
     """Searched for in the tag of a process."""
     metrics: tuple[Metric, ...]
-    """Groups reported of these processes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,9 +59,7 @@ class MonitorConfig:
     """Groups to report. The first filter that matches a process applies to it."""
 
     neuron_runtimes: tuple[RuntimeFilter, ...]
-    """Filters of processes."""
     system_metrics: tuple[Metric, ...]
-    """Groups of the instance."""
 
 
 DEFAULT_CONFIG = MonitorConfig(
@@ -95,11 +92,7 @@ def read_config(path: Path) -> MonitorConfig:
 
 
 def parse_config(content: Any, name: str) -> MonitorConfig:
-    """Check the content of a file.
-
-    Args:
-        content: the parsed JSON.
-        name: name of the file, for messages.
+    """Check the parsed JSON of a file of that name.
 
     Raises:
         ConfigError: the file has problems; the message has a line for each, the details their places.

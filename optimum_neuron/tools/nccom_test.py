@@ -30,7 +30,6 @@ _SIZE = re.compile(r"([0-9]+)([KMG]?)B?", re.IGNORECASE)
 _DEFAULT_BYTES = 32 * 2**20
 _MAX_SIZES = 1000
 _IGNORED = ("--iters", "--warmup_iters", "--check")
-_COLUMNS = ("size B", "count", "type", "time us", "80 % interval", "algbw GB/s", "busbw GB/s")
 NOTES = (
     "constants are fitted on published times of whole decoders; no time of an all-reduce alone is published",
     "no data is moved, so results are not checked",
@@ -158,13 +157,19 @@ def sizes_of(low: int | None, high: int | None, step: int | None, factor: int | 
 def _show(out: Out, data: Mapping[str, Any]) -> None:
     where = f"{data['num_cores']} cores of {data['instance']} ({data['target']})"
     out.text(f"all-reduce between {where}: simulated, not measured")
-    rows = []
-    for row in data["sizes"]:
-        time_us = row["time_us"]
-        interval = f"{time_span(time_us['low'] / 1e6)} to {time_span(time_us['high'] / 1e6)}"
-        values = (row["size_bytes"], row["count"], data["datatype"], time_us["value"], interval)
-        rows.append(dict(zip(_COLUMNS, (*values, row["algbw_gb_per_s"], row["busbw_gb_per_s"]), strict=True)))
-    out.table(rows, _COLUMNS)
+    rows = [
+        {
+            "size B": row["size_bytes"],
+            "count": row["count"],
+            "type": data["datatype"],
+            "time us": row["time_us"]["value"],
+            "80 % interval": " to ".join(time_span(row["time_us"][end] / 1e6) for end in ("low", "high")),
+            "algbw GB/s": row["algbw_gb_per_s"],
+            "busbw GB/s": row["busbw_gb_per_s"],
+        }
+        for row in data["sizes"]
+    ]
+    out.table(rows)
     out.text(f"average busbw: {data['avg_busbw_gb_per_s']:.4g} GB/s")
     out.remarks(data)
 

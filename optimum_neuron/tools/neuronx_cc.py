@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cli.errors import run_guarded
-from ..cli.output import Out, size
+from ..cli.output import Out
 from ..cli.parser import NeuronParser
 from ..compiler.flags import ALIASES, SWITCHES, VALUES
 from ..compiler.version import COMPILER_VERSION
 from ..errors import ConfigError
 from ..hardware import resolve_target
+from ..wording import size
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

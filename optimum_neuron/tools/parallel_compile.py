@@ -20,12 +20,12 @@ from pathlib import Path
 from .. import env
 from ..cli.arguments import positive_int
 from ..cli.errors import run_guarded
-from ..cli.output import Out, size
+from ..cli.output import Out
 from ..cli.parser import NeuronParser
 from ..compiler import tally
 from ..compiler.cache import CompileCache
 from ..errors import ConfigError
-from ..wording import counted
+from ..wording import counted, size
 
 _WITH_VALUE = ("--command", "--num_parallel")
 _KINDS: tuple[tuple[tally.Kind, str], ...] = (
@@ -51,9 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--num_parallel", type=positive_int, metavar="N", help="has no effect, and a warning says so")
     parser.add_argument(
-        "--ignore-errors",
-        action="store_true",
-        help="exit with 0 if the script fails; compiled graphs stay cached",
+        "--ignore-errors", action="store_true", help="exit with 0 if the script fails; compiled graphs stay cached"
     )
     options = parser.parse_args(words)
     return run_guarded(lambda out: _run(options, script, out), Out(), command=parser.prog)
@@ -80,11 +78,7 @@ def _run(options: argparse.Namespace, script: Sequence[str], out: Out) -> int:
 
 
 def _compile(script: Sequence[str], *, ignore_errors: bool, out: Out) -> int:
-    """Run the script, and report on stderr: stdout is the script's.
-
-    Raises:
-        ConfigError: there is no such command, or the environment switches the compile cache off.
-    """
+    """Run the script, and report on stderr: stdout is the script's."""
     if env.no_compile_cache():
         message = "NEURON_CC_FLAGS has --no_cache, so compiled graphs would be lost."
         raise ConfigError(message, hint="Remove --no_cache from NEURON_CC_FLAGS.", variable="NEURON_CC_FLAGS")

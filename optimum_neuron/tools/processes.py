@@ -127,11 +127,7 @@ class Sample:
 
 
 def take_sample(instance: str | None, now_s: float) -> Sample:
-    """Read everything, and ask the processes for simulated times.
-
-    Args:
-        instance: simulated instance; None for that whose cores are held.
-        now_s: the time now, by `time.monotonic`.
+    """Read everything about an instance, or that whose cores are held, and ask the processes for simulated times.
 
     Raises:
         ConfigError: there is no such instance, or the folder of the claims cannot be used.

@@ -49,13 +49,18 @@ class Calls:
     core_ids: tuple[int, ...]
     """Cores of a call."""
     num_calls: int
-    """Number of calls that ended."""
+    """Calls that ended."""
     device_us: float | None
     """Simulated time of one call."""
     launch_us: float | None
     """Part of `device_us` that starts the call."""
     flops: float | None
     """Operations of one call."""
+
+    def latency_s(self, *, launch: bool) -> float:
+        """Simulated time of one call, with the part that starts it or without."""
+        assert self.device_us is not None and self.launch_us is not None
+        return (self.device_us if launch else self.device_us - self.launch_us) / 1e6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,15 +83,11 @@ class Usage:
     def latencies_s(self, *, launch: bool) -> dict[str, float] | None:
         """Percentiles of the simulated time of a call; None where nothing ran, or the times are not known yet.
 
-        Args:
-            launch: with the part that starts a call.
+        `launch` adds the part that starts a call.
         """
         if not self.calls or not self.timed:
             return None
-        times = [
-            (((calls.device_us or 0.0) - (0.0 if launch else calls.launch_us or 0.0)) / 1e6, calls.num_calls)
-            for calls in self.calls
-        ]
+        times = [(calls.latency_s(launch=launch), calls.num_calls) for calls in self.calls]
         return {f"p{percent}": percentile(times, percent) for percent in PERCENTILES}
 
 
@@ -111,14 +112,11 @@ def usage_between(before: Status, after: Status) -> Usage:
     return Usage(
         elapsed_s=elapsed_s,
         cores={
-            core.core_id: (
-                _core_use(
-                    [calls for calls in recorded if core.core_id in calls.core_ids],
-                    elapsed_us=1e6 * elapsed_s,
-                    executing_us=_executing_us(after, core.core_id) - _executing_us(before, core.core_id),
-                )
-                if _has_programs(core, after)
-                else CoreUse(unknown=COUNTING)
+            core.core_id: _core_use(
+                [calls for calls in recorded if core.core_id in calls.core_ids],
+                elapsed_us=1e6 * elapsed_s,
+                executing_us=_executing_us(after, core.core_id) - _executing_us(before, core.core_id),
+                has_programs=_has_programs(core, after),
             )
             for core in after.cores
         },
@@ -144,9 +142,7 @@ class Tracker:
     def update(self, statuses: Sequence[Status], now_s: float) -> dict[int, Usage]:
         """What each process did since the last time, by id; those that are new are not in it yet.
 
-        Args:
-            statuses: what the processes tell now; others are forgotten.
-            now_s: the time now, by `time.monotonic`.
+        Processes without a status are forgotten; `now_s` is the time now, by `time.monotonic`.
         """
         followed = {}
         for status in statuses:
@@ -191,7 +187,9 @@ def _executing_us(status: Status, core_id: int) -> float:
     return sum(model.running_us + sum(graph.host_us for graph in model.graphs) for model in models)
 
 
-def _core_use(calls: Sequence[Calls], *, elapsed_us: float, executing_us: float) -> CoreUse:
+def _core_use(calls: Sequence[Calls], *, elapsed_us: float, executing_us: float, has_programs: bool) -> CoreUse:
+    if not has_programs:
+        return CoreUse(unknown=COUNTING)
     busy_us = flops = 0.0
     for call in calls:
         if call.device_us is None or call.flops is None:

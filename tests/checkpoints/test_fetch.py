@@ -88,9 +88,8 @@ def test_finding_a_fetched_folder_imports_nothing_heavy(row, tmp_path, conversio
         print(fetch("tiny", cache_dir={str(tmp_path)!r}))
         print(sorted({{"torch", "transformers", "numpy", "filelock", "tqdm"}} & set(sys.modules)))
     """
-    output = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
-    ).stdout
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert output.splitlines() == [str(tmp_path / row.folder_name), "[]"]
 
 

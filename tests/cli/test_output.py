@@ -3,9 +3,7 @@ import io
 import json
 import pathlib
 
-import pytest
-
-from optimum_neuron.cli.output import Out, cell, size, to_json
+from optimum_neuron.cli.output import Out, cell, to_json
 from optimum_neuron.errors import ConfigError, ModelError
 
 ROWS = [{"graph": "prefill_128", "shape": "[1, 128]", "ms": 1.5}, {"graph": "decode", "shape": "[1, 1]", "ms": 0.25}]
@@ -109,14 +107,6 @@ def test_json_takes_dataclasses_paths_and_sets_and_is_strict_about_infinity():
 
     text = to_json({"p": Point(1.0), "path": pathlib.Path("a/b"), "set": {2, 1}, "sqnr_db": float("inf"), "n": (1,)})
     assert json.loads(text) == {"p": {"x": 1.0}, "path": "a/b", "set": [1, 2], "sqnr_db": "inf", "n": [1]}
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1024**3, "1.0 GiB"), (2**60, "1048576.0 TiB")],
-)
-def test_size(num_bytes, text):
-    assert size(num_bytes) == text
 
 
 def test_cell_formats_nested_values():

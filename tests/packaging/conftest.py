@@ -31,14 +31,8 @@ def copied() -> set[str]:
 
 def finished(words: Sequence[str | Path], folder: Path, **environment: str) -> str:
     """Run a command that must end with 0, and return what it printed on stdout."""
-    done = subprocess.run(
-        [*map(str, words)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": "", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environ = {**os.environ, "PYTHONPATH": "", **environment}
+    done = subprocess.run([*map(str, words)], cwd=folder, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{words[:6]} ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
     return done.stdout
 

@@ -90,13 +90,8 @@ def test_a_shell_script_tunes_on_two_cores(here, checkpoints, built):  # noqa: F
     environment = {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
     environment["PET_STANDALONE"] = "1"  # torchrun takes a free port, not always the same
     environment["PATH"] = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-eu", "finetune_llama.sh"],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["bash", "-eu", "finetune_llama.sh"]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     base = transformers.AutoModelForCausalLM.from_pretrained("acme/llama")
     tuned = peft.PeftModel.from_pretrained(base, "finetuned/adapter")

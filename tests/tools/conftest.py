@@ -59,13 +59,6 @@ def status(
 
 
 @pytest.fixture
-def home_that_is_a_file(tmp_path):
-    """Where the folder of an instance would be."""
-    (tmp_path / "cores").mkdir()
-    (tmp_path / "cores" / "inf2.xlarge").write_text("")
-
-
-@pytest.fixture
 def no_process_can_be_read(monkeypatch):
     def denied(pid):
         raise psutil.AccessDenied(pid)

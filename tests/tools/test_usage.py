@@ -56,12 +56,9 @@ def test_a_core_of_tensors_has_no_utilization_before_its_operators_are_counted()
     assert usage.timed
 
 
-def test_operations_are_of_the_same_clock():
+def test_operations_are_of_the_same_clock_and_a_call_on_two_cores_keeps_both_busy():
     usage = usage_between(status(10.0), status(11.0, graph(100, 500_000)))
     assert usage.cores[0].flops_per_s == pytest.approx(100 * 1e9 / 0.7)
-
-
-def test_a_call_on_two_cores_keeps_both_busy():
     usage = usage_between(status(0.0), status(1.0, graph(1, 1e6), core_ids=(0, 1)))
     assert [core.utilization_percent for core in usage.cores.values()] == [100.0, 100.0]
 
