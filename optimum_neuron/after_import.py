@@ -16,12 +16,7 @@ from types import ModuleType
 
 
 def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
-    """Call `action` with a module once it has run, or now if it was imported.
-
-    Args:
-        name: full name of the module.
-        action: takes the module.
-    """
+    """Call `action` with the module of that full name once it has run, or now if it was imported."""
     module = _imported(name)
     if module is not None:
         action(module)

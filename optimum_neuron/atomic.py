@@ -81,11 +81,8 @@ def replacing(path: Path, *, needed_bytes: int, error: type[NeuronError], durabl
         _discard(temp)
         if is_disk_full(problem):
             raise disk_full(error, path=path, needed_bytes=needed_bytes) from problem
-        raise error(
-            f"{path} cannot be written: {problem}.",
-            hint="Check that the folder exists and that you may write to it.",
-            path=str(path),
-        ) from problem
+        hint = "Check that the folder exists and that you may write to it."
+        raise error(f"{path} cannot be written: {problem}.", hint=hint, path=str(path)) from problem
     except BaseException:
         _discard(temp)
         raise

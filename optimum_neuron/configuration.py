@@ -87,10 +87,7 @@ class CompileConfig:
     )
     """Effort: "1" starts at once, "2" compiles each distinct block, "3" also tries alternative kernels."""
     torch_dtype: TorchDtype = option(
-        "float32",
-        group=MODEL_GROUP,
-        flags=("--torch_dtype", "--dtype"),
-        help="dtype of the weights (default: its own)",
+        "float32", group=MODEL_GROUP, flags=("--torch_dtype", "--dtype"), help="dtype of the weights (default: its own)"
     )
     """Dtype of weights and cache."""
     allow_host_ops: tuple[str, ...] = option(
@@ -161,13 +158,14 @@ class CompileConfig:
 
     def completed(self, resolved_class: type[Complete], **sizes: Any) -> Complete:
         """Return the resolved form: this configuration with open sizes filled in."""
-        values = {name: getattr(self, name) for name in self.field_names()}
-        return resolved_class(**values | sizes)
+        return resolved_class(**self._values() | sizes)
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.field_names()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        values = {name: getattr(self, name) for name in self.field_names()}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._values().items()}
 
     def to_json(self) -> str:
         """Return JSON text with sorted keys."""
@@ -198,12 +196,8 @@ class CompileConfig:
         config, config_class = HOOKS.exported_config(model_id, where)
         if not isinstance(config, cls):
             name = config_class.__name__
-            raise ConfigError(
-                f"The configuration of {model_id} is a {name}, not a {cls.__name__}.",
-                hint=f"Use {name}.from_pretrained.",
-                model=str(model_id),
-                config_class=name,
-            )
+            message = f"The configuration of {model_id} is a {name}, not a {cls.__name__}."
+            raise ConfigError(message, hint=f"Use {name}.from_pretrained.", model=str(model_id), config_class=name)
         return config
 
     @classmethod
@@ -221,13 +215,8 @@ class CompileConfig:
 class NeuronConfig(CompileConfig):
     """Static shapes, arithmetic and target of one compiled decoder.
 
-    Example:
-        ```python
-        from optimum_neuron import NeuronConfig
-
-        config = NeuronConfig(batch_size=1, sequence_length=512)
-        assert config.resolve(max_position_embeddings=8192).prefill_buckets == (128, 512)
-        ```
+    >>> NeuronConfig(batch_size=1, sequence_length=512).resolve(max_position_embeddings=8192).prefill_buckets
+    (128, 512)
     """
 
     group: ClassVar[str] = "shapes (a graph is static: every size is fixed here)"
@@ -273,20 +262,12 @@ class NeuronConfig(CompileConfig):
             yield self._end_error(name, buckets, f"no decode graph covers the last {length - buckets[-1]} slots")
 
     def _end_error(self, name: str, buckets: tuple[int, ...], reason: str) -> ConfigError:
-        return ConfigError(
-            f"{name}={tuple(buckets)} does not fit sequence_length={self.sequence_length}: {reason}.",
-            hint=f"End the buckets at {self.sequence_length}.",
-            option=name,
-            value=list(buckets),
-            sequence_length=self.sequence_length,
-        )
+        message = f"{name}={tuple(buckets)} does not fit sequence_length={self.sequence_length}: {reason}."
+        hint = f"End the buckets at {self.sequence_length}."
+        return ConfigError(message, hint=hint, option=name, value=list(buckets), sequence_length=self.sequence_length)
 
     def _lengths(self, max_position_embeddings: int) -> dict[str, Any]:
-        """Sequence length and buckets for a model.
-
-        Raises:
-            ConfigError: the sequence is longer than the model has positions.
-        """
+        """Sequence length and buckets for a model."""
         length = self.sequence_length or min(max_position_embeddings, MAX_DEFAULT_SEQUENCE_LENGTH)
         if length > max_position_embeddings:
             raise limit_error("sequence_length", length, max_position_embeddings)

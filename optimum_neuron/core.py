@@ -67,14 +67,9 @@ class Rejected:
 class Choice(Generic[T]):
     """An automatic choice with its reason and the candidates that lost.
 
-    Example:
-        ```python
-        from optimum_neuron.core import Choice, Rejected
-
-        choice = Choice(value=128, reason="smallest bucket that holds 90 tokens",
-                        rejected=(Rejected(candidate="64", reason="90 tokens do not fit"),))
-        print(choice)
-        ```
+    >>> print(Choice(value=128, reason="it fits", rejected=(Rejected(candidate="64", reason="too small"),)))
+    128 (it fits)
+      not 64: too small
     """
 
     value: T

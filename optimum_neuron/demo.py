@@ -118,15 +118,11 @@ class TokenClock:
     """A streamer for `generate` that only looks at the time."""
 
     def __init__(self) -> None:
-        self._times = [time.perf_counter()]
-        self._prompt_seen = False
+        self._start_s, self._times = time.perf_counter(), list[float]()
 
     def put(self, value: Any) -> None:
-        """Note the time of a token."""
-        # The first call brings the prompt, before anything has run.
-        if self._prompt_seen:
-            self._times.append(time.perf_counter())
-        self._prompt_seen = True
+        """Note the time of a token; the first call brings the prompt, before anything has run."""
+        self._times.append(time.perf_counter())
 
     def end(self) -> None:
         """Nothing is held back."""
@@ -134,7 +130,7 @@ class TokenClock:
     @property
     def first_token_s(self) -> float:
         """Seconds until the first token."""
-        return self._times[1] - self._times[0]
+        return self._times[1] - self._start_s
 
     @property
     def tokens_per_s(self) -> float:

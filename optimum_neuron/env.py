@@ -208,12 +208,8 @@ def inspect_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
 def visible_cores(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | None:
     """Core ids this process may claim, in order, or None for all.
 
-    Example:
-        ```python
-        from optimum_neuron.env import visible_cores
-
-        assert visible_cores({"NEURON_RT_VISIBLE_CORES": "0-2,5"}) == (0, 1, 2, 5)
-        ```
+    >>> visible_cores({"NEURON_RT_VISIBLE_CORES": "0-2,5"})
+    (0, 1, 2, 5)
     """
     return core_list("NEURON_RT_VISIBLE_CORES", environ)
 
@@ -229,12 +225,8 @@ _warned: set[str] = set()
 def unused(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables that are set for Neuron and decide nothing here, each with what becomes of it.
 
-    Example:
-        ```python
-        from optimum_neuron.env import unused
-
-        assert list(unused({"NEURON_FUSE_SOFTMAX": "1", "NEURON_RT_NUM_CORES": "2"})) == ["NEURON_FUSE_SOFTMAX"]
-        ```
+    >>> list(unused({"NEURON_FUSE_SOFTMAX": "1", "NEURON_RT_NUM_CORES": "2"}))
+    ['NEURON_FUSE_SOFTMAX']
     """
     consequences = {}
     for name in sorted(environ):

@@ -153,24 +153,13 @@ def invalid_choice(
 ) -> NeuronError:
     """Return the error for an option whose value is not one of a few.
 
-    Example:
-        ```python
-        from optimum_neuron.errors import invalid_choice
-
-        error = invalid_choice("auto_cast", "matmull", ["none", "matmul", "all"])
-        assert error.message == "auto_cast='matmull' is not supported, did you mean 'matmul'?"
-        assert error.hint == "Choose from none, matmul, all."
-        ```
+    >>> print(invalid_choice("auto_cast", "matmull", ["none", "matmul", "all"]))
+    auto_cast='matmull' is not supported, did you mean 'matmul'? Choose from none, matmul, all.
     """
     names = list(choices)
     guess = nearest(str(value), names)
-    return error(
-        f"{option}={value!r} is not supported{guess or '.'}",
-        hint=f"Choose from {', '.join(names)}.",
-        option=option,
-        value=value,
-        choices=names,
-    )
+    message = f"{option}={value!r} is not supported{guess or '.'}"
+    return error(message, hint=f"Choose from {', '.join(names)}.", option=option, value=value, choices=names)
 
 
 def raise_together(problems: Iterable[NeuronError]) -> None:
@@ -189,12 +178,8 @@ def raise_together(problems: Iterable[NeuronError]) -> None:
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Return ", did you mean 'x'?" for the closest choice, or an empty string.
 
-    Example:
-        ```python
-        from optimum_neuron.errors import nearest
-
-        assert nearest("batchsize", ["batch_size", "task"]) == ", did you mean 'batch_size'?"
-        ```
+    >>> nearest("batchsize", ["batch_size", "task"])
+    ", did you mean 'batch_size'?"
     """
     match = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.6)
     return f", did you mean '{match[0]}'?" if match else ""

@@ -55,10 +55,7 @@ class NativeLibrary:
         return env.home() / self.folder / f"{self.source.stem}-{digest.hexdigest()[:16]}.json"
 
     def ensure_built(self, record: Path | None = None) -> Path:
-        """Return the shared object; build it if no process has done so, or if it is damaged.
-
-        Args:
-            record: an earlier value of `record()`.
+        """Return the shared object of a record; build it if no process has done so, or if it is damaged.
 
         Raises:
             LoweringError: there is no C++ compiler, it fails, the cache cannot be written, or other users can write it.
@@ -80,11 +77,9 @@ class NativeLibrary:
                     self._build(compiler, record)
                     built = find(record)
         except OSError as error:
-            raise LoweringError(
-                f"{record.parent} cannot be written ({error}), and {self.title} is kept there.",
-                hint="Set OPTIMUM_NEURON_HOME to a folder that you may write.",
-                path=str(record.parent),
-            ) from error
+            message = f"{record.parent} cannot be written ({error}), and {self.title} is kept there."
+            hint = "Set OPTIMUM_NEURON_HOME to a folder that you may write."
+            raise LoweringError(message, hint=hint, path=str(record.parent)) from error
         assert built is not None, "just published"
         return built
 
@@ -110,24 +105,13 @@ class NativeLibrary:
         library = record.with_suffix(".so")
         with tempfile.TemporaryDirectory(dir=record.parent) as folder:
             built = Path(folder, library.name)
-            words = [
-                compiler,
-                *_FLAGS,
-                *self.flags,
-                f"-I{root}/include",
-                f"-I{root}/include/kineto",
-                str(self.source),
-                "-o",
-                str(built),
-            ]
+            words = [compiler, *_FLAGS, *self.flags, f"-I{root}/include", f"-I{root}/include/kineto"]
+            words += [str(self.source), "-o", str(built)]
             words += [f"-L{root}/lib", *(f"-l{name}" for name in self.libraries), f"-Wl,-rpath,{root}/lib"]
             done = subprocess.run(words, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 last = "\n".join(done.stderr.splitlines()[-_LAST_LINES:])
-                raise LoweringError(
-                    f"{compiler} cannot build {self.title} (exit code {done.returncode}):\n{last}",
-                    hint="Use a compiler that knows C++20, or report this output.",
-                    compiler=compiler,
-                    exit_code=done.returncode,
-                )
+                message = f"{compiler} cannot build {self.title} (exit code {done.returncode}):\n{last}"
+                hint = "Use a compiler that knows C++20, or report this output."
+                raise LoweringError(message, hint=hint, compiler=compiler, exit_code=done.returncode)
             publish(built, library, {record: ""})

@@ -47,12 +47,7 @@ class Option:
 
 
 def option(default: Any = dataclasses.MISSING, **parts: Any) -> Any:
-    """Return a dataclass field that is an option.
-
-    Args:
-        default: default of the field.
-        **parts: fields of `Option`.
-    """
+    """Return a dataclass field that is an option, with the fields of `Option`."""
     return dataclasses.field(default=default, metadata={"option": Option(**parts)})
 
 
@@ -108,9 +103,5 @@ def check_known(options: Iterable[str], known: Iterable[str], *, what: str) -> N
     if unknown := [name for name in options if name not in choices]:
         listed = "; ".join(f"{name!r}{nearest(name, choices)}" for name in unknown)
         end = "" if listed.endswith("?") else "."
-        raise ConfigError(
-            f"Unknown options of {what}: {listed}{end}",
-            hint=f"Use {', '.join(choices)}.",
-            options=unknown,
-            choices=choices,
-        )
+        message = f"Unknown options of {what}: {listed}{end}"
+        raise ConfigError(message, hint=f"Use {', '.join(choices)}.", options=unknown, choices=choices)

@@ -17,8 +17,6 @@ from typing import Any
 
 from .errors import ModelError
 
-__all__ = ["parse_json", "read_object"]
-
 
 def parse_json(data: bytes | str) -> Any:
     """Return the value of a JSON text.
@@ -26,12 +24,8 @@ def parse_json(data: bytes | str) -> Any:
     Raises:
         ValueError: it is no JSON, not in a Unicode encoding, or nested too deeply.
 
-    Example:
-        ```python
-        from optimum_neuron.plain_json import parse_json
-
-        assert parse_json(b'{"version": 1}') == {"version": 1}
-        ```
+    >>> parse_json(b'{"version": 1}')
+    {'version': 1}
     """
     try:
         return json.loads(data)
@@ -55,8 +49,5 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def _unreadable(path: Path, problem: str) -> ModelError:
-    return ModelError(
-        f"{path} is damaged: {problem}.",
-        hint="Copy the file again from its source, or export the model again.",
-        file=str(path),
-    )
+    message = f"{path} is damaged: {problem}."
+    return ModelError(message, hint="Copy the file again from its source, or export the model again.", file=str(path))

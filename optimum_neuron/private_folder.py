@@ -40,12 +40,9 @@ def private_folder(shared: Path) -> Path:
         root.mkdir(mode=0o700, exist_ok=True)
         status = root.lstat()
     except OSError as error:
-        raise ConfigError(
-            f"{shared} cannot be written, and neither can the temporary folder: {error}.",
-            hint="Set OPTIMUM_NEURON_HOME or TMPDIR to a folder that this user can write.",
-            folder=str(shared),
-            error=str(error),
-        ) from error
+        message = f"{shared} cannot be written, and neither can the temporary folder: {error}."
+        hint = "Set OPTIMUM_NEURON_HOME or TMPDIR to a folder that this user can write."
+        raise ConfigError(message, hint=hint, folder=str(shared), error=str(error)) from error
     # Anyone can make a folder of that name in /tmp first, also as a link to a folder of this user.
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o077:
         raise ConfigError(

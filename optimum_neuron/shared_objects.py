@@ -89,11 +89,8 @@ def _private(record: Path) -> Path:
 
 @functools.cache
 def _warn(folder: Path, private: Path) -> None:
-    logger.warning(
-        "Cannot write %s, so compiled host code is kept in %s. Set OPTIMUM_NEURON_HOME to a folder that you may write.",
-        folder,
-        private,
-    )
+    hint = "Set OPTIMUM_NEURON_HOME to a folder that you may write."
+    logger.warning("Cannot write %s, so compiled host code is kept in %s. %s", folder, private, hint)
 
 
 def find(record: Path) -> SharedObject | None:

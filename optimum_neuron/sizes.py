@@ -40,12 +40,8 @@ def is_rising(values: Any) -> bool:
 
 def count_error(name: str, value: Any) -> ConfigError:
     """Return the error for a size that is not an integer of at least 1."""
-    return ConfigError(
-        f"{name} is {value!r}, but must be an integer of at least 1.",
-        hint=f"Pass {name}=1 or more.",
-        option=name,
-        value=value,
-    )
+    message = f"{name} is {value!r}, but must be an integer of at least 1."
+    return ConfigError(message, hint=f"Pass {name}=1 or more.", option=name, value=value)
 
 
 def count_errors(config: object, names: Iterable[str], *, optional: bool = False) -> Iterator[ConfigError]:
@@ -69,12 +65,8 @@ def size_errors(config: object, names: Iterable[str]) -> Iterator[ConfigError]:
 
 def rising_error(name: str, value: Any) -> ConfigError:
     """Return the error for buckets that are not a rising list."""
-    return ConfigError(
-        f"{name}={value!r} is not a rising list of sizes.",
-        hint=f"Pass for example {name}=[64, 128].",
-        option=name,
-        value=value,
-    )
+    message = f"{name}={value!r} is not a rising list of sizes."
+    return ConfigError(message, hint=f"Pass for example {name}=[64, 128].", option=name, value=value)
 
 
 def missing_axes(sizes: Mapping[str, Any], axes: Iterable[str], what: str) -> list[ConfigError]:
@@ -99,10 +91,5 @@ def missing_axes(sizes: Mapping[str, Any], axes: Iterable[str], what: str) -> li
 
 def limit_error(name: str, value: int, limit: int) -> ConfigError:
     """Return the error for a length beyond the positions of a model."""
-    return ConfigError(
-        f"{name} is {value}, but the model has {limit} positions.",
-        hint=f"Pass {name}={limit} or less.",
-        option=name,
-        value=value,
-        limit=limit,
-    )
+    message = f"{name} is {value}, but the model has {limit} positions."
+    return ConfigError(message, hint=f"Pass {name}={limit} or less.", option=name, value=value, limit=limit)

@@ -1,8 +1,7 @@
 """The guard of the vendor's import names: two distributions that own the same files cannot both be installed.
 
-from optimum_neuron.vendor import refuse_beside
-
-refuse_beside("torch-neuronx", __name__)
+>>> from optimum_neuron.vendor import refuse_beside
+>>> refuse_beside("no-such-distribution", "torch_neuronx")
 """
 
 from __future__ import annotations
@@ -24,13 +23,6 @@ def refuse_beside(distribution: str, module: str) -> None:
 
     Raises:
         ImportError: the vendor's is installed; the message has the commands for either choice.
-
-    Example:
-        ```python
-        from optimum_neuron.vendor import refuse_beside
-
-        refuse_beside("no-such-distribution", "torch_neuronx")
-        ```
     """
     try:
         version = importlib.metadata.version(distribution)

@@ -31,3 +31,26 @@ def time_span(seconds: float) -> str:
         if seconds >= shortest_s:
             return f"{number(seconds / unit_s, digits=3)} {name}"
     return f"{number(seconds * 1e6, digits=3)} us"
+
+
+def size(num_bytes: float) -> str:
+    """Format a number of bytes with a binary unit.
+
+    >>> size(512), size(3 * 2**20)
+    ('512 B', '3.0 MiB')
+    """
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    power = min(max(int(num_bytes).bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{num_bytes / 1024**power:.{1 if power else 0}f} {units[power]}"
+
+
+def duration(seconds: float) -> str:
+    """Format a time span in its largest unit.
+
+    >>> duration(90), duration(3 * 86400)
+    ('90 s', '3 days')
+    """
+    for unit, length_s in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length_s:
+            return f"{seconds / length_s:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -18,13 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.compiler.neff import open_neff, write_neff
-from optimum_neuron.errors import (
-    ArtifactError,
-    FormatVersionError,
-    NeuronError,
-    TargetMismatchError,
-    WeightsError,
-)
+from optimum_neuron.errors import ArtifactError, FormatVersionError, NeuronError, TargetMismatchError, WeightsError
 from optimum_neuron.exporters import main_export
 from optimum_neuron.exporters.folder import file_hash
 from tests.tiny import SHAPES, SMALL, save_tiny, words_of
@@ -35,12 +29,15 @@ load = NeuronModelForCausalLM.from_pretrained
 # Weights of a checkpoint.
 
 
-def damaged(checkpoint: Path, to: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> Path:
-    copy = shutil.copytree(checkpoint, to)
-    tensors = load_file(copy / "model.safetensors")
+def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> Path:
+    tensors = load_file(folder / "model.safetensors")
     change(tensors)
-    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
-    return copy
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def damaged(checkpoint: Path, to: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> Path:
+    return change_weights(shutil.copytree(checkpoint, to), change)
 
 
 UP = "model.layers.1.mlp.up_proj.weight"
@@ -110,13 +107,13 @@ def seal(export: Path) -> None:
     path.write_text(json.dumps(data))
 
 
-def rewrite(path: Path, change: Callable[[dict[str, bytes]], Any]) -> None:
-    """Change members of a NEFF and write it with a right hash."""
+def rewrite(path: Path, change: Callable[[dict[str, bytes]], Any], **facts: Any) -> None:
+    """Change members and facts of a NEFF and write it with a right hash."""
     with open_neff(path) as neff:
         members, document = {name: bytes(neff.read(name)) for name in neff.names}, neff.document
     change(members)
-    facts = {f: getattr(document, f) for f in ("name", "target", "core_version", "compiler_version", "metadata")}
-    write_neff(path, members, **facts)
+    names = ("name", "target", "core_version", "compiler_version", "metadata")
+    write_neff(path, members, **{name: getattr(document, name) for name in names} | facts)
 
 
 def refused(export: Path, error: type[NeuronError], message: str, cli=None, **options: Any) -> None:
@@ -172,17 +169,7 @@ def test_a_body_with_a_call_that_is_no_operator(copy):
 
 
 def test_a_neff_that_says_nothing_about_weights(copy):
-    with open_neff(copy / "model.neuron") as neff:
-        members, document = {name: bytes(neff.read(name)) for name in neff.names}, neff.document
-    write_neff(
-        copy / "model.neuron",
-        members,
-        name=document.name,
-        target=document.target,
-        core_version=document.core_version,
-        compiler_version=document.compiler_version,
-        metadata={},
-    )
+    rewrite(copy / "model.neuron", lambda members: None, metadata={})
     seal(copy)
     refused(copy, ArtifactError, "its metadata has no family; its metadata has no stacks")
 
@@ -190,8 +177,6 @@ def test_a_neff_that_says_nothing_about_weights(copy):
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_weights_of_an_export_that_do_not_fit(copy, kind):
     change, message = DAMAGE[kind]
-    tensors = load_file(copy / "model.safetensors")
-    change(tensors)
-    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
+    change_weights(copy, change)
     seal(copy)
     refused(copy, WeightsError, message)

@@ -26,35 +26,26 @@ REJECTED_OF_KINDS = [
     *((IMAGES, "image_batch_size", value) for value in (None, 0)),
 ]
 
-REJECTED = [
-    ("batch_size", 0),
-    ("sequence_length", -8),
-    ("extend_length", 2.5),
-    ("batch_size", "1"),
-    ("batch_size", True),
-    ("batch_size", None),
-    ("extend_length", None),
-    ("auto_cast", "matmult"),
-    ("auto_cast_type", "bf-16"),
-    ("optlevel", 2),
-    ("torch_dtype", "float64"),
-    ("prefill_buckets", ()),
-    ("prefill_buckets", (512, 128)),
-    ("prefill_buckets", (128, 128)),
-    ("prefill_buckets", (0, 128)),
-    ("prefill_buckets", (True, 128)),
-    ("prefill_buckets", 128),
-    ("prefill_buckets", "128"),
-    ("prefill_buckets", [[128]]),
-    ("decode_buckets", (512, 128)),
-    ("task", None),
-    ("allow_host_ops", "aten.sort"),
-    ("inline_weights_to_neff", "yes"),
-]
+REJECTED = {
+    "batch_size": (0, "1", True, None),
+    "sequence_length": (-8,),
+    "extend_length": (2.5, None),
+    "auto_cast": ("matmult",),
+    "auto_cast_type": ("bf-16",),
+    "optlevel": (2,),
+    "torch_dtype": ("float64",),
+    "prefill_buckets": ((), (512, 128), (128, 128), (0, 128), (True, 128), 128, "128", [[128]]),
+    "decode_buckets": ((512, 128),),
+    "task": (None,),
+    "allow_host_ops": ("aten.sort",),
+    "inline_weights_to_neff": ("yes",),
+}
 
 
 @pytest.mark.parametrize(
-    ("config_class", "option", "value"), [*((NeuronConfig, *row) for row in REJECTED), *REJECTED_OF_KINDS], ids=str
+    ("config_class", "option", "value"),
+    [*((NeuronConfig, name, value) for name, values in REJECTED.items() for value in values), *REJECTED_OF_KINDS],
+    ids=str,
 )
 def test_a_value_that_cannot_be_compiled_is_rejected(config_class, option, value):
     with pytest.raises(ConfigError) as error:
@@ -77,16 +68,8 @@ def test_two_roundings_are_rejected():
 
 
 def test_all_problems_are_reported_at_once():
-    wrong = {
-        "batch_size": 0,
-        "extend_length": 0,
-        "sequence_length": "512",
-        "auto_cast": "most",
-        "auto_cast_type": "int8",
-        "optlevel": "9",
-        "torch_dtype": "int8",
-        "prefill_buckets": (64, 32),
-    }
+    wrong = {"batch_size": 0, "extend_length": 0, "sequence_length": "512", "auto_cast": "most"}
+    wrong |= {"auto_cast_type": "int8", "optlevel": "9", "torch_dtype": "int8", "prefill_buckets": (64, 32)}
     with pytest.raises(ConfigError) as error:
         NeuronConfig(**wrong)
     options = [problem["details"].get("option") for problem in error.value.details["problems"]]

@@ -10,17 +10,8 @@ from typing import get_args
 import pytest
 import torch
 
-from optimum_neuron.core import (
-    DTYPE_SIZE_BYTES,
-    AutoCast,
-    AutoCastType,
-    Choice,
-    Rejected,
-    Ruling,
-    TensorSpec,
-    TorchDtype,
-    Verdict,
-)
+from optimum_neuron import core
+from optimum_neuron.core import DTYPE_SIZE_BYTES, Choice, Rejected, Ruling, TensorSpec, Verdict
 
 
 @pytest.mark.parametrize(
@@ -53,23 +44,16 @@ def test_a_spec_reads_like_a_shape_and_compares_by_value():
 
 
 def test_every_type_of_weights_has_a_size_and_the_choices_are_the_compilers():
-    assert set(get_args(TorchDtype)) <= DTYPE_SIZE_BYTES.keys()
-    assert get_args(AutoCast) == ("none", "matmul", "all")
-    assert set(get_args(AutoCastType)) == {"bf16", "fp16", "tf32", "fp8_e4m3"}
+    assert set(get_args(core.TorchDtype)) <= DTYPE_SIZE_BYTES.keys()
+    assert get_args(core.AutoCast) == ("none", "matmul", "all")
+    assert set(get_args(core.AutoCastType)) == {"bf16", "fp16", "tf32", "fp8_e4m3"}
 
 
 def test_a_choice_tells_what_lost_and_why():
-    choice = Choice(
-        value=128,
-        reason="smallest that holds 90",
-        rejected=(Rejected(candidate="64", reason="too short"), Rejected(candidate="512", reason="longer")),
-    )
-    assert str(choice).splitlines() == ["128 (smallest that holds 90)", "  not 64: too short", "  not 512: longer"]
-    assert json.loads(json.dumps(choice.to_dict())) == {
-        "value": 128,
-        "reason": "smallest that holds 90",
-        "rejected": [{"candidate": "64", "reason": "too short"}, {"candidate": "512", "reason": "longer"}],
-    }
+    losers = [{"candidate": "64", "reason": "too short"}, {"candidate": "512", "reason": "longer"}]
+    choice = Choice(value=128, reason="it holds 90", rejected=tuple(Rejected(**loser) for loser in losers))
+    assert str(choice).splitlines() == ["128 (it holds 90)", "  not 64: too short", "  not 512: longer"]
+    assert json.loads(json.dumps(choice.to_dict())) == {"value": 128, "reason": "it holds 90", "rejected": losers}
 
 
 @pytest.mark.parametrize("value", ["inf2", 3, 1.5, True, None])
@@ -82,9 +66,10 @@ def test_plain_values_of_a_choice_stay_and_others_become_text(value):
 def test_a_verdict_is_its_text_and_a_ruling_needs_its_reason_and_source():
     assert [str(verdict) for verdict in Verdict] == ["native", "decomposed", "host", "unsupported"]
     assert json.dumps(Verdict.HOST) == '"host"'
+    fields = {"verdict": Verdict.NATIVE, "op": "aten.mm.default", "rule": "matmul", "reason": "TensorE"}
     with pytest.raises(TypeError, match="source"):
-        Ruling(verdict=Verdict.NATIVE, op="aten.mm.default", rule="matmul", reason="TensorE")
-    ruling = Ruling(verdict=Verdict.NATIVE, op="aten.mm.default", rule="matmul", reason="TensorE", source="docs")
+        Ruling(**fields)
+    ruling = Ruling(**fields, source="docs")
     assert (ruling.code, ruling.remedy, ruling.module_path, ruling.source_line) == (None,) * 4
 
 

@@ -42,10 +42,8 @@ def test_folders():
 
 
 def test_names_are_passed_on_unchecked_and_empty_is_unset():
-    for read, name in [
-        (env.platform_target, "NEURON_PLATFORM_TARGET_OVERRIDE"),
-        (env.instance_type, "OPTIMUM_NEURON_INSTANCE"),
-    ]:
+    names = {"NEURON_PLATFORM_TARGET_OVERRIDE": env.platform_target, "OPTIMUM_NEURON_INSTANCE": env.instance_type}
+    for name, read in names.items():
         assert read({name: "anything"}) == "anything"
         assert read({name: ""}) is None and read({}) is None
 
@@ -80,9 +78,8 @@ def test_profiles_of_processes():
 
 
 def test_what_is_set_and_read_is_listed_as_written():
-    assert env.given({"OPTIMUM_NEURON_HOME": "/a", "PATH": "/bin", "NEURON_RT_NUM_CORES": ""}) == {
-        "OPTIMUM_NEURON_HOME": "/a"
-    }
+    environ = {"OPTIMUM_NEURON_HOME": "/a", "PATH": "/bin", "NEURON_RT_NUM_CORES": ""}
+    assert env.given(environ) == {"OPTIMUM_NEURON_HOME": "/a"}
 
 
 def test_number_of_cores():

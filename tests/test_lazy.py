@@ -12,7 +12,5 @@ def test_a_name_comes_from_its_module():
 
 
 def test_an_unknown_name_is_an_attribute_error_with_the_nearest():
-    with pytest.raises(
-        AttributeError, match="module 'optimum_neuron.exporters' has no attribute 'main_exprot'.*main_export"
-    ):
+    with pytest.raises(AttributeError, match="'optimum_neuron.exporters' has no attribute 'main_exprot'.*main_export"):
         lazy_names("optimum_neuron.exporters", {"main_export": "export"})("main_exprot")

@@ -7,6 +7,7 @@ of object detection in `pipelines/test_tasks.py`, stale weights and the task of 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -34,6 +35,9 @@ SHAPES = {"batch_size": 2, "sequence_length": 8, "optlevel": "1"}
 IDS = torch.randint(3, VOCABULARY, (3, 8), generator=torch.Generator().manual_seed(1))
 
 
+compile_bert = functools.partial(NeuronModelForSequenceClassification.from_pretrained, export=True, **SHAPES)
+
+
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("a folder's name; with $(words) of a shell") / "it's bert"
@@ -42,7 +46,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(checkpoint, environment):
-    return NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **SHAPES)
+    return compile_bert(checkpoint)
 
 
 def test_a_host_without_a_device_gets_a_model_and_not_none(model):
@@ -63,18 +67,14 @@ def test_another_revision_of_the_same_configuration_has_its_own_weights(checkpoi
         randomize(originals[branch], seed=seed + 3)
         originals[branch].save_pretrained(repository / "snapshots" / commit)
     for branch, original in originals.items():
-        compiled = NeuronModelForSequenceClassification.from_pretrained(
-            "acme/bert", revision=branch, export=True, **SHAPES
-        )
+        compiled = compile_bert("acme/bert", revision=branch)
         with torch.no_grad():
             torch.testing.assert_close(compiled(IDS).logits, original(IDS).logits, atol=1e-5, rtol=1e-5)
     assert compiled.describe()["cache"]["value"] == "hit"
 
 
 def test_a_saved_dynamic_batch_is_still_one_and_its_weights_can_be_replaced(checkpoint, tmp_path):
-    compiled = NeuronModelForSequenceClassification.from_pretrained(
-        checkpoint, export=True, dynamic_batch_size=True, **SHAPES
-    )
+    compiled = compile_bert(checkpoint, dynamic_batch_size=True)
     compiled.save_pretrained(tmp_path)
     loaded = NeuronModelForSequenceClassification.from_pretrained(tmp_path)
     assert loaded.neuron_config.dynamic_batch_size and not loaded.neuron_config.inline_weights_to_neff

@@ -78,43 +78,34 @@ def test_an_object_is_read_and_nothing_else(tmp_path):
             read_object(path)
 
 
-@pytest.fixture(scope="module")
-def copy(exported, tmp_path_factory) -> Path:
-    return shutil.copytree(exported, tmp_path_factory.mktemp("damaged") / "copy")
+@pytest.fixture
+def copy(exported, tmp_path) -> Path:
+    return shutil.copytree(exported, tmp_path / "copy")
 
 
 @pytest.mark.parametrize("name", ["neuron_config.json", "config.json", "generation_config.json"])
 def test_a_damaged_file_of_an_exported_folder(copy, name):
     """Some JSON is a valid file of transformers; all other damage is a typed error."""
-    path = copy / name
-    whole = path.read_bytes()
     valid = ("no keys", "surrogate") if name == "generation_config.json" else ()
-    try:
-        for kind, data in DAMAGE.items():
-            path.write_bytes(data)
-            if kind in valid:
-                NeuronModelForCausalLM.from_pretrained(copy).loaded.close()
-                continue
-            with pytest.raises(NeuronError):
-                NeuronModelForCausalLM.from_pretrained(copy)
-    finally:
-        path.write_bytes(whole)
+    for kind, data in DAMAGE.items():
+        (copy / name).write_bytes(data)
+        if kind in valid:
+            NeuronModelForCausalLM.from_pretrained(copy).loaded.close()
+            continue
+        with pytest.raises(NeuronError):
+            NeuronModelForCausalLM.from_pretrained(copy)
 
 
 @pytest.mark.parametrize("field", MARKER)
 def test_a_field_of_the_marker_that_no_export_writes(copy, field):
     path = copy / "neuron_config.json"
-    whole = path.read_bytes()
+    content = json.loads(path.read_bytes())
     parents, _, name = field.rpartition(".")
-    try:
-        for value in MARKER[field]:
-            content = json.loads(whole)
-            (content[parents] if parents else content)[name] = value
-            path.write_text(json.dumps(content))
-            with pytest.raises(ArtifactError):
-                read_folder(copy)
-    finally:
-        path.write_bytes(whole)
+    for value in MARKER[field]:
+        (content[parents] if parents else content)[name] = value
+        path.write_text(json.dumps(content))
+        with pytest.raises(ArtifactError):
+            read_folder(copy)
 
 
 FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1}

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from optimum_neuron.wording import counted, number, time_span
+from optimum_neuron.wording import counted, number, size, time_span
 
 
 def test_counts_have_their_noun_in_the_right_number():
-    assert [counted(n, "request") for n in (0, 1, 2, 1500)] == [
-        "0 requests",
-        "1 request",
-        "2 requests",
-        "1,500 requests",
-    ]
+    counts = [counted(n, "request") for n in (0, 1, 2, 1500)]
+    assert counts == ["0 requests", "1 request", "2 requests", "1,500 requests"]
     assert counted(1, "copy", "copies") == "1 copy" and counted(2, "copy", "copies") == "2 copies"
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(11330.0, "11,330"), (0.123456, "0.1235"), (0.0, "0"), (1e-6, "1e-06"), (-2.5, "-2.5"), (3.0, "3")],
+    [(11330.0, "11,330"), (0.123456, "0.1235"), (0.0, "0"), (1e-6, "1e-06"), (-2.5, "-2.5"), (3.0, "3")]
+    + [(float("inf"), "inf"), (float("nan"), "nan")],
 )
 def test_numbers_have_four_digits_and_no_powers_of_ten(value, text):
     assert number(value) == text
-
-
-def test_numbers_that_are_not_finite_are_said():
-    assert number(float("inf")) == "inf" and number(float("nan")) == "nan"
 
 
 @pytest.mark.parametrize(
@@ -35,3 +28,11 @@ def test_numbers_that_are_not_finite_are_said():
 )
 def test_time_spans_have_a_unit_that_fits(seconds, text):
     assert time_span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1024**3, "1.0 GiB"), (2**60, "1048576.0 TiB")],
+)
+def test_sizes_have_a_binary_unit(num_bytes, text):
+    assert size(num_bytes) == text

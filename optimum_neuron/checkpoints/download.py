@@ -34,12 +34,8 @@ def tool_error(problem: str, output: str, *, hint: str) -> NeuronError:
 def download(entry: Entry, destination: Path) -> Path:
     """Download the archive, as the index's client is configured on this machine.
 
-    Args:
-        entry: What to download.
-        destination: An empty folder.
-
     Returns:
-        The archive, not yet checked.
+        The archive in the destination, which was empty; it is not yet checked.
 
     Raises:
         ModelError: If the client is missing or fails (no network, no such version).

@@ -16,6 +16,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+def leads_outside(path: str) -> bool:
+    """Whether a path of an archive may be outside the folder that it is unpacked into."""
+    return PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts or "\\" in path
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
     """Something real inside a package."""
@@ -52,11 +57,8 @@ class Entry:
     def __post_init__(self) -> None:
         problems = self._problems()
         if problems:
-            raise ConfigError(
-                f"{type(self).__name__} {self.name!r} is wrong: {'; '.join(problems)}.",
-                hint="Correct the row of the catalogue.",
-                problems=problems,
-            )
+            message = f"{type(self).__name__} {self.name!r} is wrong: {'; '.join(problems)}."
+            raise ConfigError(message, hint="Correct the row of the catalogue.", problems=problems)
 
     def _problems(self) -> list[str]:
         problems = [
@@ -69,7 +71,7 @@ class Entry:
         if not self.members:
             problems.append("members is empty")
         for path in (self.root, *self.members):
-            if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+            if leads_outside(path):
                 problems.append(f"{path!r} is not a relative path inside the archive")
         if not self.converter.isidentifier():
             problems.append(f"converter {self.converter!r} is not the name of a module")
@@ -106,13 +108,9 @@ Taken out of {self.requirement} (sha256 {self.sha256}), a package by a third par
 class Checkpoint(Entry):
     """One checkpoint and the package that carries it.
 
-    Example:
-        ```python
-        from optimum_neuron.checkpoints import get
-
-        checkpoint = get("smollm2-135m-instruct")
-        assert checkpoint.folder_name == "smollm2-135m-instruct-bcc81830"
-        ```
+    >>> from optimum_neuron.checkpoints import get
+    >>> get("smollm2-135m-instruct").folder_name
+    'smollm2-135m-instruct-bcc81830'
     """
 
     architecture: str
@@ -130,12 +128,9 @@ class Checkpoint(Entry):
 class Dataset(Entry):
     """One data set and the package that carries it: rows in `data.jsonl`, one JSON object a line.
 
-    Example:
-        ```python
-        from optimum_neuron.checkpoints import get
-
-        assert get("sentiment").fields == ("text", "rating", "source")
-        ```
+    >>> from optimum_neuron.checkpoints import get
+    >>> get("sentiment").fields
+    ('text', 'rating', 'source')
     """
 
     num_rows: int

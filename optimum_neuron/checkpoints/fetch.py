@@ -1,4 +1,5 @@
-"""`fetch`: an entry of the catalogue as a folder on this machine, made once and shared by all processes.
+"""`fetch`: an entry of the catalogue as a folder on this machine, made once and shared by all processes; `read_rows`
+gives the rows of a data set.
 
 The folder appears complete or not at all: everything is made in a staging folder beside it, under a lock, and renamed
 into place. What a killed run left behind is removed by the next one. It knows nothing of file formats and archives.
@@ -12,15 +13,16 @@ into place. What a killed run left behind is removed by the next one. It knows n
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from .. import env
+from ..atomic import disk_full, is_disk_full
 from ..core import Choice
 from ..errors import CacheError, ModelError
 from . import catalogue, download, package
@@ -62,7 +64,7 @@ def fetch(
     """
     entry = catalogue.get(name)
     folder = _folder(entry, cache_dir)
-    with _cache_errors(folder.parent):
+    with _cache_errors(entry, folder):
         if damaged_files(folder, hash_weights=False):
             require(entry.converter)
             _make_once(entry, folder, progress=progress and not env.progress_disabled())
@@ -89,22 +91,16 @@ def resolve_model(
 
     Args:
         name_or_path: A catalogue name, the folder of a checkpoint, or a model id of the Hugging Face Hub.
-        cache_dir: As for `fetch`.
-        progress: As for `fetch`.
+        cache_dir, progress: As for `fetch`.
 
     Returns:
         The folder or the string unchanged, and why.
 
     Raises:
-        ModelError: As for `fetch`, for a catalogue name.
-        CacheError: As for `fetch`, for a catalogue name.
+        ModelError, CacheError: As for `fetch`, for a catalogue name.
 
-    Example:
-        ```python
-        from optimum_neuron.checkpoints import resolve_model
-
-        assert resolve_model("HuggingFaceTB/SmolLM2-135M").value == "HuggingFaceTB/SmolLM2-135M"
-        ```
+    >>> resolve_model("HuggingFaceTB/SmolLM2-135M").value
+    'HuggingFaceTB/SmolLM2-135M'
     """
     if os.path.isdir(name_or_path):
         return Choice(value=name_or_path, reason="a folder of that name is here")
@@ -112,30 +108,61 @@ def resolve_model(
     if checkpoint is None:
         return Choice(value=name_or_path, reason="not a name of the checkpoint catalogue, so used as it is")
     if isinstance(checkpoint, Dataset):
-        raise ModelError(
-            f"{checkpoint.name} is a dataset of the catalogue, not a model.",
-            hint="Name a checkpoint, or a folder as ./NAME.",
-            name=checkpoint.name,
-        )
+        message = f"{checkpoint.name} is a dataset of the catalogue, not a model."
+        raise ModelError(message, hint="Name a checkpoint, or a folder as ./NAME.", name=checkpoint.name)
     folder = fetch(checkpoint.name, cache_dir=cache_dir, progress=progress)
     return Choice(value=str(folder), reason=f"checkpoint {checkpoint.name} from {checkpoint.requirement}")
 
 
+def read_rows(
+    name: str, *, cache_dir: str | os.PathLike[str] | None = None, progress: bool = True
+) -> list[dict[str, Any]]:
+    """Return the rows of a data set of the catalogue, fetching it first where needed.
+
+    Args:
+        name: A name or alias of the catalogue.
+        cache_dir, progress: As for `fetch`.
+
+    Returns:
+        One dictionary for each row. Values that are files (`image`, `audio`) are absolute paths.
+
+    Raises:
+        ModelError: As for `fetch`, and if the name is that of a checkpoint.
+        CacheError: As for `fetch`.
+
+    Example:
+        ```python no-run
+        from optimum_neuron.checkpoints import read_rows
+
+        print(read_rows("sentiment")[0]["text"])
+        ```
+    """
+    entry = catalogue.get(name)
+    if not isinstance(entry, Dataset):
+        message = f"{entry.name} is a checkpoint, which has no rows."
+        raise ModelError(message, hint="Name a dataset of `optimum-cli neuron fetch --list`.", name=entry.name)
+    folder = fetch(entry.name, cache_dir=cache_dir, progress=progress)
+    files = ("image", "audio")
+    return [row | {key: str(folder / row[key]) for key in files if key in row} for row in _rows(folder)]
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / DATA).read_text("utf-8").splitlines()]
+
+
 @contextlib.contextmanager
-def _cache_errors(root: Path) -> Iterator[None]:
+def _cache_errors(entry: Entry, folder: Path) -> Iterator[None]:
     """Turn errors of the file system into `CacheError`."""
     try:
         yield
     except CacheError:
         raise
     except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise CacheError(
-            f"Fetching into {root} failed{': the disk is full' if is_full else ''} ({error}).",
-            hint=f"{'Free some space' if is_full else 'Make it writable'}, or set OPTIMUM_NEURON_HOME elsewhere.",
-            folder=str(root),
-            error=str(error),
-        ) from error
+        if is_disk_full(error):
+            raise disk_full(CacheError, path=folder, needed_bytes=entry.peak_disk_bytes) from error
+        message = f"Fetching into {folder.parent} failed ({error})."
+        hint = "Make it writable, or set OPTIMUM_NEURON_HOME elsewhere."
+        raise CacheError(message, hint=hint, folder=str(folder.parent), error=str(error)) from error
 
 
 def _make_once(entry: Entry, folder: Path, *, progress: bool) -> None:
@@ -157,7 +184,8 @@ def _make(entry: Entry, folder: Path, *, progress: bool) -> None:
     staging = folder.with_name(f".{folder.name}.staging")
     if staging.exists():
         shutil.rmtree(staging)
-    _require_space(entry, folder.parent)
+    if shutil.disk_usage(folder.parent).free < entry.peak_disk_bytes:
+        raise disk_full(CacheError, path=folder, needed_bytes=entry.peak_disk_bytes)
     staging.mkdir()
     try:
         made = _fill(entry, staging, progress=progress)
@@ -180,16 +208,9 @@ def _fill(entry: Entry, staging: Path, *, progress: bool) -> Path:
     convert(entry.converter, source, made, progress=progress)
     _check(entry, made)
     (made / "README.md").write_text(entry.readme(), "utf-8")
-    seal(
-        made,
-        {
-            "name": entry.name,
-            "requirement": entry.requirement,
-            "sha256": entry.sha256,
-            "members": [f"{entry.root}/{member}" for member in entry.members],
-            "licence": entry.licence,
-        },
-    )
+    members = [f"{entry.root}/{member}" for member in entry.members]
+    origin = {name: getattr(entry, name) for name in ("name", "requirement", "sha256", "licence")}
+    seal(made, origin | {"members": members})
     return made
 
 
@@ -201,28 +222,12 @@ def _check(entry: Entry, made: Path) -> None:
     else:
         assert isinstance(entry, Dataset)
         expected = f"{entry.num_rows} rows of {', '.join(entry.fields)}"
-        rows = [json.loads(line) for line in (made / DATA).read_text("utf-8").splitlines()]
+        rows = _rows(made)
         actual = f"{len(rows)} rows of {' or '.join(sorted({', '.join(row) for row in rows}))}"
     if actual != expected:
-        raise ModelError(
-            f"Converting {entry.name} made {actual}, but the catalogue states {expected}.",
-            hint="Correct the row in the catalogue, or the converter.",
-            name=entry.name,
-            expected=expected,
-            actual=actual,
-        )
-
-
-def _require_space(entry: Entry, root: Path) -> None:
-    free_bytes = shutil.disk_usage(root).free
-    if free_bytes < entry.peak_disk_bytes:
-        raise CacheError(
-            f"Fetching {entry.name} takes {entry.peak_disk_bytes / 1e6:.0f} MB in {root}, but "
-            f"{free_bytes / 1e6:.0f} MB of disk are free.",
-            hint="Free some space, or set OPTIMUM_NEURON_HOME to a folder on a larger disk.",
-            free_bytes=free_bytes,
-            needed_bytes=entry.peak_disk_bytes,
-        )
+        message = f"Converting {entry.name} made {actual}, but the catalogue states {expected}."
+        hint = "Correct the row in the catalogue, or the converter."
+        raise ModelError(message, hint=hint, name=entry.name, expected=expected, actual=actual)
 
 
 def _say(text: str, progress: bool) -> None:

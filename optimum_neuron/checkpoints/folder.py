@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..plain_json import parse_json
+
 MARKER = "optimum_neuron_checkpoint.json"
 """Name of the marker inside the folder."""
 DATA = "data.jsonl"
@@ -23,20 +25,16 @@ _HASHED_AT_ONCE_BYTES = 16 << 20
 """Files up to this size are hashed on every look; weights above it are compared by size, so that a look is instant."""
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """The hash of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def seal(folder: Path, origin: Mapping[str, Any]) -> None:
-    """Write the marker that makes a converted folder complete.
-
-    Args:
-        folder: Holds the finished files.
-        origin: Where the files come from, plain data.
-    """
+    """Write the marker that makes a folder of finished files complete; `origin` says where they come from."""
     files = {
-        path.relative_to(folder).as_posix(): {"size_bytes": path.stat().st_size, "sha256": _sha256(path)}
+        path.relative_to(folder).as_posix(): {"size_bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
@@ -49,8 +47,8 @@ def seal(folder: Path, origin: Mapping[str, Any]) -> None:
 
 def _read_marker(folder: Path) -> dict[str, Any] | None:
     try:
-        marker = json.loads((folder / MARKER).read_text("utf-8"))
-    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError, json.JSONDecodeError):
+        marker = parse_json((folder / MARKER).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     if not isinstance(marker, dict) or marker.get("format") != FORMAT or not isinstance(marker.get("files"), dict):
         return None
@@ -61,7 +59,7 @@ def _is_damaged(path: Path, expected: Mapping[str, Any], *, hash_weights: bool) 
     if not path.is_file() or path.stat().st_size != expected["size_bytes"]:
         return True
     hashed = hash_weights or expected["size_bytes"] <= _HASHED_AT_ONCE_BYTES
-    return hashed and _sha256(path) != expected["sha256"]
+    return hashed and sha256(path) != expected["sha256"]
 
 
 def damaged_files(folder: Path, *, hash_weights: bool = True) -> list[str]:

@@ -7,18 +7,18 @@ knows nothing of models.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import shutil
 import stat
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 from ..errors import ModelError
-from .entry import Entry
+from .entry import Entry, leads_outside
+from .folder import sha256
 
 _AR_MAGIC = b"!<arch>\n"
 
@@ -29,8 +29,7 @@ def verify(entry: Entry, archive: Path) -> None:
     Raises:
         ModelError: If it is another file.
     """
-    with archive.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = sha256(archive)
     if digest != entry.sha256:
         raise ModelError(
             f"{archive.name} ({archive.stat().st_size} bytes) has sha256 {digest}, not {entry.sha256} as reviewed for "
@@ -65,11 +64,8 @@ def extract(archive: Path, root: str, members: Sequence[str], destination: Path)
                 with read(path) as source, target.open("wb") as file:
                     shutil.copyfileobj(source, file, length=1 << 20)
     except (zipfile.BadZipFile, tarfile.TarError) as error:
-        raise ModelError(
-            f"{archive.name} is not a zip archive, a compressed tar, or an ar archive with such a tar: {error}.",
-            hint="Fetch again.",
-            file=archive.name,
-        ) from error
+        message = f"{archive.name} is not a zip archive, a compressed tar, or an ar archive with such a tar: {error}."
+        raise ModelError(message, hint="Fetch again.", file=archive.name) from error
 
 
 @contextlib.contextmanager
@@ -90,11 +86,7 @@ def _opened(archive: Path) -> Iterator[tuple[dict[str, bool], Callable[[str], IO
 
 
 def _tar_part(archive: IO[bytes]) -> IO[bytes]:
-    """The file itself, or the tar with the files of a package of Debian, which is an ar archive (deb(5), ar(5)).
-
-    Raises:
-        tarfile.TarError: an ar archive has none.
-    """
+    """The file itself, or the tar with the files of a package of Debian, which is an ar archive (deb(5), ar(5))."""
     if archive.read(len(_AR_MAGIC)) != _AR_MAGIC:
         archive.seek(0)
         return archive
@@ -106,23 +98,12 @@ def _tar_part(archive: IO[bytes]) -> IO[bytes]:
     raise tarfile.TarError("an ar archive without data.tar")
 
 
-def _is_outside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return path.is_absolute() or ".." in path.parts or "\\" in name
-
-
 def _check_members(links: dict[str, bool], archive: Path, members: Sequence[str]) -> None:
-    unsafe = [name for name, is_link in links.items() if is_link or _is_outside(name)]
+    unsafe = [name for name, is_link in links.items() if is_link or leads_outside(name)]
     if unsafe:
-        raise ModelError(
-            f"{archive.name} holds paths that lead out of it, or links: {', '.join(unsafe)}.",
-            hint="Do not use this package.",
-            paths=unsafe,
-        )
+        message = f"{archive.name} holds paths that lead out of it, or links: {', '.join(unsafe)}."
+        raise ModelError(message, hint="Do not use this package.", paths=unsafe)
     missing = [member for member in members if member not in links]
     if missing:
-        raise ModelError(
-            f"{archive.name} lacks {', '.join(missing)}; it holds {', '.join(links)}.",
-            hint="Correct `root` and `members` in the catalogue.",
-            missing=missing,
-        )
+        message = f"{archive.name} lacks {', '.join(missing)}; it holds {', '.join(links)}."
+        raise ModelError(message, hint="Correct `root` and `members` in the catalogue.", missing=missing)

@@ -7,111 +7,86 @@ Python API checks (tasks, instance types, limits) are not checked a second time 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import typing
 from collections.abc import Callable
 from types import UnionType
-from typing import Any
+from typing import Any, TypeVar
 
 from ..configuration import CompileConfig
 from ..exporters.kinds import config_classes
 from ..options import MODEL_GROUP, Option, SourceOptions, options_of
 
+Number = TypeVar("Number", int, float)
+_Parser = Callable[[str], Number]
+
 _NOT_OPTIONS = ("func", "json", "quiet")
 """Attributes of parsed arguments that are no options of the Python API."""
 
 
-def whole_number(text: str) -> int:
-    """Parse a whole number of at least zero.
+def number_type(convert: _Parser[Number], what: str, low: float, high: float = math.inf) -> _Parser[Number]:
+    """The parser of a finite number in a range, for `type` of an argument.
 
-    Raises:
-        argparse.ArgumentTypeError: The text is something else.
+    Args:
+        convert: Raises ValueError for a text that is none.
+        what: Names the numbers, for the message.
+        low: The least one.
+        high: The largest one.
     """
+
+    def parse(text: str) -> Number:
+        with contextlib.suppress(ValueError):
+            if low <= (value := convert(text)) <= high and value < math.inf:
+                return value
+        raise argparse.ArgumentTypeError(f"'{text}' is not {what}")
+
+    return parse
+
+
+def digits(text: str) -> int:
+    """Parse digits; `int` would take signs, spaces and underscores too."""
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 0")
+        raise ValueError(text)
     return int(text)
 
 
-def positive_int(text: str) -> int:
-    """Parse a whole number above zero.
-
-    Raises:
-        argparse.ArgumentTypeError: The text is something else.
-    """
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
-    return int(text)
+whole_number = number_type(digits, "a whole number of at least 0", 0)
+positive_int = number_type(digits, "a whole number above 0", 1)
+nonnegative = number_type(float, "a number of at least 0", 0)
 
 
 def positive_ints(text: str) -> tuple[int, ...]:
-    """Parse whole numbers above zero, separated by commas.
-
-    Raises:
-        argparse.ArgumentTypeError: One of them is something else.
-    """
+    """Parse whole numbers above zero, separated by commas."""
     return tuple(positive_int(part.strip()) for part in text.split(","))
 
 
 def sizes(text: str) -> int | tuple[int, ...]:
-    """Parse one size, or several separated by commas.
-
-    Raises:
-        argparse.ArgumentTypeError: One of them is no whole number above zero.
-    """
+    """Parse one whole number above zero, or several separated by commas."""
     parsed = positive_ints(text)
     return parsed[0] if len(parsed) == 1 else parsed
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Parse names, separated by commas.
-
-    Raises:
-        argparse.ArgumentTypeError: One of them is empty.
-    """
+    """Parse names, separated by commas."""
     parts = tuple(part.strip() for part in text.split(","))
     if not all(parts):
         raise argparse.ArgumentTypeError(f"'{text}' has an empty name")
     return parts
 
 
-def nonnegative(text: str) -> float:
-    """Parse a finite number of at least zero.
-
-    Raises:
-        argparse.ArgumentTypeError: The text is something else.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 0")
-    return value
-
-
 def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add every option of a compile.
-
-    Args:
-        parser: The parser of a command that compiles, or asks the cache what compiling would need.
-    """
+    """Add every option of a compile."""
     _add(parser, (SourceOptions, *config_classes()), lambda option: True)
 
 
 def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that decide which operators a model has, of what shape and for what target.
-
-    Args:
-        parser: The parser of a command that judges what would be compiled.
-    """
+    """Add the options that decide which operators a model has, of what shape and for what target."""
     _add(parser, (SourceOptions, *config_classes()), lambda option: option.in_graph)
 
 
 def add_size_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add where a model is, and the sizes of inputs beside batch size and lengths.
-
-    Args:
-        parser: The parser of a command that estimates.
-    """
+    """Add where a model is, and the sizes of inputs beside batch size and lengths."""
     _add(parser, (SourceOptions,), lambda option: True)
     _add(parser, config_classes(), lambda option: option.is_input_size)
 
@@ -166,13 +141,13 @@ def _parser_of(types: set[Any]) -> tuple[Callable[[str], Any], str | None]:
     return (positive_int, "N") if int in types else (str, None)
 
 
-def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
+def add_model(parser: argparse.ArgumentParser, *flags: str, nargs: str | None = None) -> None:
     """Add the model: an argument MODEL, or a required option if it has flags."""
     meaning = "name on the Hub, folder, or name that neuron fetch knows"
     if flags:
         parser.add_argument(*flags, required=True, help=meaning)
     else:
-        parser.add_argument("model", metavar="MODEL", help=meaning)
+        parser.add_argument("model", metavar="MODEL", nargs=nargs, help=meaning)
 
 
 def options_from(args: argparse.Namespace, *names: str, without: tuple[str, ...] = ()) -> dict[str, Any]:

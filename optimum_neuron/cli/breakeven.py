@@ -30,8 +30,6 @@ _SPEEDS = {
 
 
 class BreakevenCommand(Command):
-    """Shows the answer, every input, and the formulas with their results."""
-
     COMMAND = CommandInfo(name="breakeven", help="Say when a port to an instance has paid (simulated).")
     DESCRIPTION = """Say when moving a workload from a GPU to an instance has paid for the work (simulated).
 
@@ -40,7 +38,6 @@ class BreakevenCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the work, the workload and the machines."""
         for name, (metavar, meaning) in _REQUIRED.items():
             parser.add_argument(_flag(name), type=float, required=True, metavar=metavar, help=meaning)
         workload = parser.add_mutually_exclusive_group(required=True)
@@ -54,18 +51,15 @@ class BreakevenCommand(Command):
             target = f"{name}_per_s" if name.endswith("throughput") else name
             parser.add_argument(_flag(name), dest=target, type=float, metavar=metavar, help=meaning)
 
-    def execute(self, out: Out) -> int:
-        """Calculate and show."""
+    def execute(self, out: Out) -> None:
         from ..simulator import breakeven
 
         result = breakeven(**options_from(self.args))
         brief = "never (simulated)" if result.months is None else f"{result.months:.1f} months (simulated)"
         out.result(result.to_dict(), human=show_breakeven, brief=brief)
-        return 0
 
 
 def show_breakeven(out: Out, data: Mapping[str, Any]) -> None:
-    """Render a break-even for a person."""
     out.text(f"break-even of {data['instance']['value']} against a GPU: simulated")
     out.text()
     out.text(data["verdict"])
@@ -81,7 +75,7 @@ def show_breakeven(out: Out, data: Mapping[str, Any]) -> None:
         "hours per month, instance": f"{data['hours_per_month']:,.4g}",
         "hours per month, GPU": f"{data['gpu_hours_per_month']:,.4g}",
     }
-    out.table([{"input": name, "value": value} for name, value in inputs.items()], ("input", "value"))
+    out.table([{"input": name, "value": value} for name, value in inputs.items()])
     out.text()
     never = data["months"] is None
     results = (
@@ -98,10 +92,9 @@ def show_breakeven(out: Out, data: Mapping[str, Any]) -> None:
         ("first year", "12 x saving - port", _usd(data["first_year_usd"])),
     )
     columns = ("result", "formula", "value")
-    out.table([dict(zip(columns, row, strict=True)) for row in results], columns)
+    out.table([dict(zip(columns, row, strict=True)) for row in results])
     out.text()
-    for line in data["assumptions"]:
-        out.text(f"assumed: {line}")
+    out.remarks(data)
 
 
 def _flag(name: str) -> str:

@@ -13,12 +13,10 @@ from optimum.commands.base import CommandInfo
 
 from .arguments import options_from, positive_int
 from .output import Out
-from .parser import Command, CommandGroup
+from .parser import Command, CommandGroup, subcommands
 
 
 class BucketsSuggestCommand(Command):
-    """Shows the best buckets of each number, what they waste, and the flag to copy."""
-
     COMMAND = CommandInfo(name="suggest", help="Suggest the lengths to compile for from real ones.")
     DESCRIPTION = """Suggest the lengths to compile for that pad the sequences of a data set least.
 
@@ -27,7 +25,6 @@ class BucketsSuggestCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the data set and the limits."""
         parser.add_argument(
             "--dataset",
             required=True,
@@ -45,27 +42,17 @@ class BucketsSuggestCommand(Command):
             "--multiple_of", type=positive_int, metavar="N", help="round every bucket up to a multiple of this"
         )
 
-    def execute(self, out: Out) -> int:
-        """Read, suggest, show."""
+    def execute(self, out: Out) -> None:
         from ..buckets import read_lengths, suggest_buckets
 
         lengths = read_lengths(self.args.dataset, **options_from(self.args, "tokenizer", "column"))
         advice = suggest_buckets(lengths, **options_from(self.args, "max_buckets", "multiple_of")).to_dict()
         out.result(advice, human=show_advice, brief=advice["buckets"]["value"])
-        return 0
 
 
 class BucketsCommand(CommandGroup):
-    """The group `buckets`; called bare it prints its help."""
-
     COMMAND = CommandInfo(name="buckets", help="Choose the lengths to compile for.")
-    SUBCOMMANDS = (
-        CommandInfo(
-            name=BucketsSuggestCommand.COMMAND.name,
-            help=BucketsSuggestCommand.COMMAND.help,
-            subcommand_class=BucketsSuggestCommand,
-        ),
-    )
+    SUBCOMMANDS = subcommands(BucketsSuggestCommand)
 
 
 def show_advice(out: Out, advice: Mapping[str, Any]) -> None:
@@ -82,7 +69,6 @@ def show_advice(out: Out, advice: Mapping[str, Any]) -> None:
     real = advice["options"][0]["real_tokens"]
     out.text(f"{advice['num_sequences']} sequences, {real} tokens, the longest {advice['longest']}")
     out.text()
-    out.table(rows, ("number", "waste", "padding tokens", "buckets"), title="waste: padding tokens for each real token")
+    out.table(rows, title="waste: padding tokens for each real token")
     out.text()
-    flags = [{"for": task, "flag": flag} for task, flag in advice["flags"].items()]
-    out.table(flags, ("for", "flag"))
+    out.table([{"for": task, "flag": flag} for task, flag in advice["flags"].items()])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from optimum.commands.base import CommandInfo
 
-from ..wording import counted
+from ..wording import counted, duration, size
 from .arguments import add_compile_arguments, add_model, nonnegative, options_from, whole_number
 from .cache_shared import (
     CacheAddCommand,
@@ -27,8 +27,8 @@ from .cache_shared import (
     CacheSynchronizeCommand,
     add_cache,
 )
-from .output import Out, duration, size
-from .parser import Command, CommandGroup
+from .output import Out
+from .parser import Command, CommandGroup, subcommands
 from .peer_arguments import add_peer_arguments
 
 if TYPE_CHECKING:
@@ -38,28 +38,21 @@ logger = logging.getLogger(__name__)
 
 
 class CacheStatusCommand(Command):
-    """Lists the entries with state, size and age."""
-
     COMMAND = CommandInfo(name="status", help="List what the compile cache holds.")
     DESCRIPTION = "List the entries of the compile cache with state, size, age and what they were compiled for."
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the cache."""
         add_cache(parser, "--cache_dir")
 
-    def execute(self, out: Out) -> int:
-        """List the entries."""
+    def execute(self, out: Out) -> None:
         from ..compiler.cache import CompileCache
 
         status = CompileCache(self.args.url).status() | _shared(self.args)
         out.result(status, human=show_status, brief=str(status["num_entries"]))
-        return 0
 
 
 class CacheLookupCommand(Command):
-    """Says whether an export with these options would hit."""
-
     COMMAND = CommandInfo(name="lookup", help="Say whether an export would find its NEFF in the cache.")
     DESCRIPTION = """Say whether an export with these options would find its NEFF in the cache; compiles nothing.
 
@@ -68,11 +61,9 @@ class CacheLookupCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the model, the options that decide a compile, and the cache."""
         _add_request(parser)
 
-    def execute(self, out: Out) -> int:
-        """Look the request up."""
+    def execute(self, out: Out) -> None:
         cache, fields = _request(self.args)
         choice = cache.lookup(fields)
         result = "miss" if choice.value is None else "hit"
@@ -81,12 +72,9 @@ class CacheLookupCommand(Command):
         if result == "miss":
             words = sys.argv[sys.argv.index("lookup") + 1 :]
             out.hint(f"optimum-cli neuron cache explain {shlex.join(words)}")
-        return 0
 
 
 class CacheExplainCommand(Command):
-    """Says why a request misses: the nearest entries and every field that differs."""
-
     COMMAND = CommandInfo(name="explain", help="Say why an export would compile again.")
     DESCRIPTION = """Say why an export with these options hits or misses: the nearest entries, and where they differ.
 
@@ -95,20 +83,15 @@ class CacheExplainCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the model, the options that decide a compile, and the cache."""
         _add_request(parser)
 
-    def execute(self, out: Out) -> int:
-        """Compare the request with the cache."""
+    def execute(self, out: Out) -> None:
         cache, fields = _request(self.args)
         data = {"model": self.args.model, "url": cache.url, **cache.explain(fields)}
         out.result(data, human=show_explanation, brief="hit" if data["hit"] else "miss")
-        return 0
 
 
 class CachePruneCommand(Command):
-    """Removes incomplete entries and those beyond the limits."""
-
     COMMAND = CommandInfo(name="prune", help="Remove incomplete, old or surplus entries.")
     DESCRIPTION = """Remove entries that cannot be used, and those beyond the limits. What is being compiled stays.
 
@@ -117,7 +100,6 @@ class CachePruneCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the limits and the cache."""
         parser.add_argument("--older_than_days", type=nonnegative, metavar="N", help="remove entries older than this")
         parser.add_argument(
             "--max_size_bytes", type=whole_number, metavar="N", help="remove the oldest until the rest takes no more"
@@ -129,8 +111,7 @@ class CachePruneCommand(Command):
         parser.add_argument("--dry_run", "--dry-run", action="store_true", help="only list what would be removed")
         add_cache(parser, "--cache_dir")
 
-    def execute(self, out: Out) -> int:
-        """Prune and tell what went."""
+    def execute(self, out: Out) -> None:
         from ..compiler.cache import CompileCache
 
         options = options_from(self.args, "older_than_days", "max_size_bytes", "old_versions", "dry_run")
@@ -142,33 +123,25 @@ class CachePruneCommand(Command):
             logger.info("--all changes nothing: entries that failed and empty ones are removed without it.")
         pruned = CompileCache(self.args.url).prune(**options)
         out.result(pruned, human=show_pruned, brief=str(pruned["freed_bytes"]))
-        return 0
 
 
 class CacheCleanupCommand(CachePruneCommand):
-    """`prune` under the name of Optimum Neuron."""
-
     COMMAND = CommandInfo(name="cleanup", help="The same as prune.")
 
 
 class CacheCommand(CommandGroup):
-    """The group `cache`; called bare it prints its help."""
-
     COMMAND = CommandInfo(name="cache", help="Look into the compile cache and clean it up.")
-    SUBCOMMANDS = tuple(
-        CommandInfo(name=command.COMMAND.name, help=command.COMMAND.help, subcommand_class=command)
-        for command in (
-            CacheAddCommand,
-            CacheCleanupCommand,
-            CacheCreateCommand,
-            CacheExplainCommand,
-            CacheListCommand,
-            CacheLookupCommand,
-            CachePruneCommand,
-            CacheSetCommand,
-            CacheStatusCommand,
-            CacheSynchronizeCommand,
-        )
+    SUBCOMMANDS = subcommands(
+        CacheAddCommand,
+        CacheCleanupCommand,
+        CacheCreateCommand,
+        CacheExplainCommand,
+        CacheListCommand,
+        CacheLookupCommand,
+        CachePruneCommand,
+        CacheSetCommand,
+        CacheStatusCommand,
+        CacheSynchronizeCommand,
     )
 
 
@@ -189,7 +162,7 @@ def show_status(out: Out, status: Mapping[str, Any]) -> None:
         for entry in status["entries"]
     ]
     if rows:
-        out.table(rows, tuple(rows[0]))
+        out.table(rows)
     if status.get("spool"):
         out.text()
         out.text("kept on this machine for it:")
@@ -197,7 +170,6 @@ def show_status(out: Out, status: Mapping[str, Any]) -> None:
 
 
 def show_lookup(out: Out, data: Mapping[str, Any]) -> None:
-    """Render the outcome of a lookup with the nearest entries."""
     entry = data["entry"]
     out.text(f"{data['model']} in {data['url']}: {entry['value'] or 'not cached'}")
     out.text(entry["reason"])
@@ -215,7 +187,6 @@ def show_explanation(out: Out, data: Mapping[str, Any]) -> None:
 
 
 def show_pruned(out: Out, pruned: Mapping[str, Any]) -> None:
-    """Render what was removed, or would be."""
     rows = [{**item, "size": size(item["size_bytes"])} for item in (*pruned["removed"], *pruned["spool_removed"])]
     if rows:
         out.table(rows, ("name", "size", "reason"))

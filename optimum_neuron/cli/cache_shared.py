@@ -12,9 +12,9 @@ from typing import Any
 from optimum.commands.base import CommandInfo
 
 from ..errors import ConfigError
-from ..wording import counted
+from ..wording import counted, duration, size
 from .arguments import add_compile_arguments, add_model, options_from
-from .output import Out, cell, duration, size
+from .output import Out, cell
 from .parser import Command
 from .peer_arguments import add_peer_arguments
 
@@ -22,8 +22,6 @@ _COLUMNS = ("task", "model_type", "batch_size", "sequence_length", "torch_dtype"
 
 
 class CacheCreateCommand(Command):
-    """Makes a cache to share, and chooses it."""
-
     COMMAND = CommandInfo(name="create", help="Make a cache to share, and choose it.")
     DESCRIPTION = """Make a compile cache to share with others, and choose it as `set` does.
 
@@ -33,24 +31,19 @@ class CacheCreateCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the name."""
         parser.add_argument(
             "-n", "--name", help="repository of the Hub, fsspec URL or folder (default: optimum-neuron-cache, yours)"
         )
         parser.add_argument("--public", action="store_true", help="let everyone read a new repository")
 
-    def execute(self, out: Out) -> int:
-        """Make, choose."""
+    def execute(self, out: Out) -> None:
         from ..compiler.cache.shared import create
 
         url = create(self.args.name, public=self.args.public)
         out.result({"shared": url}, human=show_chosen, brief=url)
-        return 0
 
 
 class CacheSetCommand(Command):
-    """Chooses the cache that is shared."""
-
     COMMAND = CommandInfo(name="set", help="Choose the cache to share with others.")
     DESCRIPTION = """Choose the compile cache to ask after the one of this machine. CUSTOM_CACHE_REPO has precedence.
 
@@ -59,21 +52,16 @@ class CacheSetCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the name."""
         parser.add_argument("name", metavar="NAME", help="repository of the Hub, fsspec URL or folder; it must exist")
 
-    def execute(self, out: Out) -> int:
-        """Choose."""
+    def execute(self, out: Out) -> None:
         from ..compiler.cache.shared import choose
 
         url = choose(self.args.name)
         out.result({"shared": url}, human=show_chosen, brief=url)
-        return 0
 
 
 class CacheAddCommand(Command):
-    """Compiles a model into the cache and writes no folder."""
-
     COMMAND = CommandInfo(name="add", help="Compile a model into the cache, without exporting it.")
     DESCRIPTION = """Compile a model into the cache. No weights are downloaded, and no folder is written.
 
@@ -82,25 +70,20 @@ class CacheAddCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the model and the options that decide a compile."""
         add_model(parser, "-m", "--model")
         add_compile_arguments(parser)
         add_peer_arguments(parser)
         add_cache(parser)
 
-    def execute(self, out: Out) -> int:
-        """Compile, or find."""
+    def execute(self, out: Out) -> None:
         from ..exporters.cached import fill_cache
 
         options = options_from(self.args, without=("model", "url"))
         added = fill_cache(self.args.model, cache_url=self.args.url, **options)
         out.result(added, human=show_added, brief=added["result"])
-        return 0
 
 
 class CacheListCommand(Command):
-    """Lists what a model can be loaded from without compiling."""
-
     COMMAND = CommandInfo(name="list", help="List compiled configurations, of one model or of all.")
     DESCRIPTION = """List the configurations for which a model is compiled, here and in the shared cache.
 
@@ -109,16 +92,12 @@ class CacheListCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the model and the cache."""
-        parser.add_argument(
-            "model", metavar="MODEL", nargs="?", help="name on the Hub, folder, or name that neuron fetch knows"
-        )
+        add_model(parser, nargs="?")
         parser.add_argument("--task", help="list configurations for this task only")
         parser.add_argument("--trust-remote-code", action="store_true", help="run the model's own Python code")
         add_cache(parser)
 
-    def execute(self, out: Out) -> int:
-        """List."""
+    def execute(self, out: Out) -> None:
         from ..exporters.cached import cached_entries, cached_models
 
         url, options = self.args.url, options_from(self.args, "task", "trust_remote_code")
@@ -126,12 +105,9 @@ class CacheListCommand(Command):
         models = [] if self.args.model else ["/".join(filter(None, names)) for names in sorted(cached_models(url))]
         data = {"model": self.args.model, "entries": entries, "models": models}
         out.result(data, human=show_entries, brief=str(len(entries)))
-        return 0
 
 
 class CacheSynchronizeCommand(Command):
-    """Copies what this machine compiled to the shared cache."""
-
     COMMAND = CommandInfo(name="synchronize", help="Copy entries of this machine to the shared cache.")
     DESCRIPTION = """Copy complete entries of the cache of this machine to the shared cache. Nothing is removed there.
 
@@ -141,40 +117,30 @@ class CacheSynchronizeCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare both caches."""
         parser.add_argument("--repo_id", metavar="NAME", help="where to copy (default: the cache that `set` chose)")
         parser.add_argument("--dry_run", "--dry-run", action="store_true", help="only list what would be copied")
         parser.add_argument("--url", "--cache_dir", help="cache to copy from (default: NEURON_COMPILE_CACHE_URL)")
 
-    def execute(self, out: Out) -> int:
-        """Copy."""
+    def execute(self, out: Out) -> None:
         from ..compiler.cache import CompileCache
 
         copied = CompileCache(self.args.url).synchronize(self.args.repo_id, dry_run=self.args.dry_run)
         out.result(copied, human=show_copied, brief=str(len(copied["copied"])))
-        return 0
 
 
 def add_cache(parser: argparse.ArgumentParser, *aliases: str) -> None:
-    """Add the options that name a cache.
-
-    Args:
-        parser: The parser of a command.
-        aliases: Further names of `--url`.
-    """
+    """Add the options that name a cache; aliases are further names of `--url`."""
     named = parser.add_mutually_exclusive_group()
     named.add_argument("--url", *aliases, help="folder or fsspec URL of the cache (default: NEURON_COMPILE_CACHE_URL)")
     named.add_argument("--repo_id", dest="url", type=_address, metavar="NAME", help="the same, or a Hub repository")
 
 
 def show_chosen(out: Out, data: Mapping[str, Any]) -> None:
-    """Render which cache is shared now."""
     out.text(f"compiles look into {data['shared']} after the cache of this machine")
     out.hint("optimum-cli neuron cache synchronize")
 
 
 def show_added(out: Out, added: Mapping[str, Any]) -> None:
-    """Render what was compiled, or found."""
     out.text(f"{added['model']} in {added['url']}: {added['reason']}")
 
 
@@ -194,7 +160,6 @@ def show_entries(out: Out, data: Mapping[str, Any]) -> None:
 
 
 def show_copied(out: Out, copied: Mapping[str, Any]) -> None:
-    """Render what was copied, or would be."""
     if copied["copied"]:
         out.table([{**item, "size": size(item["size_bytes"])} for item in copied["copied"]], ("name", "size"))
     verb = "would copy" if copied["dry_run"] else "copied"

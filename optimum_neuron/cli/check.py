@@ -14,12 +14,10 @@ from optimum.commands.base import CommandInfo
 
 from ..checking.report import FAIL_CONDITIONS
 from .arguments import add_graph_arguments, add_model, names, options_from
-from .export import choice_rows
-from .output import Out, size
+from .output import Out, choice_rows, show_memory
 from .parser import Command
 
-_CHOICES = ("task", "family", "target", "instance")
-_COLUMNS = ("operator", "calls", "FLOPs", "share", "verdict", "reason", "modules")
+_CHOICES = {name: name for name in ("tier", "task", "family", "target", "instance")}
 _LEGEND = (
     "FLOPs of one run of each graph above: 2 for each multiply-add of products, attention and convolutions, "
     "1 for each element of other arithmetic, none where data is only moved."
@@ -28,8 +26,6 @@ _MAX_PATHS = 3
 
 
 class CheckCommand(Command):
-    """Shows tier, placed share, graphs, operators, obstacles and memory."""
-
     COMMAND = CommandInfo(name="check", help="Say what compiling a model would take.")
     DESCRIPTION = """Say what compiling a model would take: effort, operators, memory. Needs no weights and compiles
 nothing.
@@ -40,7 +36,6 @@ nothing.
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the model, the options that decide its graphs, and what to fail on."""
         add_model(parser)
         add_graph_arguments(parser)
         parser.add_argument(
@@ -63,7 +58,6 @@ nothing.
         )
 
     def execute(self, out: Out) -> int:
-        """Check, show, and fail if a condition is met."""
         from ..checking import check_model, require_conditions
 
         conditions = require_conditions(self.args.fail_on or ())
@@ -84,7 +78,7 @@ def show_check(out: Out, data: Mapping[str, Any]) -> None:
     out.text()
     reason = tier["reasons"][0] if tier["value"] == 1 else f"{len(tier['reasons'])} obstacles, see below"
     verdict = {"tier": {"value": f"{tier['value']}, {tier['name']}", "reason": reason}}
-    out.table(choice_rows({**data, **verdict}, ("tier", *_CHOICES)), ("what", "choice", "reason"))
+    out.table(choice_rows({**data, **verdict}, _CHOICES, column="choice"))
     if data["graphs"]:
         _show_graphs(out, data)
     _show_obstacles(out, data)
@@ -116,7 +110,7 @@ def _show_graphs(out: Out, data: Mapping[str, Any]) -> None:
         total = {"graph": "all", "calls": sum(row["calls"] for row in graphs)}
         graphs.append({**total, "FLOPs": sum(row["FLOPs"] for row in graphs), "placed": _percent(data["placed_share"])})
     out.text()
-    out.table(graphs, ("graph", "calls", "FLOPs", "placed"), title="one run of each graph")
+    out.table(graphs, title="one run of each graph")
     out.text(_LEGEND)
     for option, buckets in data["buckets_between"].items():
         out.text(f"not captured: {option} {', '.join(map(str, buckets))}, between the smallest and the largest")
@@ -135,7 +129,7 @@ def _show_graphs(out: Out, data: Mapping[str, Any]) -> None:
         for row in data["operators"]
     ]
     out.text()
-    out.table(operators, _COLUMNS, title="operators")
+    out.table(operators, title="operators")
 
 
 def _show_obstacles(out: Out, data: Mapping[str, Any]) -> None:
@@ -156,13 +150,8 @@ def _show_obstacles(out: Out, data: Mapping[str, Any]) -> None:
 
 
 def _show_memory(out: Out, memory: Mapping[str, Any]) -> None:
-    bytes_of = memory["hbm_bytes"]
-    rows = [
-        {"category": name, "size": size(value), "of the core": _percent(value / bytes_of["available"])}
-        for name, value in bytes_of.items()
-    ]
     out.text()
-    out.table(rows, ("category", "size", "of the core"), title="HBM of one core, simulated")
+    show_memory(out, memory["hbm_bytes"], _percent)
     out.text(memory["reason"])
 
 

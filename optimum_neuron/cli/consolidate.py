@@ -12,14 +12,13 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
+from ..wording import size
 from .arguments import options_from
-from .output import Out, size
+from .output import Out
 from .parser import Command
 
 
 class ConsolidateCommand(Command):
-    """Shows the file that was written."""
-
     COMMAND = CommandInfo(name="consolidate", help="Join weights that a training run saved in shards.")
     DESCRIPTION = """Join weights that a training run saved in shards into one file that from_pretrained reads.
 
@@ -30,7 +29,6 @@ Weights that are whole are copied.
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the folders."""
         parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder of a checkpoint")
         parser.add_argument(
             "output", metavar="OUTPUT", nargs="?", help="where to write (default: the checkpoint itself)"
@@ -38,13 +36,11 @@ Weights that are whole are copied.
         parser.add_argument("-f", "--format", choices=["safetensors"], help="format of the weights")
         parser.add_argument("--config", metavar="DIR", help="folder with config.json, where the checkpoint has none")
 
-    def execute(self, out: Out) -> int:
-        """Join, show."""
+    def execute(self, out: Out) -> None:
         from ..distributed.consolidate import consolidate
 
         written = consolidate(self.args.checkpoint, **options_from(self.args, "output", "config"))
         out.result(dataclasses.asdict(written), human=show_file, brief=written.path)
-        return 0
 
 
 def show_file(out: Out, written: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from optimum.commands.base import CommandInfo
 
 from .arguments import options_from, positive_int
-from .output import Out, cell
+from .output import Out, choice_rows, value_of
 from .parser import Command
 
 _ROWS = {
@@ -31,8 +31,6 @@ _ROWS = {
 
 
 class DemoCommand(Command):
-    """Compiles or takes from the cache, loads, answers one prompt, and shows the times."""
-
     COMMAND = CommandInfo(name="demo", help="Compile a small chat model, ask it something, show the times.")
     DESCRIPTION = """Compile a small chat model, ask it something, show what each step took.
 
@@ -41,7 +39,6 @@ class DemoCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the prompt and the length of the answer."""
         parser.add_argument("--prompt", metavar="TEXT", help="what to ask")
         parser.add_argument("--max_new_tokens", type=positive_int, metavar="N", help="longest answer, in tokens")
         parser.add_argument(
@@ -50,8 +47,7 @@ class DemoCommand(Command):
             help="compile all code for this machine before the first answer, as for benchmarks",
         )
 
-    def execute(self, out: Out) -> int:
-        """Run the demo and show the answer, then the table."""
+    def execute(self, out: Out) -> None:
         from ..demo import run
 
         options = options_from(self.args)
@@ -64,18 +60,9 @@ class DemoCommand(Command):
         report = run(**options, on_answer=show_answer)
         out.result(report, human=show_demo, brief=str(report.get("answer", "")))
         out.hint("optimum-cli export neuron --help  # your own model")
-        return 0
 
 
 def show_demo(out: Out, report: Mapping[str, Any]) -> None:
-    """Render the table of a demo; the answer was shown when it came. Missing keys are left out."""
-    rows = []
-    for key, label in _ROWS.items():
-        value = report.get(key)
-        if isinstance(value, Mapping):
-            rows.append({"what": label, "value": cell(value.get("value")), "reason": cell(value.get("reason"))})
-        elif value is not None:
-            rows.append({"what": label, "value": cell(value)})
-    target = report.get("target", "inf2")
-    target = target.get("value") if isinstance(target, Mapping) else target
-    out.table(rows, ("what", "value", "reason"), title=f"simulated target {target}; times are this host's")
+    """Render the table of a demo; the answer was shown when it came."""
+    title = f"simulated target {value_of(report.get('target', 'inf2'))}; times are this host's"
+    out.table(choice_rows(report, _ROWS, column="value"), title=title)

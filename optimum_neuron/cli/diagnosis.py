@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal
 
+from ..wording import size
 from .machine import CORE_PACKAGES, SDK_PACKAGE, VENDOR_PACKAGES, Folder, Machine, normalised
-from .output import size
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -28,7 +28,7 @@ _NO_VECTORS = ("DEFAULT", "NO AVX")
 """What torch calls an x86 CPU without AVX2."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Finding:
     """One row of the diagnosis."""
 
@@ -45,14 +45,7 @@ class Finding:
 
 
 def judge(machine: Machine) -> list[Finding]:
-    """Judge everything that was found on a machine.
-
-    Args:
-        machine: What `machine.examine` found, or an invented machine.
-
-    Returns:
-        One finding per check, in a fixed order.
-    """
+    """Judge everything that was found on a machine, in a fixed order."""
     return [
         *_judge_python(machine),
         *_judge_packages(machine),
@@ -73,16 +66,16 @@ def overall(findings: Iterable[Finding]) -> Level:
     return "fail" if "fail" in verdicts else "warn" if "warn" in verdicts else "ok"
 
 
-def _ok(check: str, value: str, consequence: str) -> Finding:
-    return Finding(check=check, verdict="ok", found=value, consequence=consequence)
+def _ok(check: str, found: str, consequence: str) -> Finding:
+    return Finding(check, "ok", found, consequence)
 
 
-def _warn(check: str, value: str, consequence: str, remedy: str) -> Finding:
-    return Finding(check=check, verdict="warn", found=value, consequence=consequence, remedy=remedy)
+def _warn(check: str, found: str, consequence: str, remedy: str) -> Finding:
+    return Finding(check, "warn", found, consequence, remedy)
 
 
-def _fail(check: str, value: str, consequence: str, remedy: str) -> Finding:
-    return Finding(check=check, verdict="fail", found=value, consequence=consequence, remedy=remedy)
+def _fail(check: str, found: str, consequence: str, remedy: str) -> Finding:
+    return Finding(check, "fail", found, consequence, remedy)
 
 
 def _judge_python(machine: Machine) -> list[Finding]:

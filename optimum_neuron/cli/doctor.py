@@ -5,7 +5,6 @@ Joins `machine.py`, which looks, and `diagnosis.py`, which judges. Exit code 0 u
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -17,17 +16,10 @@ from .parser import Command
 
 
 class DoctorCommand(Command):
-    """Shows one row per check with its verdict, what follows from it, and the remedy."""
-
     COMMAND = CommandInfo(name="doctor", help="Check this machine and say what follows.")
     DESCRIPTION = "Check versions, compiler, CPU, memory, disk and settings. Exit code 1 if anything fails."
 
-    @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare nothing: the machine is all there is to look at."""
-
     def execute(self, out: Out) -> int:
-        """Look, judge, show."""
         from .diagnosis import judge, overall
         from .machine import examine
 

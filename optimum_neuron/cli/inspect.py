@@ -13,7 +13,8 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from .output import Out, cell, size
+from ..wording import size
+from .output import Out, cell, value_of
 from .parser import Command
 
 DETAILS = ("members", "metadata")
@@ -21,22 +22,17 @@ DETAILS = ("members", "metadata")
 
 
 class InspectCommand(Command):
-    """Shows graphs, shapes, target, flags, weights and sizes of an exported folder."""
-
     COMMAND = CommandInfo(name="inspect", help="Show what an exported folder holds.")
     DESCRIPTION = "Show what an exported folder holds: graphs and their shapes, target, flags, weights, sizes."
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the folder."""
         parser.add_argument("directory", metavar="DIR", help="folder written by optimum-cli export neuron")
 
-    def execute(self, out: Out) -> int:
-        """Read the folder and show its facts."""
+    def execute(self, out: Out) -> None:
         from ..exporters import inspect_export
 
         out.result(inspect_export(self.args.directory), human=show_export, brief=self.args.directory)
-        return 0
 
 
 def show_export(out: Out, facts: Mapping[str, Any]) -> None:
@@ -52,7 +48,7 @@ def show_export(out: Out, facts: Mapping[str, Any]) -> None:
     )
 
 
-def show_facts(out: Out, facts: Mapping[str, Any], title: str | None = None) -> None:
+def show_facts(out: Out, facts: Mapping[str, Any], title: str = "") -> None:
     """Render nested facts: a table of single values, then every list and inner dictionary under its name.
 
     Args:
@@ -62,24 +58,24 @@ def show_facts(out: Out, facts: Mapping[str, Any], title: str | None = None) -> 
         title: Heading of the single values.
     """
     single, nested = [], {}
-    suffix = "_bytes" if (title or "").endswith("_bytes") else ""
+    suffix = "_bytes" if title.endswith("_bytes") else ""
     for name, value in facts.items():
-        if isinstance(value, Mapping) and "value" in value and "reason" in value:
-            single.append({"what": name, "value": _shown(name + suffix, value["value"]), "reason": value["reason"]})
-        elif isinstance(value, Mapping) or _is_rows(value):
+        is_choice = isinstance(value, Mapping) and "value" in value and "reason" in value
+        if not is_choice and (isinstance(value, Mapping) or _is_rows(value)):
             nested[name] = value
         else:
-            single.append({"what": name, "value": _shown(name + suffix, value)})
+            reason = value["reason"] if is_choice else None
+            single.append({"what": name, "value": _shown(name + suffix, value_of(value)), "reason": reason})
     if single:
-        out.table(single, ("what", "value", "reason"), title=title)
+        out.table(single, title=title)
     for name, value in nested.items():
-        inner = name if title is None else f"{title}.{name}"
+        inner = f"{title}.{name}" if title else name
         out.text()
         if isinstance(value, Mapping):
             show_facts(out, value, inner)
         else:
             rows = [{key: _shown(key, item) for key, item in row.items()} for row in value]
-            out.table(rows, tuple(dict.fromkeys(key for row in rows for key in row)), title=inner)
+            out.table(rows, title=inner)
 
 
 def _is_rows(value: Any) -> bool:

@@ -134,12 +134,8 @@ def examine() -> Machine:
 def normalised(name: str) -> str:
     """Return the canonical spelling of a distribution name (PEP 503).
 
-    Example:
-        ```python
-        from optimum_neuron.cli.machine import normalised
-
-        assert normalised("Torch_NeuronX") == "torch-neuronx"
-        ```
+    >>> normalised("Torch_NeuronX")
+    'torch-neuronx'
     """
     return re.sub(r"[-_.]+", "-", name).lower()
 

@@ -16,8 +16,6 @@ from .parser import Command
 
 
 class ModelsCommand(Command):
-    """Prints the support matrix."""
-
     COMMAND = CommandInfo(name="models", help="List architectures and tasks that were compared with transformers.")
     DESCRIPTION = """List the architectures that were compared with transformers in float32, with their tasks. Others
 take the generic path, and an export says so.
@@ -28,17 +26,14 @@ take the generic path, and an export says so.
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the filter."""
         parser.add_argument("--task", help="show the architectures of one task")
 
-    def execute(self, out: Out) -> int:
-        """Read the list and show it."""
+    def execute(self, out: Out) -> None:
         from ..exporters.support import support_rows
 
         rows = support_rows(self.args.task)
         out.result({"models": rows}, human=_show, brief="\n".join(row["architecture"] for row in rows))
         out.hint("optimum-cli neuron check MODEL")
-        return 0
 
 
 def _show(out: Out, data: Mapping[str, Any]) -> None:

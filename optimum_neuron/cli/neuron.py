@@ -16,29 +16,24 @@ from .estimate_training import EstimateTrainingCommand
 from .fetch import FetchCommand
 from .inspect import InspectCommand
 from .models import ModelsCommand
-from .parser import CommandGroup
+from .parser import CommandGroup, subcommands
 from .profile import ProfileCommand
 
 
 class NeuronCommand(CommandGroup):
-    """The top-level command `neuron`."""
-
     COMMAND = CommandInfo(name="neuron", help="Compile cache, diagnosis and demo of simulated AWS Neuron.")
-    SUBCOMMANDS = tuple(
-        CommandInfo(name=command.COMMAND.name, help=command.COMMAND.help, subcommand_class=command)
-        for command in (
-            BreakevenCommand,
-            BucketsCommand,
-            CacheCommand,
-            CheckCommand,
-            ConsolidateCommand,
-            DemoCommand,
-            DoctorCommand,
-            EstimateCommand,
-            EstimateTrainingCommand,
-            FetchCommand,
-            InspectCommand,
-            ModelsCommand,
-            ProfileCommand,
-        )
+    SUBCOMMANDS = subcommands(
+        BreakevenCommand,
+        BucketsCommand,
+        CacheCommand,
+        CheckCommand,
+        ConsolidateCommand,
+        DemoCommand,
+        DoctorCommand,
+        EstimateCommand,
+        EstimateTrainingCommand,
+        FetchCommand,
+        InspectCommand,
+        ModelsCommand,
+        ProfileCommand,
     )

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from ..wording import number
+from ..wording import number, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,13 +39,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "hit": "green", "miss
 
 
 class Out:
-    """Prints what a command has to say.
-
-    Args:
-        mode: "human", "json" or "quiet".
-        stdout: Where data goes; `sys.stdout` of this moment when None.
-        stderr: Where talk goes; `sys.stderr` of this moment when None.
-    """
+    """Prints what a command has to say, on the `sys.stdout` and `sys.stderr` of this moment if none are given."""
 
     def __init__(self, mode: Mode = "human", *, stdout: IO[str] | None = None, stderr: IO[str] | None = None) -> None:
         self.mode: Mode = mode
@@ -55,13 +49,7 @@ class Out:
         """True once the reader of stdout has gone away."""
 
     def result(self, data: Mapping[str, Any], *, human: Callable[[Out, Mapping[str, Any]], None], brief: str) -> None:
-        """Print the answer of a command; call it once.
-
-        Args:
-            data: The answer; all of it is printed as JSON.
-            human: Renders the answer with `text` and `table`.
-            brief: The one value that quiet mode prints.
-        """
+        """Print the answer of a command, once: all of it as JSON, as `human` renders it, or its `brief` value."""
         if self.mode == "json":
             self._data(to_json(data))
         elif self.mode == "quiet":
@@ -74,12 +62,12 @@ class Out:
         if self.mode == "human":
             self._data(line)
 
-    def table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None) -> None:
+    def table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), *, title: str = "") -> None:
         """Print rows as a table; silent in json and quiet mode.
 
         Args:
             rows: One dictionary per row; a missing key is an empty cell.
-            columns: The keys to show, in order; a column that is empty in every row is left out.
+            columns: The keys to show, in order (default: all); one that is empty in every row is left out.
             title: A line above the table.
         """
         if self.mode != "human":
@@ -87,7 +75,8 @@ class Out:
         from rich.table import Table
         from rich.text import Text
 
-        shown = [column for column in columns if any(row.get(column) not in (None, "") for row in rows)]
+        keys = columns or dict.fromkeys(key for row in rows for key in row)
+        shown = [column for column in keys if any(row.get(column) not in (None, "") for row in rows)]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="cyan")
         for column in shown:
             numbers = all(isinstance(row.get(column), (int, float)) for row in rows)
@@ -102,6 +91,12 @@ class Out:
             self._data(title)
         self._data("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
 
+    def remarks(self, data: Mapping[str, Any]) -> None:
+        """Print what an answer assumes, and its notes, a line each."""
+        for key, label in (("assumptions", "assumed"), ("notes", "note")):
+            for line in data.get(key, ()):
+                self.text(f"{label}: {line}")
+
     def hint(self, command: str) -> None:
         """Name the next command on stderr; silent in json and quiet mode."""
         if self.mode == "human":
@@ -112,12 +107,7 @@ class Out:
         self._talk("warning", "yellow", message)
 
     def error(self, parts: Mapping[str, Any], *, next_command: str) -> None:
-        """Print an error: lines on stderr, or in json mode one object on stdout.
-
-        Args:
-            parts: `type`, `code`, `message`, `hint`, and `details`, as of `NeuronError.to_dict`.
-            next_command: The command to try next.
-        """
+        """Print the parts of an error (`NeuronError.to_dict`): lines on stderr, or in json mode an object on stdout."""
         if self.mode == "json":
             self._data(to_json({"error": {**parts, "next_command": next_command}}))
             return
@@ -168,12 +158,8 @@ class Out:
 def cell(value: Any) -> str:
     """Format one value for a person: floats with four significant digits, lists joined, None empty.
 
-    Example:
-        ```python
-        from optimum_neuron.cli.output import cell
-
-        assert (cell(0.123456), cell([1, 128]), cell(True), cell(None)) == ("0.1235", "1, 128", "yes", "")
-        ```
+    >>> cell(0.123456), cell([1, 128]), cell(True), cell(None)
+    ('0.1235', '1, 128', 'yes', '')
     """
     if value is None:
         return ""
@@ -188,35 +174,35 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def size(num_bytes: float) -> str:
-    """Format a number of bytes with a binary unit.
+def value_of(choice: Any) -> Any:
+    """The value of a `Choice.to_dict()`; any other value as it is."""
+    return choice.get("value") if isinstance(choice, Mapping) else choice
 
-    Example:
-        ```python
-        from optimum_neuron.cli.output import size
 
-        assert (size(512), size(3 * 2**20)) == ("512 B", "3.0 MiB")
-        ```
+def choice_rows(data: Mapping[str, Any], labels: Mapping[str, str], *, column: str) -> list[dict[str, str]]:
+    """Turn automatic choices into rows of a table: what, value, reason.
+
+    Args:
+        data: Holds plain values or those of `Choice.to_dict()`.
+        labels: The keys to show, with what they are called; one that is missing or None is left out.
+        column: Title of the values.
     """
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    power = min(max(int(num_bytes).bit_length() - 1, 0) // 10, len(units) - 1)
-    return f"{num_bytes / 1024**power:.{1 if power else 0}f} {units[power]}"
+    rows = []
+    for name, label in labels.items():
+        value = value_of(data.get(name))
+        if value is not None:
+            reason = data[name].get("reason") if isinstance(data[name], Mapping) else None
+            rows.append({"what": label, column: cell(value), "reason": cell(reason)})
+    return rows
 
 
-def duration(seconds: float) -> str:
-    """Format a time span in its largest unit.
-
-    Example:
-        ```python
-        from optimum_neuron.cli.output import duration
-
-        assert (duration(90), duration(3 * 86400)) == ("90 s", "3 days")
-        ```
-    """
-    for unit, length_s in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length_s:
-            return f"{seconds / length_s:.0f} {unit}"
-    return f"{seconds:.0f} s"
+def show_memory(out: Out, hbm_bytes: Mapping[str, int], share: Callable[[float], str] = "{:.1%}".format) -> None:
+    """Render the HBM of a core by category; `available` is what the shares are of."""
+    rows = [
+        {"category": name, "size": size(value), "of the core": share(value / hbm_bytes["available"])}
+        for name, value in hbm_bytes.items()
+    ]
+    out.table(rows, title="HBM of one core, simulated")
 
 
 def to_json(data: Any) -> str:

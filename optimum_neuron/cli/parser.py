@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from optimum.commands.base import BaseOptimumCLICommand
+from optimum.commands.base import BaseOptimumCLICommand, CommandInfo
 
 from ..errors import nearest
 from .errors import EXIT_USAGE, run_guarded
@@ -24,6 +24,9 @@ class NeuronParser(argparse.ArgumentParser):
     """An argument parser whose refusals name the nearest option or choice."""
 
     _json = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **options})
 
     @classmethod
     def adopt(cls, parser: argparse.ArgumentParser) -> None:
@@ -86,13 +89,12 @@ class Command(BaseOptimumCLICommand):
         output.add_argument("--quiet", action="store_true", help="print only the value a script needs")
 
     @classmethod
-    @abstractmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the command's own arguments."""
+        """Declare the command's own arguments, if it has any."""
 
     @abstractmethod
-    def execute(self, out: Out) -> int:
-        """Do the work, answer through `out`, return the exit code."""
+    def execute(self, out: Out) -> int | None:
+        """Do the work, answer through `out`, return the exit code; None is 0, as for `sys.exit`."""
 
     def run(self) -> None:
         """Execute; known errors become messages and exit codes."""
@@ -109,3 +111,11 @@ class CommandGroup(BaseOptimumCLICommand):
     def parse_args(parser: argparse.ArgumentParser) -> None:
         """Adopt the parser: subcommands created on it become ours too."""
         NeuronParser.adopt(parser)
+
+
+def subcommands(*commands: type[BaseOptimumCLICommand]) -> tuple[CommandInfo, ...]:
+    """The commands of a group, as optimum registers them."""
+    return tuple(
+        CommandInfo(name=command.COMMAND.name, help=command.COMMAND.help, subcommand_class=command)
+        for command in commands
+    )

@@ -35,11 +35,6 @@ _ALIASES = {"tensor_parallel_size": ("--num_cores",)}
 
 
 def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser.
-
-    Args:
-        parser: The parser of a command that compiles, or asks the cache what compiling would need.
-    """
     group = parser.add_argument_group("options of Optimum Neuron without a meaning here")
     for name, meaning in _NUMBERS.items():
         group.add_argument(f"--{name}", *_ALIASES.get(name, ()), type=positive_int, metavar="N", help=meaning)

@@ -8,16 +8,17 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optimum.commands.base import CommandInfo
 
+from ..atomic import write_bytes
 from ..errors import ConfigError
-from ..wording import counted, time_span
+from ..wording import counted, size, time_span
 from .arguments import options_from, positive_int, whole_number
-from .output import Out, cell, size
+from .output import Out, cell
 from .parser import Command
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ _NEFFS = (".neff", ".neuron")
 
 
 class ProfileCommand(Command):
-    """Runs an exported folder, a NEFF or a script, shows the bottleneck table, writes a trace and a page."""
-
     COMMAND = CommandInfo(name="profile", help="Run a model and show where its time would go, simulated.")
     DESCRIPTION = """Run a compiled model or a Python script and show where its time would go on the chip. Simulated.
 
@@ -43,7 +42,6 @@ class ProfileCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare what runs, how far, and what is written."""
         parser.add_argument(
             "target", metavar="DIR_OR_SCRIPT", help="exported folder, NEFF (.neff, .neuron), or Python file"
         )
@@ -62,7 +60,6 @@ class ProfileCommand(Command):
         shown.add_argument("--html", metavar="FILE", help="write a page with timeline, roofline and tables")
 
     def execute(self, out: Out) -> int:
-        """Run, show, write."""
         files = {name: Path(path) for name, path in options_from(self.args, "perfetto", "html").items()}
         _require_new(files)
         target = Path(self.args.target)
@@ -100,12 +97,9 @@ class ProfileCommand(Command):
     def _answer(self, out: Out, profile: Profile, files: Mapping[str, Path]) -> None:
         from ..profiling import page, trace_json
 
-        made: dict[str, Callable[[], str]] = {
-            "perfetto": lambda: trace_json(profile),
-            "html": lambda: page(profile),
-        }
+        made = {"perfetto": trace_json, "html": page}
         for name, path in files.items():
-            _write(path, made[name]())
+            write_bytes(path, made[name](profile).encode(), error=ConfigError)
         top = self.args.top or (DEFAULT_TOP if out.mode == "human" else None)
         data = {**profile.to_dict(top), "files": {name: str(path) for name, path in files.items()}}
         out.result(data, human=show_profile, brief=f"{profile.device_us / 1e3:.4g} ms (simulated)")
@@ -115,15 +109,14 @@ class ProfileCommand(Command):
 
 
 def show_profile(out: Out, data: Mapping[str, Any]) -> None:
-    """Render a profile for a person."""
     where = ", ".join(f"{machine['instance']} ({machine['target']})" for machine in data["machines"])
     out.text(f"profile of {data['name']} on {where}: simulated")
     out.text()
-    out.table([_graph_row(graph) for graph in data["graphs"]], _GRAPH_COLUMNS, title="graphs, times of one call in ms")
+    out.table([_graph_row(graph) for graph in data["graphs"]], title="graphs, times of one call in ms")
     out.text()
     shown, rows = data["operators"], data["num_rows"]
     title = "operators, all calls" if len(shown) == rows else f"operators, all calls: the first {len(shown)} of {rows}"
-    out.table([_operator_row(row) for row in shown], _OPERATOR_COLUMNS, title=title)
+    out.table([_operator_row(row) for row in shown], title=title)
     out.text()
     total = data["total_us"]
     spans = {name: time_span(value / 1e6) for name, value in {**total, "device": data["device_us"]}.items()}
@@ -139,16 +132,9 @@ def show_profile(out: Out, data: Mapping[str, Any]) -> None:
     for name, one in data["unknown_operators"].items():
         share = f"{one['share_of_calls']:.1%} of all calls of operators"
         out.text(f"not counted: {name}, {counted(one['num_calls'], 'call')} ({share}): its sizes depend on values")
-    for line in data["assumptions"]:
-        out.text(f"assumed: {line}")
-    for line in data["notes"]:
-        out.text(f"note: {line}")
+    out.remarks(data)
     for name, path in data["files"].items():
         out.text(f"wrote {path}" + (": open it at https://ui.perfetto.dev" if name == "perfetto" else ""))
-
-
-_GRAPH_COLUMNS = ("graph", "model", "calls", "device", "host path", "total", "80 % interval", "limited by", "busy")
-_OPERATOR_COLUMNS = ("operator", "module", "source", "graph", "engine", "calls", "ms", "share", "bound by")
 
 
 def _graph_row(graph: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,11 +170,7 @@ def _operator_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_new(files: Mapping[str, Path]) -> None:
-    """Reject files that cannot be written, all of them at once and before anything runs.
-
-    Raises:
-        ConfigError: one exists, two are the same, or a folder is missing.
-    """
+    """Reject files that cannot be written, all of them at once and before anything runs."""
     problems = []
     for name, path in files.items():
         if path.exists():
@@ -200,13 +182,3 @@ def _require_new(files: Mapping[str, Path]) -> None:
     if problems:
         message = f"The profile cannot be written: {'; '.join(problems)}."
         raise ConfigError(message, hint="Pass new files in folders that exist.", problems=problems)
-
-
-def _write(path: Path, text: str) -> None:
-    from ..atomic import write_bytes
-
-    try:
-        write_bytes(path, text.encode(), error=ConfigError)
-    except OSError as error:
-        hint = "Pass a file in a folder that you may write to."
-        raise ConfigError(f"{path} cannot be written: {error}", hint=hint, file=str(path)) from error

@@ -25,17 +25,12 @@ if TYPE_CHECKING:
 
 _VALUES = (("-n", "--iterations"), ("-w", "--warmup"), ("-f", "--fill"))
 _SWITCHES = ("--enable-only-latency", "--disable-hw-profile", "--disable-system-perf", "--disable-throughput")
-_COLUMNS = ("graph", "device ms", "latency ms", "80 % interval", "calls per s", "limited by")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuron-bench` and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
-    parser = NeuronParser(prog="neuron-bench", description="Times of compiled programs, simulated.", allow_abbrev=False)
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=NeuronParser)
+    """Run `neuron-bench` and return its exit code."""
+    parser = NeuronParser(prog="neuron-bench", description="Times of compiled programs, simulated.")
+    commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("exec", help="show the simulated times of a NEFF or an exported folder")
     command.add_argument("neff", type=Path, metavar="PATH", help="NEFF or exported folder")
     command.add_argument("--fixed-nc-count", type=int, choices=(1,), default=1, help="cores: 1 is simulated")
@@ -50,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_guarded(lambda out: _run(options, out), out, command="neuron-bench exec")
 
 
-def _run(options: argparse.Namespace, out: Out) -> int:
+def _run(options: argparse.Namespace, out: Out) -> None:
     from ..profiling import profile_compiled
 
     values = vars(options)
@@ -59,7 +54,6 @@ def _run(options: argparse.Namespace, out: Out) -> int:
         out.warning(f"{', '.join(ignored)} without an effect: every simulated call takes the same time")
     data = _times(profile_compiled(options.neff))
     out.result(data, human=_show, brief=str(data["graphs"][0]["latency_us"]["value"]))
-    return 0
 
 
 def _times(profile: Profile) -> dict[str, Any]:
@@ -80,11 +74,7 @@ def _graph(graph: GraphProfile) -> dict[str, Any]:
     return {
         "graph": graph.graph,
         "nc_latency_us": graph.device_us,
-        "latency_us": {
-            "value": graph.total_us,
-            "low": graph.low * graph.total_us,
-            "high": graph.high * graph.total_us,
-        },
+        "latency_us": {"value": graph.total_us, "low": graph.low * graph.total_us, "high": graph.high * graph.total_us},
         "calls_per_s": 1e6 / graph.total_us,
         "limited_by": graph.limited_by,
     }
@@ -92,23 +82,19 @@ def _graph(graph: GraphProfile) -> dict[str, Any]:
 
 def _show(out: Out, data: Mapping[str, Any]) -> None:
     out.text(f"times of {data['name']} on one core of {data['instance']} ({data['target']}): simulated")
-    rows = []
-    for graph in data["graphs"]:
-        latency = graph["latency_us"]
-        values = (
-            graph["graph"],
-            graph["nc_latency_us"] / 1e3,
-            latency["value"] / 1e3,
-            f"{time_span(latency['low'] / 1e6)} to {time_span(latency['high'] / 1e6)}",
-            graph["calls_per_s"],
-            graph["limited_by"],
-        )
-        rows.append(dict(zip(_COLUMNS, values, strict=True)))
-    out.table(rows, _COLUMNS)
-    for line in data["assumptions"]:
-        out.text(f"assumed: {line}")
-    for line in data["notes"]:
-        out.text(f"note: {line}")
+    rows = [
+        {
+            "graph": graph["graph"],
+            "device ms": graph["nc_latency_us"] / 1e3,
+            "latency ms": graph["latency_us"]["value"] / 1e3,
+            "80 % interval": " to ".join(time_span(graph["latency_us"][end] / 1e6) for end in ("low", "high")),
+            "calls per s": graph["calls_per_s"],
+            "limited by": graph["limited_by"],
+        }
+        for graph in data["graphs"]
+    ]
+    out.table(rows)
+    out.remarks(data)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..hardware import TARGETS, InstanceSpec
 from ..version import __version__
@@ -47,7 +47,6 @@ class Device:
     core_ids: tuple[int, ...]
     """Logical core IDs on the instance."""
     memory_bytes: int
-    """HBM of the device."""
     connected_to: tuple[int, ...] | None
     """Linked devices of its server; None if not documented."""
     processes: tuple[Process, ...]
@@ -62,19 +61,17 @@ def devices(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) 
     """
     holders = neuron_processes(instance, environ=environ)
     per_device = TARGETS[instance.family].logical_cores_per_chip()
-    listed = []
-    for index in range(instance.num_chips):
-        core_ids = tuple(range(index * per_device, (index + 1) * per_device))
-        listed.append(
-            Device(
-                index=index,
-                core_ids=core_ids,
-                memory_bytes=instance.chip.hbm_bytes,
-                connected_to=_links(instance, index),
-                processes=tuple(_on(holder, core_ids) for holder in holders if set(holder.core_ids) & set(core_ids)),
-            )
+    cores = [tuple(range(first, first + per_device)) for first in range(0, instance.num_chips * per_device, per_device)]
+    return [
+        Device(
+            index=index,
+            core_ids=core_ids,
+            memory_bytes=instance.chip.hbm_bytes,
+            connected_to=_links(instance, index),
+            processes=tuple(_on(holder, core_ids) for holder in holders if set(holder.core_ids) & set(core_ids)),
         )
-    return listed
+        for index, core_ids in enumerate(cores)
+    ]
 
 
 def _on(holder: NeuronProcess, core_ids: tuple[int, ...]) -> Process:
@@ -107,3 +104,46 @@ def _links(instance: InstanceSpec, index: int) -> tuple[int, ...] | None:
     row, column = divmod(index - first, _TORUS)
     around = ((row - 1, column), (row, column - 1), (row + 1, column), (row, column + 1))
     return tuple(first + down % _TORUS * _TORUS + right % _TORUS for down, right in around)
+
+
+def drawing(devices: Sequence[Device]) -> list[str]:
+    """Return the lines of a drawing of links; one line that says so where they are not known or there are none.
+
+    `--` and `|` join neighbors; `*` at both ends of a row or column is a link from the last device to the first one.
+    """
+    if any(device.connected_to is None for device in devices):
+        return ["The links between these devices are not documented."]
+    if not any(device.connected_to for device in devices):
+        return ["The devices of this instance have no links to each other."]
+    side = _TORUS if max(len(_linked(device)) for device in devices) > 2 else len(devices)
+    rows = [devices[start : start + side] for start in range(0, len(devices), side)]
+    lines: list[str] = []
+    for place, row in enumerate(rows):
+        server = place // _TORUS * _TORUS  # a torus has as many rows as columns
+        first, last = rows[server], rows[min(server + _TORUS, len(rows)) - 1]
+        if place == server and _wraps(first, last):
+            lines.append(_columns("*", row))
+        lines.append(_row(row))
+        if row is not last:
+            lines.append(_columns("|", row))
+        elif _wraps(first, last):
+            lines.append(_columns("*", row))
+    return lines
+
+
+def _linked(device: Device) -> tuple[int, ...]:
+    return device.connected_to or ()
+
+
+def _wraps(first: Sequence[Device], last: Sequence[Device]) -> bool:
+    return first is not last and last[0].index in _linked(first[0])
+
+
+def _row(row: Sequence[Device]) -> str:
+    joined = "--".join(f"[{device.index:^4}]" for device in row)
+    ring = len(row) > 2 and row[-1].index in _linked(row[0])
+    return f"*-{joined}-*" if ring else f"  {joined}"
+
+
+def _columns(mark: str, row: Sequence[Device]) -> str:
+    return ("  " + "  ".join(f"{mark:^6}" for _ in row)).rstrip()

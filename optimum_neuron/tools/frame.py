@@ -15,8 +15,7 @@ import psutil
 
 from ..hardware import InstanceSpec
 from .host import ProcessUse, cpu_percent, cpu_times, mean_percent
-from .processes import NeuronProcess, others_in_use
-from .sample import take_sample
+from .processes import NeuronProcess, others_in_use, take_sample
 from .usage import Tracker, Usage
 
 
@@ -46,9 +45,7 @@ class Frame:
     system_percent: float
     """Kernel time of the host, of all vCPUs."""
     memory_total_bytes: int
-    """Memory of the host."""
     memory_used_bytes: int
-    """Memory in use on the host."""
     others: tuple[str, ...]
     """Other instances with claimed cores."""
 
@@ -68,11 +65,7 @@ class Frame:
 
 
 class Camera:
-    """Takes frames.
-
-    Args:
-        instance: simulated instance; None for that whose cores are held when a frame is taken.
-    """
+    """Takes frames of an instance; None: of that whose cores are held when a frame is taken."""
 
     def __init__(self, instance: str | None) -> None:
         self._instance = instance
@@ -82,10 +75,7 @@ class Camera:
         self._hosts: Mapping[int, ProcessUse] = {}
 
     def take(self, now_s: float) -> Frame:
-        """Look at everything.
-
-        Args:
-            now_s: the time now, by `time.monotonic`.
+        """Look at everything; `now_s` is the time now, by `time.monotonic`.
 
         Raises:
             ConfigError: there is no such instance, or the folder of the claims cannot be used.

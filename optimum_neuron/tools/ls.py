@@ -17,23 +17,17 @@ from ..cli.output import Out, to_json
 from ..cli.parser import NeuronParser
 from ..hardware import InstanceSpec
 from ..runtime.hbm import size_text
-from .devices import RUNTIME_VERSION, Device, devices
+from .devices import RUNTIME_VERSION, Device, devices, drawing
 from .processes import add_instance, choose_instance, others_in_use
-from .topology import drawing
 
 _GIB = 2**30
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuron-ls` and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
+    """Run `neuron-ls` and return its exit code."""
     parser = NeuronParser(
         prog="neuron-ls",
         description="List the devices of the simulated instance and the processes that hold their cores.",
-        allow_abbrev=False,
     )
     parser.add_argument("-w", "--wide", action="store_true", help="show the ids of cores and the models on them too")
     parser.add_argument(
@@ -47,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_instance(parser)
     options = parser.parse_args(arguments)
 
-    def show(out: Out) -> int:
+    def show(out: Out) -> None:
         instance = choose_instance(options.instance).value
         if others := others_in_use(instance):
             out.warning(f"processes hold cores of {', '.join(others)} too: pass --instance to see them")
@@ -60,7 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 out.text("Neuron Device Topology")
                 for line in drawing(listed):
                     out.text(line)
-        return 0
 
     return run_guarded(show, Out("json" if options.json_output else "human"), command=parser.prog)
 
@@ -96,19 +89,10 @@ def _table(out: Out, instance: InstanceSpec, listed: Sequence[Device], *, wide: 
     out.text(f"instance-type: {instance.name}")
     out.text("instance-id: simulated")
     out.text(f"logical-neuroncore-config: {instance.chip.default_lnc}")
-    busy = any(device.processes for device in listed)
-    titles = [("NEURON", "DEVICE"), ("NEURON", "CORES"), ("NEURON", "MEMORY"), ("CONNECTED", "DEVICES")]
-    if wide:
-        titles.insert(2, ("NEURON", "CORE IDS"))
-    if busy:
-        titles += [
-            ("", "PID"),
-            ("", "COMMAND"),
-            ("RUNTIME", "VERSION"),
-            ("MEMORY", "USED"),
-            *([("", "MODELS")] if wide else []),
-        ]
-    lines = [row for device in listed for row in _rows(device, wide=wide, busy=busy)]
+    rows = [row for device in listed for row in _rows(device, wide=wide)]
+    widest = max(rows, key=len)
+    titles = list(widest)
+    lines = [[row.get(title, "") for title in titles] for row in rows]
     widths = [max(map(len, column)) for column in zip(*zip(*titles, strict=True), *lines, strict=True)]
     rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
 
@@ -124,30 +108,29 @@ def _table(out: Out, instance: InstanceSpec, listed: Sequence[Device], *, wide: 
     out.text(rule)
 
 
-def _rows(device: Device, *, wide: bool, busy: bool) -> list[list[str]]:
-    """A row for each process of a device, the first with what the device is; one row where there is none."""
+def _rows(device: Device, *, wide: bool) -> list[dict[tuple[str, str], str]]:
+    """A row for each process of a device, by the two lines of a title; the first one says what the device is."""
     links = device.connected_to
-    head = [
-        str(device.index),
-        str(len(device.core_ids)),
-        f"{device.memory_bytes // _GIB} GB",
-        "NA" if links is None else ", ".join(map(str, links)),
-    ]
-    if wide:
-        head.insert(2, _span(device.core_ids))
-    if not busy:
-        return [head]
+    head = {
+        ("NEURON", "DEVICE"): str(device.index),
+        ("NEURON", "CORES"): str(len(device.core_ids)),
+        **({("NEURON", "CORE IDS"): _span(device.core_ids)} if wide else {}),
+        ("NEURON", "MEMORY"): f"{device.memory_bytes // _GIB} GB",
+        ("CONNECTED", "DEVICES"): "NA" if links is None else ", ".join(map(str, links)),
+    }
+    models = [f"{', '.join(process.models) or 'none yet'} on {_span(process.core_ids)}" for process in device.processes]
     rows = [
-        [
-            "NA" if process.pid is None else str(process.pid),
-            process.command or "NA",
-            RUNTIME_VERSION,
-            "NA" if process.memory_bytes is None else size_text(process.memory_bytes),
-            *([f"{', '.join(process.models) or 'none yet'} on {_span(process.core_ids)}"] if wide else []),
-        ]
-        for process in device.processes
-    ] or [[""] * (5 if wide else 4)]
-    return [[*(head if place == 0 else [""] * len(head)), *row] for place, row in enumerate(rows)]
+        {
+            ("", "PID"): "NA" if process.pid is None else str(process.pid),
+            ("", "COMMAND"): process.command or "NA",
+            ("RUNTIME", "VERSION"): RUNTIME_VERSION,
+            ("MEMORY", "USED"): "NA" if process.memory_bytes is None else size_text(process.memory_bytes),
+            **({("", "MODELS"): on_cores} if wide else {}),
+        }
+        for process, on_cores in zip(device.processes, models, strict=True)
+    ]
+    first, *others = rows or [{}]
+    return [head | first, *(dict.fromkeys(head, "") | row for row in others)]
 
 
 def _span(core_ids: Sequence[int]) -> str:

@@ -24,9 +24,8 @@ from ..runtime.status import watch
 from . import report
 from .monitor_config import DEFAULT_CONFIG, MonitorConfig, read_config
 from .monitor_groups import RuntimeGroup, SystemGroup, TimedGroup
-from .processes import add_instance, choose_instance, others_in_use
+from .processes import Sample, add_instance, choose_instance, others_in_use, take_sample
 from .report import Group
-from .sample import Sample, take_sample
 
 _WATCH_S = 1.0
 """Period of requests for simulated times."""
@@ -36,15 +35,10 @@ Say = Callable[[int, str], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuron-monitor` until it is stopped, and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
+    """Run `neuron-monitor` until it is stopped, and return its exit code."""
     parser = NeuronParser(
         prog="neuron-monitor",
         description="Print metrics of the simulated cores and their processes as JSON, a line at a time.",
-        allow_abbrev=False,
     )
     parser.add_argument("-c", "--config-file", type=Path, metavar="FILE", help="JSON: what to report, and how often")
     parser.add_argument(
@@ -60,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_guarded(lambda out: _run(options, out), Out(), command=parser.prog)
 
 
-def _run(options: argparse.Namespace, out: Out) -> int:
+def _run(options: argparse.Namespace, out: Out) -> None:
     def say(level: int, text: str) -> None:
         if level <= options.verbose:
             print(text, file=out.stderr)
@@ -69,7 +63,6 @@ def _run(options: argparse.Namespace, out: Out) -> int:
     for line in reports(config, options.instance, say=say):
         out.text(json.dumps(line, allow_nan=False))
         out.flush()
-    return 0
 
 
 def reports(
@@ -101,13 +94,7 @@ def reports(
 
 
 class Monitor:
-    """Collects the groups of a configuration.
-
-    Args:
-        config: the groups and their periods.
-        instance: simulated instance; None for that whose cores are held.
-        now_s: when the first periods begin.
-    """
+    """Collects the groups of a configuration; their first periods begin at `now_s`."""
 
     def __init__(self, config: MonitorConfig, instance: str | None, now_s: float) -> None:
         self._config = config

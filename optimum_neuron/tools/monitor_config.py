@@ -52,7 +52,6 @@ class RuntimeFilter:
     tag_filter: re.Pattern[str]
     """Searched for in the tag of a process."""
     metrics: tuple[Metric, ...]
-    """Groups reported of these processes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,9 +59,7 @@ class MonitorConfig:
     """Groups to report. The first filter that matches a process applies to it."""
 
     neuron_runtimes: tuple[RuntimeFilter, ...]
-    """Filters of processes."""
     system_metrics: tuple[Metric, ...]
-    """Groups of the instance."""
 
 
 DEFAULT_CONFIG = MonitorConfig(
@@ -89,20 +86,13 @@ def read_config(path: Path) -> MonitorConfig:
         message = f"Cannot read the --config-file {path}: {error.strerror}."
         raise ConfigError(message, hint="Pass a file.", path=str(path)) from error
     except ValueError as error:  # no JSON, or no UTF-8
-        raise ConfigError(
-            f"The --config-file {path} is not JSON: {error}.",
-            hint='Write it like {"period": "1s", "system_metrics": [{"type": "memory_info"}]}.',
-            path=str(path),
-        ) from error
+        hint = 'Write it like {"period": "1s", "system_metrics": [{"type": "memory_info"}]}.'
+        raise ConfigError(f"The --config-file {path} is not JSON: {error}.", hint=hint, path=str(path)) from error
     return parse_config(content, str(path))
 
 
 def parse_config(content: Any, name: str) -> MonitorConfig:
-    """Check the content of a file.
-
-    Args:
-        content: the parsed JSON.
-        name: name of the file, for messages.
+    """Check the parsed JSON of a file of that name.
 
     Raises:
         ConfigError: the file has problems; the message has a line for each, the details their places.

@@ -2,7 +2,7 @@
 
 from optimum_neuron.tools.monitor_config import Metric
 from optimum_neuron.tools.monitor_groups import SystemGroup
-from optimum_neuron.tools.sample import take_sample
+from optimum_neuron.tools.processes import take_sample
 
 group = SystemGroup(Metric(type="memory_info", period_s=5.0), now_s=0.0)
 print(group.collect(take_sample(None, now_s=5.0))["memory_used_bytes"])
@@ -17,8 +17,8 @@ import psutil
 from . import report
 from .host import ProcessUse, cpu_times
 from .monitor_config import Metric
+from .processes import Sample
 from .report import Group
-from .sample import Sample
 from .usage import Tracker, Usage, usage_between
 
 

@@ -30,7 +30,6 @@ _SIZE = re.compile(r"([0-9]+)([KMG]?)B?", re.IGNORECASE)
 _DEFAULT_BYTES = 32 * 2**20
 _MAX_SIZES = 1000
 _IGNORED = ("--iters", "--warmup_iters", "--check")
-_COLUMNS = ("size B", "count", "type", "time us", "80 % interval", "algbw GB/s", "busbw GB/s")
 NOTES = (
     "constants are fitted on published times of whole decoders; no time of an all-reduce alone is published",
     "no data is moved, so results are not checked",
@@ -38,12 +37,8 @@ NOTES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `nccom-test` and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
-    parser = NeuronParser(prog="nccom-test", description="Times of an all-reduce, simulated.", allow_abbrev=False)
+    """Run `nccom-test` and return its exit code."""
+    parser = NeuronParser(prog="nccom-test", description="Times of an all-reduce, simulated.")
     parser.add_argument("collective", choices=COLLECTIVES, help="allr (all-reduce); the others are not simulated")
     parser.add_argument("-r", "--nworkers", type=positive_int, required=True, metavar="N", help="cores")
     parser.add_argument("-N", "--nnodes", type=positive_int, metavar="N", help="instances: 1 is simulated")
@@ -65,24 +60,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def num_bytes(text: str) -> int:
-    """Parse a size such as 8, 64KB or 1G, in binary units.
-
-    Raises:
-        argparse.ArgumentTypeError: The text is something else, or zero.
-    """
+    """Parse a size such as 8, 64KB or 1G, in binary units."""
     match = _SIZE.fullmatch(text)
     if match is None or int(match[1]) == 0:
         raise argparse.ArgumentTypeError(f"'{text}' is not a size such as 8, 64KB or 1GB")
     return int(match[1]) * _UNITS[match[2].upper()]
 
 
-def _run(options: argparse.Namespace, out: Out) -> int:
+def _run(options: argparse.Namespace, out: Out) -> None:
     ignored = [name for name in _IGNORED if getattr(options, name.removeprefix("--"))]
     if ignored:
         out.warning(f"{', '.join(ignored)} without an effect: no data is moved, and every call takes the same time")
     data = _times(options)
     out.result(data, human=_show, brief=str(data["avg_busbw_gb_per_s"]))
-    return 0
 
 
 def _times(options: argparse.Namespace) -> dict[str, Any]:
@@ -100,13 +90,14 @@ def _times(options: argparse.Namespace) -> dict[str, Any]:
         count = max(size // ELEMENT_BYTES[options.datatype], 1)
         moved = count * ELEMENT_BYTES[options.datatype]
         seconds = all_reduce_s(moved, machine.rates, machine.fitted, num_chips=machine.num_chips(num_cores))
+        time_us = 1e6 * seconds
         # As NCCL's tests define it: each core sends and receives this much of the buffer.
         share = 2 * (num_cores - 1) / num_cores
         rows.append(
             {
                 "size_bytes": moved,
                 "count": count,
-                "time_us": {name: 1e6 * seconds * factor for name, factor in _factors(WIDE.low, WIDE.high).items()},
+                "time_us": {"value": time_us, "low": time_us * WIDE.low, "high": time_us * WIDE.high},
                 "algbw_gb_per_s": moved / seconds / 1e9,
                 "busbw_gb_per_s": share * moved / seconds / 1e9,
             }
@@ -122,10 +113,6 @@ def _times(options: argparse.Namespace) -> dict[str, Any]:
         "avg_busbw_gb_per_s": sum(row["busbw_gb_per_s"] for row in rows) / len(rows),
         "notes": list(NOTES),
     }
-
-
-def _factors(low: float, high: float) -> dict[str, float]:
-    return {"value": 1.0, "low": low, "high": high}
 
 
 def _require_simulated(options: argparse.Namespace) -> None:
@@ -170,16 +157,21 @@ def sizes_of(low: int | None, high: int | None, step: int | None, factor: int | 
 def _show(out: Out, data: Mapping[str, Any]) -> None:
     where = f"{data['num_cores']} cores of {data['instance']} ({data['target']})"
     out.text(f"all-reduce between {where}: simulated, not measured")
-    rows = []
-    for row in data["sizes"]:
-        time_us = row["time_us"]
-        interval = f"{time_span(time_us['low'] / 1e6)} to {time_span(time_us['high'] / 1e6)}"
-        values = (row["size_bytes"], row["count"], data["datatype"], time_us["value"], interval)
-        rows.append(dict(zip(_COLUMNS, (*values, row["algbw_gb_per_s"], row["busbw_gb_per_s"]), strict=True)))
-    out.table(rows, _COLUMNS)
+    rows = [
+        {
+            "size B": row["size_bytes"],
+            "count": row["count"],
+            "type": data["datatype"],
+            "time us": row["time_us"]["value"],
+            "80 % interval": " to ".join(time_span(row["time_us"][end] / 1e6) for end in ("low", "high")),
+            "algbw GB/s": row["algbw_gb_per_s"],
+            "busbw GB/s": row["busbw_gb_per_s"],
+        }
+        for row in data["sizes"]
+    ]
+    out.table(rows)
     out.text(f"average busbw: {data['avg_busbw_gb_per_s']:.4g} GB/s")
-    for line in data["notes"]:
-        out.text(f"note: {line}")
+    out.remarks(data)
 
 
 if __name__ == "__main__":

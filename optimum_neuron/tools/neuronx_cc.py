@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cli.errors import run_guarded
-from ..cli.output import Out, size
+from ..cli.output import Out
 from ..cli.parser import NeuronParser
 from ..compiler.flags import ALIASES, SWITCHES, VALUES
 from ..compiler.version import COMPILER_VERSION
 from ..errors import ConfigError
 from ..hardware import resolve_target
+from ..wording import size
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -35,15 +36,11 @@ _HLO = (".pb", ".hlo", ".hlo_module", ".mlir", ".stablehlo")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuronx-cc` and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
-    parser = NeuronParser(prog="neuronx-cc", description="The compiler of simulated NeuronCores.", allow_abbrev=False)
+    """Run `neuronx-cc` and return its exit code."""
+    parser = NeuronParser(prog="neuronx-cc", description="The compiler of simulated NeuronCores.")
     version = f"NeuronX Compiler version {COMPILER_VERSION} (simulated)"
     parser.add_argument("--version", action="version", version=version)
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=NeuronParser)
+    commands = parser.add_subparsers(dest="command", required=True)
     compile_parser = commands.add_parser("compile", help="compile an exported program (.pt2) into a NEFF")
     compile_parser.add_argument("model", metavar="MODEL", help="file that torch.export.save wrote")
     for name in VALUES:
@@ -53,12 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compile_parser.add_argument(name, dest=name, action="store_true", default=argparse.SUPPRESS)
     options = vars(parser.parse_args(arguments))
 
-    def run(out: Out) -> int:
+    def run(out: Out) -> None:
         output = Path(options.get("--output", DEFAULT_OUTPUT))
         compile_program(Path(options["model"]), output, _words(options))
         out.text(f"{output}: {size(output.stat().st_size)}, simulated")
         out.text("Compiler status PASS")
-        return 0
 
     return run_guarded(run, Out(), command="neuronx-cc compile")
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from .. import env
 from ..cli.arguments import positive_int
 from ..cli.errors import run_guarded
-from ..cli.output import Out, size
+from ..cli.output import Out
 from ..cli.parser import NeuronParser
 from ..compiler import tally
 from ..compiler.cache import CompileCache
 from ..errors import ConfigError
-from ..wording import counted
+from ..wording import counted, size
 
 _WITH_VALUE = ("--command", "--num_parallel")
 _KINDS: tuple[tuple[tally.Kind, str], ...] = (
@@ -35,17 +35,12 @@ _KINDS: tuple[tuple[tally.Kind, str], ...] = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuron_parallel_compile` and return its exit code: that of the script.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
+    """Run `neuron_parallel_compile` and return its exit code: that of the script."""
     words, script = _split(list(sys.argv[1:] if arguments is None else arguments))
     parser = NeuronParser(
         prog="neuron_parallel_compile",
         usage="neuron_parallel_compile [OPTIONS] SCRIPT_COMMAND ...",
         description="Run a script so that its graphs are compiled and cached, and count them.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--command",
@@ -56,9 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--num_parallel", type=positive_int, metavar="N", help="has no effect, and a warning says so")
     parser.add_argument(
-        "--ignore-errors",
-        action="store_true",
-        help="exit with 0 if the script fails; compiled graphs stay cached",
+        "--ignore-errors", action="store_true", help="exit with 0 if the script fails; compiled graphs stay cached"
     )
     options = parser.parse_args(words)
     return run_guarded(lambda out: _run(options, script, out), Out(), command=parser.prog)
@@ -75,10 +68,8 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _run(options: argparse.Namespace, script: Sequence[str], out: Out) -> int:
-    if options.command == "clean":
-        return _clean(out)
-    if options.command == "clear-locks":
-        return _show_locks(out)
+    if options.command in ("clean", "clear-locks"):
+        return _clean(out) if options.command == "clean" else _show_locks(out)
     if options.command == "collect":
         out.warning("--command collect: graphs are compiled as they are collected, so no later compile is needed")
     if options.num_parallel is not None:
@@ -87,11 +78,7 @@ def _run(options: argparse.Namespace, script: Sequence[str], out: Out) -> int:
 
 
 def _compile(script: Sequence[str], *, ignore_errors: bool, out: Out) -> int:
-    """Run the script, and report on stderr: stdout is the script's.
-
-    Raises:
-        ConfigError: there is no such command, or the environment switches the compile cache off.
-    """
+    """Run the script, and report on stderr: stdout is the script's."""
     if env.no_compile_cache():
         message = "NEURON_CC_FLAGS has --no_cache, so compiled graphs would be lost."
         raise ConfigError(message, hint="Remove --no_cache from NEURON_CC_FLAGS.", variable="NEURON_CC_FLAGS")

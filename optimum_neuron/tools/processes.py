@@ -1,4 +1,4 @@
-"""The processes that hold cores of a simulated instance, with their last statuses.
+"""The processes that hold cores of a simulated instance, with their last statuses and their use of the host.
 
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.tools.processes import neuron_processes
@@ -21,7 +21,8 @@ from ..runtime.claims_folder import claims_folder
 from ..runtime.core_files import Row
 from ..runtime.cores import held_cores
 from ..runtime.hbm import CATEGORIES
-from ..runtime.status import Status, read_status
+from ..runtime.status import Status, read_status, watch
+from .host import ProcessUse, process_use
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,3 +106,34 @@ def choose_instance(name: str | None, *, environ: Mapping[str, str] = os.environ
 def others_in_use(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) -> list[str]:
     """Other instances whose cores processes hold."""
     return [other.name for other in INSTANCES.values() if other is not instance and held_cores(other, environ=environ)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """State of all processes at one moment."""
+
+    at_s: float
+    """Time of `time.monotonic`."""
+    instance: InstanceSpec
+    processes: Mapping[int, NeuronProcess]
+    """Processes that hold cores, by process ID; unreadable claims are left out."""
+    hosts: Mapping[int, ProcessUse]
+    """Use of the host, by process ID."""
+
+    @property
+    def statuses(self) -> list[Status]:
+        """Readable statuses of the processes."""
+        return [process.status for process in self.processes.values() if process.status is not None]
+
+
+def take_sample(instance: str | None, now_s: float) -> Sample:
+    """Read everything about an instance, or that whose cores are held, and ask the processes for simulated times.
+
+    Raises:
+        ConfigError: there is no such instance, or the folder of the claims cannot be used.
+    """
+    chosen = choose_instance(instance).value
+    watch(claims_folder(chosen))
+    processes = {process.pid: process for process in neuron_processes(chosen) if process.pid is not None}
+    hosts = {pid: process_use(pid) for pid in processes}
+    return Sample(at_s=now_s, instance=chosen, processes=processes, hosts=hosts)

@@ -10,16 +10,19 @@ of `optimum_neuron.profiling` as JSON, not the format of the real tools, and the
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..atomic import write_bytes
 from ..cli.errors import run_guarded
 from ..cli.output import Out, to_json
 from ..cli.parser import NeuronParser
 from ..errors import ConfigError
+from ..plain_json import parse_json
 
 if TYPE_CHECKING:
     from ..profiling import Profile
@@ -30,27 +33,10 @@ _INSPECTED = "profile.json"
 """Name that NEURON_RT_INSPECT_ENABLE=1 gives to it."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuron-explorer` and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
-    return _main("neuron-explorer", arguments)
-
-
-def neuron_profile(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuron-profile`, the older name of `neuron-explorer`, and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
-    return _main("neuron-profile", arguments)
-
-
-def _main(prog: str, arguments: Sequence[str] | None) -> int:
-    parser = NeuronParser(prog=prog, description="Profile compiled programs, simulated.", allow_abbrev=False)
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=NeuronParser)
+def main(arguments: Sequence[str] | None = None, *, prog: str = "neuron-explorer") -> int:
+    """Run `neuron-explorer` and return its exit code."""
+    parser = NeuronParser(prog=prog, description="Profile compiled programs, simulated.")
+    commands = parser.add_subparsers(dest="command", required=True)
     capture = commands.add_parser("capture", help="run a NEFF or an exported folder and write its profile")
     capture.add_argument("-n", "--neff-path", type=Path, required=True, metavar="PATH", help="NEFF or exported folder")
     capture.add_argument(
@@ -79,40 +65,32 @@ def _main(prog: str, arguments: Sequence[str] | None) -> int:
     return run_guarded(lambda out: run(options, out), Out(), command=f"{prog} {options.command}")
 
 
-def _capture(options: argparse.Namespace, out: Out) -> int:
+def _capture(options: argparse.Namespace, out: Out) -> None:
     from ..profiling import profile_compiled
 
     source, file = options.neff_path, options.session_file
     profile = profile_compiled(source)
-    _write(file, profile.to_json())
+    write_bytes(file, profile.to_json().encode(), error=ConfigError)
     out.text(f"{file}: {profile.device_us / 1e3:.4g} ms on the device, simulated")
     out.hint(f"neuron-explorer view -n {source} -s {file}")
-    return 0
 
 
-def _view(options: argparse.Namespace, out: Out) -> int:
+def _view(options: argparse.Namespace, out: Out) -> None:
     file = options.session_file or (_only_session(options.session_dir) if options.session_dir else SESSION_FILE)
     profile = _read(file)
     if options.neff_path and options.neff_path.absolute().name != profile.name:
-        raise ConfigError(
-            f"{file} is the profile of {profile.name}, not of {options.neff_path}.",
-            hint=f"Leave -n out, or run neuron-explorer capture -n {options.neff_path} -s {file}.",
-            name=profile.name,
-        )
+        message = f"{file} is the profile of {profile.name}, not of {options.neff_path}."
+        hint = f"Leave -n out, or run neuron-explorer capture -n {options.neff_path} -s {file}."
+        raise ConfigError(message, hint=hint, name=profile.name)
     text = _FORMATS[options.output_format](profile)
     if options.output_file is None:
         out.text(text)
     else:
-        _write(options.output_file, f"{text}\n")
-    return 0
+        write_bytes(options.output_file, f"{text}\n".encode(), error=ConfigError)
 
 
 def _only_session(folder: Path) -> Path:
-    """The session file below a folder.
-
-    Raises:
-        ConfigError: there is none, or there are several.
-    """
+    """The session file below a folder, where there is exactly one."""
     names = (f"*{SESSION_FILE.suffix}", _INSPECTED)
     files = sorted(file for name in names for file in folder.rglob(name))
     if len(files) != 1:
@@ -125,7 +103,6 @@ def _only_session(folder: Path) -> Path:
 
 
 def _read(file: Path) -> Profile:
-    from ..plain_json import parse_json
     from ..profiling import Profile
 
     hint = "Pass a file that neuron-explorer capture wrote."
@@ -138,12 +115,6 @@ def _read(file: Path) -> Profile:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{file} is not a session file of this tool; those of the real tools are not supported."
         raise ConfigError(message, hint=hint, path=str(file)) from error
-
-
-def _write(file: Path, text: str) -> None:
-    from ..atomic import write_bytes
-
-    write_bytes(file, text.encode(), error=ConfigError)
 
 
 def _tables(profile: Profile) -> str:
@@ -166,6 +137,9 @@ _FORMATS: dict[str, Callable[[Profile], str]] = {
     "json": lambda profile: to_json(profile),
     "perfetto": _trace,
 }
+
+neuron_profile = functools.partial(main, prog="neuron-profile")
+"""The older name."""
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ It reads lines from stdin until they end, and answers GET /metrics meanwhile. It
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from ..cli.arguments import digits, number_type
 from ..cli.errors import run_guarded
 from ..cli.output import Out
 from ..cli.parser import NeuronParser
@@ -23,20 +23,16 @@ from .prometheus_metrics import Metrics
 
 DEFAULT_PORT = 8000
 """Default port of the SDK's script."""
+_port = number_type(digits, "a port from 0 to 65535", 0, 65535)
 _PATHS = ("/", "/metrics")
 _TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuron-monitor-prometheus` until its input ends, and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
+    """Run `neuron-monitor-prometheus` until its input ends, and return its exit code."""
     parser = NeuronParser(
         prog="neuron-monitor-prometheus",
         description="Serve the lines of neuron-monitor, read from stdin, as metrics for Prometheus.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "-p", "--port", type=_port, default=DEFAULT_PORT, help=f"port to listen on; 0: any (default: {DEFAULT_PORT})"
@@ -46,12 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
 
-    def run(out: Out) -> int:
+    def run(out: Out) -> None:
         metrics = Metrics()
         with serving(metrics, options.address, options.port) as port:
             print(f"serving http://{options.address}:{port}/metrics", file=out.stderr, flush=True)
             read(sys.stdin, metrics)
-        return 0
 
     return run_guarded(run, Out(), command=parser.prog)
 
@@ -68,11 +63,8 @@ def read(lines: Iterable[str], metrics: Metrics) -> None:
         try:
             metrics.update(parse_json(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(
-                f"Line {number} of stdin is not a neuron-monitor report ({type(error).__name__}: {error}).",
-                hint="Run neuron-monitor | neuron-monitor-prometheus.",
-                line=number,
-            ) from error
+            message = f"Line {number} of stdin is not a neuron-monitor report ({type(error).__name__}: {error})."
+            raise ConfigError(message, hint="Run neuron-monitor | neuron-monitor-prometheus.", line=number) from error
 
 
 @contextlib.contextmanager
@@ -101,24 +93,14 @@ def serving(metrics: Metrics, address: str, port: int) -> Iterator[int]:
     try:
         server = ThreadingHTTPServer((address, port), Handler)
     except OSError as error:
-        raise ConfigError(
-            f"Cannot listen on {address}:{port}: {error.strerror or error}.",
-            hint="Pass another --port or --address.",
-            address=address,
-            port=port,
-        ) from error
+        message = f"Cannot listen on {address}:{port}: {error.strerror or error}."
+        raise ConfigError(message, hint="Pass another --port or --address.", address=address, port=port) from error
     with server:
         threading.Thread(target=server.serve_forever, name="prometheus", daemon=True).start()
         try:
             yield server.server_port
         finally:
             server.shutdown()
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) < 2**16):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a port from 0 to 65535")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from .report import CORE_MEMORY
+
 
 class Series(NamedTuple):
     """One metric with its labels."""
@@ -31,7 +33,6 @@ class Metric(NamedTuple):
     help: str
 
 
-_CORE_MEMORY = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
 _SYSTEM_MEMORY = ("memory_total_bytes", "memory_used_bytes", "swap_total_bytes", "swap_used_bytes")
 
 METRICS: Mapping[str, Metric] = {
@@ -40,7 +41,7 @@ METRICS: Mapping[str, Metric] = {
     "neuroncore_utilization_ratio": Metric("gauge", "NeuronCore utilization, 0 to 1, simulated"),
     **{
         f"neuroncore_memory_usage_{name}": Metric("gauge", f"NeuronCore memory for {name} in bytes")
-        for name in _CORE_MEMORY
+        for name in CORE_MEMORY
     },
     "neuron_runtime_memory_used_bytes": Metric("gauge", "Memory of a process on the host and on devices in bytes"),
     "neuron_runtime_vcpu_usage_ratio": Metric("gauge", "Processor time of a process, 0 to 1 of all vCPUs"),
@@ -135,7 +136,7 @@ def _samples(name: str, group: Mapping[str, Any], labels: Labels) -> Iterator[_S
         for place in ("host", "neuron_device"):
             yield "neuron_runtime_memory_used_bytes", {**labels, "memory_location": place}, used[place]
         for core, memory in used["usage_breakdown"]["neuroncore_memory_usage"].items():
-            for kind in _CORE_MEMORY:
+            for kind in CORE_MEMORY:
                 core_labels = {**labels, "neuroncore": core, "memory_location": None}
                 yield f"neuroncore_memory_usage_{kind}", core_labels, memory[kind]
     elif name == "neuron_runtime_vcpu_usage":
@@ -148,12 +149,7 @@ def _samples(name: str, group: Mapping[str, Any], labels: Labels) -> Iterator[_S
             yield "execution_errors_total", {**labels, "error_type": error}, count
         for percentile, seconds in (group["latency_stats"]["total_latency"] or {}).items():
             yield "execution_latency_seconds", {**labels, "percentile": percentile}, seconds
-    else:
-        yield from _system_samples(name, group, labels)
-
-
-def _system_samples(name: str, group: Mapping[str, Any], labels: Labels) -> Iterator[_Sample]:
-    if name == "vcpu_usage":
+    elif name == "vcpu_usage":
         yield "system_vcpu_count", labels, len(group["usage_data"])
         for usage, percent in group["average_usage"].items():
             yield "system_vcpu_usage_ratio", {**labels, "usage_type": usage}, percent / 100

@@ -20,6 +20,8 @@ Group = dict[str, Any]
 
 _HBM = {"constants": "weights", "model_code": "code", "model_shared_scratchpad": "scratch", "tensors": "kv_cache"}
 """Categories of HBM by the tool's names. Microcode counts as model code, as in the runtime's own messages."""
+CORE_MEMORY = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
+"""Kinds of memory of a core."""
 _ERRORS = ("generic", "numerical", "transient", "model", "runtime", "hardware")
 _OUTCOMES = ("completed_with_err", "completed_with_num_err", "timed_out", "incorrect_input", "failed_to_queue")
 _ECC = ("mem_ecc_corrected", "mem_ecc_uncorrected", "sram_ecc_uncorrected", "sram_ecc_corrected")
@@ -66,7 +68,7 @@ def memory_used(period_s: float, status: Status, host: ProcessUse, instance: Ins
     """HBM of a process by core and model, and its memory on the host."""
     cores = {
         str(core.core_id): {
-            name: sum(used.get(_HBM.get(name, ""), 0) for used in core.hbm_bytes.values()) for name in _CORE_MEMORY
+            name: sum(used.get(_HBM.get(name, ""), 0) for used in core.hbm_bytes.values()) for name in CORE_MEMORY
         }
         for core in status.cores
     }
@@ -90,9 +92,6 @@ def memory_used(period_s: float, status: Status, host: ProcessUse, instance: Ins
         ],
         "error": host.error,
     }
-
-
-_CORE_MEMORY = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
 
 
 def neuron_runtime_vcpu_usage(period_s: float, before: ProcessUse, after: ProcessUse, num_vcpus: int) -> Group:
@@ -185,7 +184,7 @@ def _subgraphs(model: ModelStatus, status: Status, instance: InstanceSpec) -> Gr
                     "host": _host_memory(0),
                     "neuron_device": {
                         name: owned.get(core_id, {}).get(_HBM.get(name, ""), 0)
-                        for name in _CORE_MEMORY
+                        for name in CORE_MEMORY
                         if name != "model_shared_scratchpad"
                     },
                 },

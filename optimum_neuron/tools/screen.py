@@ -28,12 +28,7 @@ from .usage import COUNTING, CoreUse
 
 _FEW_DEVICES = 16
 _BAR_WIDTH = 16
-_SUMMARY = {
-    "Tensors": "kv_cache",
-    "Constants": "weights",
-    "Model Code": "code",
-    "Model Scratchpad": "scratch",
-}
+_SUMMARY = {"Tensors": "kv_cache", "Constants": "weights", "Model Code": "code", "Model Scratchpad": "scratch"}
 """Columns of the real tool, and our categories; its runtime memory is part of the model code here."""
 
 
@@ -63,13 +58,7 @@ class View:
 
 
 def render(frame: Frame, view: View, *, keys: bool = False) -> RenderableType:
-    """Draw a frame.
-
-    Args:
-        frame: what is shown.
-        view: which part of it, and how.
-        keys: name the keys too.
-    """
+    """Draw what a view shows of a frame, and name the keys if asked."""
     shown = frame.selected(view.tab)
     version = core_version(frame.instance)
     unit = "TFLOPS" if view.flops else "Utilization"

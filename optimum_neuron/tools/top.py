@@ -8,40 +8,41 @@ Where the output is no terminal, and with `--once`, it prints one frame and ends
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import sys
+import termios
 import time
+import tty
 from collections.abc import Sequence
+from types import TracebackType
+from typing import IO, Any
 
 from rich.console import Console
 from rich.live import Live
 
+from ..cli.arguments import number_type
 from ..cli.errors import run_guarded
 from ..cli.output import Out
 from ..cli.parser import NeuronParser
 from ..runtime.publisher import INTERVAL_S
 from .frame import Camera, Frame
-from .keys import Keys
 from .processes import add_instance
 from .screen import View, render
 
-_MIN_INTERVAL_S = 0.1
+_interval = number_type(float, "a number of seconds from 0.1 to 3600", 0.1, 3600)
 _PIPE_WIDTH = 140
 _LOOKS = 5
 """Period of polls of `--once` for missing statuses, in seconds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `neuron-top` and return its exit code.
-
-    Args:
-        arguments: words of the command line; None for those of this process.
-    """
+    """Run `neuron-top` and return its exit code."""
     parser = NeuronParser(
         prog="neuron-top",
         description="Show what the simulated cores do: utilization, memory and models of all processes.\n"
         "Keys: q quits, 1-9, a and d choose a process, F shows TFLOPS, x hides details.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--once", action="store_true", help="print one frame and end, as into a pipe")
     parser.add_argument(
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_instance(parser)
     options = parser.parse_args(arguments)
 
-    def show(out: Out) -> int:
+    def show(out: Out) -> None:
         terminal = out.stdout.isatty()
         console = Console(file=out.stdout, width=None if terminal else _PIPE_WIDTH, highlight=False)
         camera = Camera(options.instance)
@@ -65,7 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             out.text(drawn.get().rstrip("\n"))
         else:
             _live(camera, console, options.interval)
-        return 0
 
     return run_guarded(show, Out(), command=parser.prog)
 
@@ -95,14 +95,35 @@ def _live(camera: Camera, console: Console, interval_s: float) -> None:
                 view = view.pressed(key, frame) if key else view
 
 
-def _interval(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not _MIN_INTERVAL_S <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds from {_MIN_INTERVAL_S} to 3600")
-    return seconds
+class Keys:
+    """Reads single keys of a terminal while it is open, without Enter; where stdin is no terminal there are none."""
+
+    def __init__(self, stdin: IO[str]) -> None:
+        self._descriptor = stdin.fileno() if stdin.isatty() else None
+        self._before: list[Any] | None = None
+
+    def __enter__(self) -> Keys:
+        if self._descriptor is not None:
+            self._before = termios.tcgetattr(self._descriptor)
+            tty.setcbreak(self._descriptor)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._descriptor is not None and self._before is not None:
+            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+
+    def wait(self, seconds: float) -> str | None:
+        """The next key; None where there is none for so long, or no terminal."""
+        if self._descriptor is None:
+            time.sleep(max(seconds, 0.0))
+            return None
+        ready, _, _ = select.select([self._descriptor], [], [], max(seconds, 0.0))
+        if not ready:
+            return None
+        # A terminal that went away reads as nothing: as if somebody quit.
+        return os.read(self._descriptor, 1).decode("ascii", errors="replace") or "q"
 
 
 if __name__ == "__main__":

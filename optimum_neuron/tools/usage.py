@@ -25,7 +25,6 @@ PERCENTILES = (0, 1, 25, 50, 75, 99, 100)
 _SILENT_S = 5.0
 """A process that tells nothing for so long is suspended, or as good as that."""
 
-
 COUNTING = "..."
 """The simulated time of calls is being counted, and eager operators from now on."""
 
@@ -50,13 +49,18 @@ class Calls:
     core_ids: tuple[int, ...]
     """Cores of a call."""
     num_calls: int
-    """Number of calls that ended."""
+    """Calls that ended."""
     device_us: float | None
     """Simulated time of one call."""
     launch_us: float | None
     """Part of `device_us` that starts the call."""
     flops: float | None
     """Operations of one call."""
+
+    def latency_s(self, *, launch: bool) -> float:
+        """Simulated time of one call, with the part that starts it or without."""
+        assert self.device_us is not None and self.launch_us is not None
+        return (self.device_us if launch else self.device_us - self.launch_us) / 1e6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,51 +83,44 @@ class Usage:
     def latencies_s(self, *, launch: bool) -> dict[str, float] | None:
         """Percentiles of the simulated time of a call; None where nothing ran, or the times are not known yet.
 
-        Args:
-            launch: with the part that starts a call.
+        `launch` adds the part that starts a call.
         """
         if not self.calls or not self.timed:
             return None
-        times = [(_latency_us(calls, launch=launch) / 1e6, calls.num_calls) for calls in self.calls]
+        times = [(calls.latency_s(launch=launch), calls.num_calls) for calls in self.calls]
         return {f"p{percent}": percentile(times, percent) for percent in PERCENTILES}
 
 
 def usage_between(before: Status, after: Status) -> Usage:
     """What a process did between two statuses."""
-    past = {(model.model_id, graph.name): graph for model in before.models for graph in model.graphs}
-    recorded = []
-    for model in after.models:
-        for graph in model.graphs:
-            old = past.get((model.model_id, graph.name))
-            num_calls = graph.num_calls - (old.num_calls if old else 0)
-            if num_calls > 0:
-                recorded.append(
-                    Calls(
-                        model_id=model.model_id,
-                        core_ids=model.core_ids,
-                        num_calls=num_calls,
-                        device_us=graph.device_us,
-                        launch_us=graph.launch_us,
-                        flops=graph.flops,
-                    )
-                )
+    past = {(model.model_id, graph.name): graph.num_calls for model in before.models for graph in model.graphs}
+    recorded = tuple(
+        Calls(
+            model_id=model.model_id,
+            core_ids=model.core_ids,
+            num_calls=num_calls,
+            device_us=graph.device_us,
+            launch_us=graph.launch_us,
+            flops=graph.flops,
+        )
+        for model in after.models
+        for graph in model.graphs
+        if (num_calls := graph.num_calls - past.get((model.model_id, graph.name), 0)) > 0
+    )
     elapsed_s = max(after.at_s - before.at_s, 0.0)
     failed = {name: count - before.errors.get(name, 0) for name, count in after.errors.items()}
     return Usage(
         elapsed_s=elapsed_s,
         cores={
-            core.core_id: (
-                _core_use(
-                    [calls for calls in recorded if core.core_id in calls.core_ids],
-                    elapsed_us=1e6 * elapsed_s,
-                    executing_us=_executing_us(after, core.core_id) - _executing_us(before, core.core_id),
-                )
-                if _has_programs(core, after)
-                else CoreUse(unknown=COUNTING)
+            core.core_id: _core_use(
+                [calls for calls in recorded if core.core_id in calls.core_ids],
+                elapsed_us=1e6 * elapsed_s,
+                executing_us=_executing_us(after, core.core_id) - _executing_us(before, core.core_id),
+                has_programs=_has_programs(core, after),
             )
             for core in after.cores
         },
-        calls=tuple(recorded),
+        calls=recorded,
         # Those of a model that was closed are gone, so that the sum may have become smaller.
         errors={name: count for name, count in failed.items() if count > 0},
     )
@@ -145,9 +142,7 @@ class Tracker:
     def update(self, statuses: Sequence[Status], now_s: float) -> dict[int, Usage]:
         """What each process did since the last time, by id; those that are new are not in it yet.
 
-        Args:
-            statuses: what the processes tell now; others are forgotten.
-            now_s: the time now, by `time.monotonic`.
+        Processes without a status are forgotten; `now_s` is the time now, by `time.monotonic`.
         """
         followed = {}
         for status in statuses:
@@ -180,11 +175,6 @@ def percentile(times: Sequence[tuple[float, int]], percent: float) -> float:
     raise AssertionError("a percentile of nothing")
 
 
-def _latency_us(calls: Calls, *, launch: bool) -> float:
-    assert calls.device_us is not None and calls.launch_us is not None
-    return calls.device_us if launch else calls.device_us - calls.launch_us
-
-
 def _has_programs(core: CoreStatus, status: Status) -> bool:
     """Whether programs are loaded on a core; one with nothing on it counts as well, as it is idle."""
     loaded = any(core.core_id in model.core_ids for model in status.models)
@@ -197,7 +187,9 @@ def _executing_us(status: Status, core_id: int) -> float:
     return sum(model.running_us + sum(graph.host_us for graph in model.graphs) for model in models)
 
 
-def _core_use(calls: Sequence[Calls], *, elapsed_us: float, executing_us: float) -> CoreUse:
+def _core_use(calls: Sequence[Calls], *, elapsed_us: float, executing_us: float, has_programs: bool) -> CoreUse:
+    if not has_programs:
+        return CoreUse(unknown=COUNTING)
     busy_us = flops = 0.0
     for call in calls:
         if call.device_us is None or call.flops is None:

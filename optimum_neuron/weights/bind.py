@@ -48,11 +48,9 @@ def bind_weights(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: 
     problems = _problems(specs, sources, checkpoint)
     if problems:
         rest = [f"and {len(problems) - _NUM_SHOWN} more"] if len(problems) > _NUM_SHOWN else []
-        raise WeightsError(
-            f"{checkpoint.origin} does not fit the compiled model ({'; '.join(problems[:_NUM_SHOWN] + rest)}).",
-            hint="Pass the checkpoint that was exported, or a fine-tuned one of the same architecture.",
-            problems=problems,
-        )
+        message = f"{checkpoint.origin} does not fit the compiled model ({'; '.join(problems[:_NUM_SHOWN] + rest)})."
+        hint = "Pass the checkpoint that was exported, or a fine-tuned one of the same architecture."
+        raise WeightsError(message, hint=hint, problems=problems)
     tensors: dict[str, torch.Tensor] = {}
     mapped_bytes = copied_bytes = 0
     for name, spec in specs.items():
@@ -84,10 +82,11 @@ def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Ten
         problems += [
             f"{source} has {available[source].dtype}, compiled for {spec.dtype}"
             for source in sources[name]
-            if _is_float(available[source]) != _is_float(spec)  # quantized numbers mean nothing without their scales
+            if is_float(available[source]) != is_float(spec)
         ]
     return problems
 
 
-def _is_float(spec: TensorSpec) -> bool:
-    return spec.dtype in ("float64", "float32", "float16", "bfloat16")  # eight bits are a quantized format
+def is_float(spec: TensorSpec) -> bool:
+    """Whether a tensor has numbers that mean something without a scale."""
+    return spec.dtype in ("float64", "float32", "float16", "bfloat16")  # eight bits are quantized

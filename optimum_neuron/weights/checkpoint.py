@@ -103,12 +103,8 @@ def weight_files(folder: Path) -> list[Path]:
     if not index.is_file():
         pickles = [path.name for path in folder.glob("*.bin")] if folder.is_dir() else []
         only = f", only {', '.join(pickles)}, a pickle that could run code" if pickles else ""
-        raise WeightsError(
-            f"{folder} has no safetensors weights{only}.",
-            hint="Save the model with save_pretrained() of a current transformers.",
-            path=str(folder),
-            pickles=pickles,
-        )
+        hint = "Save the model with save_pretrained() of a current transformers."
+        raise WeightsError(f"{folder} has no safetensors weights{only}.", hint=hint, path=str(folder), pickles=pickles)
     try:
         names = sorted(set(parse_json(index.read_text())["weight_map"].values()))
     except (AttributeError, KeyError, TypeError, ValueError) as error:

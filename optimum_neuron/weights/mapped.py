@@ -7,7 +7,6 @@ single tensors only; joining neighbours without a copy needs their offsets, henc
 from __future__ import annotations
 
 import dataclasses
-import json
 import mmap
 import warnings
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..core import TensorSpec
 from ..errors import WeightsError
+from ..plain_json import parse_json
 
 if TYPE_CHECKING:
     import torch
@@ -23,24 +23,13 @@ if TYPE_CHECKING:
 MAX_HEADER_BYTES = 100_000_000
 """Limit of the safetensors format (its README, section Format)."""
 
+# fmt: off
 DTYPES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "U16": "uint16",
-    "U32": "uint32",
-    "U64": "uint64",
-    "I16": "int16",
-    "I32": "int32",
-    "I64": "int64",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F32": "float32",
-    "F64": "float64",
-    "C64": "complex64",
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "I16": "int16",
+    "I32": "int32", "I64": "int64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F16": "float16",
+    "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
 }
+# fmt: on
 """safetensors' dtype names to torch's."""
 
 
@@ -115,7 +104,7 @@ def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]
     if size > MAX_HEADER_BYTES or 8 + size > len(buffer):
         raise broken(f"it has a header of {size} bytes in a file of {len(buffer)}")
     try:
-        header = json.loads(bytes(buffer[8 : 8 + size]))
+        header = parse_json(bytes(buffer[8 : 8 + size]))
         header.pop("__metadata__", None)
         entries = {}
         for key, value in header.items():
@@ -129,6 +118,6 @@ def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]
             entries[key] = Entry(spec=spec, begin=begin, end=end)
     except WeightsError:
         raise
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise broken(f"its header cannot be read ({type(error).__name__}: {error})") from error
     return entries, 8 + size

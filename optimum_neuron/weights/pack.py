@@ -7,14 +7,15 @@ writer.
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..atomic import replacing
 from ..core import TensorSpec
 from ..errors import CacheError
-from .bind import Sources
+from .bind import Sources, is_float
 from .checkpoint import TensorSource
 from .mapped import DTYPES
 
@@ -36,35 +37,18 @@ def pack_checkpoint(
 
     order = list(dict.fromkeys(source for name in specs for source in sources[name]))
     available = checkpoint.specs
-    floating = {"float32", "bfloat16", "float16", "float64"}
     stored = {
-        name: TensorSpec(
-            shape=available[name].shape, dtype=dtype if available[name].dtype in floating else available[name].dtype
-        )
+        name: dataclasses.replace(available[name], dtype=dtype) if is_float(available[name]) else available[name]
         for name in order
     }
     header = _header(stored)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(len(header).to_bytes(8, "little") + header)
-            for name in order:
-                tensor = checkpoint.join([name])[0].to(getattr(torch, stored[name].dtype)).contiguous()
-                file.write(memoryview(tensor.view(-1).view(torch.uint8).numpy()))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError as error:
-        needed_bytes = sum(spec.size_bytes for spec in stored.values())
-        raise CacheError(
-            f"{needed_bytes / 1e6:.0f} MB of weights cannot be written to {path}: {error}.",
-            hint="Free some space or choose another output folder.",
-            needed_bytes=needed_bytes,
-            path=str(path),
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
-    return path.stat().st_size
+    size_bytes = 8 + len(header) + sum(spec.size_bytes for spec in stored.values())
+    with replacing(path, needed_bytes=size_bytes, error=CacheError) as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for name in order:
+            tensor = checkpoint.join([name])[0].to(getattr(torch, stored[name].dtype)).contiguous()
+            file.write(memoryview(tensor.view(-1).view(torch.uint8).numpy()))
+    return size_bytes
 
 
 def _header(specs: Mapping[str, TensorSpec]) -> bytes:

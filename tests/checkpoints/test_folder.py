@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from optimum_neuron.checkpoints.folder import MARKER, damaged_files, seal
 
 
 @pytest.fixture
-def sealed(tmp_path: Path) -> Path:
+def sealed(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     (tmp_path / "1_Pooling").mkdir()
@@ -21,33 +20,30 @@ def sealed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_sealed_folder_is_whole(sealed: Path) -> None:
+def test_a_sealed_folder_is_whole_and_its_weights_are_as_readable_as_other_files(sealed):
     assert damaged_files(sealed) == []
     assert json.loads((sealed / MARKER).read_text())["origin"] == {"name": "x"}
-
-
-def test_weights_are_as_readable_as_the_other_files(sealed: Path) -> None:
     assert (sealed / "model.safetensors").stat().st_mode == (sealed / MARKER).stat().st_mode
 
 
-def test_a_folder_that_is_not_there_has_no_marker(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_has_no_marker(tmp_path):
     assert damaged_files(tmp_path / "none") == [MARKER]
 
 
 @pytest.mark.parametrize("marker", ["", "[]", '{"format": 0, "files": {}}', '{"format": 1}'])
-def test_an_unusable_marker_counts_as_missing(sealed: Path, marker: str) -> None:
+def test_an_unusable_marker_counts_as_missing(sealed, marker):
     (sealed / MARKER).write_text(marker)
     assert damaged_files(sealed) == [MARKER]
 
 
-def test_missing_and_altered_files_are_named(sealed: Path) -> None:
+def test_missing_and_altered_files_are_named(sealed):
     (sealed / "config.json").unlink()
     (sealed / "1_Pooling" / "config.json").write_text("[]")
     (sealed / "model.safetensors").write_bytes(b"wEights")
     assert damaged_files(sealed) == ["1_Pooling/config.json", "config.json", "model.safetensors"]
 
 
-def test_large_weights_are_compared_by_size_unless_asked(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_weights_are_compared_by_size_unless_asked(sealed, monkeypatch):
     monkeypatch.setattr(folder_module, "_HASHED_AT_ONCE_BYTES", 3)
     (sealed / "model.safetensors").write_bytes(b"wEights")
     assert damaged_files(sealed, hash_weights=False) == []

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from optimum_neuron.checkpoints import CHECKPOINTS, Checkpoint, damaged_files, fetch, read_rows
+from optimum_neuron.checkpoints import CHECKPOINTS, damaged_files, fetch, read_rows
 
 pytestmark = pytest.mark.checkpoint
 
@@ -21,13 +20,13 @@ LIGHT = "DIQMTQSPSSLSASVGDRVTITCRASQDVNTAVAWYQQKPGKAPKLLIYSASFLYSGVPSRFSGSRSGTDF
 
 
 @pytest.fixture(autouse=True)
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def own_cache(monkeypatch, tmp_path):
     """The developer's checkpoints, but compile caches of the test."""
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "neff"))
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda checkpoint: checkpoint.name)
-def test_a_checkpoint_is_what_its_row_states(checkpoint: Checkpoint) -> None:
+def test_a_checkpoint_is_what_its_row_states(checkpoint):
     import transformers
 
     folder = fetch(checkpoint.name, progress=False)
@@ -38,7 +37,7 @@ def test_a_checkpoint_is_what_its_row_states(checkpoint: Checkpoint) -> None:
     assert model.num_parameters() == checkpoint.num_parameters
 
 
-def test_tokens_of_smollm2() -> None:
+def test_tokens_of_smollm2():
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(fetch("smollm2", progress=False))
@@ -58,7 +57,7 @@ def test_tokens_of_smollm2() -> None:
         ("sapiens-vh", "EVxQ", ["E", "V", "<unk>", "Q"]),
     ],
 )
-def test_words_are_cut_as_the_package_cuts_them(name: str, text: str, tokens: list[str]) -> None:
+def test_words_are_cut_as_the_package_cuts_them(name, text, tokens):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(fetch(name, progress=False))
@@ -67,7 +66,7 @@ def test_words_are_cut_as_the_package_cuts_them(name: str, text: str, tokens: li
     assert tokenizer.convert_ids_to_tokens(ids) == [tokenizer.cls_token, *cut, tokenizer.sep_token]
 
 
-def test_sentences_of_minilm() -> None:
+def test_sentences_of_minilm():
     from transformers import AutoModel, AutoTokenizer
 
     from optimum_neuron import NeuronSentenceTransformer
@@ -97,7 +96,7 @@ def test_sentences_of_minilm() -> None:
         ("sapiens-vl", LIGHT, 91, 107),
     ],
 )
-def test_masked_tokens(name: str, text: str, num_right: int, num_tokens: int) -> None:
+def test_masked_tokens(name, text, num_right, num_tokens):
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     from optimum_neuron import NeuronModelForMaskedLM
@@ -123,7 +122,7 @@ def test_masked_tokens(name: str, text: str, num_right: int, num_tokens: int) ->
     assert (int((found_BV.argmax(-1) == ids_T[places]).sum()), len(places)) == (num_right, num_tokens)
 
 
-def test_pages_of_pp_lcnet() -> None:
+def test_pages_of_pp_lcnet():
     from PIL import Image, ImageDraw, ImageFont
     from transformers import AutoImageProcessor, AutoModelForImageClassification
 
@@ -144,7 +143,7 @@ def test_pages_of_pp_lcnet() -> None:
     assert [model.config.id2label[index] for index in found_BC.argmax(-1).tolist()] == ["0", "90", "180", "270"]
 
 
-def test_recordings_of_whisper() -> None:
+def test_recordings_of_whisper():
     """The same tokens as transformers', with and without timestamps, and the same times of words."""
     import wave
 
@@ -172,6 +171,6 @@ def test_recordings_of_whisper() -> None:
 
 
 @pytest.mark.parametrize(("name", "key"), [("sentiment", "text"), ("chat", "answer")])
-def test_real_rows(name: str, key: str) -> None:
+def test_real_rows(name, key):
     rows = read_rows(name, progress=False)
     assert all(row[key] for row in rows)

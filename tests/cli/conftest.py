@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from optimum_neuron import env
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def clean_environment(monkeypatch, tmp_path_factory):
     """No variable of the developer's shell decides a test; caches live in a folder of the test."""
     for name in (*env.VARIABLES, "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
@@ -21,7 +20,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
 
 
 @pytest.fixture
-def fake_module(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def fake_module(monkeypatch):
     """Return a function that puts a module with the given attributes in place of one of ours."""
 
     def put(name: str, **attributes: Any) -> None:

@@ -2,14 +2,15 @@ import pytest
 
 
 @pytest.fixture
-def dataset(tmp_path):
+def suggest(cli, tmp_path):
+    """Run the command on three lengths."""
     path = tmp_path / "lengths.csv"
     path.write_text("id,tokens\n1,10\n2,20\n3,40\n", encoding="utf-8")
-    return str(path)
+    return lambda *words: cli("neuron", "buckets", "suggest", "--dataset", str(path), "--column", "tokens", *words)
 
 
-def test_the_table_has_the_waste_of_each_number_and_the_flags(cli, dataset):
-    ran = cli("neuron", "buckets", "suggest", "--dataset", dataset, "--column", "tokens", "--max", "2")
+def test_the_table_has_the_waste_of_each_number_and_the_flags(suggest):
+    ran = suggest("--max", "2")
     assert (ran.code, ran.stderr) == (0, "")
     lines = ran.stdout.splitlines()
     for line in (
@@ -22,13 +23,9 @@ def test_the_table_has_the_waste_of_each_number_and_the_flags(cli, dataset):
         assert line in lines
 
 
-def test_quiet_is_the_value_of_the_flag(cli, dataset):
-    words = ["--dataset", dataset, "--column", "tokens", "--max", "2", "--multiple_of", "32"]
-    assert cli("neuron", "buckets", "suggest", *words, "--quiet").stdout == "32,64\n"
-
-
-def test_json_is_the_advice(cli, dataset):
-    data = cli("neuron", "buckets", "suggest", "--dataset", dataset, "--column", "tokens", "--json").json
+def test_quiet_is_the_value_of_the_flag_and_json_the_advice(suggest):
+    assert suggest("--max", "2", "--multiple_of", "32", "--quiet").stdout == "32,64\n"
+    data = suggest("--json").json
     assert data["buckets"]["value"] == "10,20,40"
     assert [option["waste"] for option in data["options"]] == [50 / 70, 10 / 70, 0]
 
@@ -40,6 +37,6 @@ def test_texts_without_a_tokenizer_are_a_known_error(cli, tmp_path):
     assert "Name the tokenizer of the model" in ran.stderr
 
 
-def test_a_limit_of_none_is_a_mistyped_command_line(cli, dataset):
-    ran = cli("neuron", "buckets", "suggest", "--dataset", dataset, "--max", "0")
+def test_a_limit_of_none_is_a_mistyped_command_line(suggest):
+    ran = suggest("--max", "0")
     assert ran.code == 2 and "'0' is not a whole number above 0" in ran.stderr

@@ -103,26 +103,11 @@ def test_cache_folders(folder, verdict, consequence):
     assert (variable in finding.remedy) == (verdict != "ok")
 
 
-def test_the_real_sdk_alone_is_no_fault():
-    finding = findings_of(packages={**GOOD.packages, "torch-neuronx": "2.9"})["AWS Neuron SDK"]
-    assert (finding.verdict, finding.found) == ("ok", "torch-neuronx 2.9")
-
-
 def test_no_bf16_units_is_said_and_is_not_a_fault():
     host_code = CpuFeatures(isa="AVX2", has_bf16_dot=False)
     finding = findings_of(host_code=host_code, cpu_features=frozenset({"avx2"}))["CPU"]
     assert finding.verdict == "ok"
     assert "upcast to fp32" in finding.consequence and "avx512" not in finding.found
-
-
-def test_an_arm_cpu_is_not_called_slow_and_needs_no_flags():
-    host_code = CpuFeatures(isa="DEFAULT", has_bf16_dot=False)
-    finding = findings_of(host_code=host_code, cpu="arm64", cpu_features=None)["CPU"]
-    assert (finding.verdict, finding.found) == ("ok", "8 x arm64, DEFAULT")
-
-
-def test_unknown_memory_is_not_a_fault():
-    assert findings_of(memory_available_bytes=None)["memory"].verdict == "ok"
 
 
 def test_a_source_folder_has_no_ranges_but_missing_packages_still_fail():
@@ -131,9 +116,22 @@ def test_a_source_folder_has_no_ranges_but_missing_packages_still_fail():
     assert "torch" not in found and found["transformers"].verdict == "fail"
 
 
-def test_an_unusual_setting_is_shown():
-    finding = findings_of(settings={"NEURON_RT_NUM_CORES": "2"})["environment"]
-    assert (finding.verdict, finding.found) == ("ok", "NEURON_RT_NUM_CORES=2")
+@pytest.mark.parametrize(
+    ("changes", "check", "found"),
+    [
+        ({"packages": {**GOOD.packages, "torch-neuronx": "2.9"}}, "AWS Neuron SDK", "torch-neuronx 2.9"),
+        ({"memory_available_bytes": None}, "memory", "unknown"),
+        ({"settings": {"NEURON_RT_NUM_CORES": "2"}}, "environment", "NEURON_RT_NUM_CORES=2"),
+        (
+            {"host_code": CpuFeatures(isa="DEFAULT", has_bf16_dot=False), "cpu": "arm64", "cpu_features": None},
+            "CPU",
+            "8 x arm64, DEFAULT",
+        ),
+    ],
+)
+def test_what_is_unusual_is_shown_and_no_fault(changes, check, found):
+    finding = findings_of(**changes)[check]
+    assert (finding.verdict, finding.found) == ("ok", found)
 
 
 def test_a_setting_without_an_effect_is_a_warning_with_its_reason():

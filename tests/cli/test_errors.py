@@ -80,8 +80,8 @@ def test_ctrl_c_is_130_without_traceback():
     assert (code, stdout, stderr) == (130, "", "warning: stopped by Ctrl-C\n")
 
 
-def test_the_exit_code_of_the_command_is_returned():
-    assert guarded("human", lambda out: 1)[0] == 1
+def test_the_exit_code_of_the_command_is_returned_and_none_is_0():
+    assert guarded("human", lambda out: 1)[0] == 1 and guarded("human", lambda out: None)[0] == 0
 
 
 def test_stray_prints_do_not_reach_stdout():
@@ -150,7 +150,6 @@ def test_too_little_memory_names_no_option_that_the_command_may_lack():
 
 
 def test_a_model_that_is_not_there_and_a_task_that_is_not_have_different_next_commands(cli, checkpoint):
-    missing = cli("neuron", "check", "./no_such_folder")
-    assert missing.code == 1 and "next: optimum-cli neuron fetch" in missing.stderr
-    task = cli("neuron", "check", str(checkpoint), "--task", "no-such-task")
-    assert task.code == 1 and "next: optimum-cli neuron models" in task.stderr
+    for words, command in ((["./no_such_folder"], "fetch"), ([str(checkpoint), "--task", "no-such-task"], "models")):
+        ran = cli("neuron", "check", *words)
+        assert ran.code == 1 and f"next: optimum-cli neuron {command}" in ran.stderr

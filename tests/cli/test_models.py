@@ -34,12 +34,8 @@ def test_an_encoder_is_exported_with_its_task_inferred_and_inspected(cli, tmp_pa
     ran = cli("export", "neuron", *words)
     assert ran.code == 0, ran.stderr
     assert ran.json["task"]["value"] == "text-classification"
-    assert [graph["name"] for graph in ran.json["graphs"]] == [
-        "forward_1_8",
-        "forward_1_16",
-        "forward_2_8",
-        "forward_2_16",
-    ]
+    graphs = [f"forward_{batch}_{length}" for batch in (1, 2) for length in (8, 16)]
+    assert [graph["name"] for graph in ran.json["graphs"]] == graphs
     assert (out / "tokenizer.json").is_file()
     assert cli("neuron", "inspect", str(out), "--json").json["config"]["sequence_length"] == [8, 16]
 

@@ -3,9 +3,7 @@ import io
 import json
 import pathlib
 
-import pytest
-
-from optimum_neuron.cli.output import Out, cell, size, to_json
+from optimum_neuron.cli.output import Out, cell, to_json
 from optimum_neuron.errors import ConfigError, ModelError
 
 ROWS = [{"graph": "prefill_128", "shape": "[1, 128]", "ms": 1.5}, {"graph": "decode", "shape": "[1, 1]", "ms": 0.25}]
@@ -27,13 +25,9 @@ def render(out, data):
 def test_human_table_in_a_pipe_is_plain_aligned_lines():
     out = make("human")
     out.result({"rows": ROWS}, human=render, brief="2")
-    assert out.stdout.getvalue().split("\n") == [
-        "graphs",
-        "graph        shape       ms",
-        "prefill_128  [1, 128]   1.5",
-        "decode       [1, 1]    0.25",
-        "",
-    ]
+    assert out.stdout.getvalue() == (
+        "graphs\ngraph        shape       ms\nprefill_128  [1, 128]   1.5\ndecode       [1, 1]    0.25\n"
+    )
     assert out.stderr.getvalue() == ""
 
 
@@ -50,9 +44,7 @@ def test_a_terminal_gets_colours_unless_no_color(monkeypatch):
     out = make("human", Terminal)
     out.table(rows, ("verdict",))
     out.warning("careful")
-    assert "\x1b[31mfail" in out.stdout.getvalue()
-    assert "\x1b[" in out.stderr.getvalue()
-
+    assert "\x1b[31mfail" in out.stdout.getvalue() and "\x1b[" in out.stderr.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
     out = make("human", Terminal)
     out.table(rows, ("verdict",))
@@ -84,18 +76,14 @@ def test_quiet_prints_the_brief_value_only():
     assert (out.stdout.getvalue(), out.stderr.getvalue()) == ("2\n", "")
 
 
-def test_talk_goes_to_stderr():
+def test_talk_goes_to_stderr_and_the_hint_of_an_error_on_its_own_line():
     out = make("human")
     out.hint("optimum-cli neuron demo")
     out.warning("slow")
-    assert out.stdout.getvalue() == ""
-    assert out.stderr.getvalue() == "next: optimum-cli neuron demo\nwarning: slow\n"
-
-
-def test_an_error_puts_its_hint_on_its_own_line():
-    out = make("human")
     out.error(ConfigError("x is 0.", hint="Pass x=1.").to_dict(), next_command="try --help")
-    assert out.stderr.getvalue() == "error: x is 0.\n  Pass x=1.\nnext: try --help\n"
+    assert out.stdout.getvalue() == ""
+    told = "next: optimum-cli neuron demo\nwarning: slow\nerror: x is 0.\n  Pass x=1.\nnext: try --help\n"
+    assert out.stderr.getvalue() == told
 
 
 def test_warnings_and_errors_are_heard_in_quiet_mode():
@@ -119,14 +107,6 @@ def test_json_takes_dataclasses_paths_and_sets_and_is_strict_about_infinity():
 
     text = to_json({"p": Point(1.0), "path": pathlib.Path("a/b"), "set": {2, 1}, "sqnr_db": float("inf"), "n": (1,)})
     assert json.loads(text) == {"p": {"x": 1.0}, "path": "a/b", "set": [1, 2], "sqnr_db": "inf", "n": [1]}
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1024**3, "1.0 GiB"), (2**60, "1048576.0 TiB")],
-)
-def test_size(num_bytes, text):
-    assert size(num_bytes) == text
 
 
 def test_cell_formats_nested_values():

@@ -31,14 +31,8 @@ def copied() -> set[str]:
 
 def finished(words: Sequence[str | Path], folder: Path, **environment: str) -> str:
     """Run a command that must end with 0, and return what it printed on stdout."""
-    done = subprocess.run(
-        [*map(str, words)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": "", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environ = {**os.environ, "PYTHONPATH": "", **environment}
+    done = subprocess.run([*map(str, words)], cwd=folder, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{words[:6]} ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
     return done.stdout
 
@@ -60,7 +54,7 @@ class Installed:
 
 
 @pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def wheels(tmp_path_factory):
     """Wheel of each distribution, by its name."""
     pytest.importorskip("setuptools", minversion="77")
     source = tmp_path_factory.mktemp("source")
@@ -75,7 +69,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installed(wheels, tmp_path_factory):
     """Both wheels in an environment of their own, by name and out of a folder, as from an index."""
     folder = tmp_path_factory.mktemp("installed")
     finished([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], folder)

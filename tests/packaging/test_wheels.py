@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.conftest import Installed
 from tests.tree import ROOT, files
 
 PARTS = {
@@ -20,7 +19,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_wheel_holds_every_file_of_its_packages_and_no_other(wheels: dict[str, Path], name: str) -> None:
+def test_a_wheel_holds_every_file_of_its_packages_and_no_other(wheels, name):
     project, folders = PARTS[name]
     with zipfile.ZipFile(wheels[name]) as wheel:
         held = {file for file in wheel.namelist() if ".dist-info/" not in file}
@@ -28,7 +27,7 @@ def test_a_wheel_holds_every_file_of_its_packages_and_no_other(wheels: dict[str,
     assert held == {file for file in ours if file.startswith(folders)}
 
 
-def test_data_and_sources_are_among_them(wheels: dict[str, Path]) -> None:
+def test_data_and_sources_are_among_them(wheels):
     with zipfile.ZipFile(wheels["optimum_neuron_sim"]) as wheel:
         suffixes = {Path(file).suffix for file in wheel.namelist()}
         assert wheel.read("optimum_neuron/exporters/support.json").startswith(b"{")
@@ -36,13 +35,13 @@ def test_data_and_sources_are_among_them(wheels: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_no_wheel_brings_a_file_that_other_distributions_share(wheels: dict[str, Path], name: str) -> None:
+def test_no_wheel_brings_a_file_that_other_distributions_share(wheels, name):
     shared = ("optimum/", "optimum/commands/", "optimum/commands/register/", "optimum/exporters/")
     with zipfile.ZipFile(wheels[name]) as wheel:
         assert not {f"{folder}__init__.py" for folder in shared} & set(wheel.namelist())
 
 
-def test_modules_of_both_are_imported_from_the_wheels(installed: Installed) -> None:
+def test_modules_of_both_are_imported_from_the_wheels(installed):
     code = """
 import importlib, json
 names = ["optimum_neuron", "optimum.neuron", "optimum.exporters.neuron", "torch_neuronx", "neuronxcc"]
@@ -53,7 +52,7 @@ print(json.dumps({name: module.__file__ or list(module.__path__)[0] for name, mo
     assert [file for file in files.values() if not Path(file).is_relative_to(installed.home)] == []
 
 
-def test_optimum_cli_has_the_commands(installed: Installed) -> None:
+def test_optimum_cli_has_the_commands(installed):
     neuron = [installed.python, "-m", "optimum.commands.optimum_cli", "neuron"]
     report = json.loads(installed.run(*neuron, "doctor", "--json"))
     findings = {finding["check"]: finding for finding in report["findings"]}
@@ -62,7 +61,7 @@ def test_optimum_cli_has_the_commands(installed: Installed) -> None:
     assert "--sequence_length" in installed.run(*neuron, "estimate", "--help")
 
 
-def test_the_commands_of_the_sdk_are_installed_and_run(installed: Installed) -> None:
+def test_the_commands_of_the_sdk_are_installed_and_run(installed):
     scripts = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"]["scripts"]
     assert [name for name in scripts if not (installed.bin / name).is_file()] == []
     assert json.loads(installed.run(installed.bin / "neuron-ls", "--json-output"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from tests.tree import ROOT
 
 
 @pytest.fixture
-def sdk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def sdk(monkeypatch, tmp_path):
     """Import `torch_neuronx` and `neuronxcc` anew, and in a home of the test."""
     for name in [name for name in sys.modules if name.partition(".")[0] in ("neuronxcc", "torch_neuronx")]:
         monkeypatch.delitem(sys.modules, name)

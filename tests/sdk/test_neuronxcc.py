@@ -23,10 +23,8 @@ def test_the_attention_kernel_says_what_to_use(package):
     for use in (call, call[(2,)]):
         with pytest.raises(UnsupportedOperatorError) as caught:
             use(x, x, x, 1.0, x, kernel_name="AttentionMMSoftmaxMMWithoutSwap")
-        assert caught.value.details == {
-            "kernel": "attention_isa_kernel",
-            "replacement": "torch.nn.functional.scaled_dot_product_attention",
-        }
+        replacement = "torch.nn.functional.scaled_dot_product_attention"
+        assert caught.value.details == {"kernel": "attention_isa_kernel", "replacement": replacement}
 
 
 def test_the_grid_of_cores_has_both_of_its_names():

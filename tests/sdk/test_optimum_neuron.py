@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ from optimum.neuron._names import ABSENT, NAMES, TWINS  # noqa: E402
 NEEDS_PEFT = [module for module, names in NAMES.items() if any(target.startswith("peft:") for target in names.values())]
 
 
-def test_versions_of_both_distributions_are_the_same() -> None:
+def test_versions_of_both_distributions_are_the_same():
     project = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"]
     assert project["version"] == __version__
     assert project["dependencies"] == [f"optimum-neuron-sim=={__version__}"]
@@ -28,11 +27,11 @@ def test_versions_of_both_distributions_are_the_same() -> None:
 @pytest.mark.parametrize(
     "folder", ["optimum", "optimum/commands", "optimum/commands/register", "sdk/optimum", "sdk/optimum/exporters"]
 )
-def test_namespace_folders_hold_no_init(folder: str) -> None:
+def test_namespace_folders_hold_no_init(folder):
     assert not (ROOT / folder / "__init__.py").exists()
 
 
-def test_every_name_of_optimum_neuron_is_here_too() -> None:
+def test_every_name_of_optimum_neuron_is_here_too():
     module = importlib.import_module("optimum.neuron")
     for name in (*optimum_neuron.__all__, *optimum_neuron.TRAINING_NAMES):
         assert name in dir(module) and NAMES["optimum.neuron"][name] == f"optimum_neuron:{name}"
@@ -43,7 +42,7 @@ def test_every_name_of_optimum_neuron_is_here_too() -> None:
 
 
 @pytest.mark.parametrize("module", NAMES)
-def test_every_module_imports_and_has_its_names(module: str) -> None:
+def test_every_module_imports_and_has_its_names(module):
     if module in NEEDS_PEFT:
         pytest.importorskip("peft")
     loaded = importlib.import_module(module)
@@ -53,7 +52,7 @@ def test_every_module_imports_and_has_its_names(module: str) -> None:
             getattr(loaded, name)
 
 
-def test_names_after_an_architecture_are_the_classes_of_tasks() -> None:
+def test_names_after_an_architecture_are_the_classes_of_tasks():
     module = importlib.import_module("optimum.neuron.modeling")
     for name, ours in TWINS.items():
         assert getattr(module, name) is getattr(optimum_neuron, ours)
@@ -67,7 +66,7 @@ def test_names_after_an_architecture_are_the_classes_of_tasks() -> None:
         ("optimum.neuron.models.training", "FusedLinearsSpec", "consolidate"),
     ],
 )
-def test_a_missing_feature_is_an_error_when_it_is_used(module: str, name: str, hint: str) -> None:
+def test_a_missing_feature_is_an_error_when_it_is_used(module, name, hint):
     absent = getattr(importlib.import_module(module), name)
     assert isinstance(absent, type) and absent is getattr(importlib.import_module(module), name)
     for use in (absent, lambda: absent.from_pretrained("a")):
@@ -76,17 +75,17 @@ def test_a_missing_feature_is_an_error_when_it_is_used(module: str, name: str, h
         assert refused.value.details == {"name": name, "module": module} and hint in str(refused.value)
 
 
-def test_the_table_of_missing_features_is_used_and_complete() -> None:
+def test_the_table_of_missing_features_is_used_and_complete():
     empty = {name for names in NAMES.values() for name, target in names.items() if not target}
     assert empty == set(ABSENT)
 
 
-def test_an_unknown_name_is_an_attribute_error_of_this_module() -> None:
+def test_an_unknown_name_is_an_attribute_error_of_this_module():
     with pytest.raises(AttributeError, match=r"module 'optimum\.neuron' has no attribute 'NeuronModelForCausalLn'"):
         importlib.import_module("optimum.neuron").NeuronModelForCausalLn  # noqa: B018
 
 
-def test_an_export_option_given_twice_is_an_error(tmp_path: Path) -> None:
+def test_an_export_option_given_twice_is_an_error(tmp_path):
     from optimum.exporters.neuron import main_export
 
     with pytest.raises(ConfigError) as caught:

@@ -13,7 +13,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,12 +33,12 @@ ALONE = sorted(path.stem for path in SCRIPTS.glob("*.py") if not path.with_suffi
 
 
 @pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoints(tmp_path_factory):
     return tmp_path_factory.mktemp("checkpoints")
 
 
 @pytest.fixture
-def here(checkpoints: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(checkpoints, tmp_path, monkeypatch):
     """An empty folder with the checkpoints beside it, as the current one."""
     (checkpoints / "acme").mkdir(exist_ok=True)
     (tmp_path / "acme").symlink_to(checkpoints / "acme")
@@ -50,7 +49,7 @@ def here(checkpoints: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_a_script_answers_as_transformers_does(name: str, here: Path, checkpoints: Path) -> None:
+def test_a_script_answers_as_transformers_does(name, here, checkpoints):
     script = SCRIPTS / f"{name}.py"
     write_named(script.read_text(), checkpoints)
     if name.startswith("finetune"):
@@ -58,7 +57,7 @@ def test_a_script_answers_as_transformers_does(name: str, here: Path, checkpoint
     runpy.run_path(str(script), run_name="__main__")
 
 
-def test_commands_write_folders_that_load(here: Path, checkpoints: Path) -> None:
+def test_commands_write_folders_that_load(here, checkpoints):
     script = SCRIPTS / "commands.sh"
     text = script.read_text()
     write_named(text, checkpoints)
@@ -75,7 +74,7 @@ def test_commands_write_folders_that_load(here: Path, checkpoints: Path) -> None
     assert torch.equal(model.generate(**inputs, **options), original.generate(**inputs, **options))
 
 
-def test_a_shell_script_tunes_on_two_cores(here: Path, checkpoints: Path, built: Path) -> None:  # noqa: F811
+def test_a_shell_script_tunes_on_two_cores(here, checkpoints, built):  # noqa: F811
     peft = pytest.importorskip("peft", reason="adapters come with the extra training")
     pytest.importorskip("trl", reason="trainers come with the extra training")
     for name in ("finetune_llama.py", "finetune_llama.sh"):
@@ -91,13 +90,8 @@ def test_a_shell_script_tunes_on_two_cores(here: Path, checkpoints: Path, built:
     environment = {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
     environment["PET_STANDALONE"] = "1"  # torchrun takes a free port, not always the same
     environment["PATH"] = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-eu", "finetune_llama.sh"],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["bash", "-eu", "finetune_llama.sh"]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     base = transformers.AutoModelForCausalLM.from_pretrained("acme/llama")
     tuned = peft.PeftModel.from_pretrained(base, "finetuned/adapter")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("modules", HEAVY)
-def test_importing_is_light(modules: str) -> None:
+def test_importing_is_light(modules):
     program = f"import sys, {modules}; print(sorted({HEAVY[modules]} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "sdk")
     assert done.stdout.strip() == "[]"
@@ -30,9 +29,7 @@ def test_importing_is_light(modules: str) -> None:
     ("distribution", "package"),
     [("optimum-neuron", "optimum.neuron"), ("torch-neuronx", "torch_neuronx"), ("neuronx-cc", "neuronxcc")],
 )
-def test_it_refuses_beside_the_vendor_s_distribution(
-    distribution: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_refuses_beside_the_vendor_s_distribution(distribution, package, tmp_path, monkeypatch):
     metadata = tmp_path / f"{distribution.replace('-', '_')}-2.21.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 2.21.0\n")

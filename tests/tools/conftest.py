@@ -41,15 +41,9 @@ RUNNING = textwrap.dedent("""
 
 def graph(num_calls, host_us=0.0, *, name="g", device_us=2000.0, launch_us=500.0, flops=1e9):
     """Calls of one entry point; without `device_us` their simulated time is not known yet."""
-    known = device_us is not None
-    return GraphStatus(
-        name=name,
-        num_calls=num_calls,
-        host_us=float(host_us),
-        device_us=device_us,
-        launch_us=launch_us if known else None,
-        flops=flops if known else None,
-    )
+    times = {"device_us": device_us, "launch_us": launch_us, "flops": flops}
+    known = times if device_us is not None else dict.fromkeys(times)
+    return GraphStatus(name=name, num_calls=num_calls, host_us=float(host_us), **known)
 
 
 def status(
@@ -65,18 +59,24 @@ def status(
 
 
 @pytest.fixture
-def home_that_is_a_file(tmp_path):
-    """Where the folder of an instance would be."""
-    (tmp_path / "cores").mkdir()
-    (tmp_path / "cores" / "inf2.xlarge").write_text("")
-
-
-@pytest.fixture
 def no_process_can_be_read(monkeypatch):
     def denied(pid):
         raise psutil.AccessDenied(pid)
 
     monkeypatch.setattr("psutil.Process", denied)
+
+
+@pytest.fixture
+def mistyped(capsys):
+    """Return a function that runs a tool with a command line that it refuses, and what it says about it."""
+
+    def run(main, *words):
+        with pytest.raises(SystemExit) as stopped:
+            main(list(words))
+        assert stopped.value.code == 2
+        return capsys.readouterr().err
+
+    return run
 
 
 @pytest.fixture(autouse=True)
@@ -91,25 +91,13 @@ class Running:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        clean = {name: value for name, value in os.environ.items() if name not in env.VARIABLES}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", RUNNING],
-            text=True,
-            env={
-                **clean,
-                "PYTHONPATH": str(ROOT),
-                "OMP_NUM_THREADS": "1",
-                "OPTIMUM_NEURON_HOME": str(home),
-                "NEURON_PROCESS_TAG": "my_app",
-            },
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self.process.stdout is not None and self.process.stdout.readline() == "ready\n"
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
+        environ = {name: value for name, value in os.environ.items() if name not in env.VARIABLES}
+        environ |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        environ |= {"OPTIMUM_NEURON_HOME": str(home), "NEURON_PROCESS_TAG": "my_app"}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen([sys.executable, "-c", RUNNING], text=True, env=environ, **pipes)
+        self.pid = self.process.pid
+        assert self.process.stdout.readline() == "ready\n"
 
 
 @pytest.fixture(scope="package")

@@ -42,17 +42,13 @@ def test_people_see_what_is_simulated_and_which_flags_have_no_effect(neff, capsy
 def test_an_exported_folder_has_a_row_for_each_graph(exported, capsys):
     assert main(["exec", str(exported), "--json"]) == 0
     shown = capsys.readouterr()
-    assert [graph["graph"] for graph in json.loads(shown.out)["graphs"]] == [
-        graph.graph for graph in profile_folder(exported).graphs
-    ]
-    assert shown.err == ""
+    names = [graph.graph for graph in profile_folder(exported).graphs]
+    assert [graph["graph"] for graph in json.loads(shown.out)["graphs"]] == names and shown.err == ""
 
 
-def test_other_files_and_several_cores_are_errors(tmp_path, capsys):
+def test_other_files_and_several_cores_are_errors(tmp_path, capsys, mistyped):
     (tmp_path / "a.neff").write_bytes(b"nothing")
     assert main(["exec", str(tmp_path / "a.neff")]) == 1
     assert main(["exec", str(tmp_path / "none.neff")]) == 1
     assert "Traceback" not in capsys.readouterr().err
-    with pytest.raises(SystemExit) as stopped:
-        main(["exec", "--fixed-nc-count", "2", str(tmp_path / "a.neff")])
-    assert stopped.value.code == 2
+    assert "--fixed-nc-count" in mistyped(main, "exec", "--fixed-nc-count", "2", str(tmp_path / "a.neff"))

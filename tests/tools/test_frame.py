@@ -35,12 +35,11 @@ def test_a_process_comes_is_told_and_goes():
 
 def test_processor_time_is_of_the_time_between_two_frames(monkeypatch):
     spent = iter([ProcessUse(user_s=5.0, system_s=1.0), ProcessUse(user_s=7.0, system_s=1.5), ProcessUse(user_s=1.0)])
-    monkeypatch.setattr("optimum_neuron.tools.sample.process_use", lambda pid: next(spent))
+    monkeypatch.setattr("optimum_neuron.tools.processes.process_use", lambda pid: next(spent))
     monkeypatch.setattr(frames.psutil, "cpu_count", lambda: 4)
     camera = Camera(None)
     with claim_cores(SMALL, model="bert"):
-        shares = [
-            (p.user_percent, p.system_percent) for at_s in (10.0, 12.0, 14.0) for p in camera.take(at_s).processes
-        ]
+        processes = [process for at_s in (10.0, 12.0, 14.0) for process in camera.take(at_s).processes]
+    shares = [(process.user_percent, process.system_percent) for process in processes]
     # 2 s and 0.5 s of 4 vCPUs for 2 s; a counter that steps back is another process of that id.
     assert shares == [(0.0, 0.0), pytest.approx((25.0, 6.25)), (0.0, 0.0)]

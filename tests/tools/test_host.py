@@ -47,11 +47,8 @@ def test_a_process_that_lives_and_one_that_ended():
     ended.wait()
     gone = process_use(ended.pid)
     assert str(ended.pid) in gone.error and (gone.user_s, gone.system_s, gone.memory_bytes) == (0.0, 0.0, 0)
+    assert process_use(2**40).error, "no process can have this id"
 
 
 def test_a_process_of_somebody_else_says_so(no_process_can_be_read):
     assert process_use(1).error
-
-
-def test_an_id_that_no_process_can_have_is_survived():
-    assert process_use(2**40).error

@@ -7,14 +7,8 @@ import json
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.tools.monitor_config import (
-    DEFAULT_CONFIG,
-    RUNTIME_METRICS,
-    SYSTEM_METRICS,
-    Metric,
-    parse_config,
-    read_config,
-)
+from optimum_neuron.tools import monitor_config
+from optimum_neuron.tools.monitor_config import DEFAULT_CONFIG, Metric, parse_config, read_config
 from tests.tools import conftest
 
 EVERYTHING = {
@@ -35,7 +29,7 @@ def test_the_documented_example():
     config = parse_config(EVERYTHING, "m.json")
     (runtime,) = config.neuron_runtimes
     assert runtime.tag_filter.search("anything")
-    assert runtime.metrics == tuple(Metric(type=name, period_s=1.0) for name in RUNTIME_METRICS)
+    assert runtime.metrics == tuple(Metric(type=name, period_s=1.0) for name in monitor_config.RUNTIME_METRICS)
     assert [(metric.type, metric.period_s) for metric in config.system_metrics] == [
         ("vcpu_usage", 1.0), ("memory_info", 1.0), ("neuron_hw_counters", 2.0),
     ]  # fmt: skip
@@ -43,8 +37,8 @@ def test_the_documented_example():
 
 def test_without_a_file_everything_is_reported_every_five_seconds():
     (runtime,) = DEFAULT_CONFIG.neuron_runtimes
-    assert [metric.type for metric in runtime.metrics] == list(RUNTIME_METRICS)
-    assert [metric.type for metric in DEFAULT_CONFIG.system_metrics] == list(SYSTEM_METRICS)
+    assert [metric.type for metric in runtime.metrics] == list(monitor_config.RUNTIME_METRICS)
+    assert [metric.type for metric in DEFAULT_CONFIG.system_metrics] == list(monitor_config.SYSTEM_METRICS)
     assert {metric.period_s for metric in (*runtime.metrics, *DEFAULT_CONFIG.system_metrics)} == {5.0}
 
 

@@ -47,19 +47,12 @@ def test_people_read_a_table_that_says_what_it_is(capsys):
     assert "--iters, --check without an effect" in shown.err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *([name, "-r", "2"] for name in COLLECTIVES[1:]),
-        ["allr", "-r", "1"],
-        ["allr", "-r", "3", "--instance", "inf2.24xlarge"],
-        ["allr", "-r", "2", "-N", "2"],
-        ["allr", "-r", "2", "-b", "2MB", "-e", "1MB"],
-        ["allr", "-r", "2", "--instance", "p5.48xlarge"],
-    ],
-)
-def test_what_is_not_simulated_is_an_error(words, capsys):
-    assert main([*words, "--json"]) == 1
+WRONG = ["-r 1", "-r 3 --instance inf2.24xlarge", "-r 2 -N 2", "-r 2 -b 2MB -e 1MB", "-r 2 --instance p5.48xlarge"]
+
+
+@pytest.mark.parametrize("line", [*(f"{name} -r 2" for name in COLLECTIVES[1:]), *(f"allr {wrong}" for wrong in WRONG)])
+def test_what_is_not_simulated_is_an_error(line, capsys):
+    assert main([*line.split(), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["type"] == "ConfigError"
 
 

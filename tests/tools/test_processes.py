@@ -24,11 +24,12 @@ def test_a_process_with_its_models_and_memory_by_core(monkeypatch):
     monkeypatch.setattr("optimum_neuron.runtime.hbm._LEDGERS", {})  # models of other tests are on these cores too
     with claim_cores(SMALL, model="bert"), claim_cores(SMALL, model="llama") as second:
         weights = ledger(SMALL, second.core_ids[0]).charge("weights", 2**20, "llama")
-        (process,) = soon(
-            lambda: [
-                p for p in neuron_processes(SMALL) if (p.hbm_bytes() or {}).get("weights") and len(p.core_ids) == 2
-            ]
-        )
+
+        def told():
+            (process,) = neuron_processes(SMALL)
+            return (process.hbm_bytes() or {}).get("weights") and len(process.core_ids) == 2 and process
+
+        process = soon(told)
         weights.release()
     assert (process.pid, process.tag, process.core_ids) == (os.getpid(), "chat", (0, 1))
     assert process.models((0, 1)) == ("bert", "llama") and process.models((1,)) == ("llama",)

@@ -64,9 +64,15 @@ def values(metrics):
     return found
 
 
-def test_every_group_has_its_metrics_under_the_names_of_the_sdk():
+@pytest.fixture
+def metrics():
+    """The metrics after a line with every group."""
     metrics = Metrics()
     metrics.update(make_line(runtime_groups(), system_groups()))
+    return metrics
+
+
+def test_every_group_has_its_metrics_under_the_names_of_the_sdk(metrics):
     found = values(metrics)
     assert {name.split()[0] for name in found} == METRICS.keys()
     assert found["neuroncore_utilization_ratio 1"] == pytest.approx(0.2 / 1.2)
@@ -80,9 +86,7 @@ def test_every_group_has_its_metrics_under_the_names_of_the_sdk():
     assert (found["system_memory_total_bytes"], found["system_swap_used_bytes"]) == (8, 1)
 
 
-def test_the_page_is_prometheus_text():
-    metrics = Metrics()
-    metrics.update(make_line(runtime_groups()))
+def test_the_page_is_prometheus_text(metrics):
     page = metrics.text()
     start = page.index("# HELP execution_status_total")
     kind, first = page[start:].splitlines()[1:3]
@@ -94,9 +98,7 @@ def test_the_page_is_prometheus_text():
     assert page.endswith("\n") and len(page.splitlines()) == len(set(page.splitlines()))
 
 
-def test_groups_that_are_not_due_keep_their_values_and_counters_add_up():
-    metrics = Metrics()
-    metrics.update(make_line(runtime_groups(), system_groups()))
+def test_groups_that_are_not_due_keep_their_values_and_counters_add_up(metrics):
     before = values(metrics)
     metrics.update(make_line({"execution_stats": runtime_groups()["execution_stats"]}))
     after = values(metrics)
@@ -105,9 +107,7 @@ def test_groups_that_are_not_due_keep_their_values_and_counters_add_up():
     assert after.items() <= before.items() and len(after) == len(before) - 3
 
 
-def test_a_group_with_an_error_has_no_values_but_its_counters_stay():
-    metrics = Metrics()
-    metrics.update(make_line(runtime_groups()))
+def test_a_group_with_an_error_has_no_values_but_its_counters_stay(metrics):
     broken = {name: {**group, "error": "cannot be known"} for name, group in runtime_groups().items()}
     metrics.update(make_line(broken))
     found = values(metrics)
@@ -115,15 +115,12 @@ def test_a_group_with_an_error_has_no_values_but_its_counters_stay():
     assert not [name for name in found if name.startswith(("neuroncore", "execution_latency", "neuron_runtime"))]
 
 
-def test_a_process_that_ended_is_gone_and_one_without_groups_is_not():
-    metrics = Metrics()
-    metrics.update(make_line(runtime_groups(), system_groups()))
+def test_a_process_that_ended_is_gone_and_one_without_groups_is_not(metrics):
     metrics.update(make_line({}))
     assert "execution_status_total completed" in values(metrics)
     metrics.update(make_line())
-    assert {name.split()[0] for name in values(metrics)} == {
-        name for name in METRICS if name.startswith(("system_", "hardware_ecc", "instance_", "neuron_hardware"))
-    }
+    system = ("system_", "hardware_ecc", "instance_", "neuron_hardware")
+    assert {name.split()[0] for name in values(metrics)} == {name for name in METRICS if name.startswith(system)}
 
 
 def test_processes_with_one_tag_are_two_and_labels_are_escaped():

@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from optimum_neuron.tools.usage import COUNTING, Calls, Tracker, Usage, percentile, usage_between
+from optimum_neuron.tools.usage import COUNTING, Tracker, percentile, usage_between
 from tests.tools import conftest
 from tests.tools.conftest import graph
 
@@ -56,12 +56,9 @@ def test_a_core_of_tensors_has_no_utilization_before_its_operators_are_counted()
     assert usage.timed
 
 
-def test_operations_are_of_the_same_clock():
+def test_operations_are_of_the_same_clock_and_a_call_on_two_cores_keeps_both_busy():
     usage = usage_between(status(10.0), status(11.0, graph(100, 500_000)))
     assert usage.cores[0].flops_per_s == pytest.approx(100 * 1e9 / 0.7)
-
-
-def test_a_call_on_two_cores_keeps_both_busy():
     usage = usage_between(status(0.0), status(1.0, graph(1, 1e6), core_ids=(0, 1)))
     assert [core.utilization_percent for core in usage.cores.values()] == [100.0, 100.0]
 
@@ -135,7 +132,3 @@ def test_processes_are_followed_apart():
     tracker.update([status(10.0, pid=1), status(10.0, pid=2)], 10.0)
     usage = tracker.update([status(11.0, graph(1, 1e6), pid=1), status(11.0, pid=2)], 11.0)
     assert {pid: use.cores[0].utilization_percent for pid, use in usage.items()} == {1: 100.0, 2: 0.0}
-
-
-def test_the_parts_are_frozen():
-    assert all(dataclasses.fields(kind) and kind.__dataclass_params__.frozen for kind in (Calls, Usage))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ DISK_BYTES = 64 * 1024
 
 
 @pytest.fixture
-def raw_file(tmp_path: Path) -> Callable[..., Path]:
+def raw_file(tmp_path):
     """Write a file with a given header (plain data, padded, or bytes as they are) and data part."""
 
     def write(header: Any, data: bytes = b"", size: int | None = None) -> Path:
@@ -31,7 +30,7 @@ def raw_file(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path):
     """A disk of 64 KiB."""
     with small_disk(tmp_path / "disk", DISK_BYTES) as folder:
         yield folder

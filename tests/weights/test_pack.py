@@ -28,15 +28,8 @@ TENSORS = {
     "up": torch.randn(8, 4),
     "v": torch.randn(2, 4),
 }
-SOURCES = {
-    "qkv": ("q", "k", "v"),
-    "gate_up": ("gate", "up"),
-    "down": ("down",),
-    "ids": ("ids",),
-    "norm": ("norm",),
-    "one": ("one",),
-    "tied": ("down",),
-}
+SOURCES = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up"), "tied": ("down",)}
+SOURCES |= {name: (name,) for name in ("down", "ids", "norm", "one")}
 SPECS = {
     "qkv": spec(8, 4),
     "gate_up": spec(16, 4),
@@ -111,9 +104,9 @@ def test_equal_tensors_make_equal_bytes_and_an_older_file_is_replaced(checkpoint
 def test_a_full_disk_is_told_and_leaves_nothing_new(checkpoint, disk):
     (disk / "model.safetensors").write_text("older")
     big = StateDict(tensors={"w": torch.zeros(64 * 1024)}, origin="memory")
-    with pytest.raises(CacheError, match="No space left") as refused:
+    with pytest.raises(CacheError) as refused:
         pack_checkpoint(big, {"w": spec(64 * 1024)}, {"w": ("w",)}, disk / "model.safetensors", dtype="float32")
-    assert refused.value.details["needed_bytes"] == 4 * 64 * 1024
+    assert refused.value.details["needed_bytes"] > 4 * 64 * 1024 > refused.value.details["free_bytes"]
     assert [path.name for path in disk.iterdir()] == ["model.safetensors"]
     assert (disk / "model.safetensors").read_text() == "older"
     assert pack_checkpoint(checkpoint, SPECS, SOURCES, disk / "model.safetensors", dtype="float32") > 0

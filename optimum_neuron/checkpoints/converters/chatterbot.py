@@ -11,12 +11,7 @@ from .common import save_rows
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Write one row for each sentence that is answered; the topic is the name of the file.
-
-    Args:
-        source: Folder of YAML files.
-        destination: The folder to make.
-    """
+    """Write one row for each sentence that is answered; the topic is the name of the YAML file."""
     save_rows(_rows(source), destination)
 
 

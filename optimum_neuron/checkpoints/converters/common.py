@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 def save(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], destination: Path) -> None:
-    """Give a model its weights and write its configuration and safetensors.
-
-    Args:
-        model: With random weights.
-        tensors: Every parameter and buffer by the model's name; of tied ones at least one.
-        destination: The folder to make.
+    """Give a model its weights, every parameter and buffer and one of those that are tied, and write it.
 
     Raises:
         ModelError: If a tensor is missing, unknown or of another shape.
@@ -39,11 +34,8 @@ def save(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], destinatio
     pointers = {expected[name].data_ptr() for name in tensors if name in expected}
     problems += [f"{name} is missing" for name, tensor in expected.items() if tensor.data_ptr() not in pointers]
     if problems:
-        raise ModelError(
-            f"The weights do not fit {type(model).__name__}: {'; '.join(problems)}.",
-            hint="Correct the converter.",
-            problems=problems,
-        )
+        message = f"The weights do not fit {type(model).__name__}: {'; '.join(problems)}."
+        raise ModelError(message, hint="Correct the converter.", problems=problems)
     model.load_state_dict(tensors, strict=False)
     model.save_pretrained(destination)
 
@@ -69,12 +61,7 @@ def save_word_tokenizer(words: Iterable[str], pattern: str, destination: Path, *
 
 
 def save_rows(rows: Iterable[Mapping[str, Any]], destination: Path) -> None:
-    """Write the rows of a data set, one JSON object a line.
-
-    Args:
-        rows: Plain data.
-        destination: Folder to write to; made where it is not there.
-    """
+    """Write the rows of a data set, one JSON object a line, into a folder that is made where it is not there."""
     destination.mkdir(exist_ok=True)
     with (destination / DATA).open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

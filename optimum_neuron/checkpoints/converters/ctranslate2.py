@@ -64,11 +64,8 @@ def read_variables(path: Path) -> dict[str, torch.Tensor]:
             raise ValueError(f"binary version {version}")
         return _variables(reader)
     except (struct.error, ValueError, LookupError, RuntimeError) as error:
-        raise ModelError(
-            f"{path.name} is not a CTranslate2 model of binary version {VERSION}: {error}.",
-            hint="Use the file that the catalogue names.",
-            file=path.name,
-        ) from error
+        message = f"{path.name} is not a CTranslate2 model of binary version {VERSION}: {error}."
+        raise ModelError(message, hint="Use the file that the catalogue names.", file=path.name) from error
 
 
 def _variables(reader: _Reader) -> dict[str, torch.Tensor]:

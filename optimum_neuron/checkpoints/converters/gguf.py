@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Write config, generation config, bfloat16 weights and tokenizer.
-
-    Args:
-        source: Folder with one GGUF file, of a causal language model.
-        destination: The folder to make.
+    """Write config, generation config, bfloat16 weights and tokenizer, from one file of a causal language model.
 
     Raises:
         ModelError: If a tensor of the file has no place in the model, or the reverse.
@@ -55,11 +51,9 @@ def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     )
     problems = {kind: sorted(map(str, keys)) for kind, keys in report.items() if keys}
     if problems:
-        raise ModelError(
-            f"The tensors of {path.name} do not fit its model: {json.dumps(problems)}.",
-            hint="Use a GGUF file of an architecture that transformers reads completely.",
-            problems=problems,
-        )
+        message = f"The tensors of {path.name} do not fit its model: {json.dumps(problems)}."
+        hint = "Use a GGUF file of an architecture that transformers reads completely."
+        raise ModelError(message, hint=hint, problems=problems)
     return model, tokenizer
 
 

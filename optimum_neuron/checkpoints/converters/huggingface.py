@@ -6,10 +6,5 @@ from pathlib import Path
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Take the folder as it is.
-
-    Args:
-        source: Folder of the files; moved.
-        destination: Its new name.
-    """
+    """Take the folder as it is."""
     source.rename(destination)

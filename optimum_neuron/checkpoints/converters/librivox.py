@@ -13,12 +13,7 @@ _LINE = re.compile(r"<s> (?P<text>.*) </s> \((?P<name>[\w-]+)\)")
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Take the recordings as they are, and write one row for each.
-
-    Args:
-        source: Folder of the recordings (.wav) and `transcription`.
-        destination: The folder to make.
-    """
+    """Take the recordings (.wav) as they are, and write one row for each line of `transcription`."""
     rows = []
     destination.mkdir()
     for line in (source / "transcription").read_text("utf-8").splitlines():

@@ -16,12 +16,7 @@ _CAPTIONS = {
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Take the pictures as they are, and write one row for each.
-
-    Args:
-        source: Folder of the pictures; moved.
-        destination: Its new name.
-    """
+    """Take the pictures as they are, and write one row for each."""
     source.rename(destination)
     rows = ({"image": path.name, "caption": _CAPTIONS[path.name]} for path in sorted(destination.iterdir()))
     save_rows(list(rows), destination)

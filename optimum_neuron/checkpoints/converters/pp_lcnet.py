@@ -38,12 +38,7 @@ _PROCESSOR = {
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Write the checkpoint and the settings of its image processor.
-
-    Args:
-        source: Folder with one ONNX file.
-        destination: The folder to make.
-    """
+    """Write the checkpoint and the settings of its image processor, from one ONNX file."""
     import torch
     from transformers import PPLCNetConfig, PPLCNetForImageClassification
 

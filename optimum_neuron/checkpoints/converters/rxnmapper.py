@@ -39,12 +39,7 @@ _UNUSED = "albert.pooler."
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Write the checkpoint and a fast tokenizer.
-
-    Args:
-        source: Folder with config.json, pytorch_model.bin and vocab.txt.
-        destination: The folder to make.
-    """
+    """Write the checkpoint and a fast tokenizer, from config.json, pytorch_model.bin and vocab.txt."""
     import torch
     from transformers import AlbertConfig, AlbertForMaskedLM
 

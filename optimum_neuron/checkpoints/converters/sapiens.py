@@ -9,12 +9,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .common import save, save_word_tokenizer
-
-if TYPE_CHECKING:
-    import torch
 
 _RESIDUE = "[A-Z]"
 """One token: the letter of an amino acid."""
@@ -52,12 +48,7 @@ _LM_HEAD = {
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Write the checkpoint and a tokenizer of residues.
-
-    Args:
-        source: Folder with one checkpoint (.pt) and dict.txt.
-        destination: The folder to make.
-    """
+    """Write the checkpoint and a tokenizer of residues, from one checkpoint (.pt) and dict.txt."""
     import torch
     from transformers import RobertaConfig, RobertaForMaskedLM
 
@@ -81,10 +72,9 @@ def convert(source: Path, destination: Path) -> None:
         pad_token_id=words.index("<pad>"),
         eos_token_id=words.index("</s>"),
     )
-    named = dict(_names(config.num_hidden_layers))
-    state = {ours: tensors[theirs] for ours, theirs in named.items()}
+    state = {ours: tensors[theirs] for ours, theirs in _names(config.num_hidden_layers)}
     # transformers adds the embedding of a token's type, which fairseq's RoBERTa has not.
-    state["roberta.embeddings.token_type_embeddings.weight"] = _zero_row(config.hidden_size)
+    state["roberta.embeddings.token_type_embeddings.weight"] = torch.zeros(1, config.hidden_size)
     save(RobertaForMaskedLM(config), state, destination)
     save_word_tokenizer(
         words,
@@ -109,9 +99,3 @@ def _names(num_layers: int) -> Iterator[tuple[str, str]]:
                 yield f"roberta.encoder.layer.{layer}.{ours}.{kind}", f"{_ENCODER}layers.{layer}.{theirs}.{kind}"
     for ours, theirs in _LM_HEAD.items():
         yield f"lm_head.{ours}", f"{_HEAD}{theirs}"
-
-
-def _zero_row(hidden_size: int) -> torch.Tensor:
-    import torch
-
-    return torch.zeros(1, hidden_size)

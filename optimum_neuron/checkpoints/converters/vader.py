@@ -21,12 +21,7 @@ _SOURCES = {
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Write one row for each sentence.
-
-    Args:
-        source: Folder with the archive.
-        destination: The folder to make.
-    """
+    """Write one row for each sentence in the archive."""
     (path,) = source.glob("*.tar.gz")
     with tarfile.open(path, "r:gz") as archive:
         save_rows(_rows(archive), destination)

@@ -31,15 +31,21 @@ _MAX_INITIAL_TIMESTAMP_INDEX = 50
 
 _NORMS = {"weight": "gamma", "bias": "beta"}
 _KINDS = ("weight", "bias")
+_MODULES = {
+    "self_attention/layer_norm": "self_attn_layer_norm",
+    "self_attention/linear_1": "self_attn.out_proj",
+    "attention/layer_norm": "encoder_attn_layer_norm",
+    "attention/linear_0": "encoder_attn.q_proj",
+    "attention/linear_2": "encoder_attn.out_proj",
+    "ffn/layer_norm": "final_layer_norm",
+    "ffn/linear_0": "fc1",
+    "ffn/linear_1": "fc2",
+}
+"""Variables of a layer to modules of transformers; those that are joined are taken apart by `_joined`."""
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Write model, generation configuration, feature extractor and tokenizer.
-
-    Args:
-        source: Folder with model.bin, config.json and tokenizer.json.
-        destination: The folder to make.
-    """
+    """Write model, generation configuration, feature extractor and tokenizer."""
     from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
     variables = read_variables(source / "model.bin")
@@ -128,38 +134,29 @@ def _save_tokenizer(source: Path, destination: Path, config: WhisperConfig) -> N
 
 def _tensors(variables: Tensors, config: WhisperConfig) -> Iterator[tuple[str, torch.Tensor]]:
     """Every parameter of transformers' model."""
-    for number, kind in ((number, kind) for number in (1, 2) for kind in _KINDS):
-        yield f"model.encoder.conv{number}.{kind}", variables[f"encoder/conv{number}/{kind}"]
+    for conv in ("conv1", "conv2"):
+        yield from _module(variables, f"encoder/{conv}", f"model.encoder.{conv}")
     yield "model.decoder.embed_tokens.weight", variables["decoder/embeddings/weight"]
     for side, num_layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         yield f"model.{side}.embed_positions.weight", variables[f"{side}/position_encodings/encodings"]
-        yield from _norm(variables, f"{side}/layer_norm", f"model.{side}.layer_norm")
+        yield from _module(variables, f"{side}/layer_norm", f"model.{side}.layer_norm")
         for layer in range(num_layers):
             yield from _layer(variables, f"{side}/layer_{layer}", f"model.{side}.layers.{layer}", side == "decoder")
 
 
 def _layer(variables: Tensors, theirs: str, ours: str, has_cross_attention: bool) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from _norm(variables, f"{theirs}/self_attention/layer_norm", f"{ours}.self_attn_layer_norm")
+    for part, module in _MODULES.items():
+        if has_cross_attention or not part.startswith("attention/"):
+            yield from _module(variables, f"{theirs}/{part}", f"{ours}.{module}")
     yield from _joined(variables, f"{theirs}/self_attention/linear_0", f"{ours}.self_attn", "qkv")
-    yield from _linear(variables, f"{theirs}/self_attention/linear_1", f"{ours}.self_attn.out_proj")
     if has_cross_attention:
-        yield from _norm(variables, f"{theirs}/attention/layer_norm", f"{ours}.encoder_attn_layer_norm")
-        yield from _linear(variables, f"{theirs}/attention/linear_0", f"{ours}.encoder_attn.q_proj")
         yield from _joined(variables, f"{theirs}/attention/linear_1", f"{ours}.encoder_attn", "kv")
-        yield from _linear(variables, f"{theirs}/attention/linear_2", f"{ours}.encoder_attn.out_proj")
-    yield from _norm(variables, f"{theirs}/ffn/layer_norm", f"{ours}.final_layer_norm")
-    yield from _linear(variables, f"{theirs}/ffn/linear_0", f"{ours}.fc1")
-    yield from _linear(variables, f"{theirs}/ffn/linear_1", f"{ours}.fc2")
 
 
-def _norm(variables: Tensors, theirs: str, ours: str) -> Iterator[tuple[str, torch.Tensor]]:
-    for kind, name in _NORMS.items():
+def _module(variables: Tensors, theirs: str, ours: str) -> Iterator[tuple[str, torch.Tensor]]:
+    names = _NORMS if theirs.endswith("layer_norm") else dict(zip(_KINDS, _KINDS, strict=True))
+    for kind, name in names.items():
         yield f"{ours}.{kind}", variables[f"{theirs}/{name}"]
-
-
-def _linear(variables: Tensors, theirs: str, ours: str) -> Iterator[tuple[str, torch.Tensor]]:
-    for kind in _KINDS:
-        yield f"{ours}.{kind}", variables[f"{theirs}/{kind}"]
 
 
 def _joined(variables: Tensors, theirs: str, ours: str, letters: str) -> Iterator[tuple[str, torch.Tensor]]:
@@ -170,8 +167,5 @@ def _joined(variables: Tensors, theirs: str, ours: str, letters: str) -> Iterato
             if (letter, kind) != ("k", "bias"):
                 yield f"{ours}.{letter}_proj.{kind}", part
             elif part.any():
-                raise ModelError(
-                    f"The keys of {theirs} have a bias, but Whisper's have none.",
-                    hint="Use a file that was converted from Whisper.",
-                    tensor=theirs,
-                )
+                message = f"The keys of {theirs} have a bias, but Whisper's have none."
+                raise ModelError(message, hint="Use a file that was converted from Whisper.", tensor=theirs)

@@ -24,12 +24,7 @@ _EXAMPLE = re.compile(r'"([^"]+)"')
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Write one row for each meaning, and the licence.
-
-    Args:
-        source: Folder with LICENSE and dict/data.*.
-        destination: The folder to make.
-    """
+    """Write one row for each meaning, from dict/data.*, and the licence, from LICENSE."""
     save_rows((row for ending in _PARTS for row in _rows(source / "dict" / f"data.{ending}")), destination)
     shutil.copy(source / "LICENSE", destination / "LICENSE")
 

@@ -29,11 +29,8 @@ class _Absent(type):
         cls._fail()
 
     def _fail(cls) -> NoReturn:
-        raise ModelError(
-            f"`{cls.__module__}.{cls.__name__}` is not supported. {ABSENT[cls.__name__]}",
-            name=cls.__name__,
-            module=cls.__module__,
-        )
+        message = f"`{cls.__module__}.{cls.__name__}` is not supported. {ABSENT[cls.__name__]}"
+        raise ModelError(message, name=cls.__name__, module=cls.__module__)
 
 
 def door(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

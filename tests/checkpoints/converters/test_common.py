@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import AlbertConfig, AlbertForMaskedLM, AutoModelForMaskedLM, AutoTokenizer
@@ -11,19 +9,11 @@ from optimum_neuron.errors import ModelError
 
 
 def tiny() -> AlbertForMaskedLM:
-    return AlbertForMaskedLM(
-        AlbertConfig(
-            vocab_size=8,
-            embedding_size=4,
-            hidden_size=8,
-            intermediate_size=8,
-            num_attention_heads=2,
-            num_hidden_layers=1,
-        )
-    ).eval()
+    sizes = {"vocab_size": 8, "embedding_size": 4, "hidden_size": 8, "intermediate_size": 8}
+    return AlbertForMaskedLM(AlbertConfig(**sizes, num_attention_heads=2, num_hidden_layers=1)).eval()
 
 
-def test_every_tensor_finds_its_place(tmp_path: Path) -> None:
+def test_every_tensor_finds_its_place(tmp_path):
     tensors = {name: tensor.clone() for name, tensor in tiny().state_dict().items()}
     del tensors["predictions.decoder.weight"]  # tied to the embedding
     save(tiny(), tensors, tmp_path)
@@ -31,7 +21,7 @@ def test_every_tensor_finds_its_place(tmp_path: Path) -> None:
     assert all(torch.equal(saved[name], tensor) for name, tensor in tensors.items())
 
 
-def test_all_tensors_that_do_not_fit_are_named(tmp_path: Path) -> None:
+def test_all_tensors_that_do_not_fit_are_named(tmp_path):
     tensors = dict(tiny().state_dict())
     del tensors["predictions.dense.weight"]
     tensors["albert.pooler.weight"] = torch.zeros(1)
@@ -46,7 +36,7 @@ def test_all_tensors_that_do_not_fit_are_named(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_words_that_are_unknown_and_what_lies_between_are_kept_as_unknown(tmp_path: Path) -> None:
+def test_words_that_are_unknown_and_what_lies_between_are_kept_as_unknown(tmp_path):
     special = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
     save_word_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "A", "Br"], "Br|[A-Z]", tmp_path, **special)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)

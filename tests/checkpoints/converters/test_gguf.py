@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from optimum_neuron.errors import ModelError
 
 
 @pytest.fixture(scope="module")
-def converted(tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def converted(tiny_gguf, tmp_path_factory):
     destination = tmp_path_factory.mktemp("converted") / "tiny"
     before = dict(os.environ)
     convert("gguf", tiny_gguf.parent, destination, progress=False)
@@ -19,7 +18,7 @@ def converted(tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return destination
 
 
-def test_weights_are_those_of_the_file_in_bfloat16_and_tied_once(converted: Path, tiny_gguf: Path) -> None:
+def test_weights_are_those_of_the_file_in_bfloat16_and_tied_once(converted, tiny_gguf):
     import torch
     from gguf import GGUFReader
     from safetensors.torch import load_file
@@ -33,21 +32,18 @@ def test_weights_are_those_of_the_file_in_bfloat16_and_tied_once(converted: Path
         assert torch.equal(weights[f"{name}.weight"], stored[f"{source}.weight"].bfloat16())
 
 
-def test_config_carries_the_model_and_nothing_of_the_run(converted: Path) -> None:
+def test_config_carries_the_model_and_nothing_of_the_run(converted):
     config = json.loads((converted / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert config["dtype"] == "bfloat16"
     assert (config["hidden_size"], config["num_hidden_layers"], config["num_key_value_heads"]) == (32, 1, 1)
     assert config["tie_word_embeddings"] is True
     assert not {"quantization_config", "_model_name_or_path", "_name_or_path"} & set(config)
-
-
-def test_generation_config_keeps_the_special_tokens(converted: Path) -> None:
     generation = json.loads((converted / "generation_config.json").read_text())
     assert (generation["bos_token_id"], generation["eos_token_id"], generation["pad_token_id"]) == (1, 2, 2)
 
 
-def test_tokenizer_has_merges_limit_and_chat_template(converted: Path) -> None:
+def test_tokenizer_has_merges_limit_and_chat_template(converted):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(converted)
@@ -58,7 +54,7 @@ def test_tokenizer_has_merges_limit_and_chat_template(converted: Path) -> None:
     assert not {"is_local", "local_files_only"} & set(saved)
 
 
-def test_a_file_that_is_no_gguf_is_refused_with_the_reason(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_gguf_is_refused_with_the_reason(tmp_path, capfd):
     (tmp_path / "broken.gguf").write_bytes(b"not a gguf file at all")
     with pytest.raises(ModelError, match=r"(?s)Converting broken\.gguf.*GGUF magic"):
         convert("gguf", tmp_path, tmp_path / "out", progress=False)

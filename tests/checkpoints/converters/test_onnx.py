@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from optimum_neuron.checkpoints.converters.onnx import Node, read
@@ -30,17 +28,13 @@ def model(data_type: int = 1) -> bytes:
     raw = np.arange(300, dtype="<f4").tobytes()  # longer than one byte can say
     weight = number(1, 150) + number(1, 2) + number(2, data_type) + message(8, b"w") + message(9, raw)
     attribute = message(5, message(1, b"alpha") + varint(2 << 3 | 5) + b"\0\0\0\0")
-    node = (
-        message(1, b"x") + message(1, b"w") + message(2, b"y") + message(3, b"a name") + message(4, b"Conv") + attribute
-    )
-    return (
-        number(1, 8)
-        + message(2, b"producer")
-        + message(7, message(1, node) + message(2, b"graph") + message(5, weight))
-    )
+    texts = ((1, b"x"), (1, b"w"), (2, b"y"), (3, b"a name"), (4, b"Conv"))
+    node = b"".join(message(field, text) for field, text in texts) + attribute
+    graph = message(1, node) + message(2, b"graph") + message(5, weight)
+    return number(1, 8) + message(2, b"producer") + message(7, graph)
 
 
-def test_nodes_and_weights_are_read(tmp_path: Path) -> None:
+def test_nodes_and_weights_are_read(tmp_path):
     (tmp_path / "model.onnx").write_bytes(model())
     graph = read(tmp_path / "model.onnx")
     assert graph.nodes == (Node(op_type="Conv", inputs=("x", "w"), outputs=("y",)),)
@@ -58,7 +52,7 @@ def test_nodes_and_weights_are_read(tmp_path: Path) -> None:
     ],
     ids=["empty", "page", "cut", "float16"],
 )
-def test_another_file_is_refused_with_the_reason(tmp_path: Path, content: bytes, found: str) -> None:
+def test_another_file_is_refused_with_the_reason(tmp_path, content, found):
     (tmp_path / "model.onnx").write_bytes(content)
     with pytest.raises(ModelError, match=rf"(?s)model\.onnx is not.*({found})"):
         read(tmp_path / "model.onnx")

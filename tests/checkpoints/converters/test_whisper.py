@@ -77,7 +77,7 @@ def variables_of(model: WhisperForConditionalGeneration) -> dict[str, torch.Tens
 
 
 @pytest.fixture
-def model() -> WhisperForConditionalGeneration:
+def model():
     sizes = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 2), ("ffn_dim", 48))}
     heads = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4)
     positions = {"max_source_positions": 20, "max_target_positions": 16, "num_mel_bins": 8}
@@ -89,7 +89,7 @@ def model() -> WhisperForConditionalGeneration:
 
 
 @pytest.fixture
-def source(model: WhisperForConditionalGeneration, tmp_path: Path) -> Path:
+def source(model, tmp_path):
     folder = tmp_path / "source"
     folder.mkdir()
     write_variables(folder / "model.bin", variables_of(model))
@@ -103,7 +103,7 @@ def source(model: WhisperForConditionalGeneration, tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_tensor_is_in_its_place(model, source: Path, tmp_path: Path) -> None:
+def test_every_tensor_is_in_its_place(model, source, tmp_path):
     whisper.convert(source, tmp_path / "made")
     made, report = AutoModelForSpeechSeq2Seq.from_pretrained(tmp_path / "made", output_loading_info=True)
     assert {kind: keys for kind, keys in report.items() if keys} == {}
@@ -114,7 +114,7 @@ def test_every_tensor_is_in_its_place(model, source: Path, tmp_path: Path) -> No
         assert torch.equal(made(features, decoder_input_ids=ids).logits, model(features, decoder_input_ids=ids).logits)
 
 
-def test_the_generation_knows_the_special_tokens(source: Path, tmp_path: Path) -> None:
+def test_the_generation_knows_the_special_tokens(source, tmp_path):
     whisper.convert(source, tmp_path / "made")
     found = json.loads((tmp_path / "made" / "generation_config.json").read_text())
     assert (found["decoder_start_token_id"], found["eos_token_id"], found["no_timestamps_token_id"]) == (1, 0, 6)
@@ -123,7 +123,7 @@ def test_the_generation_knows_the_special_tokens(source: Path, tmp_path: Path) -
     assert AutoTokenizer.from_pretrained(tmp_path / "made").convert_tokens_to_ids("<|notimestamps|>") == 6
 
 
-def test_keys_with_a_bias_are_refused(model, source: Path, tmp_path: Path) -> None:
+def test_keys_with_a_bias_are_refused(model, source, tmp_path):
     variables = variables_of(model)
     variables["encoder/layer_0/self_attention/linear_0/bias"][40] = 1.0
     write_variables(source / "model.bin", variables)
@@ -131,14 +131,14 @@ def test_keys_with_a_bias_are_refused(model, source: Path, tmp_path: Path) -> No
         whisper.convert(source, tmp_path / "made")
 
 
-def test_an_alias_is_the_same_tensor_and_dtypes_stay(model, source: Path) -> None:
+def test_an_alias_is_the_same_tensor_and_dtypes_stay(model, source):
     found = read_variables(source / "model.bin")
     assert found["decoder/projection/weight"] is found["decoder/embeddings/weight"]
     assert (found["encoder/num_heads"].dtype, found["encoder/conv1/weight"].dtype) == (torch.int8, torch.float16)
 
 
 @pytest.mark.parametrize("damage", ["another version", "cut", "no model"])
-def test_a_file_that_cannot_be_read_is_refused(model, source: Path, damage: str) -> None:
+def test_a_file_that_cannot_be_read_is_refused(model, source, damage):
     path = source / "model.bin"
     if damage == "another version":
         write_variables(path, variables_of(model), version=5)

@@ -2,12 +2,7 @@
 
 import numpy as np
 from optimum.neuron import NeuronModelForSeq2SeqLM, NeuronWhisperForConditionalGeneration, pipeline
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoModelForSpeechSeq2Seq,
-    AutoProcessor,
-    AutoTokenizer,
-)
+from transformers import AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq, AutoProcessor, AutoTokenizer
 
 for model_id, text in [("acme/t5", "translate: how are you?"), ("acme/bart", "a long text to sum up.")]:
     tokenizer = AutoTokenizer.from_pretrained(model_id)
