@@ -72,18 +72,12 @@ class CompiledProgram:
         specs = [tensor_spec(tensor) for tensor in tensors]
         fitting = [name for name, inputs in graphs.items() if list(inputs.values()) == specs]
         if not fitting:
-            raise ShapeError(
-                f"No graph takes ({', '.join(map(str, specs))}).",
-                hint="Pass the tensors of one of these graphs: "
-                f"{'; '.join(_signature(name, inputs) for name, inputs in graphs.items())}.",
-                graphs=list(graphs),
-            )
+            listed = "; ".join(_signature(name, inputs) for name, inputs in graphs.items())
+            hint = f"Pass the tensors of one of these graphs: {listed}."
+            raise ShapeError(f"No graph takes ({', '.join(map(str, specs))}).", hint=hint, graphs=list(graphs))
         if len(fitting) > 1:
-            raise ConfigError(
-                f"The graphs {' and '.join(fitting)} take tensors of these shapes.",
-                hint=f"Choose one, for example graph={fitting[-1]!r}.",
-                graphs=fitting,
-            )
+            message = f"The graphs {' and '.join(fitting)} take tensors of these shapes."
+            raise ConfigError(message, hint=f"Choose one, for example graph={fitting[-1]!r}.", graphs=fitting)
         return fitting[0]
 
     def _named(self, graph: str) -> str:

@@ -117,9 +117,8 @@ def uploads(monkeypatch):
         sent.append(("create", repo_id, options))
 
     def upload_folder(self, *, folder_path, **options):
-        sent.append(
-            ("upload", sorted(path.name for path in Path(folder_path).iterdir()), {**options, "token": self.token})
-        )
+        names = sorted(path.name for path in Path(folder_path).iterdir())
+        sent.append(("upload", names, {**options, "token": self.token}))
         return f"https://huggingface.co/{options['repo_id']}/commit/1"
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
@@ -133,9 +132,8 @@ def test_an_exported_folder_is_pushed_whole(model, tmp_path, uploads):
     (create, upload) = uploads
     assert create == ("create", "acme/pushed", {"private": True, "exist_ok": True})
     assert upload[1] == sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert {"model.neuron", "neuron_config.json", "model.safetensors", "config.json", "tokenizer.json"} <= set(
-        upload[1]
-    )
+    files = {"model.neuron", "neuron_config.json", "model.safetensors", "config.json", "tokenizer.json"}
+    assert files <= set(upload[1])
     assert upload[2]["revision"] == "dev" and upload[2]["token"] == "secret"
     assert not any(name.startswith(".") for name in upload[1]), "nothing half-written goes up"
 

@@ -111,12 +111,11 @@ class GenericDecoder(nn.Module):
 def _refuse_layer_types(config: Any) -> None:
     types = sorted(set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ()) - set(LAYER_TYPES))
     if types:
-        chunked = " For up to attention_chunk_size tokens, write full_attention for chunked_attention in config.json."
-        raise CaptureError(
-            f"This {config.model_type} model has layer_types that are not supported: {', '.join(types)}.",
-            hint=f"Compile a model with {' and '.join(LAYER_TYPES)} only." + chunked * ("chunked_attention" in types),
-            layer_types=types,
-        )
+        hint = f"Compile a model with {' and '.join(LAYER_TYPES)} only."
+        if "chunked_attention" in types:
+            hint += " For up to attention_chunk_size tokens, write full_attention for chunked_attention in config.json."
+        message = f"This {config.model_type} model has layer_types that are not supported: {', '.join(types)}."
+        raise CaptureError(message, hint=hint, layer_types=types)
 
 
 def _refuse_length_dependent(config: Any) -> None:
@@ -125,11 +124,9 @@ def _refuse_length_dependent(config: Any) -> None:
     settings = [rotary, *(value for value in rotary.values() if isinstance(value, dict))]
     types = sorted({kind for setting in settings if (kind := setting.get("rope_type")) in LENGTH_DEPENDENT})
     if types:
-        raise CaptureError(
-            f"rope_type {', '.join(types)} is not supported: its frequencies depend on the sequence length.",
-            hint="Set rope_parameters in config.json to fixed ones, such as rope_type default, linear, or yarn.",
-            rope_types=types,
-        )
+        message = f"rope_type {', '.join(types)} is not supported: its frequencies depend on the sequence length."
+        hint = "Set rope_parameters in config.json to fixed ones, such as rope_type default, linear, or yarn."
+        raise CaptureError(message, hint=hint, rope_types=types)
 
 
 def _pick(last_index_B: torch.Tensor):  # type: ignore[no-untyped-def]
