@@ -41,27 +41,6 @@ class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
         vocabulary = self._text_config.vocab_size
         return checked_mask(input_ids, attention_mask, num_past=cache.columns, vocabulary=vocabulary), cache
 
-    def _logits(
-        self,
-        input_ids: torch.Tensor,
-        mask: torch.Tensor,
-        position_ids: torch.Tensor | None,
-        cache: NeuronCache,
-        num_logits: int,
-        images: PromptImages | None = None,
-    ) -> torch.Tensor:
-        """Return logits [batch, columns, V] of the last `num_logits` columns, 0 for all, and update the cache."""
-        input_ids = input_ids.long()
-        packing = plan_packing(mask, cache.columns)
-        check_positions(position_ids, packing)
-        check_length(packing, self.sequence_length)
-        cache.reserve(input_ids.shape[0], self.loaded)
-        logits = self._decoder(
-            input_ids, packing, cache.sequences, num_past=cache.columns, num_logits=num_logits, images=images
-        )
-        cache.add(input_ids.shape[1], logits)
-        return logits
-
     def _logits_and_loss(
         self,
         input_ids: torch.Tensor,
@@ -72,10 +51,18 @@ class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
         logits_to_keep: int | torch.Tensor,
         images: PromptImages | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return logits of the columns in `logits_to_keep`, and the loss of all columns if there are labels."""
+        """Return logits [batch, columns, V] of `logits_to_keep`, and the loss of all columns if there are labels."""
+        packing = plan_packing(mask, cache.columns)
+        check_positions(position_ids, packing)
+        check_length(packing, self.sequence_length)
+        num_rows, num_columns = input_ids.shape
+        cache.reserve(num_rows, self.loaded)
         is_count = isinstance(logits_to_keep, int)
         num_logits = logits_to_keep if is_count and labels is None else 0
-        logits = self._logits(input_ids, mask, position_ids, cache, num_logits, images)
+        logits = self._decoder(
+            input_ids.long(), packing, cache.sequences, num_past=cache.columns, num_logits=num_logits, images=images
+        )
+        cache.add(num_columns, logits)
         loss = None if labels is None else next_token_loss(logits, labels)
         if not is_count:
             logits = logits[:, logits_to_keep]

@@ -126,12 +126,13 @@ def pipeline(
 
 
 def _loaded(served: Task, path: str | Path, export: bool | None, loading: dict[str, Any]) -> NeuronModel:
-    """The model of a path, of the class that serves the task and the architecture."""
+    """The model of a path; it is looked at first where models of two kinds serve the task."""
     from .. import modeling
+    from ..exporters.source import load_source
 
-    where = source_options(loading)
-    model_class = getattr(modeling, _of_architecture(served, path, where).model_class)
-    model: NeuronModel = model_class.from_pretrained(path, export=export, **loading)
+    if len(kinds_of_task(served.name)) > 1:
+        served = find_task(served.name, load_source(path, **source_options(loading)).config.model_type)
+    model: NeuronModel = getattr(modeling, served.model_class).from_pretrained(path, export=export, **loading)
     return model
 
 
@@ -221,15 +222,6 @@ def _served(name: str) -> Task:
         hint = f"Pass one of {', '.join(PIPELINES)}, or compile the model with torch_neuronx.trace."
         raise ModelError(message, hint=hint, task=name)
     raise invalid_choice("task", name, PIPELINES, error=ModelError)
-
-
-def _of_architecture(served: Task, model: str | Path, where: dict[str, Any]) -> Task:
-    """The row of a task for a model; only where models of two kinds serve it, the model is looked at."""
-    if len(kinds_of_task(served.name)) == 1:
-        return served
-    from ..exporters.source import load_source
-
-    return find_task(served.name, load_source(model, **where).config.model_type)
 
 
 def _named(name: str, model: str | Path | None) -> str | Path:

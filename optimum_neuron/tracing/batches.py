@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ..compiler.ir import Graph, Program
 from ..compiler.serial import tensor_spec
-from ..core import TensorSpec
 from ..engine.rows import run_rows
 from ..errors import ConfigError, ShapeError
 
@@ -52,7 +51,7 @@ def _rows(graph: Graph, inputs: Sequence[torch.Tensor]) -> int:
         problems = [f"{len(specs)} inputs, compiled for {len(expected)}"]
     else:
         problems = [
-            f"{name} is {spec}, compiled for {_any_rows(compiled)}"
+            f"{name} is {spec}, compiled for {compiled.dtype}[{', '.join(['any', *map(str, compiled.shape[1:])])}]"
             for (name, compiled), spec in zip(expected, specs, strict=True)
             if spec.dtype != compiled.dtype
             or len(spec.shape) != len(compiled.shape)
@@ -65,7 +64,3 @@ def _rows(graph: Graph, inputs: Sequence[torch.Tensor]) -> int:
         message = f"With dynamic batching, only dimension 0 of the inputs may change: {'; '.join(problems)}."
         raise ShapeError(message, hint="Pad or cast the inputs.", graph=graph.name, problems=problems)
     return rows.pop()
-
-
-def _any_rows(spec: TensorSpec) -> str:
-    return f"{spec.dtype}[{', '.join(['any', *map(str, spec.shape[1:])])}]"

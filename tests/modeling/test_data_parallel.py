@@ -174,9 +174,9 @@ def test_a_core_without_room_is_refused(checkpoint):
 
 @pytest.mark.parametrize("mode", ["unet", "al", True, None])
 def test_other_modes_are_refused_before_anything_is_compiled(mode, checkpoint, original):
-    for load, model in (("from_pretrained", "no/such/model"), ("from_model", original)):
+    for method, model in (("from_pretrained", "no/such/model"), ("from_model", original)):
         with pytest.raises(ConfigError) as error:
-            getattr(NeuronModelForSequenceClassification, load)(model, data_parallel_mode=mode)
+            getattr(NeuronModelForSequenceClassification, method)(model, data_parallel_mode=mode)
         assert error.value.details == {"option": "data_parallel_mode", "value": mode, "choices": ["none", "all"]}
     with pytest.raises(ConfigError, match="did you mean 'data_parallel_mode'"):
         load(checkpoint, data_parallel=True)

@@ -272,7 +272,9 @@ MANY_IDS = torch.tensor([[60, *[IMAGE_TOKEN_ID] * TOKENS * (MAX_IMAGES + 1)]])
 MANY_PIXELS = PIXELS.repeat(1, MAX_IMAGES + 1, 1, 1, 1)
 SWAPPED_IDS = torch.cat((IDS, torch.full((1, 6), 60)))
 SWAPPED_PIXELS = torch.cat((torch.zeros_like(PIXELS), PIXELS))
-SQUARE = [3, IMAGE, IMAGE]
+FLAT_PIXELS = torch.zeros(1, 1, 3, 20, 24)
+MASK, SQUARE = {"pixel_attention_mask": torch.ones(1, 1, IMAGE, IMAGE)}, [3, IMAGE, IMAGE]
+TWICE = {"pixel_values": PIXELS, "mm_encoder_outputs": {"image": 1}}
 
 
 def unequal(row: int, num_tokens: int, num_features: int) -> str:
@@ -280,10 +282,7 @@ def unequal(row: int, num_tokens: int, num_features: int) -> str:
 
 
 MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "other_size": (
-        {"pixel_values": torch.zeros(1, 1, 3, 20, 24)},
-        {"shape": [1, 1, 3, 20, 24], "expected": SQUARE},
-    ),
+    "other_size": ({"pixel_values": FLAT_PIXELS}, {"shape": list(FLAT_PIXELS.shape), "expected": SQUARE}),
     "other_channels": ({"pixel_values": PIXELS[:, :, :1]}, {"expected": SQUARE}),
     "other_rank": ({"pixel_values": PIXELS[0]}, {"shape": [1, *SQUARE]}),
     "no_images": ({"pixel_values": PIXELS[:, :0]}, {"shape": [1, 0, *SQUARE]}),
@@ -310,14 +309,8 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "host_cache": ({"past_key_values": DynamicCache()}, {}),
     "attentions": ({"output_attentions": True}, {"options": ["output_attentions"]}),
     "videos": ({"mm_encoder_outputs": {"video": 1}}, {"keys": ["video"]}),
-    "a_mask_alone": (
-        {"pixel_attention_mask": torch.ones(1, 1, IMAGE, IMAGE)},
-        {"arguments": ["pixel_attention_mask"]},
-    ),
-    "images_twice": (
-        {"pixel_values": PIXELS, "mm_encoder_outputs": {"image": 1}},
-        {"arguments": ["pixel_values", "mm_encoder_outputs"]},
-    ),
+    "a_mask_alone": (MASK, {"arguments": ["pixel_attention_mask"]}),
+    "images_twice": (TWICE, {"arguments": ["pixel_values", "mm_encoder_outputs"]}),
 }
 
 

@@ -209,8 +209,8 @@ def test_a_pipeline_without_default_or_processor_says_so(checkpoint, tmp_path):
         pipeline("fill-mask")
     with pytest.raises(ModelError, match="torch_neuronx.trace"):
         pipeline("mask-generation", tmp_path)
+    folder = save_tiny_encoder(tmp_path, "vit", "image-classification")
     with pytest.raises(ModelError, match="image processor of .*Pass image_processor="):
-        folder = save_tiny_encoder(tmp_path, "vit", "image-classification")
         pipeline("image-classification", folder, export=True, **tiny_shapes("vit", "image-classification"))
 
 

@@ -30,7 +30,7 @@ def saved(mlp, tmp_path):
     return model, tmp_path / "mlp.pt", x, mlp(x)
 
 
-def member(path, name):
+def member(path, name="/data/0"):
     with zipfile.ZipFile(path) as archive:
         return next(info for info in archive.infolist() if info.filename.endswith(name))
 

@@ -181,7 +181,7 @@ def test_a_fine_tuned_model_finds_its_program_in_the_cache(mlp, monkeypatch, tmp
     assert CompileCache().status()["num_entries"] == 1
 
 
-def test_auto_cast_rounds_operands(mlp):
+def test_auto_cast_rounds_operands():
     layer, x = nn.Linear(64, 8, bias=False), torch.rand(2, 64)
     cast = trace(layer, x, compiler_args="--auto-cast matmult --auto-cast-type bf16 -O1")(x)
     expected = x.bfloat16().float() @ layer.weight.bfloat16().float().T
@@ -189,14 +189,13 @@ def test_auto_cast_rounds_operands(mlp):
     assert (cast - layer(x)).abs().max() > 1e-5
 
 
-def test_extra_positional_arguments_are_said_to_be_ignored(mlp, tmp_path):
-    with pytest.warns(UserWarning, match="1 more arguments are ignored"):
-        trace(mlp, torch.rand(5, 12), {}, compiler_args=FAST)
-
-
-def test_flags_without_effect_are_said_once_and_blamed_on_the_caller(mlp):
-    with pytest.warns(UserWarning, match="--model-type transformer") as told:
-        trace(mlp, torch.rand(5, 12), compiler_args="--model-type transformer -O1")
+@pytest.mark.parametrize(
+    ("more", "flags", "message"),
+    [(({},), "-O1", "1 more arguments are ignored"), ((), "--model-type transformer -O1", "--model-type transformer")],
+)
+def test_what_is_ignored_is_said_once_and_blamed_on_the_caller(mlp, more, flags, message):
+    with pytest.warns(UserWarning, match=message) as told:
+        trace(mlp, torch.rand(5, 12), *more, compiler_args=flags)
     assert len(told) == 1 and Path(told[0].filename) == Path(__file__)
 
 
@@ -293,16 +292,13 @@ def test_what_cannot_be_traced_is_refused(mlp, inputs, options, message):
         trace(mlp, inputs, **options)
 
 
-def test_a_rounding_that_the_target_lacks_is_refused(mlp):
-    with pytest.raises(UnsupportedDtypeError):
-        trace(mlp, torch.rand(5, 12), compiler_args="--auto-cast all --auto-cast-type fp8_e4m3")
-
-
-def test_something_that_cannot_be_called_and_an_output_that_is_no_tensor_are_refused():
+def test_what_is_no_function_an_output_that_is_no_tensor_and_a_rounding_that_the_target_lacks(mlp):
     with pytest.raises(ConfigError, match="Tensor cannot be traced"):
         trace(torch.rand(2), torch.rand(2))
     with pytest.raises(ConfigError, match="output.1 is int"):
         trace(lambda x: (x, 3), torch.rand(2), compiler_args=FAST)
+    with pytest.raises(UnsupportedDtypeError):
+        trace(mlp, torch.rand(5, 12), compiler_args="--auto-cast all --auto-cast-type fp8_e4m3")
 
 
 def test_a_wrong_input_is_refused_by_name(mlp):
