@@ -51,6 +51,9 @@ def test_the_configuration_has_the_facts_of_the_compile(folder, tmp_path):
 def test_decoders_and_encoder_decoders_have_facts_too(model, tmp_path):
     assert model.input_static_shapes == {"batch_size": 2, "sequence_length": SHAPES["sequence_length"]}
     assert model.config.neuron["static_sequence_length"] == SHAPES["sequence_length"]
+    model.save_pretrained(tmp_path / "llama")
+    again = NeuronModelForCausalLM.from_pretrained(tmp_path / "llama")
+    assert again.config.neuron == model.config.neuron and again.config.vocab_size >= VOCABULARY
     t5 = seq2seq.save_tiny_seq2seq(tmp_path / "t5", "t5")
     model = NeuronModelForSeq2SeqLM.from_pretrained(t5, export=True, **seq2seq.SHAPES)
     sizes = {"batch_size": 2, "sequence_length": [8, seq2seq.SOURCE], "decoder_sequence_length": seq2seq.TARGET}
@@ -97,10 +100,3 @@ def test_preprocessors_are_those_of_the_folder(folder, model, tmp_path):
     del model.__dict__["preprocessors"]
     with raises(ModelError, model=str(vit)):
         model.preprocessors  # noqa: B018
-
-
-def test_a_decoder_is_not_told_of_the_facts_in_its_checkpoint(model, tmp_path):
-    """Exporting an export writes the facts of the new compile."""
-    model.save_pretrained(tmp_path / "first")
-    again = NeuronModelForCausalLM.from_pretrained(tmp_path / "first")
-    assert again.config.neuron == model.config.neuron and again.config.vocab_size >= VOCABULARY

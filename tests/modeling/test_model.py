@@ -8,7 +8,6 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
@@ -90,18 +89,6 @@ def test_weights_of_another_architecture_are_refused_and_the_model_still_works(
     loaded = load(exported)
     with pytest.raises(WeightsError, match=message):
         loaded.replace_weights(wrong)
-    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
-
-
-def test_incomplete_weights_are_refused_and_the_model_still_works(exported, model, other, tmp_path):
-    folder = shutil.copytree(other, tmp_path / "other")
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-    tensors["model.norm.weight"] = torch.ones(31)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    loaded = load(exported)
-    with pytest.raises(WeightsError, match="layers.1.mlp.up_proj.weight is missing.*model.norm.weight has shape .31."):
-        loaded.replace_weights(folder)
     assert torch.equal(loaded(IDS).logits, model(IDS).logits)
 
 

@@ -134,6 +134,8 @@ def test_positional_inputs_tuples_and_none(model):
     assert torch.equal(model(ids, torch.ones_like(ids)).logits, plain)
     assert torch.equal(model(ids, attention_mask=None).logits, plain)
     assert torch.equal(model(ids, return_dict=False)[0], plain)
+    with pytest.raises(ShapeError, match="each once"):
+        model(ids, input_ids=ids)
 
 
 def test_positions_of_answers_give_the_loss_of_the_original(tmp_path):
@@ -423,11 +425,6 @@ def test_inputs_on_other_devices_are_refused(model):
 def test_a_model_says_what_it_is(model, checkpoint):
     shapes = "batch_size=2, sequence_length=[8, 16]"
     assert repr(model) == f"NeuronModelForSequenceClassification({checkpoint}, {TASK}, {shapes}, simulated inf2)"
-
-
-def test_an_input_is_given_once(model):
-    with pytest.raises(ShapeError, match="each once"):
-        model(IDS, input_ids=IDS)
 
 
 def test_images_of_another_size_are_refused(tmp_path):
