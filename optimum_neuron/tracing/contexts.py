@@ -19,8 +19,7 @@ from ..runtime.cores import claim_cores
 T = TypeVar("T")
 
 Placement: TypeAlias = tuple[int | None, ...]
-"""Where a model is loaded: a replica on each core, counted from 0 among those of the process; None is the least loaded
-one."""
+"""A replica on each core, counted from 0 among those of the process; None is the least loaded core."""
 
 PLACEMENT: ContextVar[Placement] = ContextVar("placement", default=(None,))
 """Where a model goes that is traced or loaded now."""
@@ -43,7 +42,7 @@ def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def make_placement(start_nc: int, nc_count: int) -> Placement:
-    """Cores in a row, as `placement.set_neuron_cores` takes them.
+    """Cores in a row, counted as by `placement.set_neuron_cores`.
 
     Raises:
         ConfigError: the process has no such cores.
@@ -81,7 +80,7 @@ def _least_loaded() -> int:
 
 @contextlib.contextmanager
 def neuron_cores_context(start_nc: int = -1, nc_count: int = -1) -> Iterator[None]:
-    """Load what is traced or loaded inside onto these cores, see `make_placement`.
+    """Load what is traced or loaded inside onto these cores, counted as by `set_neuron_cores`.
 
     Raises:
         ConfigError: the process has no such cores.
