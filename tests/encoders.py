@@ -11,62 +11,23 @@ from typing import Any
 
 VOCABULARY, LENGTH, IMAGE, SAMPLES = 96, 16, 32, 1200
 
-_TEXT = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-    "num_labels": 3,
-}
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+_TEXT = _SIZES | {"vocab_size": VOCABULARY, "max_position_embeddings": 40, "pad_token_id": 0, "num_labels": 3}
 _XLM = {"vocab_size": VOCABULARY, "emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 40}
 _XLM |= {"pad_index": 0, "num_labels": 3}
-_IMAGE = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "image_size": IMAGE,
-    "patch_size": 8,
-    "num_labels": 3,
-}
+_IMAGE = _SIZES | {"image_size": IMAGE, "patch_size": 8, "num_labels": 3}
 _SWIN = {"image_size": IMAGE, "patch_size": 2, "embed_dim": 8, "depths": [1, 2], "num_heads": [2, 4], "window_size": 4}
 _SWIN |= {"num_labels": 3}
 _CONVNEXT = {"image_size": IMAGE, "hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 2, 1], "num_labels": 3}
 _RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16, 16, 32], "depths": [1, 1, 2, 1], "layer_type": "basic"}
 _RESNET |= {"num_labels": 3}
-_SPEECH = {
-    "vocab_size": 24,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "conv_dim": (16, 16, 16),
-    "conv_kernel": (8, 4, 4),
-    "conv_stride": (4, 2, 2),
-    "num_conv_pos_embeddings": 8,
-    "num_conv_pos_embedding_groups": 2,
-    "num_feat_extract_layers": 3,
-    "do_stable_layer_norm": False,
-    "pad_token_id": 0,
-    "num_labels": 3,
-    "classifier_proj_size": 16,
-    "tdnn_dim": (16, 16, 24),
-    "tdnn_kernel": (3, 3, 1),
-    "tdnn_dilation": (1, 2, 1),
-    "xvector_output_dim": 16,
-}
-_CLIP_TEXT = {k: v for k, v in _TEXT.items() if k not in ("num_labels", "pad_token_id")}
-_CLIP_TEXT |= {
-    "max_position_embeddings": 20,
-    "bos_token_id": 1,
-    "eos_token_id": 3,
-    "pad_token_id": 0,
-    "projection_dim": 24,
-}
-_CLIP_IMAGE = {k: v for k, v in _IMAGE.items() if k != "num_labels"} | {"projection_dim": 24}
+_SPEECH = _SIZES | {"vocab_size": 24, "pad_token_id": 0, "num_labels": 3, "classifier_proj_size": 16}
+_SPEECH |= {"conv_dim": (16, 16, 16), "conv_kernel": (8, 4, 4), "conv_stride": (4, 2, 2), "num_feat_extract_layers": 3}
+_SPEECH |= {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2, "do_stable_layer_norm": False}
+_SPEECH |= {"tdnn_dim": (16, 16, 24), "tdnn_kernel": (3, 3, 1), "tdnn_dilation": (1, 2, 1), "xvector_output_dim": 16}
+_CLIP_TEXT = _SIZES | {"vocab_size": VOCABULARY, "max_position_embeddings": 20, "projection_dim": 24}
+_CLIP_TEXT |= {"bos_token_id": 1, "eos_token_id": 3, "pad_token_id": 0}
+_CLIP_IMAGE = _SIZES | {"image_size": IMAGE, "patch_size": 8, "projection_dim": 24}
 
 TEXTS: dict[str, dict[str, Any]] = {
     "bert": _TEXT,

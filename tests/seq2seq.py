@@ -17,34 +17,16 @@ SHAPES: dict[str, Any] = {
 }
 """Small static shapes, and no C++ compiler."""
 
-_T5 = {
-    "vocab_size": VOCABULARY,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 48,
-    # transformers' own generate fails where T5 has more layers in the decoder than in the encoder.
-    "num_layers": 3,
-    "num_decoder_layers": 3,
-    "num_heads": 4,
-    "relative_attention_num_buckets": 8,
-    "decoder_start_token_id": 0,
-}
-_BART = {
-    "vocab_size": VOCABULARY,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
-    "max_position_embeddings": 40,
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 2,
-    "forced_eos_token_id": None,
-}
+_T5 = {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4}
+# transformers' own generate fails where T5 has more layers in the decoder than in the encoder.
+_T5 |= {"num_layers": 3, "num_decoder_layers": 3, "relative_attention_num_buckets": 8, "decoder_start_token_id": 0}
+SIZES = {"vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 2, "decoder_layers": 3}
+SIZES |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4)
+SIZES |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 48)
+SIZES |= {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+"""Options that Bart and Whisper name alike."""
+
+_BART = SIZES | {"max_position_embeddings": 40, "decoder_start_token_id": 2, "forced_eos_token_id": None}
 
 TINY: dict[str, dict[str, Any]] = {
     "t5": _T5,
@@ -60,13 +42,19 @@ TINY: dict[str, dict[str, Any]] = {
 
 def save_tiny_seq2seq(folder: Path, model_type: str, *, seed: int = 0, **overrides: Any) -> Path:
     """Write a random checkpoint whose tokens differ: its logits are spread."""
-    import torch
     from transformers import CONFIG_MAPPING, AutoModelForSeq2SeqLM
 
     model = AutoModelForSeq2SeqLM.from_config(CONFIG_MAPPING[model_type](**{**TINY[model_type], **overrides}))
+    spread(model, seed=seed).save_pretrained(folder)
+    return folder
+
+
+def spread(model: Any, *, seed: int, factor: float = 1.5) -> Any:
+    """Random weights, with those of the decoder larger."""
+    import torch
+
     randomize(model, seed=seed)
     with torch.no_grad():
         for parameter in model.get_decoder().parameters():
-            parameter.mul_(1.5)
-    model.save_pretrained(folder)
-    return folder
+            parameter.mul_(factor)
+    return model

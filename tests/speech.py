@@ -5,39 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.encoders import randomize
+from tests.seq2seq import SIZES, VOCABULARY
+from tests.seq2seq import spread as spread_logits
 
-VOCABULARY, TARGET, FRAMES, MELS = 96, 40, 100, 8
+TARGET, FRAMES, MELS = 40, 100, 8
 SAMPLES = (3000, 6000)
 """Buckets of recordings."""
 
-_SIZES = {"vocab_size": VOCABULARY, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+_MOONSHINE = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48}
+_MOONSHINE |= {"encoder_num_hidden_layers": 2, "decoder_num_hidden_layers": 3}
+_MOONSHINE |= dict.fromkeys(("encoder_num_attention_heads", "decoder_num_attention_heads"), 4)
+_MOONSHINE |= {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 50}
 TINY: dict[str, dict[str, Any]] = {
-    "whisper": _SIZES
-    | {
-        "d_model": 32,
-        "encoder_layers": 2,
-        "decoder_layers": 3,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 48,
-        "decoder_ffn_dim": 48,
-        "num_mel_bins": MELS,
-        "max_source_positions": FRAMES // 2,
-        "max_target_positions": TARGET,
-        "decoder_start_token_id": 50,
-    },
-    "moonshine": _SIZES
-    | {
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "encoder_num_hidden_layers": 2,
-        "decoder_num_hidden_layers": 3,
-        "encoder_num_attention_heads": 4,
-        "decoder_num_attention_heads": 4,
-        "max_position_embeddings": TARGET,
-        "decoder_start_token_id": 50,
-    },
+    "whisper": SIZES
+    | {"num_mel_bins": MELS, "max_source_positions": FRAMES // 2, "max_target_positions": TARGET}
+    | {"decoder_start_token_id": 50},
+    "moonshine": _MOONSHINE | {"max_position_embeddings": TARGET},
 }
 """Model type to the options of its configuration."""
 
@@ -66,14 +49,10 @@ GENERATION: dict[str, Any] = {
 
 def save_tiny_speech(folder: Path, model_type: str, *, seed: int = 0, spread: float = 1.5, **generation: Any) -> Path:
     """Write a random checkpoint; the more its logits are spread, the more its tokens differ, and what rounding does."""
-    import torch
     from transformers import CONFIG_MAPPING, AutoModelForSpeechSeq2Seq, GenerationConfig
 
     model = AutoModelForSpeechSeq2Seq.from_config(CONFIG_MAPPING[model_type](**TINY[model_type]))
-    randomize(model, seed=seed)
-    with torch.no_grad():
-        for parameter in model.get_decoder().parameters():
-            parameter.mul_(spread)
+    spread_logits(model, seed=seed, factor=spread)
     if model_type == "whisper":
         special = {name: getattr(model.config, name) for name in _SPECIAL}
         model.generation_config = GenerationConfig(**special, **{**GENERATION, **generation})

@@ -27,18 +27,9 @@ SMALL: dict[str, Any] = SHAPES | {"prefill_buckets": (16,), "decode_buckets": (4
 NUM_BYTE_TOKENS = 259
 """Tokens of `save_tokenizer`: padding, begin, end, and the 256 bytes."""
 
-_SHARED = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 64,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
+_SHARED = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 64}
+_SHARED |= {"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2}
+_SHARED |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {},

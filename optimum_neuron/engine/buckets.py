@@ -40,12 +40,8 @@ def choose_bucket(size: int, buckets: Sequence[int], *, subject: str, measure: s
     bucket = smallest_bucket(size, buckets)
     if bucket is None:
         sizes = ", ".join(map(str, buckets))
-        raise ShapeError(
-            f"{subject} has {measure}, but the largest compiled bucket holds {buckets[-1]} (buckets: {sizes}).",
-            hint=hint,
-            size=size,
-            buckets=list(buckets),
-        )
+        message = f"{subject} has {measure}, but the largest compiled bucket holds {buckets[-1]} (buckets: {sizes})."
+        raise ShapeError(message, hint=hint, size=size, buckets=list(buckets))
     return Choice(
         value=bucket,
         reason=f"smallest bucket that holds {measure}",

@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 
 
 class Decoder:
-    """The entry points of a compiled decoder.
-
-    Args:
-        loaded: the program.
-        signature: what it takes and keeps.
-    """
+    """The entry points of a compiled decoder."""
 
     def __init__(self, loaded: LoadedProgram, signature: Signature) -> None:
         program = loaded.program
@@ -165,15 +160,9 @@ class Decoder:
         return torch.cat(chunks, 1)
 
     def _in_chunks(self, group: Group, ids_RT: torch.Tensor, first: int) -> tuple[torch.Tensor, int]:
-        """Read packed prompts that are longer than the largest bucket: that bucket, then compiled chunks.
+        """Read prompts longer than the largest bucket: that bucket, then compiled chunks.
 
-        Args:
-            group: the sequences.
-            ids_RT: packed tokens.
-            first: first column whose logits are needed.
-
-        Returns:
-            Logits, and how many columns before them were left out.
+        Return logits that include column `first`, and how many columns before them were left out.
         """
         import torch
 

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 
 class EncoderDecoder:
-    """The entry points of a compiled encoder-decoder.
-
-    Args:
-        loaded: the program.
-        signature: what it takes, returns and keeps.
-    """
+    """The entry points of a compiled encoder-decoder."""
 
     def __init__(self, loaded: LoadedProgram, signature: Signature) -> None:
         graphs = loaded.program.graphs

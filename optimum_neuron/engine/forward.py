@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..compiler.ir import Role
 from ..core import Choice
-from ..errors import ShapeError, nearest
+from ..errors import ShapeError, nearest, raise_together
 from .buckets import choose_bucket
 from .rows import Batch, batches, pad_rows
 from .signature import BATCH_AXES, REPEATED_AXES, Input, RoleSignature
@@ -38,13 +38,7 @@ _SHORTEN = {"sequence_length": " (tokenizers and pipelines take truncation=True)
 
 
 class Forward:
-    """The entry points of one role of a program.
-
-    Args:
-        replicas: the program on one or several cores.
-        role: what the entry points do.
-        signature: what they take and return.
-    """
+    """The entry points of one role of a program, on one or several cores."""
 
     def __init__(self, replicas: Copies, role: Role, signature: RoleSignature) -> None:
         self.signature = signature
@@ -87,23 +81,15 @@ class Forward:
         """
         buckets, exact = self.buckets[axis], self.signature.exact
         if size not in buckets and axis in exact:
-            raise ShapeError(
-                f"The input has {axis}={size}, but the model is compiled for {', '.join(map(str, buckets))} and does "
-                f"not pad this axis: {exact[axis]}.",
-                hint=_FIXED.get(axis) or f"Resize the input, or export with {axis}={size} too.",
-                axis=axis,
-                size=size,
-                buckets=list(buckets),
-            )
+            compiled = f"compiled for {', '.join(map(str, buckets))} and does not pad this axis: {exact[axis]}"
+            message = f"The input has {axis}={size}, but the model is {compiled}."
+            hint = _FIXED.get(axis) or f"Resize the input, or export with {axis}={size} too."
+            raise ShapeError(message, hint=hint, axis=axis, size=size, buckets=list(buckets))
         hint = f"Shorten the input{_SHORTEN.get(axis, '')}, or export with a larger {axis}."
         return choose_bucket(size, buckets, subject="The input", measure=f"{axis}={size}", hint=hint)
 
     def _chosen(self, sizes: Sizes) -> Sizes:
-        """The bucket of every axis but those of rows.
-
-        Raises:
-            ShapeError: an axis has none; all such axes are named.
-        """
+        """The bucket of every axis but those of rows; an error names all axes without one."""
         chosen: Sizes = {}
         errors: list[ShapeError] = []
         for axis, size in sizes.items():
@@ -112,10 +98,7 @@ class Forward:
                     chosen[axis] = self.choose_bucket(axis, size).value
                 except ShapeError as error:
                     errors.append(error)
-        if len(errors) == 1:
-            raise errors[0]
-        if errors:
-            raise ShapeError("\n".join(map(str, errors)), problems=[error.details for error in errors])
+        raise_together(errors)
         return chosen
 
     def _graph(self, chosen: Sizes, of_axis: Mapping[str, Batch]) -> str:
@@ -164,7 +147,8 @@ def real_sizes(signature: RoleSignature, inputs: Mapping[str, torch.Tensor]) -> 
     """
     import torch
 
-    problems, sizes = list(_unknown(signature, inputs)), Sizes()
+    known, sizes = signature.names, Sizes()
+    problems = [f"{name} is not an input of the model{nearest(name, known)}" for name in inputs if name not in known]
     for spec in signature.inputs:
         tensor = inputs.get(spec.name)
         if tensor is None:
@@ -184,21 +168,11 @@ def real_sizes(signature: RoleSignature, inputs: Mapping[str, torch.Tensor]) -> 
             if 0 < size < (least := signature.smallest.get(axis, 1)):
                 problems.append(f"{spec.name} has {axis}={size}, but one frame needs {least}")
     if problems:
-        raise ShapeError(
-            f"The inputs do not fit the model: {'; '.join(problems)}{'' if problems[-1].endswith('?') else '.'} "
-            f"It takes {', '.join(_described(spec) for spec in signature.inputs)}.",
-            hint="Pass the inputs that the model's own tokenizer or processor makes.",
-            problems=problems,
-            inputs=list(inputs),
-        )
+        listed = "; ".join(problems) + ("" if problems[-1].endswith("?") else ".")
+        message = f"The inputs do not fit the model: {listed} It takes {', '.join(map(_described, signature.inputs))}."
+        hint = "Pass the inputs that the model's own tokenizer or processor makes."
+        raise ShapeError(message, hint=hint, problems=problems, inputs=list(inputs))
     return sizes
-
-
-def _unknown(signature: RoleSignature, inputs: Mapping[str, torch.Tensor]) -> Iterator[str]:
-    known = [spec.name for spec in signature.inputs]
-    for name in inputs:
-        if name not in known:
-            yield f"{name} is not an input of the model{nearest(name, known)}"
 
 
 def _described(spec: Input) -> str:

@@ -82,13 +82,8 @@ def check_positions(position_ids_RT: torch.Tensor | None, packing: Packing) -> N
     position_ids_RT = position_ids_RT.expand(packing.positions_RT.shape[0], -1)
     wrong = (position_ids_RT != packing.positions_RT) & packing.valid_RT
     if wrong.any():
-        row, column = (int(i) for i in wrong.nonzero()[0])
+        row, column = wrong.nonzero()[0].tolist()
         position, expected = int(position_ids_RT[row, column]), int(packing.positions_RT[row, column])
-        raise ShapeError(
-            f"position_ids has {position} for row {row}, column {column}, whose token has position {expected}.",
-            hint="Leave position_ids out, or pass the running count of attention_mask minus 1.",
-            row=row,
-            column=column,
-            position=position,
-            expected=expected,
-        )
+        message = f"position_ids has {position} for row {row}, column {column}, whose token has position {expected}."
+        hint = "Leave position_ids out, or pass the running count of attention_mask minus 1."
+        raise ShapeError(message, hint=hint, row=row, column=column, position=position, expected=expected)

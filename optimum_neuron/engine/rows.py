@@ -77,13 +77,7 @@ def run_rows(
     *,
     compiled_rows: int,
 ) -> dict[Name, torch.Tensor]:
-    """Run a graph, whose tensors all have the rows first, on any number of rows.
-
-    Args:
-        run: takes tensors of `compiled_rows` rows.
-        inputs: tensors of equally many rows, at least one.
-        compiled_rows: rows that the graph takes.
-    """
+    """Run a graph, whose tensors all have `compiled_rows` rows first, on tensors of any equal number of rows."""
     import torch
 
     parts = []

@@ -68,12 +68,7 @@ class Group:
 
 
 class Sequences:
-    """The state of a number of sequences of one program.
-
-    Args:
-        loaded: the program.
-        signature: says which states hold what.
-    """
+    """The state of a number of sequences of one program."""
 
     def __init__(self, loaded: LoadedProgram, signature: Signature) -> None:
         self.loaded, self._signature = loaded, signature

@@ -18,6 +18,8 @@ from ..engine import Sequences, Signature
 from ..errors import ConfigError, ShapeError
 from ..runtime.loaded import LoadedProgram
 
+_OWN_CACHE = "Pass the cache that an earlier call of this model returned."
+
 
 class NeuronCache(Cache):
     """Key and value cache of a compiled model; `generate` makes it, beams reorder it, assistants crop it."""
@@ -68,19 +70,14 @@ class NeuronCache(Cache):
             DeviceMemoryError: the state of that many rows does not fit in the core's HBM.
         """
         if loaded is not self.sequences.loaded:
-            raise ConfigError(
-                f"past_key_values belongs to another compiled model, {self.sequences.loaded.claim.model}.",
-                hint="Pass the cache that an earlier call of this model returned.",
-                option="past_key_values",
-                model=self.sequences.loaded.claim.model,
-            )
-        if self.columns and num_rows != self.num_rows:
-            raise ShapeError(
-                f"past_key_values holds {self.num_rows} sequences, but the input has {num_rows}.",
-                hint=f"Pass {self.num_rows} sequences, or start without past_key_values.",
-                num_rows=num_rows,
-                num_cached=self.num_rows,
-            )
+            model = self.sequences.loaded.claim.model
+            message = f"past_key_values belongs to another compiled model, {model}."
+            raise ConfigError(message, hint=_OWN_CACHE, option="past_key_values", model=model)
+        cached = self.num_rows
+        if self.columns and num_rows != cached:
+            message = f"past_key_values holds {cached} sequences, but the input has {num_rows}."
+            hint = f"Pass {cached} sequences, or start without past_key_values."
+            raise ShapeError(message, hint=hint, num_rows=num_rows, num_cached=cached)
         self.sequences.resize(num_rows)
 
     def read_sources(self, hidden_RSD: torch.Tensor, mask_RS: torch.Tensor | None) -> None:
@@ -136,10 +133,7 @@ def own_cache(past_key_values: Any, loaded: LoadedProgram, signature: Signature)
     if past_key_values is None:
         return NeuronCache(loaded, signature)
     if not isinstance(past_key_values, NeuronCache):
-        raise ConfigError(
-            f"past_key_values is a {type(past_key_values).__name__}, but keys and values live on the device.",
-            hint="Pass the cache that an earlier call returned.",
-            option="past_key_values",
-            type=type(past_key_values).__name__,
-        )
+        kind = type(past_key_values).__name__
+        message = f"past_key_values is a {kind}, but keys and values live on the device."
+        raise ConfigError(message, hint=_OWN_CACHE, option="past_key_values", type=kind)
     return past_key_values

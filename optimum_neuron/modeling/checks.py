@@ -29,13 +29,10 @@ def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past
     """
     for name, tensor in (("input_ids", input_ids), ("attention_mask", mask)):
         if tensor is not None and not isinstance(tensor, torch.Tensor):
-            raise ShapeError(
-                f"{name} is a {type(tensor).__name__}, but the model takes tensors.",
-                hint='Pass the output of the tokenizer with return_tensors="pt".',
-                input=name,
-            )
+            message = f"{name} is a {type(tensor).__name__}, but the model takes tensors."
+            raise ShapeError(message, hint='Pass the output of the tokenizer with return_tensors="pt".', input=name)
     _check_tokens(input_ids, vocabulary)
-    shape = (input_ids.shape[0], num_past + input_ids.shape[1])
+    shape = [input_ids.shape[0], num_past + input_ids.shape[1]]
     if mask is None:
         return torch.ones(shape, dtype=torch.long)
     _check_mask(mask, shape, num_past)
@@ -45,48 +42,26 @@ def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past
 def _check_tokens(input_ids: torch.Tensor, vocabulary: int) -> None:
     dtype, shape = str(input_ids.dtype).removeprefix("torch."), list(input_ids.shape)
     if input_ids.is_floating_point() or input_ids.dtype == torch.bool:
-        raise ShapeError(
-            f"input_ids has dtype {dtype}, but token IDs are integers.",
-            hint="Pass the output of the model's own tokenizer.",
-            input="input_ids",
-            dtype=dtype,
-        )
+        message = f"input_ids has dtype {dtype}, but token IDs are integers."
+        raise ShapeError(message, hint="Pass the output of the model's own tokenizer.", input="input_ids", dtype=dtype)
     if input_ids.ndim != 2 or input_ids.numel() == 0:
-        raise ShapeError(
-            f"input_ids has shape {shape}, but the model takes [batch, tokens], at least one of each.",
-            hint="Pass at least one token per sequence.",
-            input="input_ids",
-            shape=shape,
-        )
+        message = f"input_ids has shape {shape}, but the model takes [batch, tokens], at least one of each."
+        raise ShapeError(message, hint="Pass at least one token per sequence.", input="input_ids", shape=shape)
     lowest, highest = int(input_ids.min()), int(input_ids.max())
     if lowest < 0 or highest >= vocabulary:
         token = lowest if lowest < 0 else highest
-        raise ShapeError(
-            f"Token ID {token} is not in the vocabulary (0 to {vocabulary - 1}).",
-            hint="Use the tokenizer of this checkpoint.",
-            input="input_ids",
-            token=token,
-        )
+        message = f"Token ID {token} is not in the vocabulary (0 to {vocabulary - 1})."
+        raise ShapeError(message, hint="Use the tokenizer of this checkpoint.", input="input_ids", token=token)
 
 
-def _check_mask(mask: torch.Tensor, shape: tuple[int, int], num_past: int) -> None:
-    if tuple(mask.shape) != shape:
-        raise ShapeError(
-            f"attention_mask has shape {list(mask.shape)}, but {num_past} cached and {shape[1] - num_past} new tokens "
-            f"need {list(shape)}.",
-            hint="Pass one value for each token: 1 if it is real, 0 if it is padding.",
-            input="attention_mask",
-            shape=list(mask.shape),
-            expected=list(shape),
-        )
-    other = mask[(mask != 0) & (mask != 1)]
-    if other.numel():
-        raise ShapeError(
-            f"attention_mask contains {other.flatten()[0].item()}.",
-            hint="Pass 1 for real tokens and 0 for padding.",
-            input="attention_mask",
-            value=other.flatten()[0].item(),
-        )
+def _check_mask(mask: torch.Tensor, shape: list[int], num_past: int) -> None:
+    hint, found = "Pass 1 for each real token and 0 for padding.", list(mask.shape)
+    if found != shape:
+        message = f"attention_mask has shape {found}, but {num_past} cached tokens and the new ones need {shape}."
+        raise ShapeError(message, hint=hint, input="attention_mask", shape=found, expected=shape)
+    other = mask[(mask != 0) & (mask != 1)].flatten().tolist()
+    if other:
+        raise ShapeError(f"attention_mask contains {other[0]}.", hint=hint, input="attention_mask", value=other[0])
 
 
 def check_counts(**numbers: int) -> None:
@@ -108,17 +83,27 @@ def on_host(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, 
     devices = {name: value.device for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     elsewhere = {name: str(device) for name, device in devices.items() if device.type not in _INPUT_DEVICES}
     if elsewhere:
-        raise ShapeError(
-            f"{', '.join(f'{name} is on {device}' for name, device in elsewhere.items())}, "
-            "but compiled models take inputs on the CPU.",
-            hint="Pass tensor.cpu(), and remove `device` from the arguments of a pipeline.",
-            devices=elsewhere,
-        )
+        places = ", ".join(f"{name} is on {device}" for name, device in elsewhere.items())
+        message = f"{places}, but compiled models take inputs on the CPU."
+        raise ShapeError(message, hint="Pass tensor.cpu(), and no `device` to a pipeline.", devices=elsewhere)
     return tuple(map(_on_host, args)), {name: _on_host(value) for name, value in kwargs.items()}
 
 
 def _on_host(value: Any) -> Any:
     return value.cpu() if isinstance(value, torch.Tensor) else value
+
+
+class HostCallable:
+    """A call runs `forward`; the CPU has the results, and copies of inputs that are on the device "neuron"."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward`.
+
+        Raises:
+            ShapeError: an input is neither on the CPU nor on the device "neuron".
+        """
+        args, kwargs = on_host(args, kwargs)
+        return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
 
 
 def check_length(packing: Packing, sequence_length: int) -> None:
@@ -132,24 +117,16 @@ def check_length(packing: Packing, sequence_length: int) -> None:
         raise _too_long(f"The sequence has {length} tokens", "Lower max_new_tokens, shorten", length, sequence_length)
 
 
-def _too_long(subject: str, action: str, length: int, sequence_length: int) -> ShapeError:
-    return ShapeError(
-        f"{subject}, but the model was compiled for sequence_length={sequence_length} (prompt and answer together).",
-        hint=f"{action} the prompt, or export with a larger sequence_length.",
-        length=length,
-        sequence_length=sequence_length,
-    )
+def _too_long(subject: str, action: str, length: int, limit: int) -> ShapeError:
+    message = f"{subject}, but the model was compiled for sequence_length={limit} (prompt and answer together)."
+    hint = f"{action} the prompt, or export with a larger sequence_length."
+    return ShapeError(message, hint=hint, length=length, sequence_length=limit)
 
 
 def refuse_outputs(
     output_attentions: bool | None, output_hidden_states: bool | None, *, exportable: Collection[str] = ()
 ) -> None:
-    """Reject requests for outputs that the compiled graph does not return.
-
-    Args:
-        output_attentions: whether attention weights are requested.
-        output_hidden_states: whether hidden states are requested.
-        exportable: outputs that an export of this architecture can return.
+    """Reject requests for outputs that the graph does not return; an export can return those in `exportable`.
 
     Raises:
         ConfigError: an output is requested.
@@ -159,11 +136,22 @@ def refuse_outputs(
     if not names:
         return
     listed = " and ".join(f"{name}=True" for name in names)
-    can_export = set(names) <= set(exportable)
-    raise ConfigError(
-        f"The model was exported without {listed}." if can_export else f"{listed} is not supported by this model.",
-        hint=f"Export with {listed}." if can_export else "Run the transformers model for intermediate results.",
-        options=names,
+    if set(names) <= set(exportable):
+        raise ConfigError(f"The model was exported without {listed}.", hint=f"Export with {listed}.", options=names)
+    hint = "Run the transformers model for intermediate results."
+    raise ConfigError(f"{listed} is not supported by this model.", hint=hint, options=names)
+
+
+def refuse_layers(config: Any, output_attentions: bool | None, output_hidden_states: bool | None) -> None:
+    """Refuse results of layers that the model was exported without.
+
+    Raises:
+        ConfigError: one is requested.
+    """
+    refuse_outputs(
+        output_attentions and not config.output_attentions,
+        output_hidden_states and not config.output_hidden_states,
+        exportable=("output_attentions", "output_hidden_states"),
     )
 
 
@@ -183,12 +171,9 @@ def limit_length(
     # Columns of padding take no slot.
     limit = sequence_length + columns - longest
     if generation_config.max_length > limit:
-        logger.warning(
-            "generation is limited to %d new tokens instead of %d: the model was compiled for sequence_length=%d",
-            limit - columns,
-            generation_config.max_length - columns,
-            sequence_length,
-        )
+        new, asked = limit - columns, generation_config.max_length - columns
+        reason = f"the model was compiled for sequence_length={sequence_length}"
+        logger.warning("generation is limited to %d new tokens instead of %d: %s", new, asked, reason)
         generation_config.max_length = limit
 
 
@@ -198,13 +183,8 @@ def check_rows(num_rows: int, hidden_RSD: torch.Tensor, mask_RS: torch.Tensor | 
     Raises:
         ShapeError: they do not.
     """
-    shape, mask = hidden_RSD.shape[:2], None if mask_RS is None else list(mask_RS.shape)
-    if shape[0] != num_rows or mask not in (None, list(shape)):
-        raise ShapeError(
-            f"{num_rows} target sequences do not match encoder states of shape {list(shape)} with attention_mask "
-            f"of shape {mask}.",
-            hint="Pass one encoded source and one row of the mask for each target.",
-            num_targets=num_rows,
-            shape=list(shape),
-            mask_shape=mask,
-        )
+    shape, mask = list(hidden_RSD.shape[:2]), None if mask_RS is None else list(mask_RS.shape)
+    if shape[0] != num_rows or mask not in (None, shape):
+        message = f"{num_rows} targets do not match encoder states of shape {shape} with attention_mask {mask}."
+        hint = "Pass one encoded source and one row of the mask for each target."
+        raise ShapeError(message, hint=hint, num_targets=num_rows, shape=shape, mask_shape=mask)

@@ -23,28 +23,16 @@ def check_pixels(pixel_values: torch.Tensor, program: Program, *, is_nested: boo
     axes = [*(["batch"] if is_nested else []), "images", "channels", "height", "width"]
     shape = list(pixel_values.shape)
     if len(shape) != len(axes) or 0 in shape:
-        raise ShapeError(
-            f"pixel_values has shape {shape}, but the model takes [{', '.join(axes)}], at least one of each.",
-            hint=_USE_PROCESSOR,
-            input="pixel_values",
-            shape=shape,
-        )
+        message = f"pixel_values has shape {shape}, but the model takes [{', '.join(axes)}], at least one of each."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="pixel_values", shape=shape)
     if not pixel_values.is_floating_point():
-        raise ShapeError(
-            f"pixel_values has dtype {pixel_values.dtype}, but the model takes scaled and normalized pixels.",
-            hint=_USE_PROCESSOR,
-            input="pixel_values",
-            dtype=str(pixel_values.dtype),
-        )
-    if shape[-3:] != [channels, height, width]:
-        raise ShapeError(
-            f"The images have {shape[-2]} x {shape[-1]} pixels and {shape[-3]} channels, but the model was compiled "
-            f"for {height} x {width} with {channels} channels.",
-            hint="Let the processor resize them, or export with another image_size.",
-            input="pixel_values",
-            shape=shape,
-            expected=[channels, height, width],
-        )
+        message = f"pixel_values has dtype {pixel_values.dtype}, but the model takes scaled and normalized pixels."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="pixel_values", dtype=str(pixel_values.dtype))
+    expected = [channels, height, width]
+    if shape[-3:] != expected:
+        message = f"The images have [channels, height, width] {shape[-3:]}, but the model was compiled for {expected}."
+        hint = "Let the processor resize them, or export with another image_size."
+        raise ShapeError(message, hint=hint, input="pixel_values", shape=shape, expected=expected)
 
 
 def check_pixel_mask(
@@ -58,20 +46,13 @@ def check_pixel_mask(
     if mask is None:
         return
     if not is_nested:
-        raise ShapeError(
-            f"A {model_type} model takes no pixel_attention_mask.",
-            hint="Remove the argument.",
-            input="pixel_attention_mask",
-        )
-    expected = [*pixel_values.shape[:2], *pixel_values.shape[3:]]
-    if list(mask.shape) != expected:
-        raise ShapeError(
-            f"pixel_attention_mask has shape {list(mask.shape)}, but pixel_values has {list(pixel_values.shape)}.",
-            hint=f"Pass a mask of shape {expected}.",
-            input="pixel_attention_mask",
-            shape=list(mask.shape),
-            expected=expected,
-        )
+        message = f"A {model_type} model takes no pixel_attention_mask."
+        raise ShapeError(message, hint="Remove the argument.", input="pixel_attention_mask")
+    shape, expected = list(mask.shape), [*pixel_values.shape[:2], *pixel_values.shape[3:]]
+    if shape != expected:
+        message = f"pixel_attention_mask has shape {shape}, but pixel_values has {list(pixel_values.shape)}."
+        hint = f"Pass a mask of shape {expected}."
+        raise ShapeError(message, hint=hint, input="pixel_attention_mask", shape=shape, expected=expected)
 
 
 def encoded_features(
@@ -84,36 +65,20 @@ def encoded_features(
     """
     outputs = outputs or {}
     if other := sorted(outputs.keys() - {"image"}):
-        raise ConfigError(
-            f"mm_encoder_outputs has {', '.join(other)}, but the model takes images only.",
-            hint="Pass the result of get_image_features() under 'image'.",
-            arguments=["mm_encoder_outputs"],
-            keys=other,
-        )
+        message = f"mm_encoder_outputs has {', '.join(other)}, but the model takes images only."
+        hint = "Pass the result of get_image_features() under 'image'."
+        raise ConfigError(message, hint=hint, arguments=["mm_encoder_outputs"], keys=other)
     features = outputs.get("image")
-    has_images = features is not None or pixel_values is not None
-    for is_wrong, arguments, message, hint in (
-        (
-            pixel_attention_mask is not None and pixel_values is None,
-            ["pixel_attention_mask"],
-            "pixel_attention_mask needs pixel_values.",
-            "Pass both, as the processor returns them.",
-        ),
-        (
-            features is not None and pixel_values is not None,
-            ["pixel_values", "mm_encoder_outputs"],
-            "pixel_values and mm_encoder_outputs are two sources of the same images.",
-            "Pass one of them.",
-        ),
-        (
-            num_past > 0 and has_images,
-            ["past_key_values"],
-            f"Images cannot be added after {num_past} cached tokens: decode graphs take token IDs only.",
-            "Pass the whole prompt with all its images, without past_key_values.",
-        ),
-    ):
-        if is_wrong:
-            raise ConfigError(message, hint=hint, arguments=arguments)
+    if pixel_attention_mask is not None and pixel_values is None:
+        message, hint = "pixel_attention_mask needs pixel_values.", "Pass both, as the processor returns them."
+        raise ConfigError(message, hint=hint, arguments=["pixel_attention_mask"])
+    if features is not None and pixel_values is not None:
+        message = "pixel_values and mm_encoder_outputs are two sources of the same images."
+        raise ConfigError(message, hint="Pass one of them.", arguments=["pixel_values", "mm_encoder_outputs"])
+    if num_past > 0 and (features is not None or pixel_values is not None):
+        message = f"Images cannot be added after {num_past} cached tokens: decode graphs take token IDs only."
+        hint = "Pass the whole prompt with all its images, without past_key_values."
+        raise ConfigError(message, hint=hint, arguments=["past_key_values"])
     return [] if features is None else list(features.pooler_output)
 
 
@@ -122,26 +87,17 @@ def check_features(
 ) -> None:
     """Check that each prompt has as many image tokens as its images have features.
 
-    Args:
-        counts: image tokens in each row.
-        lengths: features of each row, or of each image.
-        image_tokens: tokens that stand for an image.
-        max_num_images: images that a prompt was compiled for.
-        by_row: whether `lengths` are of rows.
+    `counts` are the image tokens in each row, `lengths` the features of each row with `by_row`, else of each image.
 
     Raises:
         ShapeError: a row has more or fewer tokens than features, or more images than compiled.
     """
     crowded = {row: count // image_tokens for row, count in enumerate(counts) if count > max_num_images * image_tokens}
     if crowded:
-        raise ShapeError(
-            f"{'; '.join(f'Row {row} has {count} images' for row, count in crowded.items())}, but prompts were "
-            f"compiled for max_num_images={max_num_images} (each tile of a split image counts).",
-            hint="Pass fewer images, set do_image_splitting=False in the processor, or export with a larger "
-            "max_num_images.",
-            num_images=crowded,
-            max_num_images=max_num_images,
-        )
+        rows = "; ".join(f"Row {row} has {count} images" for row, count in crowded.items())
+        message = f"{rows}, but max_num_images={max_num_images} was compiled (each tile of a split image counts)."
+        hint = "Pass fewer images, set do_image_splitting=False, or export with a larger max_num_images."
+        raise ShapeError(message, hint=hint, num_images=crowded, max_num_images=max_num_images)
     if by_row and len(lengths) == len(counts):
         problems = [
             f"Row {row} has {count} image tokens and {length} features"
@@ -153,9 +109,6 @@ def check_features(
     else:
         problems = [f"Row {row} has {count} image tokens" for row, count in enumerate(counts) if count % image_tokens]
     if problems:
-        raise ShapeError(
-            f"{'; '.join(problems)}. Each image takes {image_tokens} image tokens of its row.",
-            hint="Let the model's processor make input_ids and pixel_values together.",
-            problems=problems,
-            image_tokens=image_tokens,
-        )
+        message = f"{'; '.join(problems)}. Each image takes {image_tokens} image tokens of its row."
+        hint = "Let the model's processor make input_ids and pixel_values together."
+        raise ShapeError(message, hint=hint, problems=problems, image_tokens=image_tokens)

@@ -15,8 +15,7 @@ import torch
 
 from ..exporters.prepare import Prepared
 from .facts import load_preprocessor
-from .features import SentenceFeatures
-from .sentences import NeuronSentenceTransformer
+from .sentences import NeuronSentenceTransformer, SentenceFeatures
 from .traced import NeuronTracedModel
 
 _VECTORS = {"input_ids": "text_embeds", "pixel_values": "image_embeds"}

@@ -13,71 +13,33 @@ from transformers import GenerationConfig
 
 from ..core import Choice
 from ..engine import Decoder, PromptImages, check_positions, plan_packing
-from ..errors import ShapeError
-from ..exporters.kinds import signature_of
 from ..exporters.prepare import Prepared
 from ..labels import IGNORED, next_labels
 from .cache import NeuronCache, own_cache
 from .checks import check_length, checked_mask, limit_length
-from .generation import CompiledGenerationMixin, known_inputs, refuse_settings, saved_generation_config
-from .targets import check_labels
+from .generation import NeuronGenerativeModel, known_inputs
+from .targets import check_labels, label_loss
 from .two_step import TwoStepExport
 
 
-class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
+class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
     """The base of the compiled models that continue a prompt; it has no `forward`."""
 
     main_input_name = "input_ids"
-    output_modalities = ("text",)
-    base_model_prefix = "model"
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
-        self._signature = signature_of(
-            self.loaded.program, prepared.metadata, task=prepared.config.task, model_config=prepared.source.config
-        )
         self._decoder = Decoder(self.loaded, self._signature)
         self._text_config = self.config.get_text_config(decoder=True)
         self._inputs = frozenset(inspect.signature(type(self).forward).parameters)
-        self.generation_config = saved_generation_config(prepared.source.folder, self.config)
 
     def _checked_mask(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, past_key_values: NeuronCache | None
     ) -> tuple[torch.Tensor, NeuronCache]:
-        """Return the mask over all columns, and the cache that a call continues or begins.
-
-        Raises:
-            ShapeError: tokens or mask do not fit.
-            ConfigError: the cache is not one of this model.
-        """
+        """Return the mask over all columns, and the cache that a call continues or begins."""
         cache = own_cache(past_key_values, self.loaded, self._signature)
         vocabulary = self._text_config.vocab_size
         return checked_mask(input_ids, attention_mask, num_past=cache.columns, vocabulary=vocabulary), cache
-
-    def _logits(
-        self,
-        input_ids: torch.Tensor,
-        mask: torch.Tensor,
-        position_ids: torch.Tensor | None,
-        cache: NeuronCache,
-        num_logits: int,
-        images: PromptImages | None = None,
-    ) -> torch.Tensor:
-        """Return logits [batch, columns, V] of the last `num_logits` columns, 0 for all, and update the cache.
-
-        Raises:
-            ShapeError: the sequence is longer than compiled, or positions are not the running count.
-        """
-        input_ids = input_ids.long()
-        packing = plan_packing(mask, cache.columns)
-        check_positions(position_ids, packing)
-        check_length(packing, self.sequence_length)
-        cache.reserve(input_ids.shape[0], self.loaded)
-        logits = self._decoder(
-            input_ids, packing, cache.sequences, num_past=cache.columns, num_logits=num_logits, images=images
-        )
-        cache.add(input_ids.shape[1], logits)
-        return logits
 
     def _logits_and_loss(
         self,
@@ -89,14 +51,18 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
         logits_to_keep: int | torch.Tensor,
         images: PromptImages | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return logits of the columns in `logits_to_keep`, and the loss of all columns if there are labels.
-
-        Raises:
-            ShapeError: as `_logits`, or the labels do not fit.
-        """
+        """Return logits [batch, columns, V] of `logits_to_keep`, and the loss of all columns if there are labels."""
+        packing = plan_packing(mask, cache.columns)
+        check_positions(position_ids, packing)
+        check_length(packing, self.sequence_length)
+        num_rows, num_columns = input_ids.shape
+        cache.reserve(num_rows, self.loaded)
         is_count = isinstance(logits_to_keep, int)
         num_logits = logits_to_keep if is_count and labels is None else 0
-        logits = self._logits(input_ids, mask, position_ids, cache, num_logits, images)
+        logits = self._decoder(
+            input_ids.long(), packing, cache.sequences, num_past=cache.columns, num_logits=num_logits, images=images
+        )
+        cache.add(num_columns, logits)
         loss = None if labels is None else next_token_loss(logits, labels)
         if not is_count:
             logits = logits[:, logits_to_keep]
@@ -111,13 +77,8 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
 
     # The interface of GenerationMixin.
 
-    def _prepare_cache_for_generation(
-        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> None:
-        refuse_settings(generation_config)
-        limit_length(generation_config, model_kwargs.get("attention_mask"), self.sequence_length)
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self._signature)
+    def _limit_length(self, settings: GenerationConfig, attention_mask: torch.Tensor | None) -> None:
+        limit_length(settings, attention_mask, self.sequence_length)
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.Tensor, *args: Any, is_first_iteration: bool | None = False, **kwargs: Any
@@ -153,11 +114,6 @@ class NeuronDecoderModel(CompiledGenerationMixin, TwoStepExport):
         assert self.neuron_config.sequence_length is not None
         return self.neuron_config.sequence_length
 
-    @property
-    def batch_size(self) -> int:
-        """Sequences of the compiled graphs."""
-        return self.neuron_config.batch_size
-
 
 def next_token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the mean cross-entropy of the next token, as transformers' `ForCausalLMLoss`.
@@ -166,13 +122,5 @@ def next_token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         ShapeError: labels are not token IDs, one for each token.
     """
     check_labels(labels, logits.shape[-1])
-    if labels.shape != logits.shape[:2]:
-        raise ShapeError(
-            f"labels has shape {list(labels.shape)}, but input_ids has {list(logits.shape[:2])}.",
-            hint=f"Pass one label for each token, {IGNORED} to skip it; labels are shifted here.",
-            input="labels",
-            shape=list(labels.shape),
-        )
-    return torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), next_labels(labels).flatten(), ignore_index=IGNORED
-    )
+    hint = f"Pass one label for each token, {IGNORED} to skip it; labels are shifted here."
+    return label_loss(logits, next_labels(labels), of="input_ids", hint=hint)

@@ -18,24 +18,19 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from ..engine import EncoderDecoder
 from ..errors import ShapeError
 from ..exporters.encoders.entry import unflatten
-from ..exporters.kinds import signature_of
 from ..exporters.prepare import Prepared
 from ..exporters.seq2seq.sources import Source
 from .cache import NeuronCache, own_cache
 from .checks import check_rows, checked_mask
-from .generation import CompiledGenerationMixin, known_inputs, refuse_settings, saved_generation_config
-from .loading import NeuronModel
+from .generation import NeuronGenerativeModel, known_inputs
 from .target_decoder import TargetDecoder
 from .targets import check_labels, label_loss, shifted_labels
 
 logger = logging.getLogger(__name__)
 
 
-class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
+class NeuronEncoderDecoder(NeuronGenerativeModel):
     """A compiled encoder and decoder behind transformers' generation interface."""
-
-    base_model_prefix = "model"
-    output_modalities = ("text",)
 
     encoder: Any
     """The compiled encoder, as `generate` calls it."""
@@ -45,12 +40,8 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
         self.source = Source(**prepared.metadata["source"])
-        self._signature = signature_of(
-            self.loaded.program, prepared.metadata, task=prepared.config.task, model_config=prepared.source.config
-        )
         self._program = EncoderDecoder(self.loaded, self._signature)
         self._vocabulary: int = getattr(self.config, "decoder_vocab_size", None) or self.config.vocab_size
-        self.generation_config = saved_generation_config(prepared.source.folder, self.config)
         if self.neuron_config.num_beams > 1:
             self.generation_config.num_beams = self.neuron_config.num_beams
 
@@ -66,13 +57,7 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
         use_cache: bool | None,
         return_dict: bool | None,
     ) -> Seq2SeqLMOutput | tuple[torch.Tensor, ...]:
-        """Logits of what follows the new tokens of the targets, and their loss where there are labels.
-
-        Results of each layer are in the result where the program returns them.
-
-        Raises:
-            ShapeError: a target is longer than compiled, or does not belong to the sources.
-        """
+        """Logits of what follows the new tokens of the targets, their loss with labels, and results of each layer."""
         hidden_RSD: torch.Tensor = encoded[0]
         if labels is not None:
             check_labels(labels, self._vocabulary)
@@ -87,11 +72,14 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
         results = unflatten(
             self._program(ids_RT, positions_RT, hidden_RSD, mask_RS, cache.sequences, num_past=cache.columns)
         )
-        logits = results["logits"]
+        logits, loss = results["logits"], None
         cache.add(ids_RT.shape[1], logits)
+        if labels is not None:
+            hint = "Remove decoder_input_ids: they are made from the labels."
+            loss = label_loss(logits, labels, of="decoder_input_ids", hint=hint)
         keep = self.config.use_cache if use_cache is None else use_cache
         output = Seq2SeqLMOutput(
-            loss=None if labels is None else label_loss(logits, labels),
+            loss=loss,
             past_key_values=cache if keep and labels is None else None,
             **results,
             encoder_last_hidden_state=hidden_RSD,
@@ -105,29 +93,23 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """New tokens and their positions, both [R, T]."""
         if ids is None:
-            raise ShapeError(
-                "The call has neither decoder_input_ids nor labels.",
-                hint="Pass decoder_input_ids that begin with decoder_start_token_id, or labels, or call generate().",
-                missing="decoder_input_ids",
-            )
+            hint = "Pass decoder_input_ids that begin with decoder_start_token_id, or labels, or call generate()."
+            message = "The call has neither decoder_input_ids nor labels."
+            raise ShapeError(message, hint=hint, missing="decoder_input_ids")
         mask = checked_mask(ids, mask, num_past=num_past, vocabulary=self._vocabulary)
         # Padding before a target takes the slot of its first token, which overwrites it.
         positions = (mask.long().cumsum(1) - 1).clamp(min=0)
         misplaced = mask[:, 1:] < mask[:, :-1] if self._program.has_row_positions else mask == 0
         if misplaced.any() or not mask[:, -1].all():
             padding = "with padding before targets only" if self._program.has_row_positions else "without padding"
-            raise ShapeError(
-                f"decoder_attention_mask masks {int((mask == 0).sum())} tokens where the compiled graph sees them.",
-                hint=f"Pass targets of equal length, {padding}.",
-                option="decoder_attention_mask",
-            )
-        if (num_tokens := int(positions[:, -1].max()) + 1) > self.decoder_sequence_length:
-            raise ShapeError(
-                f"The target has {num_tokens} tokens, but the model is compiled for {self.decoder_sequence_length}.",
-                hint="Lower max_new_tokens, or export with a larger decoder_sequence_length.",
-                num_tokens=num_tokens,
-                decoder_sequence_length=self.decoder_sequence_length,
-            )
+            message = f"decoder_attention_mask masks {int((mask == 0).sum())} tokens that the compiled graph sees."
+            hint = f"Pass targets of equal length, {padding}."
+            raise ShapeError(message, hint=hint, option="decoder_attention_mask")
+        limit = self.decoder_sequence_length
+        if (num_tokens := int(positions[:, -1].max()) + 1) > limit:
+            message = f"The target has {num_tokens} tokens, but the model is compiled for {limit}."
+            hint = "Lower max_new_tokens, or export with a larger decoder_sequence_length."
+            raise ShapeError(message, hint=hint, num_tokens=num_tokens, decoder_sequence_length=limit)
         return ids.long(), positions[:, num_past:]
 
     @property
@@ -141,21 +123,12 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
         """The compiled encoder."""
         return self.encoder
 
-    def _prepare_cache_for_generation(
-        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> None:
-        refuse_settings(generation_config)
+    def _limit_length(self, settings: GenerationConfig, attention_mask: torch.Tensor | None) -> None:
         limit = self.decoder_sequence_length
-        if generation_config.max_length > limit:
-            logger.warning(
-                "a target is limited to %d tokens instead of %d: the model was compiled for decoder_sequence_length=%d",
-                limit,
-                generation_config.max_length,
-                limit,
-            )
-            generation_config.max_length = limit
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self._signature)
+        if settings.max_length > limit:
+            reason = f"the model was compiled for decoder_sequence_length={limit}"
+            logger.warning("a target is limited to %d tokens instead of %d: %s", limit, settings.max_length, reason)
+            settings.max_length = limit
 
     def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As transformers does it; only `forward`'s inputs stay."""
@@ -170,8 +143,3 @@ class NeuronEncoderDecoder(CompiledGenerationMixin, NeuronModel):
     def decoder_sequence_length(self) -> int:
         """Tokens that a target can hold."""
         return self.neuron_config.num_target_slots
-
-    @property
-    def batch_size(self) -> int:
-        """Sequences of the compiled graphs; each has `num_beams` rows in the decoder."""
-        return self.neuron_config.batch_size

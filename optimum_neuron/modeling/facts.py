@@ -94,12 +94,7 @@ def with_facts(model_config: Any, config: CompileConfig) -> Any:
 
 
 def load_preprocessor(auto_class: str, folder: Path, *, hint: str = "Copy its files from the checkpoint.") -> Any:
-    """Load a tokenizer or processor.
-
-    Args:
-        auto_class: transformers' class, for example "AutoTokenizer".
-        folder: folder with its files.
-        hint: how to do without the files, for the error.
+    """Load a tokenizer or processor by its auto class; the error's `hint` says how to do without the files.
 
     Raises:
         ModelError: the files are missing, or transformers cannot read them.

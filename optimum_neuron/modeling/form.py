@@ -22,14 +22,11 @@ def require_name(model_id: Any, model_class: str) -> None:
     """
     if isinstance(model_id, (str, os.PathLike)):
         return
-    kind = type(model_id).__name__
-    is_module = any(base.__module__.startswith("torch.nn") for base in type(model_id).__mro__)
-    raise ConfigError(
-        f"from_pretrained takes a folder, a Hub model ID, or a catalogue name, not a {kind}.",
-        hint=f"Call {model_class}.from_model(model)." if is_module else "Pass a string or a path.",
-        type=kind,
-        method="from_model" if is_module else None,
-    )
+    kind, method, hint = type(model_id).__name__, None, "Pass a string or a path."
+    if any(base.__module__.startswith("torch.nn") for base in type(model_id).__mro__):
+        method, hint = "from_model", f"Call {model_class}.from_model(model)."
+    message = f"from_pretrained takes a folder, a Hub model ID, or a catalogue name, not a {kind}."
+    raise ConfigError(message, hint=hint, type=kind, method=method)
 
 
 def require_form(folder: Path, name: str, export: bool | None, how: dict[str, Any]) -> None:
@@ -44,26 +41,16 @@ def require_form(folder: Path, name: str, export: bool | None, how: dict[str, An
     if is_export(folder):
         options = {key: value for key, value in {"export": export, **how}.items() if value not in (None, False)}
         if options:
-            raise ConfigError(
-                f"{name} is already exported, so "
-                f"{', '.join(f'{key}={value}' for key, value in options.items())} has no effect.",
-                hint=f"Remove {' and '.join(options)}, or pass the checkpoint.",
-                options=options,
-            )
+            given = ", ".join(f"{key}={value}" for key, value in options.items())
+            hint = f"Remove {' and '.join(options)}, or pass the checkpoint."
+            raise ConfigError(f"{name} is already exported, so {given} has no effect.", hint=hint, options=options)
         return
     refuse_vendor_export(folder)
     if is_broken_export(folder) and not export:
         read_folder(folder)  # says what is missing
     if export is False:
-        raise ConfigError(
-            f"{name} is a plain checkpoint, which must be exported before it can run.",
-            hint="Pass export=True.",
-            option="export",
-            value=False,
-        )
+        message = f"{name} is a plain checkpoint, which must be exported before it can run."
+        raise ConfigError(message, hint="Pass export=True.", option="export", value=False)
     if export is None:
-        logger.warning(
-            "%s is a plain checkpoint: it is exported now. Pass export=True to say so, and "
-            "save_pretrained() to keep the result.",
-            name,
-        )
+        advice = "Pass export=True to say so, and save_pretrained() to keep the result."
+        logger.warning("%s is a plain checkpoint: it is exported now. %s", name, advice)

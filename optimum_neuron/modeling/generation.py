@@ -1,6 +1,6 @@
-"""The part of transformers' generation interface that all generating models share, and their saved settings.
+"""The base of all generating models: their part of transformers' generation interface, and their saved settings.
 
-It knows nothing of graphs: `causal_lm.py` and `seq2seq.py` run them.
+It knows nothing of graphs: `decoder.py` and `encoder_decoder.py` run them.
 """
 
 from __future__ import annotations
@@ -9,11 +9,16 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 from transformers import GenerationConfig, GenerationMixin
 
 from ..errors import ConfigError, ModelError
+from ..exporters.kinds import signature_of
+from ..exporters.prepare import Prepared
 from ..plain_json import read_object
+from .cache import NeuronCache
 from .checks import on_host
+from .loading import NeuronModel
 
 _FIXED_SETTINGS = {
     "assistant_early_exit": (
@@ -25,10 +30,24 @@ _FIXED_SETTINGS = {
 """Setting of generation that must stay None, to the reason and the hint of the error."""
 
 
-class CompiledGenerationMixin(GenerationMixin):
-    """`generate` over a compiled program, whose KV cache is part of it."""
+class NeuronGenerativeModel(GenerationMixin, NeuronModel):
+    """A compiled model with `generate`, whose KV cache is part of the program."""
 
+    output_modalities = ("text",)
+    base_model_prefix = "model"
     _is_stateful = False
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__(prepared)
+        self._signature = signature_of(
+            self.loaded.program, prepared.metadata, task=prepared.config.task, model_config=prepared.source.config
+        )
+        self.generation_config = saved_generation_config(prepared.source.folder, self.config)
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences of the compiled graphs; each has `num_beams` rows in the decoder of an encoder-decoder."""
+        return self.neuron_config.batch_size
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward`.
@@ -55,10 +74,8 @@ class CompiledGenerationMixin(GenerationMixin):
 
     def generate_batch(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise `ConfigError`: continuous batching is not supported."""
-        raise ConfigError(
-            "Continuous batching is not supported: compiled graphs take the sequences of one call.",
-            hint="Call generate() with all prompts in one padded batch, of any size.",
-        )
+        message = "Continuous batching is not supported: compiled graphs take the sequences of one call."
+        raise ConfigError(message, hint="Call generate() with all prompts in one padded batch, of any size.")
 
     init_continuous_batching = generate_batch
 
@@ -77,6 +94,18 @@ class CompiledGenerationMixin(GenerationMixin):
     def _valid_auto_compile_criteria(self, *args: Any, **kwargs: Any) -> bool:
         return False
 
+    def _prepare_cache_for_generation(
+        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        refuse_settings(generation_config)
+        self._limit_length(generation_config, model_kwargs.get("attention_mask"))
+        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
+            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self._signature)
+
+    def _limit_length(self, settings: GenerationConfig, attention_mask: torch.Tensor | None) -> None:
+        """Limit `max_length` to the compiled length, with a warning."""
+        raise NotImplementedError
+
 
 def refuse_embeddings(inputs: dict[str, Any]) -> None:
     """Reject embeddings in place of token IDs, and remove arguments for them that are None.
@@ -86,11 +115,8 @@ def refuse_embeddings(inputs: dict[str, Any]) -> None:
     """
     for name in ("inputs_embeds", "decoder_inputs_embeds"):
         if inputs.pop(name, None) is not None:
-            raise ConfigError(
-                f"{name} is not supported: the embedding is compiled into the model.",
-                hint=f"Pass {name.replace('inputs_embeds', 'input_ids')}, or run the transformers model.",
-                argument=name,
-            )
+            message = f"{name} is not supported: the embedding is compiled into the model."
+            raise ConfigError(message, hint=f"Pass {name.replace('inputs_embeds', 'input_ids')}.", argument=name)
 
 
 def refuse_settings(generation_config: GenerationConfig) -> None:
@@ -124,11 +150,9 @@ def saved_generation_config(folder: Path, config: Any) -> GenerationConfig:
         saved = GenerationConfig.from_dict(settings)
         _check_ids(saved)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"transformers cannot use {path} ({type(error).__name__}: {error}).",
-            hint="Copy the file again from the checkpoint, or remove it to use the settings of config.json.",
-            file=str(path),
-        ) from error
+        message = f"transformers cannot use {path} ({type(error).__name__}: {error})."
+        hint = "Copy the file again from the checkpoint, or remove it to use the settings of config.json."
+        raise ModelError(message, hint=hint, file=str(path)) from error
     saved.cache_implementation = None  # the compiled cache replaces it
     return saved
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import transformers
 
 from ..compiler.lower.lower import Mode
-from ..errors import ConfigError, ModelError
+from ..errors import ConfigError, ModelError, invalid_choice
 from ..exporters.folder import is_export
 from ..exporters.kinds import compile_options
 from ..exporters.load import load_exported
@@ -46,8 +46,8 @@ class NeuronModel(CompiledModel):
     """Task of the class; empty for any task."""
     kind = ""
     """Kind of model, as `exporters.tasks.Task.kind`, if the task has several."""
-    load_options: tuple[str, ...] = ()
-    """Keywords of loading, in addition to `LOAD_OPTIONS`."""
+    load_options: Mapping[str, tuple[str, ...]] = {}
+    """Keywords of loading with their choices, in addition to `LOAD_OPTIONS`."""
 
     _config_folder: WorkFolder | None = None
     """Configuration of a model that was in memory; deleted with this object."""
@@ -66,18 +66,16 @@ class NeuronModel(CompiledModel):
                 token, cache_dir, local_files_only, force_download, trust_remote_code`); for an export
                 `disable_validation, atol, disable_neuron_cache, cache_url, compiler_workdir, allow_missing_weights`;
                 and `wait_for_host_code`: True returns once all host code is compiled, False at once, and blocks run
-                operator by operator until their code is ready. Keywords of Optimum Neuron without a meaning here are
-                accepted (`exporters/peer_options.py`).
+                operator by operator until their code is ready. A class may have more, see there. Keywords of Optimum
+                Neuron without a meaning here are accepted (`exporters/peer_options.py`).
 
         Raises:
             NeuronError: see `optimum_neuron/errors.py`.
         """
-        options, compiling = translate(options), compile_options()
-        known = [*compiling, *SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *cls.load_options]
-        check_known(options, known, what=f"{cls.__name__}")
+        options = cls._checked(options, (*SOURCE_OPTIONS, *CHECKPOINT_OPTIONS))
         location = source_options(options)
         trust_remote_code = location.get("trust_remote_code", False)
-        shapes, how = _subset(options, compiling), _subset(options, CHECKPOINT_OPTIONS)
+        shapes, how = _subset(options, compile_options()), _subset(options, CHECKPOINT_OPTIONS)
         loading = _subset(options, cls.load_options)
         require_name(model_id, cls.__name__)
         folder = find_folder(model_id, **location)
@@ -119,13 +117,22 @@ class NeuronModel(CompiledModel):
             model = NeuronModelForSequenceClassification.from_model(module, batch_size=1, sequence_length=128)
             ```
         """
-        options, compiling = translate(options), compile_options()
-        check_known(options, [*compiling, *EXPORT_OPTIONS, *LOAD_OPTIONS, *cls.load_options], what=cls.__name__)
-        shapes, how = _subset(options, compiling), _subset(options, (*EXPORT_OPTIONS, *cls.load_options))
+        options = cls._checked(options, EXPORT_OPTIONS)
+        shapes, how = _subset(options, compile_options()), _subset(options, (*EXPORT_OPTIONS, *cls.load_options))
         with source_in_memory(module, cls._task(shapes) or "auto") as (source, work):
             model = cls._export(source, shapes, trust_remote_code=False, host_code=_mode(options), **how)
         model._config_folder = work
         return model
+
+    @classmethod
+    def _checked(cls, options: dict[str, Any], more: Collection[str]) -> dict[str, Any]:
+        """Options by their names here, after a check that they are known, before anything is compiled."""
+        options = translate(options)
+        check_known(options, [*compile_options(), *more, *LOAD_OPTIONS, *cls.load_options], what=cls.__name__)
+        for name, choices in cls.load_options.items():
+            if name in options and options[name] not in choices:
+                raise invalid_choice(name, options[name], choices)
+        return options
 
     @classmethod
     def _export(
@@ -147,11 +154,8 @@ class NeuronModel(CompiledModel):
         cls._require_kind(task, source)
         complete, target = neuron_config(source, {**shapes, "task": task}, trust_remote_code=trust_remote_code)
         if not source.has_weights:
-            raise ConfigError(
-                f"{source.folder} has a configuration but no weights.",
-                hint="Pass a folder with safetensors, or only compile it with main_export().",
-                folder=str(source.folder),
-            )
+            hint = "Pass a folder with safetensors, or only compile it with main_export()."
+            raise ConfigError(f"{source.folder} has no weights.", hint=hint, folder=str(source.folder))
         if allow_missing_weights:
             source = fill_missing(
                 source, task=complete.task, dtype=complete.torch_dtype, trust_remote_code=trust_remote_code
@@ -186,58 +190,39 @@ class NeuronModel(CompiledModel):
 
     @classmethod
     def _task(cls, options: dict[str, Any]) -> str:
-        """Return the task of a model: that of the class, else that of the options.
-
-        Raises:
-            ModelError: class and options have different tasks.
-        """
+        """Return the task of a model: that of the class, else that of the options."""
         task = plain_task(options.get("task") or "auto")
         if cls.task and task in TASKS and task != cls.task:
-            raise ModelError(
-                f"{cls.__name__} is for {cls.task}, not {options['task']}.",
-                hint=f"Use {TASKS[task].model_class}, or remove task.",
-                task=options["task"],
-                model_class=TASKS[task].model_class,
-            )
+            name, other = options["task"], TASKS[task].model_class
+            message = f"{cls.__name__} is for {cls.task}, not {name}."
+            raise ModelError(message, hint=f"Use {other}, or remove task.", task=name, model_class=other)
         return cls.task if task == "auto" else task
 
     @classmethod
     def _require_kind(cls, task: str, source: ModelSource) -> None:
-        """Check that the class serves the architecture.
-
-        Raises:
-            ModelError: another class serves it for the same task.
-        """
+        """Check that the class serves the architecture, where several classes share the task."""
         if len(kinds_of_task(task)) < 2:
             return
-        served = find_task(task, source.config.model_type)
+        model_type = source.config.model_type
+        served = find_task(task, model_type)
         if served.kind != cls.kind:
-            raise ModelError(
-                f"{cls.__name__} does not support {source.name}, a {source.config.model_type} model.",
-                hint=f"Use {served.model_class}.",
-                model_type=source.config.model_type,
-                model_class=served.model_class,
-            )
+            name = served.model_class
+            message = f"{cls.__name__} does not support {source.name}, a {model_type} model."
+            raise ModelError(message, hint=f"Use {name}.", model_type=model_type, model_class=name)
 
     @classmethod
     def _check_task(cls, prepared: Prepared) -> None:
-        """Check that an exported folder is for the task of the class.
-
-        Raises:
-            ModelError: it is for another task.
-        """
+        """Check that an exported folder is for the task of the class."""
         served = find_task(prepared.config.task, prepared.source.config.model_type)
         if cls.task in ("", served.name) and cls.kind in ("", served.kind):
             return
         assert prepared.loaded is not None
         prepared.loaded.close()
-        raise ModelError(
-            f"{prepared.source.name}, a {prepared.source.config.model_type} model, was exported for {served.name}, but "
-            f"{cls.__name__} is for {cls.task}.",
-            hint=f"Use {served.model_class}, or export the checkpoint for {cls.task}.",
-            task=served.name,
-            model_class=served.model_class,
-        )
+        name, source = served.model_class, prepared.source
+        exported = f"{source.name}, a {source.config.model_type} model, was exported for {served.name}"
+        hint = f"Use {name}, or export the checkpoint for {cls.task}."
+        message = f"{exported}, but {cls.__name__} is for {cls.task}."
+        raise ModelError(message, hint=hint, task=served.name, model_class=name)
 
 
 def _subset(options: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..exporters.save import save_folder
 from ..options import check_known
 from ..runtime.copies import Copies
 from ..runtime.loaded import LoadedProgram
-from .checks import on_host
+from .checks import HostCallable
 from .facts import ModelFacts, with_facts
 from .parameters import CheckpointParameters
 from .weights import Weights, open_weights
@@ -31,7 +31,7 @@ _ESTIMATE_OPTIONS = ["output_length", "sequence_length", "concurrency", "data_pa
 """Keywords of an estimate that are not fixed by the compile."""
 
 
-class CompiledModel(ModelFacts, CheckpointParameters):
+class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
     """A program with its weights on a simulated core; subclasses add `forward`."""
 
     def __init__(self, prepared: Prepared) -> None:
@@ -105,15 +105,15 @@ class CompiledModel(ModelFacts, CheckpointParameters):
             ```
         """
         self.loaded.require_open()
-        opened = open_weights(weights, self.prepared)
+        source, tensors = open_weights(weights, self.prepared)
         assert self.prepared.bound is not None
-        tensors, replacement = opened.tensors, self.prepared.artifact.bind(opened.tensors.value)
+        replacement = self.prepared.artifact.bind(tensors.value)
         bound = dataclasses.replace(self.prepared.bound, tensors=tensors, weights=replacement)
         for loaded in self.copies.loaded:
             loaded.bind(bound.host, replacement.tensors)
         self.model.reset()
         # The validation was of the previous weights.
-        self.prepared = dataclasses.replace(self.prepared, bound=bound, source=opened.source, validation=())
+        self.prepared = dataclasses.replace(self.prepared, bound=bound, source=source, validation=())
         self._saved_in = None
 
     def close(self) -> None:
@@ -195,13 +195,10 @@ class CompiledModel(ModelFacts, CheckpointParameters):
         """
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
         if (device is not None and device.type not in ("cpu", "neuron")) or dtype not in (None, self.dtype):
-            raise ConfigError(
-                f"to({', '.join(map(str, (*args, *kwargs.values())))}) is not supported: the model was compiled in "
-                f"{self.dtype} for {self.neuron_config.target}.",
-                hint="Export with another torch_dtype, or remove to().",
-                device=None if device is None else str(device),
-                dtype=None if dtype is None else str(dtype),
-            )
+            asked = {"device": device and str(device), "dtype": dtype and str(dtype)}
+            places = ", ".join(map(str, (*args, *kwargs.values())))
+            message = f"to({places}) is not supported: the model is compiled in {self.dtype}."
+            raise ConfigError(message, hint="Export with another torch_dtype, or remove to().", **asked)
         return self
 
     def eval(self) -> Self:
@@ -212,14 +209,3 @@ class CompiledModel(ModelFacts, CheckpointParameters):
     def training(self) -> bool:
         """False: the graph was captured for inference."""
         return False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`.
-
-        Inputs on the device "neuron" are copied to the CPU, where the results are.
-
-        Raises:
-            ShapeError: an input is on another device.
-        """
-        args, kwargs = on_host(args, kwargs)
-        return self.forward(*args, **kwargs)  # type: ignore[attr-defined]

@@ -52,11 +52,8 @@ class CheckpointParameters:
             ConfigError: `exclude_embeddings` is True.
         """
         if exclude_embeddings:
-            raise ConfigError(
-                "exclude_embeddings=True is not supported: a compiled program does not mark its embeddings.",
-                hint="Count the parameters of the transformers model instead.",
-                option="exclude_embeddings",
-            )
+            message = "exclude_embeddings=True is not supported: a compiled program does not mark its embeddings."
+            raise ConfigError(message, hint="Count those of the transformers model.", option="exclude_embeddings")
         assert self.prepared.tensors is not None
         specs = self.prepared.tensors.value.specs
         return 0 if only_trainable else sum(specs[name].num_elements for name in self._names())

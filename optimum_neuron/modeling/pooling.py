@@ -65,12 +65,8 @@ class Recipe:
         """
         text = self._named(name) if prompt is None else prompt
         if text and not self.include_prompt:
-            raise ConfigError(
-                f"The prompt {text!r} cannot be used: pooling without the prompt's tokens (include_prompt=false in "
-                "the model's folder) is not supported.",
-                hint="Pass prompt='', or use the sentence-transformers model.",
-                prompt=text,
-            )
+            message = f"The prompt {text!r} cannot be used: the folder's include_prompt=false is not supported."
+            raise ConfigError(message, hint="Pass prompt='', or use the sentence-transformers model.", prompt=text)
         return text
 
     def _named(self, name: str | None) -> str:
@@ -78,12 +74,8 @@ class Recipe:
         if name is not None and name not in self.prompts:
             if self.prompts:
                 raise invalid_choice("prompt_name", name, self.prompts)
-            raise ConfigError(
-                f"prompt_name={name!r} is not supported: the model has no prompts.",
-                hint="Pass the text as prompt=.",
-                option="prompt_name",
-                value=name,
-            )
+            message = f"prompt_name={name!r} is not supported: the model has no prompts."
+            raise ConfigError(message, hint="Pass the text as prompt=.", option="prompt_name", value=name)
         return "" if name is None else self.prompts[name]
 
 
@@ -95,11 +87,9 @@ def read_recipe(folder: Path) -> Recipe:
     """
     kinds = _modules(folder / "modules.json")
     if unknown := sorted(set(kinds) - {*_TRANSFORMERS, "Pooling", "Normalize"}):
-        raise ModelError(
-            f"{folder} has modules that are not supported: {', '.join(unknown)}.",
-            hint="Compile the transformer with NeuronModelForFeatureExtraction and apply the other modules yourself.",
-            modules=unknown,
-        )
+        message = f"{folder} has modules that are not supported: {', '.join(unknown)}."
+        hint = "Compile the transformer with NeuronModelForFeatureExtraction and apply the other modules yourself."
+        raise ModelError(message, hint=hint, modules=unknown)
     pooling = _read(folder / kinds["Pooling"] / "config.json") if "Pooling" in kinds else {}
     if "Pooling" in kinds:
         choice = _pooling(pooling, kinds["Pooling"])
@@ -137,31 +127,21 @@ def _pooling(config: dict[str, Any], path: str) -> Choice[str]:
     modes = [name] if isinstance(name, str) else [mode for switch, mode in _MODES.items() if config.get(switch)]
     unknown = [mode for mode in modes if mode not in _MODES.values()]
     if unknown or not modes:
-        raise ModelError(
-            f"{path}/config.json sets the pooling mode {', '.join(unknown) or None}.",
-            hint=f"Set one of {', '.join(_MODES.values())}.",
-            modes=unknown,
-        )
+        message = f"{path}/config.json sets the pooling mode {', '.join(unknown) or None}."
+        raise ModelError(message, hint=f"Set one of {', '.join(_MODES.values())}.", modes=unknown)
     return Choice(value="+".join(modes), reason=f"set in {path}/config.json")
 
 
 def _modules(path: Path) -> dict[str, str]:
-    """Return the folder of each module by its type, empty if the file is missing.
-
-    Raises:
-        ModelError: the file is damaged.
-    """
+    """Return the folder of each module by its type, empty if the file is missing."""
     if not path.is_file():
         return {}
     try:
         modules = parse_json(path.read_bytes())
         return {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
     except (OSError, LookupError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"{path} is damaged ({type(error).__name__}: {error}).",
-            hint="Copy the file again from its source.",
-            file=str(path),
-        ) from error
+        message = f"{path} is damaged ({type(error).__name__}: {error})."
+        raise ModelError(message, hint="Copy the file again from its source.", file=str(path)) from error
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -187,8 +167,3 @@ def _pooled(hidden_BTD: torch.Tensor, mask_BT1: torch.Tensor, mode: str) -> torc
         weights_BT1 = mask_BT1 * torch.arange(1, mask_BT1.shape[1] + 1, dtype=mask_BT1.dtype)[None, :, None]
     total_B1 = weights_BT1.sum(dim=1).clamp(min=1e-9)
     return (hidden_BTD * weights_BT1).sum(dim=1) / (total_B1.sqrt() if mode == "mean_sqrt_len_tokens" else total_B1)
-
-
-def normalized(vectors_BD: torch.Tensor) -> torch.Tensor:
-    """Return vectors scaled to length 1."""
-    return torch.nn.functional.normalize(vectors_BD, dim=-1)

@@ -54,7 +54,9 @@ class CompiledProgram:
             CoreBusyError: the model was closed.
         """
         tensors, _ = on_host(tensors, {})
-        name = self._fitting(tensors) if graph is None else self._named(graph)
+        if graph is not None and graph not in self.graphs:
+            raise invalid_choice("graph", graph, self.graphs)
+        name = graph or self._fitting(tensors)
         if self._state is None and self._loaded.program.states:
             self._state = self._loaded.take_state()
         return ModelOutput(**unflatten(self._loaded.run(name, tensors, self._state or ())))
@@ -72,25 +74,11 @@ class CompiledProgram:
         specs = [tensor_spec(tensor) for tensor in tensors]
         fitting = [name for name, inputs in graphs.items() if list(inputs.values()) == specs]
         if not fitting:
-            raise ShapeError(
-                f"No graph takes ({', '.join(map(str, specs))}).",
-                hint="Pass the tensors of one of these graphs: "
-                f"{'; '.join(_signature(name, inputs) for name, inputs in graphs.items())}.",
-                graphs=list(graphs),
-            )
+            taken = {name: ", ".join(f"{k} {spec}" for k, spec in inputs.items()) for name, inputs in graphs.items()}
+            listed = "; ".join(f"{name}({inputs})" for name, inputs in taken.items())
+            hint = f"Pass the tensors of one of these graphs: {listed}."
+            raise ShapeError(f"No graph takes ({', '.join(map(str, specs))}).", hint=hint, graphs=list(graphs))
         if len(fitting) > 1:
-            raise ConfigError(
-                f"The graphs {' and '.join(fitting)} take tensors of these shapes.",
-                hint=f"Choose one, for example graph={fitting[-1]!r}.",
-                graphs=fitting,
-            )
+            message = f"The graphs {' and '.join(fitting)} take tensors of these shapes."
+            raise ConfigError(message, hint=f"Choose one, for example graph={fitting[-1]!r}.", graphs=fitting)
         return fitting[0]
-
-    def _named(self, graph: str) -> str:
-        if graph not in self.graphs:
-            raise invalid_choice("graph", graph, self.graphs)
-        return graph
-
-
-def _signature(name: str, inputs: Mapping[str, TensorSpec]) -> str:
-    return f"{name}({', '.join(f'{key} {spec}' for key, spec in inputs.items())})"

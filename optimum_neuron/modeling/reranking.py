@@ -16,7 +16,7 @@ from ..core import Choice
 from ..errors import ConfigError, ModelError
 from .checks import check_counts
 from .facts import load_preprocessor
-from .sentences import chunks
+from .sentences import in_batches
 from .tasks import NeuronModelForSequenceClassification
 
 
@@ -41,11 +41,8 @@ class NeuronModelForTextReranking(NeuronModelForSequenceClassification):
             return Choice(value="sigmoid", reason="the default: config.json sets no activation")
         name = path.rpartition(".")[2].lower()
         if name not in ("sigmoid", "identity"):
-            raise ModelError(
-                f"config.json sets the activation {path}, but only Sigmoid and Identity are supported.",
-                hint="Call the model, and compute the scores from its logits.",
-                activation=path,
-            )
+            message = f"config.json sets the activation {path}, but only Sigmoid and Identity are supported."
+            raise ModelError(message, hint="Call the model, and compute the scores from its logits.", activation=path)
         return Choice(value=name, reason=f"config.json sets {path}")
 
     def predict(self, pairs: Sequence[Sequence[str]], *, batch_size: int = 32) -> torch.Tensor:
@@ -57,26 +54,19 @@ class NeuronModelForTextReranking(NeuronModelForSequenceClassification):
         """
         check_counts(batch_size=batch_size)
         if not len(pairs) or any(isinstance(pair, str) or len(pair) != 2 for pair in pairs):
-            raise ConfigError(
-                "A cross-encoder takes one or more pairs of texts.",
-                hint="Pass [(query, document), ...].",
-                argument="pairs",
-                num_pairs=len(pairs),
-            )
-        order = sorted(range(len(pairs)), key=lambda index: -sum(map(len, pairs[index])))
+            message = "A cross-encoder takes one or more pairs of texts."
+            raise ConfigError(message, hint="Pass [(query, document), ...].", argument="pairs", num_pairs=len(pairs))
+        logits = in_batches(self._logits, pairs, length=lambda pair: sum(map(len, pair)), batch_size=batch_size)
+        if logits.shape[1] > 1:
+            return logits
+        return logits[:, 0].sigmoid() if self.activation.value == "sigmoid" else logits[:, 0]
+
+    def _logits(self, pairs: list[Sequence[str]]) -> torch.Tensor:
+        left, right = map(list, zip(*pairs, strict=True))
         length = min(self.neuron_config.buckets("sequence_length")[-1], self.tokenizer.model_max_length)
-        known = {spec.name for spec in self.signature.inputs}
-        scores: list[torch.Tensor | None] = [None] * len(pairs)
-        for indices in chunks(order, batch_size):
-            left, right = zip(*(pairs[index] for index in indices), strict=True)
-            features = self.tokenizer(
-                list(left), list(right), padding=True, truncation=True, max_length=length, return_tensors="pt"
-            )
-            logits = self(**{name: tensor for name, tensor in features.items() if name in known}).logits
-            for index, row in zip(indices, logits, strict=True):
-                score = row[0] if len(row) == 1 else row
-                scores[index] = score.sigmoid() if len(row) == 1 and self.activation.value == "sigmoid" else score
-        return torch.stack([score for score in scores if score is not None])
+        features = self.tokenizer(left, right, padding=True, truncation=True, max_length=length, return_tensors="pt")
+        logits: torch.Tensor = self(**{k: v for k, v in features.items() if k in self.signature.names}).logits
+        return logits
 
     def rank(
         self,
@@ -93,11 +83,8 @@ class NeuronModelForTextReranking(NeuronModelForSequenceClassification):
             ConfigError: there are no documents, or the model has several labels.
         """
         if self.config.num_labels != 1:
-            raise ConfigError(
-                f"rank() needs a model with one label, but this one has {self.config.num_labels}.",
-                hint="Use predict(), or a cross-encoder with one label.",
-                num_labels=self.config.num_labels,
-            )
+            message = f"rank() needs a model with one label, but this one has {self.config.num_labels}."
+            raise ConfigError(message, hint="Use predict().", num_labels=self.config.num_labels)
         scores = self.predict([(query, document) for document in documents], batch_size=batch_size)
         best = scores.argsort(descending=True)[:top_k].tolist()
         rows = [{"corpus_id": index, "score": float(scores[index])} for index in best]

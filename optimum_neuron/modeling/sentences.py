@@ -11,21 +11,31 @@ CLIP.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+from torch.nn.functional import normalize
 
-from ..errors import ConfigError
+from ..errors import ConfigError, nearest
 from ..exporters.prepare import Prepared
 from ..exporters.source import find_folder
 from ..options import source_options
 from .checks import check_counts
 from .facts import load_preprocessor
-from .features import SentenceFeatures
-from .pooling import normalized, pooled, read_recipe, transformer_subfolder
+from .pooling import pooled, read_recipe, transformer_subfolder
 from .tasks import NeuronModelForFeatureExtraction
+
+
+class SentenceFeatures(dict[str, torch.Tensor]):
+    """A dictionary whose values are attributes too: `token_embeddings`, `sentence_embedding`, and the inputs."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"The features have no {name!r}{nearest(name, self)}") from None
 
 
 class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
@@ -131,35 +141,29 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         if device is not None:
             self.to(device)
         if precision not in (None, "float32"):
-            raise ConfigError(
-                f"precision={precision!r} is not supported: encode() returns float32.",
-                hint=f"Call sentence_transformers.quantize_embeddings(vectors, {precision!r}).",
-                option="precision",
-                value=precision,
-            )
+            message = f"precision={precision!r} is not supported: encode() returns float32."
+            hint = f"Call sentence_transformers.quantize_embeddings(vectors, {precision!r})."
+            raise ConfigError(message, hint=hint, option="precision", value=precision)
         check_counts(batch_size=batch_size, **({} if truncate_dim is None else {"truncate_dim": truncate_dim}))
         is_one = self._is_sentence(sentences)
         items = [sentences] if is_one else list(() if sentences is None else sentences)
         if not items or not all(map(self._is_sentence, items)):
-            raise ConfigError(
-                f"encode() takes one or more texts, not a {type(sentences).__name__} of {len(items)}.",
-                hint="Pass a string or a list of strings.",
-                argument="sentences",
-            )
+            message = f"encode() takes one or more texts, not a {type(sentences).__name__} of {len(items)}."
+            raise ConfigError(message, hint="Pass a string or a list of strings.", argument="sentences")
         before = self.recipe.text_before(prompt_name, prompt)
         texts = [before + text if isinstance(text, str) else text for text in items]
-        order = sorted(range(len(texts)), key=lambda index: -len(texts[index]) if isinstance(texts[index], str) else 0)
-        vectors: list[torch.Tensor | None] = [None] * len(texts)
-        for indices in _progress(chunks(order, batch_size), len(order) / batch_size, bool(show_progress_bar)):
-            batch = self._embedded([texts[index] for index in indices])[:, :truncate_dim]
-            batch = normalized(batch) if normalize_embeddings else batch
-            for index, vector in zip(indices, batch, strict=True):
-                vectors[index] = vector
-        stacked = torch.stack([vector for vector in vectors if vector is not None])
-        stacked = stacked[0] if is_one else stacked
+        vectors = in_batches(
+            lambda batch: self._embedded(batch)[:, :truncate_dim],
+            texts,
+            length=lambda text: len(text) if isinstance(text, str) else 0,
+            batch_size=batch_size,
+            show_progress=bool(show_progress_bar),
+        )
+        vectors = normalize(vectors, dim=-1) if normalize_embeddings else vectors
+        vectors = vectors[0] if is_one else vectors
         if convert_to_tensor:
-            return stacked
-        return stacked.numpy() if convert_to_numpy else list(stacked)
+            return vectors
+        return vectors.numpy() if convert_to_numpy else list(vectors)
 
     def _is_sentence(self, value: Any) -> bool:
         """Return whether a value is one sentence for `encode`."""
@@ -192,11 +196,10 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         """
         listed = [texts] if isinstance(texts, str) else list(texts)
         lower = [text.lower() for text in listed] if self.recipe.do_lower_case else listed
-        known = {spec.name for spec in self.signature.inputs}
         features = self.tokenizer(
             lower, padding=True, truncation=True, max_length=self.max_seq_length, return_tensors=return_tensors
         )
-        return {name: tensor for name, tensor in features.items() if name in known}
+        return {name: tensor for name, tensor in features.items() if name in self.signature.names}
 
     def forward(  # type: ignore[override]
         self, features: dict[str, torch.Tensor] | None = None, **inputs: Any
@@ -214,7 +217,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         hidden_BTD = super().forward(**features).last_hidden_state
         mask_BT = features.get("attention_mask", torch.ones(hidden_BTD.shape[:2]))
         vectors = pooled(hidden_BTD, mask_BT, self.recipe.pooling)
-        vectors = normalized(vectors) if self.recipe.normalize else vectors
+        vectors = normalize(vectors, dim=-1) if self.recipe.normalize else vectors
         return SentenceFeatures(features, token_embeddings=hidden_BTD, sentence_embedding=vectors)
 
     def similarity(self, left: Any, right: Any) -> torch.Tensor:
@@ -224,7 +227,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         if measure in ("euclidean", "manhattan"):
             return -torch.cdist(left_AD, right_BD, p=2.0 if measure == "euclidean" else 1.0)
         if measure == "cosine":
-            left_AD, right_BD = normalized(left_AD), normalized(right_BD)
+            left_AD, right_BD = normalize(left_AD, dim=-1), normalize(right_BD, dim=-1)
         return left_AD @ right_BD.T
 
     def similarity_pairwise(self, left: Any, right: Any) -> torch.Tensor:
@@ -234,13 +237,18 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         return torch.cat([self.similarity(one, other)[0] for one, other in rows])
 
 
-def chunks(order: list[int], size: int) -> Iterator[list[int]]:
-    """Split a list into parts of at most `size` elements."""
-    for begin in range(0, len(order), size):
-        yield order[begin : begin + size]
-
-
-def _progress(parts: Iterator[list[int]], total: float, show: bool) -> Iterator[list[int]]:
+def in_batches(
+    call: Callable[[list[Any]], torch.Tensor],
+    items: Sequence[Any],
+    *,
+    length: Callable[[Any], int],
+    batch_size: int,
+    show_progress: bool = False,
+) -> torch.Tensor:
+    """Call a function on batches of items, longest first, and return its rows in the order of the items."""
     from tqdm import tqdm
 
-    return iter(tqdm(parts, total=-int(-total // 1), desc="Batches", disable=not show))
+    order = sorted(range(len(items)), key=lambda index: -length(items[index]))
+    starts = tqdm(range(0, len(order), batch_size), desc="Batches", disable=not show_progress)
+    parts = [call([items[index] for index in order[start : start + batch_size]]) for start in starts]
+    return torch.cat(parts)[torch.tensor(order).argsort()]

@@ -16,27 +16,18 @@ from ..errors import ShapeError
 from ..exporters.encoders.entry import unflatten
 from ..exporters.prepare import Prepared
 from .cache import NeuronCache
-from .checks import checked_mask, on_host, refuse_outputs
+from .checks import HostCallable, checked_mask, refuse_layers
 from .encoder_decoder import NeuronEncoderDecoder
 from .registration import register
 
 
-class NeuronTextEncoder:
+class NeuronTextEncoder(HostCallable):
     """The encoder of a compiled model of texts, as `generate` calls it."""
 
     main_input_name = "input_ids"
 
     def __init__(self, encode: Forward, config: Any, neuron_config: Any) -> None:
         self._encode, self._config, self._neuron_config = encode, config, neuron_config
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`.
-
-        Raises:
-            ShapeError: an input is neither on the CPU nor on the device "neuron".
-        """
-        args, kwargs = on_host(args, kwargs)
-        return self.forward(*args, **kwargs)
 
     def forward(
         self,
@@ -64,19 +55,6 @@ class NeuronTextEncoder:
         results = self._encode({"input_ids": input_ids, "attention_mask": mask})
         output = BaseModelOutput(**unflatten(results))
         return output.to_tuple() if return_dict is False else output
-
-
-def refuse_layers(config: Any, output_attentions: bool | None, output_hidden_states: bool | None) -> None:
-    """Refuse results of layers that the model was exported without.
-
-    Raises:
-        ConfigError: one is requested.
-    """
-    refuse_outputs(
-        output_attentions and not config.output_attentions,
-        output_hidden_states and not config.output_hidden_states,
-        exportable=("output_attentions", "output_hidden_states"),
-    )
 
 
 @register
@@ -140,10 +118,14 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
             ConfigError: an output is requested that the graph does not return.
         """
         refuse_layers(self.neuron_config, output_attentions, output_hidden_states)
-        encoded = self._encoded(input_ids, attention_mask, encoder_outputs)
-        mask_RS = torch.ones(encoded[0].shape[:2]) if attention_mask is None else attention_mask
+        if encoder_outputs is None:
+            if input_ids is None:
+                message = "The call has neither input_ids nor encoder_outputs."
+                raise ShapeError(message, hint="Pass input_ids, or the result of get_encoder().", missing="input_ids")
+            encoder_outputs = self.encoder(input_ids, attention_mask)
+        mask_RS = torch.ones(encoder_outputs[0].shape[:2]) if attention_mask is None else attention_mask
         return self._decode(
-            encoded,
+            encoder_outputs,
             mask_RS.long(),
             decoder_input_ids,
             decoder_attention_mask,
@@ -152,19 +134,5 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
             use_cache=use_cache,
             return_dict=return_dict,
         )
-
-    def _encoded(
-        self, input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, encoder_outputs: Any
-    ) -> Any:
-        """Results of the encoder, computed now where they were not."""
-        if encoder_outputs is not None:
-            return encoder_outputs
-        if input_ids is None:
-            raise ShapeError(
-                "The call has neither input_ids nor encoder_outputs.",
-                hint="Pass input_ids, or the result of get_encoder() as encoder_outputs.",
-                missing="input_ids",
-            )
-        return self.encoder(input_ids, attention_mask)
 
     inputs = frozenset(inspect.signature(forward).parameters)

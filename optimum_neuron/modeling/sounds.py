@@ -5,7 +5,6 @@ Shape legend: R sequences, C channels, N frames or samples, S hidden states.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -14,50 +13,31 @@ from ..errors import ShapeError
 from ..exporters.seq2seq.sources import Source
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Audio:
-    """Audio as the engine takes it."""
-
-    inputs: dict[str, torch.Tensor]
-    """Inputs by name."""
-    num_states: int
-    """Hidden states of the longest sequence."""
-    mask_RS: torch.Tensor | None
-    """1 for real hidden states; None if all are."""
-
-
 def checked_audio(
     tensors: Mapping[str, torch.Tensor | None], attention_mask: torch.Tensor | None, source: Source
-) -> Audio:
-    """Return the inputs of an encoder.
+) -> tuple[dict[str, torch.Tensor], int, torch.Tensor | None]:
+    """Return the inputs of an encoder, the hidden states of the longest sequence, and their mask [R, S].
 
-    Args:
-        tensors: tensors by the name of the argument.
-        attention_mask: 1 for real samples [R, N], if the encoder takes a mask.
-        source: what the encoder reads.
+    Both masks have 1 for what is real; without a mask, all is.
 
     Raises:
         ShapeError: the tensor is missing, or of another shape or dtype.
     """
     content = _checked_content(tensors, source)
     if not source.is_masked:
-        return Audio(inputs={source.name: content}, num_states=source.num_states(content.shape[-1]), mask_RS=None)
+        return {source.name: content}, source.num_states(content.shape[-1]), None
     mask_RN, lengths_R = _checked_mask(attention_mask, content, source)
     states_R = (lengths_R - source.window) // source.stride + 1
     mask_RS = (torch.arange(int(states_R.max())) < states_R[:, None]).long()
-    inputs = {source.name: content * mask_RN, "attention_mask": mask_RN}
-    return Audio(inputs=inputs, num_states=mask_RS.shape[1], mask_RS=mask_RS)
+    return {source.name: content * mask_RN, "attention_mask": mask_RN}, mask_RS.shape[1], mask_RS
 
 
 def _checked_content(tensors: Mapping[str, torch.Tensor | None], source: Source) -> torch.Tensor:
     problems = list(_problems(tensors, source))
     if problems:
         form = "[batch, samples]" if source.num_channels is None else f"[batch, {source.num_channels} channels, frames]"
-        raise ShapeError(
-            f"The audio does not fit the encoder: {'; '.join(problems)}. It takes {source.name}, float {form}.",
-            hint="Pass the output of the model's own feature extractor, or encoder_outputs.",
-            problems=problems,
-        )
+        message = f"The audio does not fit the encoder: {'; '.join(problems)}. It takes {source.name}, float {form}."
+        raise ShapeError(message, hint="Pass the output of the model's feature extractor.", problems=problems)
     content = tensors[source.name]
     assert content is not None
     return content.float()
@@ -87,23 +67,15 @@ def _checked_mask(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The mask [R, N] and the length of each sequence."""
     mask_RN = torch.ones(content.shape, dtype=torch.int64) if mask is None else mask.long()
+    hint = "Pass 1 for each real sample and 0 for padding at the end."
     if mask_RN.shape != content.shape:
-        raise ShapeError(
-            f"attention_mask has shape {list(mask_RN.shape)}, but {source.name} has {list(content.shape)}.",
-            hint="Pass 1 for each real sample and 0 for padding at the end.",
-            option="attention_mask",
-        )
+        message = f"attention_mask has shape {list(mask_RN.shape)}, but {source.name} has {list(content.shape)}."
+        raise ShapeError(message, hint=hint, option="attention_mask")
     if (mask_RN[:, 1:] > mask_RN[:, :-1]).any():
-        raise ShapeError(
-            "attention_mask has padding before or inside a recording.",
-            hint="Pass 1 for each real sample and 0 for padding at the end.",
-            option="attention_mask",
-        )
+        message = "attention_mask has padding before or inside a recording."
+        raise ShapeError(message, hint=hint, option="attention_mask")
     lengths_R = mask_RN.sum(1)
     if (shortest := int(lengths_R.min())) < source.window:
-        raise ShapeError(
-            f"A recording has {shortest} samples, but the first hidden state of the encoder needs {source.window}.",
-            hint="Pad the recording with silence, or leave it out.",
-            num_samples=shortest,
-        )
+        message = f"A recording has {shortest} samples, but the encoder's first hidden state needs {source.window}."
+        raise ShapeError(message, hint="Pad the recording with silence, or leave it out.", num_samples=shortest)
     return mask_RN, lengths_R

@@ -26,7 +26,7 @@ from ..exporters.seq2seq.entry import EncodedSource
 from ..exporters.seq2seq.sources import Source
 from ..runtime.loaded import LoadedProgram
 from .cache import NeuronCache
-from .checks import on_host, refuse_outputs
+from .checks import HostCallable, refuse_outputs
 from .encoder_decoder import NeuronEncoderDecoder
 from .program import CompiledProgram
 from .registration import register
@@ -34,21 +34,12 @@ from .sounds import checked_audio
 from .suppression import quick_processors
 
 
-class NeuronSpeechEncoder:
+class NeuronSpeechEncoder(HostCallable):
     """The encoder of a compiled speech model, as `generate` calls it."""
 
     def __init__(self, encode: Forward, source: Source) -> None:
         self._encode, self._source = encode, source
         self.main_input_name = source.name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`.
-
-        Raises:
-            ShapeError: an input is neither on the CPU nor on the device "neuron".
-        """
-        args, kwargs = on_host(args, kwargs)
-        return self.forward(*args, **kwargs)
 
     def forward(
         self,
@@ -75,9 +66,9 @@ class NeuronSpeechEncoder:
         """
         refuse_outputs(output_attentions, output_hidden_states)
         tensors = {"input_features": input_features, "input_values": input_values}
-        audio = checked_audio(tensors, attention_mask, self._source)
-        hidden_RSD = self._encode(audio.inputs)["last_hidden_state"][:, : audio.num_states]
-        output = EncodedSource(last_hidden_state=hidden_RSD, attention_mask=audio.mask_RS)
+        inputs, num_states, mask_RS = checked_audio(tensors, attention_mask, self._source)
+        hidden_RSD = self._encode(inputs)["last_hidden_state"][:, :num_states]
+        output = EncodedSource(last_hidden_state=hidden_RSD, attention_mask=mask_RS)
         return output.to_tuple() if return_dict is False else output
 
 
@@ -106,8 +97,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
 
     @classmethod
     def _wrap(cls, prepared: Prepared) -> Self:
-        is_whisper = prepared.source.config.model_type == "whisper"
-        if cls is NeuronModelForSpeechSeq2Seq and is_whisper:
+        if cls is NeuronModelForSpeechSeq2Seq and prepared.source.config.model_type == "whisper":
             return NeuronWhisperForConditionalGeneration(prepared)
         return cls(prepared)
 
@@ -191,11 +181,9 @@ class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, Whisper
         if prepared.source.config.model_type != "whisper":
             assert prepared.loaded is not None
             prepared.loaded.close()
-            raise ModelError(
-                f"{prepared.source.name} is a {prepared.source.config.model_type} model, not Whisper.",
-                hint="Use NeuronModelForSpeechSeq2Seq.",
-                model_type=prepared.source.config.model_type,
-            )
+            model_type = prepared.source.config.model_type
+            message = f"{prepared.source.name} is a {model_type} model, not Whisper."
+            raise ModelError(message, hint="Use NeuronModelForSpeechSeq2Seq.", model_type=model_type)
         super().__init__(prepared)
         self.model = WhisperProgram(self.loaded, self.source, self.config)
 
@@ -207,11 +195,9 @@ class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, Whisper
             ShapeError: audio or target do not fit the compiled shapes.
         """
         if kwargs.get("return_token_timestamps") and not self.neuron_config.returns_attentions:
-            raise ConfigError(
-                "Word timestamps need the weights of cross-attention, but the model was exported without them.",
-                hint="Export with output_attentions=True, or request segment timestamps with return_timestamps=True.",
-                option="return_token_timestamps",
-            )
+            message = "Word timestamps need the weights of cross-attention, but the model was exported without them."
+            hint = "Export with output_attentions=True, or request segments with return_timestamps=True."
+            raise ConfigError(message, hint=hint, option="return_token_timestamps")
         return super().generate(*args, **kwargs)
 
     def _prepare_text_encoder_decoder_kwargs_for_generation(

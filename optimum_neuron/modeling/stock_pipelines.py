@@ -57,11 +57,9 @@ def _exported_folder(name: Any, subfolder: str | None) -> Path | None:
 
 
 def _load(folder: Path, name: str, options: dict[str, Any]) -> Any:
-    """Load an exported folder for a pipeline.
+    """Load an exported folder, or raise a plain `NeuronError`.
 
-    Raises:
-        NeuronError: it cannot be loaded, or is for another task. The class is deliberately not a ValueError,
-            RuntimeError, or OSError, after which transformers would run the original model instead.
+    After a ValueError, RuntimeError, or OSError, transformers would run the original model instead.
     """
     from .. import modeling
     from ..errors import ModelError, NeuronError
@@ -77,12 +75,9 @@ def _load(folder: Path, name: str, options: dict[str, Any]) -> Any:
     try:
         task = read_folder(folder).config.task
         if pipeline is not None and plain_task(pipeline) != task:
-            raise ModelError(
-                f"{name} was exported for {task}, but the pipeline is for {pipeline}.",
-                hint=f"Use a pipeline for {task}, or export the checkpoint for {plain_task(pipeline)}.",
-                pipeline=pipeline,
-                task=task,
-            )
+            message = f"{name} was exported for {task}, but the pipeline is for {pipeline}."
+            hint = f"Use a pipeline for {task}, or export the checkpoint for {plain_task(pipeline)}."
+            raise ModelError(message, hint=hint, pipeline=pipeline, task=task)
         config = read_config(folder, trust_remote_code=options.get("trust_remote_code", False))
         model_class = getattr(modeling, find_task(task, config.model_type).model_class)
         return model_class.from_pretrained(name, export=False, **options)

@@ -15,7 +15,6 @@ class SuppressTokens(SuppressTokensLogitsProcessor):
     """Suppress tokens in every step."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Return scores [batch, vocabulary] with minus infinity at the tokens."""
         return _without(scores, self.suppress_tokens)
 
 
@@ -23,7 +22,6 @@ class SuppressTokensAtBegin(SuppressTokensAtBeginLogitsProcessor):
     """Suppress tokens in the first step."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Return scores [batch, vocabulary] with minus infinity at the tokens, in the first step."""
         return _without(scores, self.begin_suppress_tokens) if input_ids.shape[-1] == self.begin_index else scores
 
 

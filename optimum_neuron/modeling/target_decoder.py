@@ -11,7 +11,7 @@ Shape legend: R batch, S hidden states of a source, T new target tokens, D hidde
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
@@ -19,22 +19,19 @@ from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 from ..errors import ShapeError
 from ..exporters.seq2seq.entry import EncodedSource
 from .cache import NeuronCache
+from .checks import HostCallable
 
 if TYPE_CHECKING:
     from .encoder_decoder import NeuronEncoderDecoder
 
 
-class TargetDecoder:
+class TargetDecoder(HostCallable):
     """The decoder of a model, which it keeps alive."""
 
     main_input_name = "input_ids"
 
     def __init__(self, model: NeuronEncoderDecoder) -> None:
         self._model = model
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`."""
-        return self.forward(*args, **kwargs)
 
     def forward(
         self,
@@ -66,11 +63,8 @@ class TargetDecoder:
             ConfigError: an output is requested that the graph does not return.
         """
         if encoder_hidden_states is None:
-            raise ShapeError(
-                "The decoder needs encoder_hidden_states.",
-                hint="Pass encoder_hidden_states=model.encoder(...).last_hidden_state.",
-                input="encoder_hidden_states",
-            )
+            hint = "Pass encoder_hidden_states=model.encoder(...).last_hidden_state."
+            raise ShapeError("The decoder needs encoder_hidden_states.", hint=hint, input="encoder_hidden_states")
         # Text models take the mask by itself, audio models with the hidden states.
         result = self._model(
             decoder_input_ids=input_ids,

@@ -25,21 +25,14 @@ def check_labels(labels_RT: torch.Tensor, vocabulary: int) -> None:
     Raises:
         ShapeError: there are no labels, or one is not a token ID.
     """
+    shape = list(labels_RT.shape)
     if labels_RT.ndim != 2 or labels_RT.numel() == 0:
-        raise ShapeError(
-            f"labels has shape {list(labels_RT.shape)}, but labels are [batch, tokens], at least one of each.",
-            hint="Pass the token IDs of the targets.",
-            input="labels",
-            shape=list(labels_RT.shape),
-        )
-    wrong = labels_RT[(labels_RT != IGNORED) & ((labels_RT < 0) | (labels_RT >= vocabulary))]
-    if wrong.numel():
-        raise ShapeError(
-            f"Label {int(wrong[0])} is not in the vocabulary (0 to {vocabulary - 1}, or {IGNORED} to skip a token).",
-            hint="Make labels with the tokenizer of this checkpoint.",
-            input="labels",
-            token=int(wrong[0]),
-        )
+        message = f"labels has shape {shape}, but labels are [batch, tokens], at least one of each."
+        raise ShapeError(message, hint="Pass the token IDs of the targets.", input="labels", shape=shape)
+    wrong = labels_RT[(labels_RT != IGNORED) & ((labels_RT < 0) | (labels_RT >= vocabulary))].tolist()
+    if wrong:
+        message = f"Label {wrong[0]} is not in the vocabulary (0 to {vocabulary - 1}, or {IGNORED} to skip a token)."
+        raise ShapeError(message, hint="Use the tokenizer of this checkpoint.", input="labels", token=wrong[0])
 
 
 def shifted_labels(labels_RT: torch.Tensor, config: Any, task: str) -> torch.Tensor:
@@ -57,19 +50,16 @@ def shifted_labels(labels_RT: torch.Tensor, config: Any, task: str) -> torch.Ten
     )
 
 
-def label_loss(logits_RTV: torch.Tensor, labels_RT: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy of the labels.
+def label_loss(logits_RTV: torch.Tensor, labels_RT: torch.Tensor, *, of: str, hint: str) -> torch.Tensor:
+    """Return the mean cross-entropy of the labels of an input.
 
     Raises:
-        ShapeError: labels and targets have different shapes.
+        ShapeError: there is not one label for each of its tokens.
     """
-    if logits_RTV.shape[:2] != labels_RT.shape:
-        raise ShapeError(
-            f"labels has shape {list(labels_RT.shape)}, but decoder_input_ids has {list(logits_RTV.shape[:2])}.",
-            hint="Remove decoder_input_ids: they are made from the labels.",
-            input="labels",
-            shape=list(labels_RT.shape),
-        )
+    shape, expected = list(labels_RT.shape), list(logits_RTV.shape[:2])
+    if shape != expected:
+        message = f"labels has shape {shape}, but {of} has {expected}."
+        raise ShapeError(message, hint=hint, input="labels", shape=shape)
     return torch.nn.functional.cross_entropy(
         logits_RTV.flatten(0, 1).float(), labels_RT.flatten(), ignore_index=IGNORED
     )

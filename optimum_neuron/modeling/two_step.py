@@ -53,7 +53,7 @@ class TwoStepExport(NeuronModel):
             ConfigError: an option is unknown or out of range, or more than one core is requested.
         """
         source = load_source(model_name_or_path, token=token, revision=revision, with_weights=False)
-        source = source if config is None else dataclasses.replace(source, config=config)
+        source = dataclasses.replace(source, config=config or source.config)
         named = {
             "instance_type": instance_type,
             "batch_size": batch_size,
@@ -90,12 +90,9 @@ class TwoStepExport(NeuronModel):
             ConfigError: `neuron_config` is not a configuration.
             NeuronError: the model cannot be compiled, see `optimum_neuron/errors.py`.
         """
+        kind = type(neuron_config).__name__
         if not isinstance(neuron_config, CompileConfig):
-            raise ConfigError(
-                f"neuron_config is a {type(neuron_config).__name__}.",
-                hint="Pass the result of `get_neuron_config`.",
-                type=type(neuron_config).__name__,
-            )
+            raise ConfigError(f"neuron_config is a {kind}.", hint="Pass the result of `get_neuron_config`.", type=kind)
         return cls.from_pretrained(
             model_id, config, export=True, token=token, revision=revision, neuron_config=neuron_config, **options
         )

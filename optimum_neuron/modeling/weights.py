@@ -26,22 +26,8 @@ Weights: TypeAlias = str | Path | Mapping[str, torch.Tensor] | torch.nn.Module
 """A folder with safetensors, a Hub model ID, tensors by their names in the checkpoint, or a model."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OpenedWeights:
-    """Tensors that can be bound, with the new source of the model."""
-
-    source: ModelSource
-    """The folder of the weights; the previous one if they are in memory."""
-    tensors: Choice[TensorSource]
-    """The tensors, with the reason for how they are opened."""
-
-
-def open_weights(weights: Any, prepared: Prepared) -> OpenedWeights:
-    """Open weights for a compiled model.
-
-    Args:
-        weights: see `Weights`.
-        prepared: the compiled model.
+def open_weights(weights: Any, prepared: Prepared) -> tuple[ModelSource, Choice[TensorSource]]:
+    """Open weights for a compiled model; return its new source, and the tensors.
 
     Raises:
         WeightsError: their configuration is of another architecture, or `weights` has another type.
@@ -51,11 +37,8 @@ def open_weights(weights: Any, prepared: Prepared) -> OpenedWeights:
         return _of_folder(weights, prepared)
     name = type(weights).__name__
     if not isinstance(weights, (Mapping, torch.nn.Module)):
-        raise WeightsError(
-            f"replace_weights takes a folder, a state dict, or a model, not a {name}.",
-            hint="Pass a path, a Hub model ID, model.state_dict(), or the model.",
-            type=name,
-        )
+        message = f"replace_weights takes a folder, a state dict, or a model, not a {name}."
+        raise WeightsError(message, hint="Pass a path, a Hub model ID, model.state_dict(), or the model.", type=name)
     if isinstance(weights, torch.nn.Module):
         config = getattr(weights, "config", None)
         if config is not None and hasattr(config, "model_type"):
@@ -66,10 +49,10 @@ def open_weights(weights: Any, prepared: Prepared) -> OpenedWeights:
     # Weights in memory have no folder: tokenizer and configuration stay those of the previous checkpoint.
     plain = with_quantization(prepared.source.config, None)
     source = dataclasses.replace(prepared.source, name=name, revision=None, module=None, config=plain)
-    return OpenedWeights(source=source, tensors=Choice(value=tensors, reason="copied from memory"))
+    return source, Choice(value=tensors, reason="copied from memory")
 
 
-def _of_folder(weights: str | Path, prepared: Prepared) -> OpenedWeights:
+def _of_folder(weights: str | Path, prepared: Prepared) -> tuple[ModelSource, Choice[TensorSource]]:
     folder = find_folder(weights)
     config = _config_of(folder)
     quantization = None
@@ -77,20 +60,10 @@ def _of_folder(weights: str | Path, prepared: Prepared) -> OpenedWeights:
         require_readable(config, model=str(weights))
         quantization = quantization_of(config)
         _refuse_other_architecture(config, prepared, str(folder))
-    source = ModelSource(
-        name=str(weights),
-        folder=folder,
-        config=with_quantization(prepared.source.config, quantization),
-        revision=None,
-    )
-    tensors = open_tensors(
-        source,
-        prepared.weight_sources,
-        task=prepared.config.task,
-        family=prepared.family,
-        dtype=prepared.config.torch_dtype,
-    )
-    return OpenedWeights(source=source, tensors=tensors)
+    plain = with_quantization(prepared.source.config, quantization)
+    source = ModelSource(name=str(weights), folder=folder, config=plain, revision=None)
+    task, dtype = prepared.config.task, prepared.config.torch_dtype
+    return source, open_tensors(source, prepared.weight_sources, task=task, family=prepared.family, dtype=dtype)
 
 
 def _config_of(folder: Path) -> dict[str, Any] | None:
@@ -100,11 +73,9 @@ def _config_of(folder: Path) -> dict[str, Any] | None:
     try:
         return dict(parse_json(path.read_text()))
     except (ValueError, TypeError) as error:
-        raise WeightsError(
-            f"{path} cannot be read ({error}).",
-            hint="Repair the file, or pass a folder with safetensors only.",
-            file=str(path),
-        ) from error
+        message = f"{path} cannot be read ({error})."
+        hint = "Repair the file, or pass a folder with safetensors only."
+        raise WeightsError(message, hint=hint, file=str(path)) from error
 
 
 def _refuse_other_architecture(data: dict[str, Any], prepared: Prepared, name: str) -> None:
@@ -115,8 +86,5 @@ def _refuse_other_architecture(data: dict[str, Any], prepared: Prepared, name: s
     else:
         differences = structure_differences(type(config).from_dict(data), config, prepared.config.task)
     if differences:
-        raise WeightsError(
-            f"The configuration of {name} differs from the compiled one: {'; '.join(differences)}.",
-            hint="Export this checkpoint instead.",
-            problems=differences,
-        )
+        message = f"The configuration of {name} differs from the compiled one: {'; '.join(differences)}."
+        raise WeightsError(message, hint="Export this checkpoint instead.", problems=differences)

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ..core import Choice, Rejected
+from .common.config import StateShape
 from .generic.weights import weight_map as generic_weight_map
 
 if TYPE_CHECKING:
@@ -22,18 +23,6 @@ FAMILIES: tuple[str, ...] = ("llama",)
 
 GENERIC = "generic"
 """Name of the path that runs transformers' own modeling code."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StateShape:
-    """What one layer keeps for each token."""
-
-    num_heads: int
-    """Key and value heads."""
-    key_width: int
-    """Width of a key head."""
-    value_width: int
-    """Width of a value head."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,24 +70,15 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
             )
     if family not in (None, GENERIC):
         problem = next(r.reason for r in rejected if r.candidate == family)
-        raise ConfigError(
-            f"family={family!r} cannot run this {config.model_type} model: it {problem}.",
-            hint=f"Use family={GENERIC!r}.",
-            option="family",
-            value=family,
-            problem=problem,
-        )
+        message = f"family={family!r} cannot run this {config.model_type} model: it {problem}."
+        raise ConfigError(message, hint=f"Use family={GENERIC!r}.", option="family", value=family, problem=problem)
     return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=tuple(rejected))
 
 
 def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_remote_code: bool = False) -> Family:
-    """Build the decoder of a configuration without weights.
+    """Build the decoder of a transformers configuration of a causal language model, without weights.
 
-    Args:
-        config: a transformers configuration of a causal language model.
-        dtype: dtype of parameters, torch's name.
-        family: force an implementation by name.
-        trust_remote_code: let the generic path run code that comes with a checkpoint.
+    `family` forces an implementation; `trust_remote_code` lets the generic path run code that comes with a checkpoint.
     """
     choice = choose_family(config, family=family)
     if choice.value != GENERIC:
@@ -109,13 +89,7 @@ def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_r
 
 
 def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str) -> Family:
-    """The decoder of transformers' own code.
-
-    Args:
-        choice: why it is taken.
-        module: built without weights; cast in place.
-        dtype: dtype of parameters, torch's name.
-    """
+    """The decoder of transformers' own code: a module that was built without weights, and is cast in place."""
     import torch
 
     from .generic import probe_states
@@ -126,21 +100,13 @@ def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str) 
         choice=choice,
         module=module,
         weight_sources=generic_weight_map(names),
-        state_shapes=tuple(
-            StateShape(num_heads=heads, key_width=key, value_width=value) for heads, key, value in probe_states(module)
-        ),
+        state_shapes=tuple(probe_states(module)),
         attention=module.attention,
     )
 
 
 def family_decoder(choice: Choice[str], config: Any, *, dtype: str) -> Family:
-    """The decoder of a family.
-
-    Args:
-        choice: which one, and why.
-        config: a transformers configuration that it covers.
-        dtype: dtype of parameters, torch's name.
-    """
+    """The decoder of a family that covers a transformers configuration."""
     import torch
     from accelerate import init_empty_weights
 

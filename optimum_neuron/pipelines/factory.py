@@ -103,11 +103,8 @@ def pipeline(
 
     name = ALIASES.get(task, task)
     served = _served(plain_name(name))
-    every = (
-        *compile_options(),
-        *(*SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *PEER_OPTIONS, "data_parallel_mode"),
-    )
-    known = tuple(option for option in every if option not in OF_GENERATION)
+    of_loading = (*SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *PEER_OPTIONS, "data_parallel_mode")
+    known = tuple(option for option in (*compile_options(), *of_loading) if option not in OF_GENERATION)
     if use_fast is not None:
         logger.info("use_fast=%r changes nothing: transformers 5 has one tokenizer for each model.", use_fast)
     options = _merged(options, {"input_shapes": input_shapes, "compiler_args": compiler_args}, known)
@@ -129,82 +126,66 @@ def pipeline(
 
 
 def _loaded(served: Task, path: str | Path, export: bool | None, loading: dict[str, Any]) -> NeuronModel:
-    """The model of a path, of the class that serves the task and the architecture."""
+    """The model of a path; it is looked at first where models of two kinds serve the task."""
     from .. import modeling
+    from ..exporters.source import load_source
 
-    where = source_options(loading)
-    model_class = getattr(modeling, _of_architecture(served, path, where).model_class)
-    model: NeuronModel = model_class.from_pretrained(path, export=export, **loading)
+    if len(kinds_of_task(served.name)) > 1:
+        served = find_task(served.name, load_source(path, **source_options(loading)).config.model_type)
+    model: NeuronModel = getattr(modeling, served.model_class).from_pretrained(path, export=export, **loading)
     return model
 
 
 def _merged(
     options: dict[str, Any], groups: Mapping[str, Mapping[str, Any] | None], known: Sequence[str]
 ) -> dict[str, Any]:
-    """Options and groups of options as one mapping.
-
-    Raises:
-        ConfigError: a group has an unknown option, or one that is given outside of it too.
-    """
+    """Options and groups of options as one mapping; none may be unknown or given twice."""
     merged = dict(options)
     for group, values in groups.items():
         check_known(dict(values or {}), list(known), what=group)
         twice = sorted(merged.keys() & (values or {}).keys())
         if twice:
-            raise ConfigError(
-                f"{', '.join(twice)} is given in {group} and outside of it.",
-                hint="Pass it once.",
-                group=group,
-                options=twice,
-            )
+            message = f"{', '.join(twice)} is given in {group} and outside of it."
+            raise ConfigError(message, hint="Pass it once.", group=group, options=twice)
         merged |= values or {}
     return merged
 
 
 def _refuse_mistyped(options: dict[str, Any], known: Sequence[str]) -> None:
-    """Reject options that resemble one of `from_pretrained`: a pipeline takes any keyword and may ignore it.
-
-    Raises:
-        ConfigError: an option is misspelled; the nearest options are named.
-    """
+    """Reject options that resemble one of `from_pretrained`: a pipeline takes any keyword and may ignore it."""
     near = {key: difflib.get_close_matches(key, known, n=1, cutoff=0.9) for key in options}
     mistyped = [f"{key}, did you mean {names[0]!r}?" for key, names in near.items() if names]
     if mistyped:
-        raise ConfigError(
-            f"The pipeline has no option {' '.join(mistyped)}", hint="Correct the spelling.", options=mistyped
-        )
+        message = f"The pipeline has no option {' '.join(mistyped)}"
+        raise ConfigError(message, hint="Correct the spelling.", options=mistyped)
 
 
 def _parts(name: str, model: NeuronModel, processors: dict[str, Any]) -> dict[str, Any]:
     """Return the tokenizer and processors; missing ones come from the model's folder."""
+    from ..modeling.facts import load_preprocessor
+
     parts = {kind: part for kind, part in processors.items() if part is not None}
     if "image_processor" in _NEEDS.get(name, ()) and "feature_extractor" in parts:
         _take_for_images(name, parts)
     for kind in _NEEDS.get(name, ("tokenizer",)):
         part = parts.get(kind)
         if part is None or isinstance(part, (str, Path)):
-            parts[kind] = _load(kind, Path(part) if part else model.source_folder)
+            folder = Path(part) if part else model.source_folder
+            parts[kind] = load_preprocessor(_AUTO[kind], folder, hint=f"Pass {kind}=.")
             if part is None:
                 _fit(parts[kind], model)
     return parts
 
 
 def _take_for_images(name: str, parts: dict[str, Any]) -> None:
-    """Use `feature_extractor` as the image processor, as transformers does: image processors once had that name.
-
-    Raises:
-        ConfigError: both were given, or it is for recordings.
-    """
+    """Use `feature_extractor` as the image processor, as transformers does: image processors once had that name."""
     from transformers.image_processing_utils import BaseImageProcessor
 
     part = parts.pop("feature_extractor")
     if "image_processor" in parts or not isinstance(part, (str, Path, BaseImageProcessor)):
-        raise ConfigError(
-            f"The pipeline {name!r} reads images, so it takes image_processor=, not feature_extractor=.",
-            hint="Pass the image processor only.",
-            task=name,
-            feature_extractor=type(part).__name__,
-        )
+        message = f"The pipeline {name!r} reads images, so it takes image_processor=, not feature_extractor=."
+        kind = type(part).__name__
+        raise ConfigError(message, hint="Pass the image processor only.", task=name, feature_extractor=kind)
     parts["image_processor"] = part
 
 
@@ -237,21 +218,10 @@ def _served(name: str) -> Task:
     if name in PIPELINES:
         return PIPELINES[name]
     if name in other_tasks():
-        raise ModelError(
-            f"The pipeline {name!r} is not supported: no compiled model serves it.",
-            hint=f"Pass one of {', '.join(PIPELINES)}, or compile the model with torch_neuronx.trace.",
-            task=name,
-        )
+        message = f"The pipeline {name!r} is not supported: no compiled model serves it."
+        hint = f"Pass one of {', '.join(PIPELINES)}, or compile the model with torch_neuronx.trace."
+        raise ModelError(message, hint=hint, task=name)
     raise invalid_choice("task", name, PIPELINES, error=ModelError)
-
-
-def _of_architecture(served: Task, model: str | Path, where: dict[str, Any]) -> Task:
-    """The row of a task for a model; only where models of two kinds serve it, the model is looked at."""
-    if len(kinds_of_task(served.name)) == 1:
-        return served
-    from ..exporters.source import load_source
-
-    return find_task(served.name, load_source(model, **where).config.model_type)
 
 
 def _named(name: str, model: str | Path | None) -> str | Path:
@@ -259,45 +229,25 @@ def _named(name: str, model: str | Path | None) -> str | Path:
         return model
     if name in DEFAULT_MODELS:
         return DEFAULT_MODELS[name]
-    raise ModelError(
-        f"The pipeline {name!r} has no default model.",
-        hint=f"Pass model=; only {', '.join(DEFAULT_MODELS)} has a default.",
-        task=name,
-    )
+    message = f"The pipeline {name!r} has no default model."
+    raise ModelError(message, hint=f"Pass model=; only {', '.join(DEFAULT_MODELS)} has a default.", task=name)
 
 
 def _for_a_loaded_model(loading: dict[str, Any]) -> dict[str, Any]:
-    """`batch_size` is an option of transformers' pipelines too; the others come too late.
-
-    Raises:
-        ConfigError: one of the others was given.
-    """
+    """`batch_size` is an option of transformers' pipelines too; the others come too late."""
     late = [key for key in loading if key != "batch_size"]
     if late:
-        raise ConfigError(
-            f"{', '.join(late)} cannot change a model that is already compiled and loaded.",
-            hint="Leave the options out, or pass the model's path.",
-            options=late,
-        )
+        message = f"{', '.join(late)} cannot change a model that is already compiled and loaded."
+        raise ConfigError(message, hint="Leave the options out, or pass the model's path.", options=late)
     return loading
 
 
 def _require_task(served: Task, model: NeuronModel) -> None:
-    task = model.neuron_config.task
-    if task != served.name:
-        raise ModelError(
-            f"The pipeline {served.pipeline!r} needs a {served.model_class}, but this {type(model).__name__} is for "
-            f"{task}.",
-            hint=f"Pass a model that was exported for {served.name}.",
-            task=served.name,
-            model_task=task,
-        )
-
-
-def _load(kind: str, folder: Path) -> Any:
-    from ..modeling.facts import load_preprocessor
-
-    return load_preprocessor(_AUTO[kind], folder, hint=f"Pass {kind}=.")
+    task, name = model.neuron_config.task, served.name
+    if task != name:
+        given = f"this {type(model).__name__} is for {task}"
+        message = f"The pipeline {served.pipeline!r} needs a {served.model_class}, but {given}."
+        raise ModelError(message, hint=f"Pass a model that was exported for {name}.", task=name, model_task=task)
 
 
 def _fit(part: Any, model: NeuronModel) -> None:

@@ -69,17 +69,11 @@ class QuestionAnsweringPipeline(Pipeline):
         **unknown: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         before = {"doc_stride": doc_stride, "max_seq_len": max_seq_len}
-        after = {
-            "top_k": top_k,
-            "max_answer_len": max_answer_len,
-            "handle_impossible_answer": handle_impossible_answer,
-        }
+        after = {"top_k": top_k, "max_answer_len": max_answer_len}
+        after["handle_impossible_answer"] = handle_impossible_answer
         if unknown:
-            raise ConfigError(
-                f"Question answering has no option {', '.join(unknown)}.",
-                hint=f"Use one of {', '.join((*before, *after))}.",
-                options=list(unknown),
-            )
+            message = f"Question answering has no option {', '.join(unknown)}."
+            raise ConfigError(message, hint=f"Use one of {', '.join((*before, *after))}.", options=list(unknown))
         return _present(before), {}, _present(after)
 
     def preprocess(
@@ -101,13 +95,9 @@ class QuestionAnsweringPipeline(Pipeline):
         )
         rows = range(encoded["input_ids"].shape[0])
         of_context = torch.tensor([[kind == 1 for kind in encoded.sequence_ids(row)] for row in rows])
-        known = {spec.name for spec in self.model.signature.inputs}
-        return {
-            "example": example,
-            "offsets": encoded["offset_mapping"],
-            "of_context": of_context,
-            "inputs": {name: tensor for name, tensor in encoded.items() if name in known},
-        }
+        inputs = {name: tensor for name, tensor in encoded.items() if name in self.model.signature.names}
+        offsets = encoded["offset_mapping"]
+        return {"example": example, "offsets": offsets, "of_context": of_context, "inputs": inputs}
 
     def _num_columns(self) -> int:
         return self.model.neuron_config.buckets("sequence_length")[-1]
@@ -156,8 +146,5 @@ def _check(example: Any) -> None:
     missing = [key for key in keys if not isinstance(example, dict) or not isinstance(example.get(key), str)]
     missing = missing or [key for key in keys if not example[key].strip()]
     if missing:
-        raise ConfigError(
-            f"Question answering needs text in {' and '.join(missing)}.",
-            hint="Pass question= and context=, or dicts with these keys.",
-            missing=missing,
-        )
+        message = f"Question answering needs text in {' and '.join(missing)}."
+        raise ConfigError(message, hint="Pass question= and context=, or dicts with these keys.", missing=missing)

@@ -27,12 +27,9 @@ class _Recordings:
         rate = inputs.get("sampling_rate") if isinstance(inputs, dict) else None
         trained = self.feature_extractor.sampling_rate
         if rate not in (None, trained) and not is_torchaudio_available():
-            raise ConfigError(
-                f"The recording has {rate} samples per second, the model needs {trained}, and torchaudio is missing.",
-                hint=f"Resample recordings to {trained}, or install torchaudio.",
-                sampling_rate=rate,
-                expected=trained,
-            )
+            message = f"The recording has {rate} samples per second, the model needs {trained}; no torchaudio is here."
+            hint = f"Resample recordings to {trained}, or install torchaudio."
+            raise ConfigError(message, hint=hint, sampling_rate=rate, expected=trained)
         return super().preprocess(inputs, *args, **kwargs)  # type: ignore[misc]
 
 
@@ -61,9 +58,6 @@ def require_rate(extractor: Any, model: NeuronModel) -> None:
     trained = read_object(path).get("sampling_rate") if path.is_file() else None
     rate = getattr(extractor, "sampling_rate", None)
     if None not in (trained, rate) and trained != rate:
-        raise ConfigError(
-            f"The feature extractor is for {rate} samples per second, but the model's own is for {trained}.",
-            hint=f"Resample recordings to {trained}, and leave feature_extractor out.",
-            sampling_rate=rate,
-            expected=trained,
-        )
+        message = f"The feature extractor is for {rate} samples per second, but the model's own is for {trained}."
+        hint = f"Resample recordings to {trained}, and leave feature_extractor out."
+        raise ConfigError(message, hint=hint, sampling_rate=rate, expected=trained)

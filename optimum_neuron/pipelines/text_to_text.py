@@ -43,11 +43,8 @@ class TextToTextPipeline(Pipeline):
         """
         batch = [texts] if isinstance(texts, str) else texts
         if not isinstance(batch, list) or not batch or not all(isinstance(t, str) and t.strip() for t in batch):
-            raise ConfigError(
-                f"The pipeline {self.task} needs text, not {texts!r}."[:200],
-                hint="Pass a text or a list of texts, none of them empty.",
-                task=self.task,
-            )
+            message = f"The pipeline {self.task} needs text, not {texts!r}."[:200]
+            raise ConfigError(message, hint="Pass a text or a list of texts, none of them empty.", task=self.task)
         results = super().__call__(texts, **options)
         if isinstance(texts, list) and all(len(result) == 1 for result in results):
             return [result[0] for result in results]
@@ -81,14 +78,11 @@ class TextToTextPipeline(Pipeline):
             return dict(self.tokenizer(text, **options))
         build = getattr(self.tokenizer, "_build_translation_inputs", None)
         if build is None or src_lang is None or tgt_lang is None:
-            raise ConfigError(
-                "The tokenizer has no languages to translate between."
-                if build is None
-                else "src_lang and tgt_lang are needed together, but only one is given.",
-                hint="Pass both with models such as M2M100 and mBART; others take a prefix, or know one language pair.",
-                src_lang=src_lang,
-                tgt_lang=tgt_lang,
-            )
+            message = "src_lang and tgt_lang are needed together, but only one is given."
+            if build is None:
+                message = "The tokenizer has no languages to translate between."
+            hint = "Pass both with models such as M2M100 and mBART; others take a prefix, or know one language pair."
+            raise ConfigError(message, hint=hint, src_lang=src_lang, tgt_lang=tgt_lang)
         return dict(build(text, src_lang=src_lang, tgt_lang=tgt_lang, **options))
 
     def _forward(self, inputs: dict[str, Any], **generating: Any) -> dict[str, Any]:

@@ -20,13 +20,10 @@ def require_traced(neff: Neff) -> None:
     """
     kind, missing = neff.metadata.get("kind"), [key for key in _METADATA if key not in neff.metadata]
     if kind != KIND or missing:
-        raise ArtifactError(
-            f"{neff.path} is not a traced model: kind {kind!r}, missing metadata: {', '.join(missing) or 'none'}.",
-            hint="Load an exported folder with from_pretrained, and trace models with torch_neuronx.trace.",
-            path=str(neff.path),
-            kind=kind,
-            missing=missing,
-        )
+        lacks = ", ".join(missing) or "none"
+        message = f"{neff.path} is not a traced model: kind {kind!r}, missing metadata: {lacks}."
+        hint = "Load an exported folder with from_pretrained, and trace models with torch_neuronx.trace."
+        raise ArtifactError(message, hint=hint, path=str(neff.path), kind=kind, missing=missing)
 
 
 def require_agreement(artifact: Artifact) -> None:

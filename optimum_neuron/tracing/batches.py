@@ -1,19 +1,12 @@
-"""Dynamic batching: a traced model takes any number of rows, split and padded to the rows it was compiled for.
-
->>> from optimum_neuron.tracing.batches import num_batches
->>> num_batches(rows=7, compiled_rows=3)
-3
-"""
+"""Dynamic batching: a traced model takes any number of rows, split and padded to the rows it was compiled for."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..compiler.ir import Graph, Program
 from ..compiler.serial import tensor_spec
-from ..core import TensorSpec
 from ..engine.rows import run_rows
 from ..errors import ConfigError, ShapeError
 
@@ -21,11 +14,6 @@ if TYPE_CHECKING:
     import torch
 
 Run = Callable[["Sequence[torch.Tensor]"], "list[torch.Tensor]"]
-
-
-def num_batches(*, rows: int, compiled_rows: int) -> int:
-    """How many calls a batch takes."""
-    return math.ceil(rows / compiled_rows)
 
 
 def run_in_batches(program: Program, graph: Graph, inputs: Sequence[torch.Tensor], run: Run) -> list[torch.Tensor]:
@@ -47,16 +35,13 @@ def compiled_rows(program: Program, graph: Graph) -> int:
     Raises:
         ConfigError: they have no dimension 0 in common, or the program has a state.
     """
-    specs = {name: spec for name, spec in graph.inputs.items()}
-    specs |= {name: program.value_spec(graph, value) for name, value in graph.outputs.items()}
+    specs = {**graph.inputs, **{name: program.value_spec(graph, value) for name, value in graph.outputs.items()}}
     sizes = {spec.shape[0] if spec.shape else 0 for spec in specs.values()}
     if len(sizes) == 1 and 0 not in sizes and not program.states:
         return sizes.pop()
     problem = "it keeps a state" if program.states else ", ".join(f"{name} has {spec}" for name, spec in specs.items())
-    raise ConfigError(
-        f"Dynamic batching needs the batch in dimension 0 of every input and output, and no state: {problem}.",
-        hint="Trace a model whose inputs and outputs all begin with the batch, or trace each batch size.",
-    )
+    message = f"Dynamic batching needs the batch in dimension 0 of every input and output, and no state: {problem}."
+    raise ConfigError(message, hint="Return tensors that begin with the batch, or trace each batch size.")
 
 
 def _rows(graph: Graph, inputs: Sequence[torch.Tensor]) -> int:
@@ -66,7 +51,7 @@ def _rows(graph: Graph, inputs: Sequence[torch.Tensor]) -> int:
         problems = [f"{len(specs)} inputs, compiled for {len(expected)}"]
     else:
         problems = [
-            f"{name} is {spec}, compiled for {_any_rows(compiled)}"
+            f"{name} is {spec}, compiled for {compiled.dtype}[{', '.join(['any', *map(str, compiled.shape[1:])])}]"
             for (name, compiled), spec in zip(expected, specs, strict=True)
             if spec.dtype != compiled.dtype
             or len(spec.shape) != len(compiled.shape)
@@ -77,11 +62,5 @@ def _rows(graph: Graph, inputs: Sequence[torch.Tensor]) -> int:
         problems = [f"{name} has {spec.shape[0]} rows" for (name, _), spec in zip(expected, specs, strict=True)]
     if problems:
         message = f"With dynamic batching, only dimension 0 of the inputs may change: {'; '.join(problems)}."
-        raise ShapeError(
-            message, hint="Pad or cast the inputs, or trace for these shapes.", graph=graph.name, problems=problems
-        )
+        raise ShapeError(message, hint="Pad or cast the inputs.", graph=graph.name, problems=problems)
     return rows.pop()
-
-
-def _any_rows(spec: TensorSpec) -> str:
-    return f"{spec.dtype}[{', '.join(['any', *map(str, spec.shape[1:])])}]"

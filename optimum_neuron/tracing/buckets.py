@@ -5,8 +5,6 @@ Buckets share weights, states and equal parts of their programs.
 
 from __future__ import annotations
 
-import dataclasses
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,12 @@ import torch
 from ..compiler.serial import tensor_spec
 from ..errors import ConfigError
 from .compile import checked_flags, compile_entries, work_folder
-from .entry import Entry, make_entry
+from .entry import Entry, make_entry, warn_ignored
 from .neuron_model import BucketModel
 from .script import nested, script_neff, scripted
 from .states import SharedStates
 
 
-@dataclasses.dataclass(frozen=True, init=False)
 class BucketModelConfig:
     """How a model with buckets takes its inputs.
 
@@ -38,15 +35,6 @@ class BucketModelConfig:
     Example: see `bucket_model_trace`.
     """
 
-    bucket_kernel: Callable[..., Any]
-    """Makes the function that pads."""
-    shared_state_buffer: Sequence[torch.Tensor] | None
-    """First values of shared states."""
-    shared_state_buffer_preprocessor: Callable[..., Any] | None
-    """Makes the function that slices shared states."""
-    func_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
-    """Keywords for each bucket."""
-
     def __init__(
         self,
         bucket_kernel: Callable[..., Any],
@@ -55,16 +43,11 @@ class BucketModelConfig:
         shared_state_buffer_preprocessor: Callable[..., Any] | None = None,
         func_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        if _:
-            warnings.warn(
-                f"BucketModelConfig takes bucket_kernel by position; {len(_)} more arguments are ignored, pass them by "
-                "name",
-                stacklevel=2,
-            )
-        object.__setattr__(self, "bucket_kernel", bucket_kernel)
-        object.__setattr__(self, "shared_state_buffer", shared_state_buffer)
-        object.__setattr__(self, "shared_state_buffer_preprocessor", shared_state_buffer_preprocessor)
-        object.__setattr__(self, "func_kwargs", func_kwargs)
+        warn_ignored("BucketModelConfig takes bucket_kernel", _)
+        self.bucket_kernel = bucket_kernel
+        self.shared_state_buffer = shared_state_buffer
+        self.shared_state_buffer_preprocessor = shared_state_buffer_preprocessor
+        self.func_kwargs = func_kwargs
 
     def kwargs_of(self, bucket: int, num_buckets: int) -> dict[str, Any]:
         """Keywords of one bucket.
@@ -75,12 +58,9 @@ class BucketModelConfig:
         if self.func_kwargs is None or isinstance(self.func_kwargs, Mapping):
             return dict(self.func_kwargs or {})
         if len(self.func_kwargs) != num_buckets:
-            raise ConfigError(
-                f"func_kwargs has {len(self.func_kwargs)} dictionaries for {num_buckets} buckets.",
-                hint="Pass one dictionary for all buckets, or one for each.",
-                option="func_kwargs",
-                num_buckets=num_buckets,
-            )
+            message = f"func_kwargs has {len(self.func_kwargs)} dictionaries for {num_buckets} buckets."
+            hint = "Pass one dictionary for all buckets, or one for each."
+            raise ConfigError(message, hint=hint, option="func_kwargs", num_buckets=num_buckets)
         return dict(self.func_kwargs[bucket])
 
 
@@ -146,13 +126,9 @@ def _entries(func: Callable[..., Any], examples: Sequence[Any], config: BucketMo
     buffers = config.shared_state_buffer or [state.value for state in plain[-1].states]
     script = _scripted(slicer, "shared_state_buffer_preprocessor") if slicer is not None else None
     shapes = [[list(state.value.shape) for state in entry.states] for entry in plain]
-    shared = [
-        SharedStates(buffers=tuple(buffers), slicer=script, shapes=shapes, bucket=index) for index in range(len(plain))
-    ]
-    return {
-        f"bucket_{index}": make_entry(model, inputs, aliases, shared[index])
-        for index, ((model, aliases), inputs) in enumerate(zip(made, examples, strict=True))
-    }
+    shared = [SharedStates(buffers=tuple(buffers), slicer=script, shapes=shapes, bucket=n) for n in range(len(plain))]
+    parts = enumerate(zip(made, examples, strict=True))
+    return {f"bucket_{n}": make_entry(model, inputs, aliases, shared[n]) for n, ((model, aliases), inputs) in parts}
 
 
 def _scripted(make: Callable[..., Any], what: str) -> torch.jit.ScriptFunction:
@@ -166,11 +142,9 @@ def _scripted(make: Callable[..., Any], what: str) -> torch.jit.ScriptFunction:
 def _require_equal_states(entries: Sequence[Entry]) -> None:
     if any(entry.state_specs != entries[0].state_specs for entry in entries):
         states = [", ".join(f"{s.name} {tensor_spec(s.value)}" for s in entry.states) or "none" for entry in entries]
-        raise ConfigError(
-            f"The buckets share their states, which differ: {'; '.join(states)}.",
-            hint="Pass a shared_state_buffer_preprocessor that returns the part of each state that a bucket uses.",
-            states=states,
-        )
+        hint = "Pass a shared_state_buffer_preprocessor that returns the part of each state that a bucket uses."
+        message = f"The buckets share their states, which differ: {'; '.join(states)}."
+        raise ConfigError(message, hint=hint, states=states)
 
 
 def _require_equal_outputs(entries: Sequence[Entry]) -> None:

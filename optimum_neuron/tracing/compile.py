@@ -35,7 +35,7 @@ from ..hardware import (
 )
 from .artifact import KIND
 from .entry import ROOT, Entry
-from .log import compile_log, unwritable
+from .log import compile_log, compiled_lines, unwritable
 from .tensors import require_dtypes, tensors_of, weights_file
 
 NEFF_FILE = "graph.neff"
@@ -69,12 +69,9 @@ def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: boo
         require_dtype(target, flags.auto_cast_type)
     instance = resolve_instance().value
     if not cpu_backend and instance.chip.core.generation != target.core.generation:
-        raise ConfigError(
-            f"{instance.name}, the simulated instance, cannot run a model compiled for {target.name}.",
-            hint=f"Set OPTIMUM_NEURON_INSTANCE={target.instances[0].name}, or pass cpu_backend=True to compile only.",
-            target=target.name,
-            instance=instance.name,
-        )
+        message = f"{instance.name}, the simulated instance, cannot run a model compiled for {target.name}."
+        hint = f"Set OPTIMUM_NEURON_INSTANCE={target.instances[0].name}, or pass cpu_backend=True to compile only."
+        raise ConfigError(message, hint=hint, target=target.name, instance=instance.name)
     flags.warn_ineffective(stacklevel=4)
     return Flags(flags=flags, target=target)
 
@@ -86,23 +83,20 @@ def work_folder(compiler_workdir: str | Path | None, temp_dir: str | None) -> It
     Raises:
         ConfigError: `temp_dir` cannot be written.
     """
-    if compiler_workdir is None:
-        with _temporary(temp_dir) as folder:
-            yield Path(folder)
-    else:
+    if compiler_workdir is not None:
         Path(compiler_workdir).mkdir(parents=True, exist_ok=True)
         yield Path(compiler_workdir)
-
-
-def _temporary(parent: str | None) -> tempfile.TemporaryDirectory[str]:
-    prefix = "optimum-neuron-trace-"
-    if parent is None:
-        return tempfile.TemporaryDirectory(prefix=prefix)
+        return
     try:
-        Path(parent).mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
+        if temp_dir is not None:
+            Path(temp_dir).mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(prefix="optimum-neuron-trace-", dir=temp_dir)
     except OSError as error:
-        raise unwritable("--temp-dir", parent, error) from error
+        if temp_dir is None:
+            raise
+        raise unwritable("--temp-dir", temp_dir, error) from error
+    with scratch as folder:
+        yield Path(folder)
 
 
 def compile_entries(
@@ -114,13 +108,9 @@ def compile_entries(
     host_ops: Collection[str] = (),
     facts: Mapping[str, Any] | None = None,
 ) -> tuple[Neff, list[torch.Tensor]]:
-    """Compile entries of one model.
+    """Compile entries of one model, by the name of their graphs, into `graph.neff` in the folder.
 
     Args:
-        entries: by the name of their graphs; the order is kept.
-        flags: see `checked_flags`.
-        folder: where `graph.neff` goes.
-        inline_weights: put weights into the NEFF.
         host_ops: unsupported operators that run on the host.
         facts: more metadata.
 
@@ -137,7 +127,7 @@ def compile_entries(
         inputs = dict(zip(entry.inputs.names, entry.inputs.tensors, strict=True))
         require_dtypes({name: t for name, t in {**entry.tensors(), **inputs}.items() if t.is_quantized})
     with compile_log(options.logfile) as log:
-        log.add(f"compiling {', '.join(entries)} for {flags.target.name}: {options}")
+        log.append(f"compiling {', '.join(entries)} for {flags.target.name}: {options}")
         compiled = compile_graphs(
             [functools.partial(entry.capture, name) for name, entry in entries.items()],
             target=flags.target,
@@ -146,7 +136,7 @@ def compile_entries(
             allow_host_ops=host_ops,
             implicit_integer_downcast=options.implicit_integer_downcast,
         )
-        log.add_compiled(list(entries), compiled)
+        log += compiled_lines(entries, compiled)
     first = next(iter(entries.values()))
     tensors = tensors_of(entries, compiled.program)
     require_dtypes({**tensors, **compiled.program.constants})

@@ -5,7 +5,6 @@ Replicas share the tensors of the host; `runtime/copies.py` has the threads that
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -14,10 +13,8 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError, ShapeError
-from ..hardware import resolve_instance
 from ..runtime.copies import CoreThreads
-from ..runtime.core_choice import num_usable
-from .contexts import Placement, calls_to, no_such_cores
+from .contexts import REPLICA, no_such_cores, num_cores, setting
 from .placement import dynamic_batch
 from .script import neuron_models, session_of
 from .structure import flatten, rebuild
@@ -69,7 +66,7 @@ class DataParallel(nn.Module):
         self._threads: CoreThreads | None = None
         for part in neuron_models(model):
             session = session_of(part)
-            session.place(Placement(cores=self.device_ids))
+            session.place(self.device_ids)
             if part.async_load:
                 session.load_in_background()
             else:
@@ -101,7 +98,7 @@ class DataParallel(nn.Module):
         return rebuild(outputs[0].skeleton, joined)
 
     def _call(self, replica: int, inputs: Sequence[Any]) -> Any:
-        with calls_to(replica):
+        with setting(REPLICA, replica):
             return self._model(*inputs)
 
     def _try_dynamic_batching(self) -> None:
@@ -120,21 +117,15 @@ class DataParallel(nn.Module):
         if len(set(sizes)) == 1 and sizes[0] > 0:
             return sizes[0]
         message = f"The sizes of the inputs in dimension {self.dim} are {', '.join(map(str, sizes)) or 'missing'}."
-        raise ShapeError(
-            message, hint="Pass inputs of one size, at least 1, in that dimension.", dim=self.dim, sizes=sizes
-        )
+        raise ShapeError(message, hint="Pass inputs of one size, at least 1, there.", dim=self.dim, sizes=sizes)
 
 
 def _device_ids(names: Sequence[int | str] | None) -> tuple[int, ...]:
-    total = num_usable(resolve_instance().value, os.environ)
+    total = num_cores()
     if names is None:
         return tuple(range(total))
-    cores = []
-    for item in names:
-        text = item.removeprefix("nc:") if isinstance(item, str) else str(item)
-        if isinstance(item, bool) or not text.isdecimal() or int(text) >= total:
-            raise no_such_cores(f"device_ids={list(names)}")
-        cores.append(int(text))
-    if not cores or len(set(cores)) != len(cores):
+    texts = [item.removeprefix("nc:") if isinstance(item, str) else str(item) for item in names]
+    cores = tuple(int(text) for text in texts if text.isdecimal() and int(text) < total)
+    if not names or not len(set(cores)) == len(cores) == len(names):
         raise no_such_cores(f"device_ids={list(names)}")
-    return tuple(cores)
+    return cores

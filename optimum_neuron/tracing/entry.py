@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,11 +46,7 @@ class _Last:
 class Entry(nn.Module):
     """Takes flat tensors, and a list of states if there are any; returns a flat list.
 
-    Args:
-        function: what is traced.
-        example_inputs: positional arguments of it.
-        aliases: see `Aliases`.
-        shared: buffers that hold the states; None gives each state its own.
+    `shared` are buffers that hold the states; None gives each state its own.
 
     Raises:
         ConfigError: an input is no tensor, or a state is not one of the module's.
@@ -167,13 +164,18 @@ def make_entry(function: Any, example_inputs: Any, aliases: Aliases, shared: Sha
         ConfigError: see `Entry`; a single tensor counts as one input.
     """
     if not callable(function):
-        raise ConfigError(
-            f"A {type(function).__name__} cannot be traced, because it cannot be called.",
-            hint="Pass a torch.nn.Module or a function.",
-        )
+        message = f"A {type(function).__name__} cannot be traced, because it cannot be called."
+        raise ConfigError(message, hint="Pass a torch.nn.Module or a function.")
     inputs = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     kind = type(function).__name__ if isinstance(function, nn.Module) else getattr(function, "__name__", "function")
     return type(kind, (Entry,), {})(function, inputs, aliases, shared)
+
+
+def warn_ignored(taken: str, arguments: Sequence[Any]) -> None:
+    """Warn the caller's caller of more arguments by position, which the vendor's functions ignore too."""
+    if arguments:
+        message = f"{taken} by position; {len(arguments)} more arguments are ignored, pass them by name"
+        warnings.warn(message, stacklevel=3)
 
 
 def _spec(tensor: torch.Tensor) -> TensorSpec:

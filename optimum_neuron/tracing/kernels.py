@@ -43,12 +43,9 @@ class Kernel:
         Raises:
             UnsupportedOperatorError: always; `details` has the kernel and its replacement.
         """
-        raise UnsupportedOperatorError(
-            f"The NKI kernel {self.name} cannot run: this version compiles torch operators only.",
-            hint=f"Call {self.replacement}." if self.replacement else "Write it with torch operators.",
-            kernel=self.name,
-            replacement=self.replacement,
-        )
+        message = f"The NKI kernel {self.name} cannot run: this version compiles torch operators only."
+        hint = f"Call {self.replacement}." if self.replacement else "Write it with torch operators."
+        raise UnsupportedOperatorError(message, hint=hint, kernel=self.name, replacement=self.replacement)
 
 
 attention_isa_kernel = Kernel(

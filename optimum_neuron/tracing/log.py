@@ -6,39 +6,29 @@ It is written when the compile ends, also with an error. It knows nothing of how
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..compiler.compile import Compiled
 from ..errors import ConfigError, NeuronError
 
 
-class CompileLog:
-    """Lines of one compile."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def add(self, line: str) -> None:
-        """Add a line, or several in one text."""
-        self.lines.append(line)
-
-    def add_compiled(self, names: list[str], compiled: Compiled) -> None:
-        """Add the operator check of each entry point, and how many layers of each stack were captured."""
-        for name, report in zip(names, compiled.reports, strict=True):
-            self.add(f"graph {name}:\n{report.table()}")
-        for path, choice in compiled.stacks.items():
-            self.add(f"stack {path}: {choice.value} layers captured, {choice.reason}")
+def compiled_lines(names: Iterable[str], compiled: Compiled) -> Iterator[str]:
+    """The operator check of each entry point, and how many layers of each stack were captured."""
+    for name, report in zip(names, compiled.reports, strict=True):
+        yield f"graph {name}:\n{report.table()}"
+    for path, choice in compiled.stacks.items():
+        yield f"stack {path}: {choice.value} layers captured, {choice.reason}"
 
 
 @contextlib.contextmanager
-def compile_log(path: str | None) -> Iterator[CompileLog]:
-    """Write what is added inside to a file when the block ends; None writes none.
+def compile_log(path: str | None) -> Iterator[list[str]]:
+    """Write the lines that are added inside to a file when the block ends; None writes none.
 
     Raises:
         ConfigError: the file cannot be written.
     """
-    log = CompileLog()
+    log: list[str] = []
     if path is None:
         yield log
         return
@@ -50,15 +40,13 @@ def compile_log(path: str | None) -> Iterator[CompileLog]:
         try:
             yield log
         except NeuronError as error:
-            log.add(f"{type(error).__name__}: {error}")
+            log.append(f"{type(error).__name__}: {error}")
             raise
         finally:
-            file.write("\n".join([*log.lines, ""]))
+            file.write("\n".join([*log, ""]))
 
 
 def unwritable(flag: str, path: str, error: OSError) -> ConfigError:
     """Return the error for a flag whose path cannot be written."""
     message = f"{flag} {path} of compiler_args cannot be written ({error.strerror or error})."
-    return ConfigError(
-        message, hint="Name a path in a folder that exists and that you may write.", flag=flag, path=path
-    )
+    return ConfigError(message, hint="Name a path in a folder that you may write.", flag=flag, path=path)

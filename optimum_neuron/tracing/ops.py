@@ -19,7 +19,7 @@ from ..compiler.neff import Neff, neff_from_bytes
 from ..compiler.serial import tensor_spec
 from ..errors import ArtifactError, WeightsError
 from .artifact import require_traced
-from .contexts import current_placement, loading_disabled
+from .contexts import IS_LAZY, PLACEMENT
 from .session import Session
 
 ORIGIN = "the traced model"
@@ -42,7 +42,7 @@ def open_session(neff: Neff, weights: Sequence[torch.Tensor]) -> torch.Tensor:
         ArtifactError: the NEFF is not a traced model, or is broken.
     """
     require_traced(neff)
-    session = Session(read_artifact(neff), weights, placement=current_placement())
+    session = Session(read_artifact(neff), weights, placement=PLACEMENT.get())
     with warnings.catch_warnings():
         # The mapping is for reading only, and torch warns about that.
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
@@ -66,7 +66,7 @@ def session_of_bytes(neff: torch.Tensor) -> Session:
 
 def start(session: Session, *, lazy: bool, background: bool) -> None:
     """Load now, in the background, or with the first call."""
-    if lazy or loading_disabled():
+    if lazy or IS_LAZY.get():
         return
     if background:
         session.load_in_background()
@@ -86,10 +86,9 @@ def weights_hash(weights: Sequence[torch.Tensor]) -> str:
 def _load(neff: torch.Tensor, weights: list[torch.Tensor], expected: str, lazy: bool, background: bool) -> torch.Tensor:
     opened = neff_from_bytes(memoryview(neff.contiguous().numpy()), ORIGIN)
     if env.validate_hash() and weights_hash(weights) != expected:
-        raise WeightsError(
-            f"The {len(weights)} weights of {ORIGIN} were altered: their hash is not the one in the file.",
-            hint="Copy the file again, or set NEURON_RT_VALIDATE_HASH=0 if you changed it yourself.",
-        )
+        message = f"The {len(weights)} weights of {ORIGIN} were altered: their hash is not the one in the file."
+        hint = "Copy the file again, or set NEURON_RT_VALIDATE_HASH=0 if you changed it yourself."
+        raise WeightsError(message, hint=hint)
     tensor = open_session(opened, weights)
     session = session_of_bytes(tensor)
     session.require_target()  # a file for other cores fails here, also where it would be loaded later

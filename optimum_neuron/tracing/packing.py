@@ -44,12 +44,7 @@ def is_traceable(skeleton: Skeleton) -> bool:
 
 
 def packed(model: torch.jit.ScriptModule, names: Sequence[str], skeleton: Skeleton) -> torch.jit.ScriptModule:
-    """Wrap a recorded model that returns a flat list, so that it returns the structure.
-
-    Args:
-        model: takes what the original takes.
-        names: its parameters.
-        skeleton: the structure; its leaves are positions in the list.
+    """Wrap a recorded model with these parameters that returns a flat list, so that it returns the structure.
 
     Raises:
         ConfigError: a dictionary has keys that are neither all texts nor all whole numbers.
@@ -87,8 +82,6 @@ def _key_type(skeleton: dict[object, Skeleton]) -> str:
         return "str"
     if kinds == {int}:
         return "int"
-    raise ConfigError(
-        f"The keys of an output dictionary are neither strings nor integers only: {', '.join(map(repr, skeleton))}.",
-        hint="Return a dictionary with keys of one of these types, or a tuple.",
-        keys=[repr(key) for key in skeleton],
-    )
+    keys = [repr(key) for key in skeleton]
+    message = f"The keys of an output dictionary are neither strings nor integers only: {', '.join(keys)}."
+    raise ConfigError(message, hint="Return a dictionary with keys of one of these types, or a tuple.", keys=keys)

@@ -68,18 +68,12 @@ class PartitionerConfig:
         if isinstance(self.ops_to_partition, str) or names:
             problems.append(f"ops_to_partition={self.ops_to_partition!r}")
         if problems:
-            raise ConfigError(
-                f"PartitionerConfig has wrong values: {', '.join(problems)}.",
-                hint='Pass sizes and counts of at least 1 or -1, a threshold of 0 to 1, operators as {"aten::sort"}.',
-                problems=problems,
-            )
+            hint = 'Pass sizes and counts of at least 1 or -1, a threshold of 0 to 1, operators as {"aten::sort"}.'
+            message = f"PartitionerConfig has wrong values: {', '.join(problems)}."
+            raise ConfigError(message, hint=hint, problems=problems)
         check_known(dict(self.trace_kwargs or {}), ["compiler_args", "compiler_workdir"], what="trace_kwargs")
         known = ["additional_ignored_ops", "compiler_workdir", "max_workers"]
         check_known(dict(self.analyze_parameters or {}), known, what="analyze_parameters")
-
-    def trace_options(self) -> dict[str, Any]:
-        """`trace_kwargs`, or nothing."""
-        return dict(self.trace_kwargs or {})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,31 +120,21 @@ def partition(entry: Entry, flags: Flags, config: PartitionerConfig) -> Partitio
 
 
 def _check(partition: Partition, config: PartitionerConfig) -> None:
-    smallest = min((len(kinds) for _, kinds in partition.subgraphs), default=0)
-    count = len(partition.subgraphs)
+    smallest, count = min((len(kinds) for _, kinds in partition.subgraphs), default=0), len(partition.subgraphs)
+    share, threshold = partition.supported_share, config.model_support_percentage_threshold
+    limit, least = config.max_subgraph_count, config.min_subgraph_size
     problems = []
-    if partition.supported_share < config.model_support_percentage_threshold:
-        problems.append(
-            f"{partition.supported_share:.2%} of the operators are supported, which is below the threshold of "
-            f"{config.model_support_percentage_threshold:.2%}"
-        )
-    if config.max_subgraph_count != -1 and count > config.max_subgraph_count:
-        problems.append(
-            f"the partitioner has found {count} subgraphs which exceeds the specified max subgraph count of "
-            f"{config.max_subgraph_count}"
-        )
-    if smallest < config.min_subgraph_size:
-        problems.append(
-            f"a subgraph has {smallest} operators, below the specified min subgraph size of {config.min_subgraph_size}"
-        )
+    if share < threshold:
+        problems.append(f"{share:.2%} of the operators are supported, below the threshold of {threshold:.2%}")
+    if limit != -1 and count > limit:
+        excess = f"which exceeds the specified max subgraph count of {limit}"  # the vendor's words
+        problems.append(f"the partitioner has found {count} subgraphs {excess}")
+    if smallest < least:
+        problems.append(f"a subgraph has {smallest} operators, below the specified min subgraph size of {least}")
     if problems:
-        raise ConfigError(
-            f"The model cannot be divided within the limits of the PartitionerConfig: {'; '.join(problems)}.",
-            hint="Relax the limits, or change the operators on the host: "
-            + ", ".join(sorted(partition.host_ops))
-            + ".",
-            **partition.to_dict(),
-        )
+        message = f"The model cannot be divided within the limits of the PartitionerConfig: {'; '.join(problems)}."
+        hint = f"Relax the limits, or change the operators on the host: {', '.join(sorted(partition.host_ops))}."
+        raise ConfigError(message, hint=hint, **partition.to_dict())
 
 
 def _log(partition: Partition, counted: Sequence[SurveyedCall]) -> None:

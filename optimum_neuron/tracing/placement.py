@@ -6,13 +6,10 @@ saved with it.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from ..hardware import resolve_instance
-from ..runtime.core_choice import num_usable
 from .batches import compiled_rows
-from .contexts import make_placement
+from .contexts import make_placement, num_cores
 from .script import neuron_models, session_of
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ def set_neuron_cores(trace: torch.jit.ScriptModule, start_nc: int = -1, nc_count
 
 def set_multicore(trace: torch.jit.ScriptModule) -> None:
     """Give every core of the process a replica of a traced model, see `set_neuron_cores`."""
-    set_neuron_cores(trace, 0, num_usable(resolve_instance().value, os.environ))
+    set_neuron_cores(trace, 0, num_cores())
 
 
 def lazy_load(trace: torch.jit.ScriptModule, enable_lazy_load: bool = True) -> None:

@@ -59,13 +59,8 @@ class profile:  # noqa: N801, the vendor's name
     ) -> None:
         if profile_type not in TRACE_FILES:
             raise invalid_choice("profile_type", profile_type, TRACE_FILES)
-        ignored = {
-            "port": port,
-            "ms_duration": ms_duration,
-            "delete_working": delete_working,
-            "traced_only": traced_only,
-        }
-        unused = [name for name, value in ignored.items() if value != _DEFAULTS[name]]
+        given = (port, ms_duration, delete_working, traced_only)
+        unused = [name for (name, default), value in zip(_DEFAULTS.items(), given, strict=True) if value != default]
         if unused:
             warnings.warn(f"profile arguments without an effect here: {', '.join(unused)}", stacklevel=2)
         self.path = Path(neuron_tensorboard_plugin_dir) / TRACE_FILES[profile_type]

@@ -17,7 +17,7 @@ from torch import nn
 from ..compiler.neff import Neff
 from ..errors import ConfigError
 from . import ops
-from .contexts import dry_calls
+from .contexts import IS_DRY, setting
 from .entry import Entry
 from .neuron_model import NeuronModel
 from .packing import is_traceable, packed
@@ -71,7 +71,7 @@ def nested(model: torch.jit.ScriptModule, entry: Entry) -> torch.jit.ScriptModul
         ConfigError: a dictionary of outputs has keys that TorchScript lacks.
     """
     outputs = entry.outputs
-    with dry_calls(), torch.no_grad(), warnings.catch_warnings():
+    with setting(IS_DRY, True), torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
         if is_traceable(outputs.skeleton):
             return _closing(_recorded(model, entry, outputs.skeleton))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -24,7 +24,7 @@ from ..runtime.loaded import LoadedProgram, closed_error
 from ..weights import StateDict
 from .artifact import require_agreement
 from .batches import run_in_batches
-from .contexts import Placement, chosen_replica, is_dry
+from .contexts import IS_DRY, REPLICA, Placement
 
 
 class _ProcessEnds(RuntimeError):
@@ -48,17 +48,12 @@ class _Replica:
         # A state belongs to one call at a time; a program without one may be called from many threads.
         with self.turn if self.state else contextlib.nullcontext(), torch.no_grad():
             outputs = self.loaded.run(graph, inputs, self.state).values()
-            taken = self.on_core.union(_addresses(inputs))
+            taken = self.on_core.union(map(_address, inputs))
             return [tensor.clone() if _address(tensor) in taken else tensor for tensor in outputs]
 
 
 class Session:
-    """Loads and runs one traced program.
-
-    Args:
-        artifact: the traced program.
-        weights: tensors beside it, in the order of its metadata.
-        placement: where to load it.
+    """Loads and runs one traced program; `weights` are the tensors beside it, in the order of its metadata.
 
     Raises:
         ArtifactError: the metadata does not agree with the program.
@@ -99,10 +94,7 @@ class Session:
         return instance
 
     def load(self, on_progress: Callable[[object], None] = lambda step: None) -> list[_Replica]:
-        """Load every replica that is not loaded.
-
-        Args:
-            on_progress: called before and after each body that has to be compiled; an exception from it ends loading.
+        """Load every replica that is not loaded; an exception from `on_progress` ends compiling and loading.
 
         Raises:
             TargetMismatchError: see `require_target`.
@@ -158,18 +150,13 @@ class Session:
             self._weights = list(weights)
 
     def run(self, inputs: Sequence[torch.Tensor], entry: int, *, batches: bool) -> list[torch.Tensor]:
-        """Call an entry point.
-
-        Args:
-            inputs: flat tensors.
-            entry: its number.
-            batches: split and pad the first dimension where it is not the compiled one.
+        """Call an entry point by its number; with `batches`, the first dimension may have any size.
 
         Raises:
             ShapeError: an input has another shape or dtype than was compiled for.
         """
         graph = self.program.graphs[self.metadata["entries"][entry]]
-        if is_dry():
+        if IS_DRY.get():
             specs = [self.program.value_spec(graph, value) for value in graph.outputs.values()]
             return [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in specs]
         if batches:
@@ -177,7 +164,7 @@ class Session:
         return self._run(graph, inputs)
 
     def _run(self, graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        replicas, chosen = self.load(), chosen_replica()
+        replicas, chosen = self.load(), REPLICA.get()
         if chosen is None:
             chosen = self._next = (self._next + 1) % len(replicas)
         return replicas[chosen].run(graph.name, inputs)
@@ -217,17 +204,13 @@ class Session:
             auto_cast=self.metadata.get("auto_cast", "none"),  # missing in older files
         )
         replicas: list[_Replica] = []
-        for loaded in load_copies(self.placement.cores, bound.load, model=self.name):
+        for loaded in load_copies(self.placement, bound.load, model=self.name):
             state = loaded.take_state() if self.program.states else []
             for tensor, name in zip(state, self.metadata["states"], strict=True):
                 tensor.copy_(tensors.value.join([name])[0])
-            on_core = frozenset(_addresses([*weights.tensors.values(), *self.program.constants.values(), *state]))
-            replicas.append(_Replica(loaded=loaded, state=state, on_core=on_core))
+            of_core = (*weights.tensors.values(), *self.program.constants.values(), *state)
+            replicas.append(_Replica(loaded=loaded, state=state, on_core=frozenset(map(_address, of_core))))
         return replicas
-
-
-def _addresses(tensors: Iterable[torch.Tensor]) -> Iterator[int]:
-    return (_address(tensor) for tensor in tensors)
 
 
 def _address(tensor: torch.Tensor) -> int:

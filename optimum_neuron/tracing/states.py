@@ -63,9 +63,7 @@ class SharedStates:
         copies = [n for n, p in enumerate(parts) if id(p if p._base is None else p._base) not in owned]
         if copies:
             message = f"For bucket {self.bucket}, the slicer copies the shared states {', '.join(map(str, copies))}."
-            raise ConfigError(
-                message, hint="Slice with torch.ops.aten.slice, and copy nothing.", bucket=self.bucket, states=copies
-            )
+            raise ConfigError(message, hint="Slice with torch.ops.aten.slice.", bucket=self.bucket, states=copies)
         return parts
 
 
@@ -99,12 +97,9 @@ def find_states(function: Callable[..., Any], aliases: Aliases) -> tuple[State, 
                     states[id(value)] = State(name=name, store=store, key=key, value=value.detach(), output=output)
     unknown = [str(tensor_spec(tensor)) for key, (tensor, _) in by_id.items() if key not in states]
     if unknown:
-        raise ConfigError(
-            f"input_output_aliases has tensors that are not parameters or buffers of the module: {', '.join(unknown)}.",
-            hint="Register each with register_buffer, and pass {module.buffer: number of the output}.",
-            option="input_output_aliases",
-            tensors=unknown,
-        )
+        message = f"input_output_aliases has tensors that are not parameters or buffers: {', '.join(unknown)}."
+        hint = "Register each with register_buffer, and pass {module.buffer: number of the output}."
+        raise ConfigError(message, hint=hint, option="input_output_aliases", tensors=unknown)
     return tuple(states[key] for key in by_id)
 
 
@@ -123,12 +118,9 @@ def output_of(state: State, outputs: Flat, tensor: torch.Tensor) -> torch.Tensor
         problem = f"that output is {tensor_spec(outputs.tensors[state.output])}, the state {tensor_spec(tensor)}"
     else:
         return outputs.tensors[state.output]
-    raise ConfigError(
-        f"Output {state.output} cannot be the new value of {state.name}: {problem}.",
-        hint="Return the new value, of the state's shape and dtype, as an element of a tuple, and pass its number.",
-        state=state.name,
-        output=state.output,
-    )
+    message = f"Output {state.output} cannot be the new value of {state.name}: {problem}."
+    hint = "Return the new value, of the state's shape and dtype, as an element of a tuple, and pass its number."
+    raise ConfigError(message, hint=hint, state=state.name, output=state.output)
 
 
 def without_states(outputs: Flat, dropped: set[int]) -> Flat:
@@ -141,7 +133,7 @@ def without_states(outputs: Flat, dropped: set[int]) -> Flat:
         return outputs
     left = [index for index in range(len(outputs.tensors)) if index not in dropped]
     if not left:
-        message = "input_output_aliases names every output, so that nothing is left to return."
+        message = "input_output_aliases names every output, so nothing is left to return."
         raise ConfigError(message, hint="Return one tensor more.", option="input_output_aliases")
     return Flat(
         skeleton=without(outputs.skeleton, dropped),

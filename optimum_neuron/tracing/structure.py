@@ -64,11 +64,9 @@ def flatten(value: Any, what: str) -> Flat:
 
     skeleton = visit(value, what)
     if problems:
-        raise ConfigError(
-            f"Tracing needs tensors in tuples, lists, and dictionaries: {'; '.join(problems)}.",
-            hint="Wrap the model in a module that fixes the other arguments and returns tensors only.",
-            problems=problems,
-        )
+        message = f"Tracing needs tensors in tuples, lists, and dictionaries: {'; '.join(problems)}."
+        hint = "Wrap the model in a module that fixes the other arguments and returns tensors only."
+        raise ConfigError(message, hint=hint, problems=problems)
     return Flat(skeleton=skeleton, tensors=tuple(tensors), names=tuple(names))
 
 
@@ -97,10 +95,6 @@ def without(skeleton: Skeleton, dropped: Collection[int]) -> Skeleton:
     Leaves are numbered again. Only leaves of the outermost container are dropped.
     """
     parts = [part for part in skeleton if not (isinstance(part, int) and part in dropped)]
-    leaves = sorted(leaf for part in parts for leaf in _leaves(part))
+    leaves = sorted(leaf for part in parts for leaf in pick(part, part))
     numbered = rebuild(parts, {old: new for new, old in enumerate(leaves)})  # type: ignore[arg-type]
     return numbered[0] if len(numbered) == 1 else type(skeleton)(numbered)
-
-
-def _leaves(skeleton: Skeleton) -> list[int]:
-    return pick(skeleton, skeleton)

@@ -29,11 +29,9 @@ def require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
     wrong = {name: dtype for name, dtype in dtypes.items() if dtype not in DTYPES.values()}
     if wrong:
         listing = ", ".join(f"{name} is {dtype}" for name, dtype in wrong.items())
-        raise UnsupportedDtypeError(
-            f"A compiled program holds {', '.join(DTYPES.values())}, but {listing}.",
-            hint="Convert the tensors, for example complex numbers to pairs with torch.view_as_real.",
-            dtypes=wrong,
-        )
+        message = f"A compiled program holds {', '.join(DTYPES.values())}, but {listing}."
+        hint = "Convert the tensors, for example complex numbers to pairs with torch.view_as_real."
+        raise UnsupportedDtypeError(message, hint=hint, dtypes=wrong)
 
 
 def tensors_of(entries: Mapping[str, Entry], program: Program) -> dict[str, torch.Tensor]:
@@ -45,22 +43,18 @@ def tensors_of(entries: Mapping[str, Entry], program: Program) -> dict[str, torc
     names = [name.removeprefix(f"{ROOT}.") for name in program.weights]
     names += [name.rpartition(".")[0] for name in program.states]
     values: dict[str, torch.Tensor] = {}
-    different: list[str] = []
+    different: dict[str, None] = {}
     for entry in entries.values():
         tensors = entry.tensors()
-        for name in names:
-            if name not in tensors:
-                continue
+        for name in [name for name in names if name in tensors]:
             value = tensors[name].detach()
             known = values.setdefault(name, value)
             if known is not value and not _identical(known, value):
-                different.append(name)
+                different[name] = None
     if different:
-        raise ConfigError(
-            f"The buckets share their weights, but have different values in {', '.join(dict.fromkeys(different))}.",
-            hint="Return modules with the same weights for every bucket.",
-            tensors=list(dict.fromkeys(different)),
-        )
+        message = f"The buckets share their weights, but have different values in {', '.join(different)}."
+        hint = "Return modules with the same weights for every bucket."
+        raise ConfigError(message, hint=hint, tensors=list(different))
     return {name: values[name] for name in dict.fromkeys(names)}
 
 

@@ -68,10 +68,9 @@ class NeuronConfig(_ExperimentalConfig):
         self.modes = tuple(modes)
         """What is collected."""
         if not set(self.modes) & set(_RECORDED):
-            message = f"The profile modes {', '.join(map(str, modes)) or '(none)'} are not recorded here."
-            raise ConfigError(
-                message, hint="Pass ProfileMode.DEVICE or ProfileMode.RUNTIME.", modes=[str(mode) for mode in modes]
-            )
+            names = [str(mode) for mode in modes]
+            message = f"The profile modes {', '.join(names) or '(none)'} are not recorded here."
+            raise ConfigError(message, hint="Pass ProfileMode.DEVICE or ProfileMode.RUNTIME.", modes=names)
         unused = [str(mode) for mode in self.modes if mode not in _RECORDED]
         if unused:
             warnings.warn(f"profile modes that are not recorded here: {', '.join(unused)}", stacklevel=2)

@@ -6,13 +6,12 @@ torch.jit.save(model, "bert.pt")
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .compile import checked_flags, compile_entries, work_folder
-from .entry import make_entry
+from .entry import make_entry, warn_ignored
 from .partition import PartitionerConfig, partition
 from .script import nested, script_neff
 from .states import Aliases
@@ -69,14 +68,10 @@ def trace(
         torch.testing.assert_close(model(x), linear(x))
         ```
     """
-    if _:
-        warnings.warn(
-            f"trace takes func and example_inputs by position; {len(_)} more arguments are ignored, pass them by name",
-            stacklevel=2,
-        )
+    warn_ignored("trace takes func and example_inputs", _)
     facts: dict[str, Any] = {}
     host_ops: frozenset[str] = frozenset()
-    options = partitioner_config.trace_options() if partitioner_config is not None else {}
+    options = partitioner_config.trace_kwargs or {} if partitioner_config is not None else {}
     flags = checked_flags(options.get("compiler_args", compiler_args), cpu_backend=cpu_backend)
     entry = make_entry(func, example_inputs, input_output_aliases)
     if partitioner_config is not None:

@@ -71,10 +71,9 @@ def test_busy_cores_are_an_error_before_anything_is_compiled_or_lowered(checkpoi
 def test_copies_need_all_their_cores_before_anything_is_compiled(tmp_path, work, hold):
     folder = save_tiny_encoder(tmp_path / "bert", "bert", "text-classification")
     holder = hold(1, NEURON_RT_VISIBLE_CORES="1")
+    options = {"data_parallel_mode": "all", "batch_size": 1, "sequence_length": 8, "optlevel": "1"}
     with pytest.raises(CoreBusyError) as busy:
-        NeuronModelForSequenceClassification.from_pretrained(
-            folder, export=True, data_parallel_mode="all", batch_size=1, sequence_length=8, optlevel="1"
-        )
+        NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **options)
     assert busy.value.details["free"] == [0] and busy.value.details["holders"][0]["pid"] == holder.pid
     assert work == [] and [row["pid"] for row in held_cores(INSTANCE)] == [holder.pid]
 

@@ -22,6 +22,7 @@ from tests.runtime.conftest import Worker
 
 INSTANCE = "inf2.24xlarge"
 SHAPES = {"batch_size": 2, "sequence_length": 8, "optlevel": "1"}
+load = NeuronModelForSequenceClassification.from_pretrained
 
 
 @pytest.fixture(autouse=True)
@@ -40,11 +41,14 @@ def original(checkpoint):
     return transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint).eval()
 
 
+def export(checkpoint, **options):
+    """Compile a classifier for every core."""
+    return load(checkpoint, export=True, data_parallel_mode="all", **SHAPES, **options)
+
+
 @pytest.fixture
 def model(checkpoint):
-    return NeuronModelForSequenceClassification.from_pretrained(
-        checkpoint, export=True, data_parallel_mode="all", **SHAPES
-    )
+    return export(checkpoint)
 
 
 def tokens(rows, columns=8):
@@ -86,18 +90,14 @@ def test_the_parts_of_a_batch_are_on_their_cores_at_the_same_time(model, origina
 
 
 def test_with_a_dynamic_batch_a_small_batch_is_split_too(checkpoint, original, monkeypatch):
-    model = NeuronModelForSequenceClassification.from_pretrained(
-        checkpoint, export=True, data_parallel_mode="all", dynamic_batch_size=True, **SHAPES
-    )
-    ran = []
+    model, ran = export(checkpoint, dynamic_batch_size=True), []
     for loaded in model.copies.loaded:
-        monkeypatch.setattr(
-            loaded,
-            "run",
-            lambda graph, given, loaded=loaded, run=loaded.run: (
-                ran.append((loaded.claim.core_ids[0], graph)) or run(graph, given)
-            ),
-        )
+
+        def run(graph, given, loaded=loaded, run=loaded.run):
+            ran.append((loaded.claim.core_ids[0], graph))
+            return run(graph, given)
+
+        monkeypatch.setattr(loaded, "run", run)
     check(model, original, 4)
     assert sorted(ran) == [(core, "forward_1") for core in (2, 3, 4, 5)]
     ran.clear()
@@ -107,34 +107,25 @@ def test_with_a_dynamic_batch_a_small_batch_is_split_too(checkpoint, original, m
 
 def test_texts_and_images_are_both_split(tmp_path):
     folder = save_tiny_encoder(tmp_path, "clip", "zero-shot-image-classification")
-    model = NeuronModelForZeroShotImageClassification.from_pretrained(
-        folder,
-        export=True,
-        text_batch_size=2,
-        image_batch_size=1,
-        sequence_length=8,
-        optlevel="1",
-        data_parallel_mode="all",
-    )
+    options = {"text_batch_size": 2, "image_batch_size": 1, "sequence_length": 8, "optlevel": "1"}
+    options |= {"data_parallel_mode": "all"}
+    model = NeuronModelForZeroShotImageClassification.from_pretrained(folder, export=True, **options)
     plain = transformers.AutoModelForZeroShotImageClassification.from_pretrained(folder).eval()
     inputs = {"input_ids": tokens(5), "pixel_values": torch.randn(3, 3, IMAGE, IMAGE)}
     with torch.no_grad():
-        torch.testing.assert_close(
-            model(**inputs).logits_per_image, plain(**inputs).logits_per_image, atol=1e-4, rtol=1e-4
-        )
+        wanted = plain(**inputs).logits_per_image
+    torch.testing.assert_close(model(**inputs).logits_per_image, wanted, atol=1e-4, rtol=1e-4)
 
 
 def test_a_saved_folder_and_a_model_in_memory_take_it_too(model, original, tmp_path):
     model.save_pretrained(tmp_path)
     for parallel in (
-        NeuronModelForSequenceClassification.from_pretrained(tmp_path, data_parallel_mode="all"),
+        load(tmp_path, data_parallel_mode="all"),
         NeuronModelForSequenceClassification.from_model(original, data_parallel_mode="all", **SHAPES),
     ):
         assert parallel.copies.core_ids == (2, 3, 4, 5)
         check(parallel, original, 5)
-    assert NeuronModelForSequenceClassification.from_pretrained(tmp_path).describe()["cores"]["value"] in (
-        [core] for core in (2, 3, 4, 5)
-    )
+    assert load(tmp_path).describe()["cores"]["value"] in ([core] for core in (2, 3, 4, 5))
 
 
 def test_sentences_and_pipelines_take_it_too(tmp_path):
@@ -142,9 +133,8 @@ def test_sentences_and_pipelines_take_it_too(tmp_path):
     one = NeuronSentenceTransformer.from_pretrained(folder, export=True, **SHAPES)
     several = NeuronSentenceTransformer.from_pretrained(folder, data_parallel_mode="all", export=True, **SHAPES)
     texts = ["a", "bb cc", "dd", "a bb", "cc dd a"]
-    torch.testing.assert_close(
-        several.encode(texts, convert_to_tensor=True), one.encode(texts, convert_to_tensor=True), atol=1e-6, rtol=1e-5
-    )
+    found, wanted = (model.encode(texts, convert_to_tensor=True) for model in (several, one))
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
     piped = pipeline("feature-extraction", folder, export=True, data_parallel_mode="all", **SHAPES)
     assert piped.model.copies.core_ids == (2, 3, 4, 5)
 
@@ -153,9 +143,7 @@ def test_num_cores_limits_the_copies(checkpoint, original, monkeypatch, tmp_path
     monkeypatch.delenv("NEURON_RT_VISIBLE_CORES")
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))  # what a process keeps is for each home
     monkeypatch.setenv("NEURON_RT_NUM_CORES", "2")
-    model = NeuronModelForSequenceClassification.from_pretrained(
-        checkpoint, export=True, data_parallel_mode="all", **SHAPES
-    )
+    model = export(checkpoint)
     assert len(model.copies.core_ids) == 2
     check(model, original, 7)
 
@@ -166,9 +154,7 @@ def test_cores_of_other_processes_are_refused_with_their_holders(checkpoint, mon
     try:
         assert other.ask("claim", "trainer") == [3]
         with pytest.raises(CoreBusyError, match="hold the cores 3") as refused:
-            NeuronModelForSequenceClassification.from_pretrained(
-                checkpoint, export=True, data_parallel_mode="all", **SHAPES
-            )
+            export(checkpoint)
         message = str(refused.value)
         assert str(other.pid) in message and "trainer" in message
         assert "set NEURON_RT_VISIBLE_CORES=2,4-5 for 3 of them" in message
@@ -181,18 +167,16 @@ def test_a_core_without_room_is_refused(checkpoint):
     hog = core.charge("weights", core.available_bytes, "hog")
     try:
         with pytest.raises(DeviceMemoryError, match="hog"):
-            NeuronModelForSequenceClassification.from_pretrained(
-                checkpoint, export=True, data_parallel_mode="all", **SHAPES
-            )
+            export(checkpoint)
     finally:
         hog.release()
 
 
 @pytest.mark.parametrize("mode", ["unet", "al", True, None])
 def test_other_modes_are_refused_before_anything_is_compiled(mode, checkpoint, original):
-    for load, model in (("from_pretrained", "no/such/model"), ("from_model", original)):
+    for method, model in (("from_pretrained", "no/such/model"), ("from_model", original)):
         with pytest.raises(ConfigError) as error:
-            getattr(NeuronModelForSequenceClassification, load)(model, data_parallel_mode=mode)
+            getattr(NeuronModelForSequenceClassification, method)(model, data_parallel_mode=mode)
         assert error.value.details == {"option": "data_parallel_mode", "value": mode, "choices": ["none", "all"]}
     with pytest.raises(ConfigError, match="did you mean 'data_parallel_mode'"):
-        NeuronModelForSequenceClassification.from_pretrained(checkpoint, data_parallel=True)
+        load(checkpoint, data_parallel=True)

@@ -51,22 +51,22 @@ def test_the_configuration_has_the_facts_of_the_compile(folder, tmp_path):
 def test_decoders_and_encoder_decoders_have_facts_too(model, tmp_path):
     assert model.input_static_shapes == {"batch_size": 2, "sequence_length": SHAPES["sequence_length"]}
     assert model.config.neuron["static_sequence_length"] == SHAPES["sequence_length"]
+    model.save_pretrained(tmp_path / "llama")
+    again = NeuronModelForCausalLM.from_pretrained(tmp_path / "llama")
+    assert again.config.neuron == model.config.neuron and again.config.vocab_size >= VOCABULARY
     t5 = seq2seq.save_tiny_seq2seq(tmp_path / "t5", "t5")
     model = NeuronModelForSeq2SeqLM.from_pretrained(t5, export=True, **seq2seq.SHAPES)
+    sizes = {"batch_size": 2, "sequence_length": [8, seq2seq.SOURCE], "decoder_sequence_length": seq2seq.TARGET}
     facts = {name: size for name, size in model.config.neuron.items() if name.startswith("static_")}
-    assert facts == {
-        "static_batch_size": 2,
-        "static_sequence_length": [8, seq2seq.SOURCE],
-        "static_decoder_sequence_length": seq2seq.TARGET,
-    }
+    assert facts == {f"static_{name}": size for name, size in sizes.items()}
     whisper = speech.save_tiny_speech(tmp_path / "whisper", "whisper")
     model = NeuronModelForSpeechSeq2Seq.from_pretrained(whisper, export=True, **speech.SHAPES["whisper"])
     assert model.config.neuron["static_nb_max_frames"] == speech.FRAMES
 
 
-@pytest.mark.parametrize("inline", [False, True])
-def test_where_the_weights_are(folder, inline):
-    assert bert(folder, inline_weights_to_neff=inline).is_weights_neff_separated is not inline
+def test_where_the_weights_are(folder):
+    for inline in (False, True):
+        assert bert(folder, inline_weights_to_neff=inline).is_weights_neff_separated is not inline
 
 
 def test_the_folder_of_a_model_is_always_an_export(folder, tmp_path):
@@ -93,18 +93,10 @@ def test_preprocessors_are_those_of_the_folder(folder, model, tmp_path):
     assert tokenizer("a cat")["input_ids"]
     assert len(model.preprocessors) == 1
     vit = save_tiny_encoder(tmp_path / "vit", "vit", "image-classification")
-    model = NeuronModelForImageClassification.from_pretrained(
-        vit, export=True, **tiny_shapes("vit", "image-classification")
-    )
+    shapes = tiny_shapes("vit", "image-classification")
+    model = NeuronModelForImageClassification.from_pretrained(vit, export=True, **shapes)
     assert model.preprocessors == []
     (vit / "tokenizer.json").write_text("{")
     del model.__dict__["preprocessors"]
     with raises(ModelError, model=str(vit)):
         model.preprocessors  # noqa: B018
-
-
-def test_a_decoder_is_not_told_of_the_facts_in_its_checkpoint(model, tmp_path):
-    """Exporting an export writes the facts of the new compile."""
-    model.save_pretrained(tmp_path / "first")
-    again = NeuronModelForCausalLM.from_pretrained(tmp_path / "first")
-    assert again.config.neuron == model.config.neuron and again.config.vocab_size >= VOCABULARY

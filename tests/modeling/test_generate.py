@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -66,24 +68,22 @@ def equal(both):
     return check
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 5], ids="{}_rows".format)
-def test_rows_fewer_and_more_than_compiled(equal, rows):
-    assert equal(rows=rows).shape == (rows, 7 + NUM_NEW)
+PROMPTS: list[dict[str, Any]] = [
+    *({"rows": rows} for rows in (1, 2, 3, 5)),  # fewer and more than compiled
+    *({"rows": 2, "columns": columns} for columns in (1, 15, 16, 17)),  # around a bucket
+    *({"rows": 2, "padding": padding} for padding in (1, 6)),
+    # Padding costs no slot: of 60 columns, the longest row has 8 real ones and 40 new ones, so 48 slots do.
+    {"rows": 1, "columns": 20, "padding": 12, "max_new_tokens": 40},
+    {"rows": 2, "padding": 3, "use_cache": False},
+    {"prompt_lookup_num_tokens": 3},
+    {"generation_config": GenerationConfig(num_beams=2, repetition_penalty=1.1)},
+]
 
 
-@pytest.mark.parametrize("columns", [1, 15, 16, 17], ids="{}_tokens".format)
-def test_prompts_around_a_bucket(equal, columns):
-    equal(rows=2, columns=columns)
-
-
-@pytest.mark.parametrize("padding", [1, 6], ids="{}_padding".format)
-def test_left_padding(equal, padding):
-    equal(rows=2, padding=padding)
-
-
-def test_padding_costs_no_slot(equal):
-    """20 columns and 40 new tokens are 60 columns; the longest row has 8 real ones, so 48 slots do."""
-    equal(rows=1, columns=20, padding=12, max_new_tokens=40)
+@pytest.mark.parametrize("options", PROMPTS, ids=lambda options: "+".join(options))
+def test_greedy(equal, options):
+    options = {"rows": 1, "columns": 7, "max_new_tokens": NUM_NEW, **options}
+    assert equal(**options).shape == (options["rows"], options["columns"] + options["max_new_tokens"])
 
 
 def test_right_padding_generates_as_without_padding(model):
@@ -132,10 +132,6 @@ def test_beams(equal, options):
     equal(**options)
 
 
-def test_prompt_lookup(equal):
-    equal(prompt_lookup_num_tokens=3)
-
-
 def test_the_compiled_model_checks_the_drafts_of_another(model, original, equal):
     for assistant in (original, model):
         assert equal(assistant_model=assistant).shape == (1, 7 + NUM_NEW)
@@ -145,10 +141,6 @@ def test_the_compiled_model_drafts_for_another(model, original):
     options = {**GREEDY, "max_new_tokens": NUM_NEW}
     found = original.generate(**inputs_of(1), assistant_model=model, **options)
     assert torch.equal(found, original.generate(**inputs_of(1), **options))
-
-
-def test_without_a_cache(equal):
-    equal(rows=2, padding=3, use_cache=False)
 
 
 def test_scores_and_logits(both):
@@ -228,25 +220,14 @@ def test_streaming_from_another_thread(model, original, checkpoint):
 
 def test_several_threads_at_once(model, original):
     """Each call has its own state on the device."""
-    options = {**GREEDY, "max_new_tokens": NUM_NEW}
     prompts = [random_ids(rows, 8, seed=rows) for rows in (1, 2, 3, 4)]
-    found: dict[int, torch.Tensor] = {}
 
-    def run(index: int) -> None:
-        ids = prompts[index]
-        found[index] = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+    def run(runner: Any, ids: torch.Tensor) -> torch.Tensor:
+        return runner.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NUM_NEW, **GREEDY)
 
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(prompts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for index, ids in enumerate(prompts):
-        assert torch.equal(found[index], original.generate(ids, attention_mask=torch.ones_like(ids), **options))
-
-
-def test_a_generation_config_as_an_object(equal):
-    equal(generation_config=GenerationConfig(num_beams=2, repetition_penalty=1.1))
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        found = list(pool.map(functools.partial(run, model), prompts))
+    assert all(torch.equal(ours, run(original, ids)) for ours, ids in zip(found, prompts, strict=True))
 
 
 def test_generation_ends_where_the_cache_ends_and_says_so(model, original, caplog):
@@ -266,12 +247,8 @@ def test_a_prompt_that_fills_the_cache_is_refused(model):
 
 
 FIXED: list[tuple[dict[str, Any], type[Exception], dict[str, Any]]] = [
-    ({"output_attentions": True, "return_dict_in_generate": True}, ConfigError, {"options": ["output_attentions"]}),
-    (
-        {"output_hidden_states": True, "return_dict_in_generate": True},
-        ConfigError,
-        {"options": ["output_hidden_states"]},
-    ),
+    ({"output_attentions": True}, ConfigError, {"options": ["output_attentions"]}),
+    ({"output_hidden_states": True}, ConfigError, {"options": ["output_hidden_states"]}),
     ({"cache_implementation": "static"}, ConfigError, {"option": "cache_implementation", "value": "static"}),
     ({"assistant_early_exit": 1}, ConfigError, {"option": "assistant_early_exit", "value": 1}),
     ({"past_key_values": DynamicCache()}, ConfigError, {}),
@@ -285,7 +262,8 @@ FIXED: list[tuple[dict[str, Any], type[Exception], dict[str, Any]]] = [
 @pytest.mark.parametrize(("options", "error", "details"), FIXED, ids=lambda value: None)
 def test_settings_that_are_fixed_at_export(model, options, error, details):
     with raises(error, **details):
-        model.generate(**{**inputs_of(1), "max_new_tokens": 4, "pad_token_id": 0, **options})
+        fixed = {"max_new_tokens": 4, "pad_token_id": 0, "return_dict_in_generate": True}
+        model.generate(**{**inputs_of(1), **fixed, **options})
 
 
 def test_continuous_batching_is_an_error(model):

@@ -29,35 +29,34 @@ INPUT_BYTES = 64 * 2**10
 """Size of the traced model's input. A small batch: `-O2` then packs no weights, which is host code of another kind."""
 
 Calls = dict[str, Callable[[], Any]]
+WAIT = {"wait_for_host_code": True}
 
 
 def decoder(folder: Path, optlevel: str) -> Calls:
     checkpoint = tiny.save_tiny(folder, "llama", num_hidden_layers=2)
     shapes = tiny.SMALL | {"optlevel": optlevel}
-    model = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, wait_for_host_code=True, **shapes)
+    model = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **WAIT, **shapes)
     return _calls(model, {}, _text(tiny.VOCABULARY), max_new_tokens=4)
 
 
 def encoder(folder: Path, optlevel: str) -> Calls:
     checkpoint = save_tiny_encoder(folder, "bert", "text-classification")
     shapes = tiny_shapes("bert", "text-classification") | {"optlevel": optlevel}
-    model = NeuronModelForSequenceClassification.from_pretrained(
-        checkpoint, export=True, wait_for_host_code=True, **shapes
-    )
+    model = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **WAIT, **shapes)
     return {"forward": functools.partial(model, **_text(90))}
 
 
 def t5(folder: Path, optlevel: str) -> Calls:
     checkpoint = seq2seq.save_tiny_seq2seq(folder, "t5")
     shapes = seq2seq.SHAPES | {"optlevel": optlevel, "sequence_length": seq2seq.SOURCE}
-    model = NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, wait_for_host_code=True, **shapes)
+    model = NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, **WAIT, **shapes)
     return _calls(model, _start(0), _text(seq2seq.VOCABULARY), max_new_tokens=4)
 
 
 def whisper(folder: Path, optlevel: str) -> Calls:
     checkpoint = speech.save_tiny_speech(folder, "whisper")
     shapes = speech.SHAPES["whisper"] | {"optlevel": optlevel}
-    model = NeuronModelForSpeechSeq2Seq.from_pretrained(checkpoint, export=True, wait_for_host_code=True, **shapes)
+    model = NeuronModelForSpeechSeq2Seq.from_pretrained(checkpoint, export=True, **WAIT, **shapes)
     known = {"language": "en", "task": "transcribe"}
     return _calls(model, _start(50), speech.sounds("whisper", 2), max_new_tokens=4, **known)
 
@@ -107,10 +106,8 @@ def test_calls_leak_nothing(
         after = footprint()
         growth = after.resident_bytes - before.resident_bytes
         # Fewer is no leak: a program of an earlier test may be freed meanwhile.
-        more = any(
-            getattr(after, count) > getattr(before, count)
-            for count in ("num_tensors", "num_descriptors", "num_threads")
-        )
+        counts = ("num_tensors", "num_descriptors", "num_threads")
+        more = any(getattr(after, count) > getattr(before, count) for count in counts)
         if more or growth > MAX_GROWTH_BYTES:
             problems.append(f"{name}: {before} became {after}, memory grew by {growth / 1024:.0f} KiB")
     assert not problems, "\n".join(problems)

@@ -29,9 +29,8 @@ def write(path: Path, data: Any) -> None:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = save_letters(
-        save_tiny_encoder(tmp_path_factory.mktemp("sentences") / "minilm", "bert", "feature-extraction")
-    )
+    folder = tmp_path_factory.mktemp("sentences") / "minilm"
+    save_letters(save_tiny_encoder(folder, "bert", "feature-extraction"))
     kinds = [("0", "", "Transformer"), ("1", "1_Pooling", "Pooling"), ("2", "2_Normalize", "Normalize")]
     modules = [{"idx": int(n), "name": n, "path": p, "type": f"sentence_transformers.models.{t}"} for n, p, t in kinds]
     write(folder / "modules.json", modules)
@@ -50,11 +49,9 @@ def by_hand(folder: Path, texts: list[str]) -> torch.Tensor:
     """Mean of the real tokens, scaled to length 1, one text at a time."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     original = transformers.AutoModel.from_pretrained(folder).eval()
+    tokens = [tokenizer(text, return_tensors="pt", truncation=True, max_length=20) for text in texts]
     with torch.no_grad():
-        rows = [
-            original(**tokenizer(t, return_tensors="pt", truncation=True, max_length=20)).last_hidden_state.mean(1)
-            for t in texts
-        ]
+        rows = [original(**row).last_hidden_state.mean(1) for row in tokens]
     return torch.nn.functional.normalize(torch.cat(rows), dim=-1)
 
 
@@ -71,10 +68,12 @@ def test_vectors_come_back_in_the_order_of_the_sentences(model, checkpoint):
 
 def test_one_sentence_gives_one_vector_and_forms_can_be_chosen(model):
     one = model.encode("a cat")
-    assert one.shape == (model.get_sentence_embedding_dimension(),) == (32,)
+    assert one.shape == (model.get_sentence_embedding_dimension(),) == (model.get_embedding_dimension(),) == (32,)
     as_tensor = model.encode(["a cat"], convert_to_tensor=True)
     assert isinstance(as_tensor, torch.Tensor) and torch.allclose(as_tensor[0], torch.tensor(one), atol=1e-6)
     assert isinstance(model.encode(["a cat"], convert_to_numpy=False), list)
+    for precision in (None, "float32"):  # as evaluators of sentence-transformers name it
+        assert (model.encode("a cat", precision=precision) == one).all()
 
 
 def test_longer_sentences_are_cut_at_what_folder_and_buckets_allow(model, checkpoint):
@@ -83,14 +82,11 @@ def test_longer_sentences_are_cut_at_what_folder_and_buckets_allow(model, checkp
     np.testing.assert_allclose(model.encode([long]), by_hand(checkpoint, [long]).numpy(), atol=1e-5)
 
 
-def test_prompts_go_before_the_sentence(model):
+def test_prompts_go_before_the_sentence_and_queries_and_documents_get_those_of_their_names(model):
     assert np.array_equal(model.encode("cat", prompt_name="query"), model.encode("q cat"))
     assert np.array_equal(model.encode("cat", prompt="see "), model.encode("see cat"))
     with raises(ConfigError, option="prompt_name", value="passage", choices=["query"]):
         model.encode("cat", prompt_name="passage")
-
-
-def test_queries_and_documents_get_the_prompts_of_their_names(model):
     assert np.array_equal(model.encode_query(["cat"]), model.encode(["q cat"]))
     assert np.array_equal(model.encode_query("cat", prompt="z "), model.encode("z cat"))
     assert np.array_equal(model.encode_document(["cat"]), model.encode(["cat"])), "the folder has no such prompt"
@@ -112,6 +108,8 @@ def test_short_vectors_and_pairs(model):
     assert torch.allclose(short, torch.nn.functional.normalize(vectors[:, :8], dim=-1), atol=1e-6)
     pairs = model.similarity_pairwise(vectors, vectors.flip(0))
     assert torch.allclose(pairs, model.similarity(vectors, vectors.flip(0)).diag(), atol=1e-6)
+    found = model.similarity(vectors.numpy(), vectors.numpy())
+    assert found.shape == (5, 5) and torch.allclose(found.diagonal(), torch.ones(5), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -127,21 +125,6 @@ def test_short_vectors_and_pairs(model):
 def test_arguments_of_encode_that_are_not_supported(model, options, details):
     with raises(ConfigError, **details):
         model.encode(**{"sentences": ["a"], **options})
-
-
-def test_evaluators_of_sentence_transformers_name_a_precision(model):
-    expected = model.encode(["a", "b"])
-    for precision in (None, "float32"):
-        assert (model.encode(["a", "b"], precision=precision) == expected).all()
-    assert model.get_embedding_dimension() == expected.shape[1]
-
-
-def test_similarity_and_features(model):
-    vectors = model.encode(SENTENCES)
-    found = model.similarity(vectors, vectors)
-    assert found.shape == (5, 5) and torch.allclose(found.diagonal(), torch.ones(5), atol=1e-5)
-    features = model(model.tokenize(["a cat"]))
-    assert features["token_embeddings"].shape == (1, 7, 32) and features["sentence_embedding"].shape == (1, 32)
 
 
 def test_a_saved_folder_keeps_pooling_and_prompts(model, tmp_path):
@@ -177,11 +160,14 @@ def test_modes_of_pooling_leave_padding_out(mode, vector):
 def test_recipes(tmp_path):
     assert read_recipe(tmp_path).choice.reason == "the folder has no pooling module: mean of the tokens"
     write(tmp_path / "modules.json", [{"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}])
-    write(tmp_path / "1_Pooling" / "config.json", {"pooling_mode": "lasttoken"})
-    assert read_recipe(tmp_path).pooling == ("lasttoken",)
-    write(tmp_path / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True})
-    assert read_recipe(tmp_path).pooling == ("cls", "max")
-    write(tmp_path / "1_Pooling" / "config.json", {"pooling_mode": "median"})
+    path = tmp_path / "1_Pooling" / "config.json"
+    for config, modes in (
+        ({"pooling_mode": "lasttoken"}, ("lasttoken",)),
+        ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, ("cls", "max")),
+    ):
+        write(path, config)
+        assert read_recipe(tmp_path).pooling == modes
+    write(path, {"pooling_mode": "median"})
     with raises(ModelError, modes=["median"]):
         read_recipe(tmp_path)
     write(tmp_path / "modules.json", [{"path": "3_Dense", "type": "sentence_transformers.models.Dense"}])
@@ -212,26 +198,22 @@ def test_documents_are_ranked_by_the_original_score(ranker):
     assert len(ranker.rank("pet", documents, top_k=2)) == 2
 
 
-@pytest.mark.parametrize(
-    "says",
-    [
-        {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}},
-        {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"},
-        {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}},
-        {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Tanh"}},
-    ],
-    ids=str,
-)
-def test_scores_are_what_the_configuration_says(ranker, tmp_path, says):
+@pytest.mark.parametrize("name", ["linear.Identity", "activation.Sigmoid", "activation.Tanh"])
+@pytest.mark.parametrize("is_old", [False, True])
+def test_scores_are_what_the_configuration_says(ranker, tmp_path, name, is_old):
+    path = f"torch.nn.modules.{name}"
+    key, says = "sentence_transformers", {"activation_fn": path}
+    if is_old:
+        key, says = "sbert_ce_default_activation_function", path
     folder = shutil.copytree(ranker.source_folder, tmp_path / "copy")
-    write(folder / "config.json", json.loads((folder / "config.json").read_text()) | says)
+    write(folder / "config.json", json.loads((folder / "config.json").read_text()) | {key: says})
     other = NeuronModelForTextReranking.from_pretrained(folder, export=True, **SHAPES)
-    if "Tanh" in str(says):
-        with raises(ModelError, activation="torch.nn.modules.activation.Tanh"):
+    if name.endswith("Tanh"):
+        with raises(ModelError, activation=path):
             other.predict([("a", "b")])
         return
     score, probability = other.predict([("a", "b")]), ranker.predict([("a", "b")])
-    assert torch.allclose(score.sigmoid() if "Identity" in str(says) else score, probability)
+    assert torch.allclose(score.sigmoid() if name.endswith("Identity") else score, probability)
 
 
 def test_errors_of_ranking(ranker, tmp_path):
@@ -254,7 +236,7 @@ def test_features_are_attributes_and_items(model):
     tokens = model.tokenize("a cat", return_tensors="pt")
     assert tokens["input_ids"].shape[0] == 1
     output = model(**tokens)
-    assert output.sentence_embedding is output["sentence_embedding"] and "token_embeddings" in output
+    assert output.sentence_embedding is output["sentence_embedding"] and output.token_embeddings.shape == (1, 7, 32)
     assert torch.equal(torch.tensor(model.encode("a cat")), output.sentence_embedding[0])
     assert isinstance(output, dict) and output.input_ids is output["input_ids"]
     with pytest.raises(AttributeError, match="sentence_embedding"):

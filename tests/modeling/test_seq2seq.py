@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -29,32 +30,39 @@ def sources(rows: int, columns: int, padding: int = 0, *, side: str = "right", f
     return {"input_ids": ids.masked_fill(mask == 0, filler), "attention_mask": mask}
 
 
-@pytest.fixture(scope="module", params=TINY)
-def pair(request, tmp_path_factory):
-    """A compiled model and the original."""
-    folder = save_tiny_seq2seq(tmp_path_factory.mktemp("seq2seq") / request.param, request.param)
-    model = NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **SHAPES)
-    return model, AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
-
-
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return save_tiny_seq2seq(tmp_path_factory.mktemp("seq2seq") / "bart", "bart")
+def pairs(tmp_path_factory):
+    """Return a function that makes a compiled model and the original of an architecture, once each."""
+
+    @functools.cache
+    def make(model_type):
+        folder = save_tiny_seq2seq(tmp_path_factory.mktemp("seq2seq") / model_type, model_type)
+        model = NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **SHAPES)
+        return model, AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    return make
 
 
-@pytest.fixture(scope="module")
-def model(checkpoint):
-    return NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, **SHAPES)
+@pytest.fixture(params=TINY)
+def pair(request, pairs):
+    return pairs(request.param)
 
 
-@pytest.fixture(scope="module")
-def original(checkpoint):
-    return AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+@pytest.fixture
+def model(pairs):
+    return pairs("bart")[0]
 
 
-def both(model, original, inputs: dict[str, Any], **options: Any) -> tuple[list[Any], list[Any]]:
-    """Generate with both, from the same seed."""
-    return common.both((model, original), inputs, **options)
+@pytest.fixture
+def original(pairs):
+    return pairs("bart")[1]
+
+
+def check(model, original, inputs: dict[str, Any], **options: Any) -> list[Any]:
+    """Generate with both, from the same seed, and require the same tokens."""
+    found, wanted = common.both((model, original), inputs, **options)
+    assert found == wanted
+    return found
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5], ids="{}_rows".format)
@@ -62,30 +70,25 @@ def test_greedy_is_transformers(pair, rows):
     model, original = pair
     filler = original.config.pad_token_id
     # No token twice: the tied head of a random model would repeat the one that it is given.
-    found, wanted = both(
-        model, original, sources(rows, 11, 4, filler=filler), eos_token_id=None, no_repeat_ngram_size=1, **GREEDY
-    )
-    assert found == wanted
+    options = {**GREEDY, "eos_token_id": None, "no_repeat_ngram_size": 1}
+    found = check(model, original, sources(rows, 11, 4, filler=filler), **options)
     assert len({token for row in found for token in row}) > 3, "the tokens must be able to differ"
 
 
 def test_beams_are_transformers(pair):
     model, original = pair
     inputs = sources(2, 7, 3, filler=original.config.pad_token_id)
-    found, wanted = both(model, original, inputs, num_beams=3, do_sample=False, max_new_tokens=8)
-    assert found == wanted
+    check(model, original, inputs, num_beams=3, do_sample=False, max_new_tokens=8)
 
 
 @pytest.mark.parametrize("columns", [1, 8, 9, SOURCE], ids="{}_tokens".format)
 def test_sources_around_a_bucket(model, original, columns):
-    found, wanted = both(model, original, sources(2, columns), **GREEDY)
-    assert found == wanted
+    check(model, original, sources(2, columns), **GREEDY)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_on_either_side(model, original, side):
-    found, wanted = both(model, original, sources(3, 10, 6, side=side), **GREEDY)
-    assert found == wanted
+    check(model, original, sources(3, 10, 6, side=side), **GREEDY)
 
 
 @pytest.mark.parametrize(
@@ -101,15 +104,13 @@ def test_padding_on_either_side(model, original, side):
     ids=lambda options: "+".join(options),
 )
 def test_ways_to_generate(model, original, options):
-    found, wanted = both(model, original, sources(2, 9, 2), max_new_tokens=8, **options)
-    assert found == wanted
+    check(model, original, sources(2, 9, 2), max_new_tokens=8, **options)
 
 
 def test_a_target_that_is_begun_is_continued(model, original):
     begun = torch.tensor([[2, 17, 30], [2, 41, 5]])
     inputs = sources(2, 9) | {"decoder_input_ids": begun}
-    found, wanted = both(model, original, inputs, do_sample=False, num_beams=1, max_new_tokens=5)
-    assert found == wanted
+    found = check(model, original, inputs, do_sample=False, num_beams=1, max_new_tokens=5)
     assert [row[:3] for row in found] == begun.tolist()
 
 
@@ -146,18 +147,6 @@ def test_a_saved_model_is_loaded_again(model, tmp_path):
         NeuronModelForSeq2SeqLM.from_pretrained(tmp_path / "saved", decoder_sequence_length=20)
     with raises(ModelError, task="text2text-generation"):
         NeuronModelForMaskedLM.from_pretrained(tmp_path / "saved")
-
-
-def test_weights_are_replaced_without_compiling(checkpoint, tmp_path):
-    model = NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, **SHAPES)
-    other = save_tiny_seq2seq(tmp_path / "other", "bart", seed=1)
-    inputs = sources(2, 9)
-    before = model.generate(**inputs, **GREEDY)
-    model.replace_weights(other)
-    found = model.generate(**inputs, **GREEDY)
-    wanted = AutoModelForSeq2SeqLM.from_pretrained(other, dtype=torch.float32).generate(**inputs, **GREEDY)
-    assert torch.equal(found, wanted)
-    assert not torch.equal(before, found)
 
 
 def test_beams_of_one_source_do_not_copy_its_keys(model):
@@ -204,54 +193,27 @@ def test_state_is_given_back(model):
     assert len(model.loaded._idle_states) >= sets
 
 
-ONE = torch.tensor([[2]])
+SHIFTED = {"decoder_input_ids": torch.tensor([[1, 2]]), "decoder_attention_mask": torch.tensor([[0, 1]])}
 
 REFUSALS = {
-    "source_too_long": (
-        {"input_ids": torch.full((1, 17), 5), "decoder_input_ids": ONE},
-        ShapeError,
-        "buckets: 8, 16",
-    ),
-    "target_too_long": (
-        {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": torch.full((1, 13), 5)},
-        ShapeError,
-        "compiled for 12",
-    ),
-    "no_source": ({"decoder_input_ids": ONE}, ShapeError, "neither input_ids nor encoder_outputs"),
-    "no_target": ({"input_ids": torch.full((1, 4), 5)}, ShapeError, "decoder_start_token_id"),
-    "token_beyond_the_vocabulary": (
-        {"input_ids": torch.full((1, 4), VOCABULARY), "decoder_input_ids": ONE},
-        ShapeError,
-        f"Token ID {VOCABULARY}",
-    ),
-    "other_rows": ({"input_ids": torch.full((2, 4), 5), "decoder_input_ids": ONE}, ShapeError, "do not match"),
-    "padded_target": (
-        {
-            "input_ids": torch.full((1, 4), 5),
-            "decoder_input_ids": torch.tensor([[1, 2]]),
-            "decoder_attention_mask": torch.tensor([[0, 1]]),
-        },
-        ShapeError,
-        "without padding",
-    ),
-    "host_cache": (
-        {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": ONE, "past_key_values": DynamicCache()},
-        ConfigError,
-        "live on the device",
-    ),
-    "attentions": (
-        {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": ONE, "output_attentions": True},
-        ConfigError,
-        "Export with output_attentions=True",
-    ),
+    "source_too_long": ({"input_ids": torch.full((1, 17), 5)}, ShapeError, "buckets: 8, 16"),
+    "target_too_long": ({"decoder_input_ids": torch.full((1, 13), 5)}, ShapeError, "compiled for 12"),
+    "no_source": ({"input_ids": None}, ShapeError, "neither input_ids nor encoder_outputs"),
+    "no_target": ({"decoder_input_ids": None}, ShapeError, "decoder_start_token_id"),
+    "no_such_token": ({"input_ids": torch.full((1, 4), VOCABULARY)}, ShapeError, f"Token ID {VOCABULARY}"),
+    "other_rows": ({"input_ids": torch.full((2, 4), 5)}, ShapeError, "do not match"),
+    "padded_target": (SHIFTED, ShapeError, "without padding"),
+    "host_cache": ({"past_key_values": DynamicCache()}, ConfigError, "live on the device"),
+    "attentions": ({"output_attentions": True}, ConfigError, "Export with output_attentions=True"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_does_not_fit_is_refused(model, case):
     arguments, error, message = REFUSALS[case]
+    fitting = {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": torch.tensor([[2]])}
     with pytest.raises(error, match=message):
-        model(**arguments)
+        model(**fitting | arguments)
 
 
 def test_sources_on_the_device_are_brought_to_the_host(model):
@@ -293,8 +255,8 @@ def test_encoder_and_decoder_can_be_called_alone(pair):
         model.decoder(ids, **given, output_hidden_states=True)
 
 
-def test_beams_of_the_export_are_the_default_of_generate(checkpoint, original, tmp_path):
-    model = NeuronModelForSeq2SeqLM.from_pretrained(checkpoint, export=True, num_beams=3, **SHAPES)
+def test_beams_of_the_export_are_the_default_of_generate(original, tmp_path):
+    model = NeuronModelForSeq2SeqLM.from_model(original, num_beams=3, **SHAPES)
     program = model.loaded.program
     rows = {name: next(iter(graph.inputs.values())).shape[0] for name, graph in program.graphs.items()}
     assert rows == {"encode_8": 2, "encode_16": 2, "prefill_8": 6, "prefill_16": 6, "decode": 6}
@@ -320,15 +282,6 @@ def with_layers(request, tmp_path_factory):
     return model, AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-LAYERS = (
-    "encoder_hidden_states",
-    "encoder_attentions",
-    "decoder_hidden_states",
-    "decoder_attentions",
-    "cross_attentions",
-)
-
-
 def test_results_of_each_layer_are_the_original_s(with_layers):
     model, original = with_layers
     inputs, ids = sources(3, 9), torch.randint(3, VOCABULARY, (3, 4))
@@ -339,7 +292,8 @@ def test_results_of_each_layer_are_the_original_s(with_layers):
     alone = model.decoder(ids, encoder_hidden_states=found.encoder_last_hidden_state)
     assert torch.equal(alone.hidden_states[-1], found.decoder_hidden_states[-1])
     assert torch.equal(alone.attentions[0], found.decoder_attentions[0])
-    for name in LAYERS:
+    parts = [f"{part}_{kind}" for part in ("encoder", "decoder") for kind in ("hidden_states", "attentions")]
+    for name in (*parts, "cross_attentions"):
         assert len(found[name]) == len(wanted[name])
         for ours, theirs in zip(found[name], wanted[name], strict=True):
             torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)

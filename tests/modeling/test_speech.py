@@ -40,11 +40,6 @@ def whisper(pairs):
     return pairs["whisper"]
 
 
-@pytest.fixture
-def moonshine(pairs):
-    return pairs["moonshine"]
-
-
 def generated(model: Any, inputs: dict[str, torch.Tensor], **options: Any) -> list[Any]:
     """Tokens of each row, without the padding behind the end; the original reads recordings one by one.
 
@@ -91,21 +86,18 @@ def test_sampling_is_transformers(pair):
 def test_each_architecture_has_its_class(pairs):
     assert type(pairs["whisper"][0]) is NeuronWhisperForConditionalGeneration
     assert type(pairs["moonshine"][0]) is NeuronModelForSpeechSeq2Seq
-    assert pairs["whisper"][0].input_static_shapes == {
-        "batch_size": 2,
-        "nb_max_frames": FRAMES,
-        "decoder_sequence_length": TARGET,
-    }
+    shapes = {"batch_size": 2, "nb_max_frames": FRAMES, "decoder_sequence_length": TARGET}
+    assert pairs["whisper"][0].input_static_shapes == shapes
 
 
 @pytest.mark.parametrize("length", [2999, 3000, 3001, 6000], ids="{}_samples".format)
-def test_recordings_around_a_bucket(moonshine, length):
-    both(moonshine, sounds("moonshine", 2, length), eos_token_id=-1, max_new_tokens=10, no_repeat_ngram_size=1)
+def test_recordings_around_a_bucket(pairs, length):
+    both(pairs["moonshine"], sounds("moonshine", 2, length), eos_token_id=-1, max_new_tokens=10, no_repeat_ngram_size=1)
 
 
-def test_padding_changes_nothing(moonshine):
+def test_padding_changes_nothing(pairs):
     """Each row of a padded batch has the hidden states and logits that the original gives for it alone."""
-    model, original = moonshine
+    model, original = pairs["moonshine"]
     inputs, start = sounds("moonshine", 3), torch.full((3, 1), 50)
     found = model(**inputs, decoder_input_ids=start)
     for row, mask in enumerate(inputs["attention_mask"]):
@@ -145,14 +137,8 @@ def test_recordings_longer_than_the_window(whisper, condition):
     features = sounds("whisper", 2, 3 * FRAMES)["input_features"]
     mask = torch.ones(2, 3 * FRAMES, dtype=torch.int64)
     mask[1, 2 * FRAMES :] = 0
-    both(
-        whisper,
-        {"input_features": features, "attention_mask": mask},
-        return_timestamps=True,
-        condition_on_prev_tokens=condition,
-        max_new_tokens=6,
-        **KNOWN,
-    )
+    options = {"return_timestamps": True, "condition_on_prev_tokens": condition, "max_new_tokens": 6, **KNOWN}
+    both(whisper, {"input_features": features, "attention_mask": mask}, **options)
 
 
 def test_scores_and_segments_of_whisper(whisper):
@@ -175,9 +161,8 @@ def test_scores_and_segments_of_whisper(whisper):
 def with_weights(tmp_path_factory):
     """A compiled Whisper that returns weights of cross-attention, and the original that computes them."""
     folder = save_tiny_speech(tmp_path_factory.mktemp("speech") / "whisper", "whisper")
-    model = NeuronModelForSpeechSeq2Seq.from_pretrained(
-        folder, export=True, output_attentions=True, **SHAPES["whisper"]
-    )
+    options = SHAPES["whisper"] | {"output_attentions": True}
+    model = NeuronModelForSpeechSeq2Seq.from_pretrained(folder, export=True, **options)
     original = AutoModelForSpeechSeq2Seq.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     return model, original.eval()
 
@@ -227,10 +212,9 @@ def test_targets_that_are_padded_on_the_left(whisper):
     mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
     found = model(**inputs, decoder_input_ids=ids, decoder_attention_mask=mask).logits
     positions = (mask.cumsum(1) - 1).clamp(min=0)
+    targets = {"decoder_input_ids": ids, "decoder_attention_mask": mask, "decoder_position_ids": positions}
     with torch.no_grad():
-        wanted = original(
-            **inputs, decoder_input_ids=ids, decoder_attention_mask=mask, decoder_position_ids=positions
-        ).logits
+        wanted = original(**inputs, **targets).logits
     assert torch.allclose(found[mask.bool()], wanted[mask.bool()], atol=1e-4)
 
 
@@ -247,9 +231,8 @@ def test_a_saved_model_is_loaded_again(pair, tmp_path):
 
 def test_a_target_ends_where_the_cache_ends_and_says_so(tmp_path, caplog):
     folder = save_tiny_speech(tmp_path / "moonshine", "moonshine")
-    model = NeuronModelForSpeechSeq2Seq.from_pretrained(
-        folder, export=True, decoder_sequence_length=9, **SHAPES["moonshine"]
-    )
+    options = SHAPES["moonshine"] | {"decoder_sequence_length": 9}
+    model = NeuronModelForSpeechSeq2Seq.from_pretrained(folder, export=True, **options)
     with caplog.at_level(logging.WARNING):
         found = model.generate(**sounds("moonshine", 1), max_new_tokens=30, eos_token_id=-1)
     assert found.shape == (1, 9)
@@ -269,68 +252,44 @@ def test_the_class_of_the_other_kind_is_named(tmp_path):
     moonshine = save_tiny_speech(tmp_path / "moonshine", "moonshine")
     with raises(ModelError, model_type="moonshine"):
         NeuronWhisperForConditionalGeneration.from_pretrained(moonshine, export=True, **SHAPES["moonshine"])
-    exported = NeuronModelForCTC.from_pretrained(
-        ctc, export=True, **tiny_shapes("wav2vec2", "automatic-speech-recognition")
-    )
+    shapes = tiny_shapes("wav2vec2", "automatic-speech-recognition")
+    exported = NeuronModelForCTC.from_pretrained(ctc, export=True, **shapes)
     exported.save_pretrained(tmp_path / "saved")
     with raises(ModelError, model_class="NeuronModelForCTC"):
         NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "saved")
 
 
 START = torch.tensor([[50]])
-FEATURES, VALUES = torch.zeros(1, MELS, FRAMES), torch.zeros(1, 4000)
+FEATURES, VALUES = torch.zeros(1, MELS, FRAMES), {"input_values": torch.zeros(1, 4000)}
+LATE, LONGER = torch.ones(1, 4000), {"encoder_outputs": (torch.zeros(1, 99, 32),)}
+LATE[:, :9] = 0
+
+
+def target(tokens: list[int], mask: list[int] | None = None) -> dict[str, torch.Tensor]:
+    """A spectrogram with the tokens of its target."""
+    masked = {} if mask is None else {"decoder_attention_mask": torch.tensor([mask])}
+    return {"input_features": FEATURES, "decoder_input_ids": torch.tensor([tokens]), **masked}
+
 
 REFUSALS = {
     "another number of frames": ("whisper", {"input_features": torch.zeros(1, MELS, 30)}, f"compiled for {FRAMES}"),
     "other channels": ("whisper", {"input_features": torch.zeros(1, 80, FRAMES)}, "has 80 channels"),
     "frames of another rank": ("whisper", {"input_features": torch.zeros(MELS, FRAMES)}, r"has shape \[8, 100\]"),
     "whole numbers": ("whisper", {"input_features": FEATURES.long()}, "input_features has dtype int64"),
-    "a recording for whisper": ("whisper", {"input_values": VALUES}, "input_values is not an input of this model"),
+    "a recording for whisper": ("whisper", VALUES, "input_values is not an input of this model"),
     "a spectrogram for moonshine": ("moonshine", {"input_features": FEATURES}, "input_features is not an input"),
     "no sound": ("moonshine", {}, "input_values is missing"),
     "no rows": ("moonshine", {"input_values": torch.zeros(0, 4000)}, "input_values is empty"),
     "too long": ("moonshine", {"input_values": torch.zeros(1, 6001)}, "buckets: 3000, 6000"),
-    "too short": ("moonshine", {"input_values": torch.zeros(1, 500)}, "first hidden state of the encoder needs 895"),
+    "too short": ("moonshine", {"input_values": torch.zeros(1, 500)}, "first hidden state needs 895"),
     "another rank": ("moonshine", {"input_values": torch.zeros(1, 1, 4000)}, r"has shape \[1, 1, 4000\]"),
-    "a mask of another shape": (
-        "moonshine",
-        {"input_values": VALUES, "attention_mask": torch.ones(1, 9)},
-        r"attention_mask has shape \[1, 9\]",
-    ),
-    "padding before the recording": (
-        "moonshine",
-        {"input_values": VALUES, "attention_mask": torch.cat([torch.zeros(1, 9), torch.ones(1, 3991)], 1)},
-        "padding before or inside",
-    ),
-    "more targets than recordings": (
-        "moonshine",
-        {"input_values": VALUES, "decoder_input_ids": START.expand(2, 1)},
-        "do not match",
-    ),
-    "token beyond the vocabulary": (
-        "whisper",
-        {"input_features": FEATURES, "decoder_input_ids": torch.tensor([[VOCABULARY]])},
-        f"Token ID {VOCABULARY}",
-    ),
-    "target too long": (
-        "whisper",
-        {"input_features": FEATURES, "decoder_input_ids": torch.full((1, TARGET + 1), 9)},
-        f"compiled for {TARGET}",
-    ),
-    "padding behind a target": (
-        "whisper",
-        {
-            "input_features": FEATURES,
-            "decoder_input_ids": torch.tensor([[50, 9]]),
-            "decoder_attention_mask": torch.tensor([[1, 0]]),
-        },
-        "padding before targets only",
-    ),
-    "hidden states of a longer source": (
-        "moonshine",
-        {"encoder_outputs": (torch.zeros(1, 99, 32),)},
-        "encoder_outputs has 99 hidden states.*holds 14",
-    ),
+    "other mask": ("moonshine", VALUES | {"attention_mask": torch.ones(1, 9)}, r"attention_mask has shape \[1, 9\]"),
+    "padding before the recording": ("moonshine", VALUES | {"attention_mask": LATE}, "padding before or inside"),
+    "more targets than recordings": ("moonshine", VALUES | {"decoder_input_ids": START.expand(2, 1)}, "do not match"),
+    "no such token": ("whisper", target([VOCABULARY]), f"Token ID {VOCABULARY}"),
+    "target too long": ("whisper", target([9] * (TARGET + 1)), f"compiled for {TARGET}"),
+    "padding behind a target": ("whisper", target([50, 9], mask=[1, 0]), "padding before targets only"),
+    "hidden states of a longer source": ("moonshine", LONGER, "encoder_outputs has 99 hidden states.*holds 14"),
 }
 
 
@@ -369,9 +328,8 @@ def test_encoder_and_decoder_can_be_called_alone(pair):
 
 def test_sequence_length_is_the_length_of_whisper_s_targets(tmp_path):
     folder = save_tiny_speech(tmp_path / "whisper", "whisper")
-    model = NeuronModelForSpeechSeq2Seq.from_pretrained(
-        folder, export=True, sequence_length=24, num_beams=2, **SHAPES["whisper"]
-    )
+    shapes = SHAPES["whisper"] | {"sequence_length": 24, "num_beams": 2}
+    model = NeuronModelForSpeechSeq2Seq.from_pretrained(folder, export=True, **shapes)
     assert model.neuron_config.num_target_slots == 24 and model.generation_config.num_beams == 2
     original = AutoModelForSpeechSeq2Seq.from_pretrained(folder, dtype=torch.float32).eval()
     options = {"no_repeat_ngram_size": 1, "max_new_tokens": 8, **KNOWN}

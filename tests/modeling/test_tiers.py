@@ -9,6 +9,7 @@ import tempfile
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from optimum_neuron import NeuronModelForCausalLM, shared_objects
 from optimum_neuron.compiler.lower.choose import probe_compiler
@@ -19,6 +20,7 @@ from tests.unwritable import forbid_writing
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 OPTIONS = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+IDS = torch.tensor([[5, 6, 7]])
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +44,9 @@ def first(exported, home):
     """The first load of a model on this machine, with what it said and did before its code was compiled."""
     model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
     story = {"before": model.describe()["host_code"], "slow": model.loaded.executor}
-    ids = torch.tensor([[5, 6, 7]])
-    begun = model(ids, use_cache=True)
+    begun = model(IDS, use_cache=True)
     story["begun"] = begun.past_key_values
-    story["answer"] = model.generate(ids, attention_mask=torch.ones_like(ids), **OPTIONS)
+    story["answer"] = model.generate(IDS, attention_mask=torch.ones_like(IDS), **OPTIONS)
     story["logits"] = begun.logits
     assert model.wait_for_host_code(240)
     return model, story
@@ -71,7 +72,7 @@ def test_a_sequence_ends_on_the_code_that_it_began_with(first):
     assert executors(cache) == [story["slow"]]
     cache.batch_repeat_interleave(2 * model.batch_size)  # takes more state
     assert len(executors(cache)) > 1 and set(executors(cache)) == {story["slow"]}
-    fresh = model(torch.tensor([[5, 6, 7]]), use_cache=True)
+    fresh = model(IDS, use_cache=True)
     assert executors(fresh.past_key_values) == [model.loaded.executor]
 
 
@@ -82,10 +83,8 @@ def executors(cache):
 
 def test_both_give_the_same_within_rounding(first):
     model, story = first
-    ids = torch.tensor([[5, 6, 7]])
-    torch.testing.assert_close(model(ids).logits, story["logits"], rtol=1e-4, atol=1e-4)
-    answer = model.generate(ids, attention_mask=torch.ones_like(ids), **OPTIONS)
-    assert torch.equal(answer, story["answer"])
+    torch.testing.assert_close(model(IDS).logits, story["logits"], rtol=1e-4, atol=1e-4)
+    assert torch.equal(model.generate(IDS, attention_mask=torch.ones_like(IDS), **OPTIONS), story["answer"])
 
 
 def test_a_second_load_runs_compiled_code_at_once(first, exported):
@@ -102,8 +101,7 @@ def test_damaged_code_is_compiled_again(first, exported, home, damage, caplog):
     library.write_bytes(b"" if damage == "empty" else bytes([data[0], data[1] ^ 1]) + data[2:])
     model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2", wait_for_host_code=True)
     assert "damaged" in caplog.text and model.prepared.host.num_compiled > 0
-    ids = torch.tensor([[5, 6, 7]])
-    torch.testing.assert_close(model(ids).logits, first[1]["logits"], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model(IDS).logits, first[1]["logits"], rtol=1e-4, atol=1e-4)
     again = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2", wait_for_host_code=True)
     assert again.prepared.host.num_compiled == 0
 
@@ -121,20 +119,13 @@ def test_code_that_others_may_write_is_not_loaded(first, exported, home):
 def test_replaced_weights_stay_where_compiled_code_comes_later(exported, tmp_path, monkeypatch, checkpoint):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
-    ids = torch.tensor([[5, 6, 7]])
-    before = model(ids).logits
-    changed = {name: tensor * 1.5 for name, tensor in _tensors(checkpoint).items()}
-    model.replace_weights(changed)
-    expected = model(ids).logits
+    before = model(IDS).logits
+    tensors = load_file(checkpoint / "model.safetensors")
+    model.replace_weights({name: tensor * 1.5 for name, tensor in tensors.items()})
+    expected = model(IDS).logits
     assert model.wait_for_host_code(240) and "CompiledFunction" in levels(model.loaded.executor)
-    torch.testing.assert_close(model(ids).logits, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model(IDS).logits, expected, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(expected, before, atol=1e-2)
-
-
-def _tensors(checkpoint):
-    from safetensors.torch import load_file
-
-    return load_file(checkpoint / "model.safetensors")
 
 
 def test_an_export_compiles_nothing_for_this_machine_unless_asked(checkpoint, tmp_path, monkeypatch):
@@ -157,7 +148,7 @@ def test_a_failure_in_the_background_is_reported_and_the_model_goes_on(exported,
         model.wait_for_host_code(240)
     assert refused.value.details["failures"] and "operator by operator" in caplog.text
     assert "could not be compiled" in model.describe()["host_code"]["reason"]
-    assert model(torch.tensor([[5, 6, 7]])).logits.isfinite().all()
+    assert model(IDS).logits.isfinite().all()
 
 
 def test_a_mistyped_option_is_refused(exported):

@@ -33,12 +33,9 @@ def test_options_that_cannot_be_are_refused(checkpoint, options):
         NeuronModelForCausalLM.get_neuron_config(checkpoint, **options)
 
 
-def test_something_else_than_a_configuration_is_refused(checkpoint):
+def test_something_else_than_a_configuration_of_the_kind_is_refused(checkpoint, exported):
     with raises(ConfigError, type="dict"):
         NeuronModelForCausalLM.export(checkpoint, {"batch_size": 1})
-
-
-def test_the_configuration_of_another_kind_and_of_no_export_are_errors(checkpoint, exported):
     with raises(ConfigError, config_class="NeuronConfig"):
         NeuronEncoderConfig.from_pretrained(exported)
     with pytest.raises(ArtifactError):

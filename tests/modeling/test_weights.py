@@ -28,32 +28,34 @@ def save_classifier(folder):
     return save_tiny_encoder(folder, "bert", "text-classification")
 
 
-def save_t5(folder):
-    return seq2seq.save_tiny_seq2seq(folder, "t5")
-
-
 def save_llama(folder):
     return save_tiny(folder, "llama", vocab_size=VOCABULARY)
 
 
+def save_t5(folder):
+    return seq2seq.save_tiny_seq2seq(folder, "t5")
+
+
 KINDS = {
-    "traced": (NeuronModelForSequenceClassification, "AutoModelForSequenceClassification", save_classifier)
-    + (ENCODER_SHAPES, {}),
-    "seq2seq": (NeuronModelForSeq2SeqLM, "AutoModelForSeq2SeqLM", save_t5)
-    + (seq2seq.SHAPES, {"decoder_input_ids": IDS[:, :3]}),
-    "causal_lm": (NeuronModelForCausalLM, "AutoModelForCausalLM", save_llama, DECODER_SHAPES, {}),
+    NeuronModelForSequenceClassification: (save_classifier, ENCODER_SHAPES, {}),
+    NeuronModelForSeq2SeqLM: (save_t5, seq2seq.SHAPES, {"decoder_input_ids": IDS[:, :3]}),
+    NeuronModelForCausalLM: (save_llama, DECODER_SHAPES, {}),
 }
-"""Class, transformers' class, checkpoint, shapes, and inputs beside `input_ids`."""
+"""Class to its checkpoint, shapes, and inputs beside `input_ids`."""
+
+
+def load_original(ours, folder, seed):
+    """transformers' model of a class, with other weights than those in the folder."""
+    kind = getattr(transformers, ours.__name__.replace("Neuron", "Auto"))
+    return randomize(kind.from_pretrained(folder, dtype=torch.float32).eval(), seed=seed)
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def kind(request, tmp_path_factory):
     """A class with its checkpoint on disk, and another model of the same architecture in memory."""
-    ours, theirs, save, shapes, inputs = KINDS[request.param]
-    folder = save(tmp_path_factory.mktemp("checkpoint") / request.param)
-    other = getattr(transformers, theirs).from_pretrained(folder, dtype=torch.float32).eval()
-    randomize(other, seed=5)
-    return ours, folder, shapes, inputs, other
+    save, shapes, inputs = KINDS[request.param]
+    folder = save(tmp_path_factory.mktemp("checkpoint") / "model")
+    return request.param, folder, shapes, inputs, load_original(request.param, folder, seed=5)
 
 
 @pytest.fixture
@@ -103,6 +105,7 @@ def test_a_model_in_memory_is_compiled_and_stays_as_it_is(kind, tmp_path):
     module.load_state_dict(other.state_dict())
     compiled = ours.from_model(module, **shapes)
     assert module.training and all(parameter.requires_grad for parameter in module.parameters())
+    assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in module.state_dict().items())
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.zero_()  # as training goes on
@@ -174,11 +177,9 @@ def test_every_copy_gets_the_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "6-8")
     folder = save_classifier(tmp_path)
-    model = NeuronModelForSequenceClassification.from_pretrained(
-        folder, export=True, data_parallel_mode="all", **ENCODER_SHAPES
-    )
-    other = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    randomize(other, seed=3)
+    options = ENCODER_SHAPES | {"data_parallel_mode": "all"}
+    model = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **options)
+    other = load_original(NeuronModelForSequenceClassification, folder, seed=3)
     model.replace_weights(other)
     for _ in range(3):  # single calls go to the cores in turn
         with torch.no_grad():
@@ -186,22 +187,22 @@ def test_every_copy_gets_the_weights(tmp_path, monkeypatch):
     check(model, other, {})
 
 
-@pytest.mark.parametrize("ours", [NeuronSentenceTransformer, NeuronModelForTextReranking])
-def test_sentences_take_other_weights_too(ours, tmp_path):
-    task = "feature-extraction" if ours is NeuronSentenceTransformer else "text-classification"
+@pytest.mark.parametrize(
+    ("ours", "task", "auto_class"),
+    [
+        (NeuronSentenceTransformer, "feature-extraction", transformers.AutoModel),
+        (NeuronModelForTextReranking, "text-classification", transformers.AutoModelForSequenceClassification),
+    ],
+)
+def test_sentences_take_other_weights_too(ours, task, auto_class, tmp_path):
     folder = save_tiny_encoder(tmp_path, "bert", task)
     model = ours.from_pretrained(folder, export=True, **ENCODER_SHAPES)
-    auto = "AutoModel" if ours is NeuronSentenceTransformer else "AutoModelForSequenceClassification"
-    other = getattr(transformers, auto).from_pretrained(folder).eval()
-    randomize(other, seed=3)
+    other = randomize(auto_class.from_pretrained(folder).eval(), seed=3)
     model.replace_weights(other.state_dict())
     with torch.no_grad():
-        wanted = other(IDS)
-    if ours is NeuronSentenceTransformer:
-        found, expected = model(input_ids=IDS)["token_embeddings"], wanted.last_hidden_state
-    else:
-        found, expected = model(input_ids=IDS).logits, wanted.logits
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        wanted = next(iter(other(IDS).values()))
+    found = model(input_ids=IDS)["token_embeddings" if ours is NeuronSentenceTransformer else "logits"]
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
 class OwnLlama(transformers.LlamaForCausalLM):

@@ -21,7 +21,7 @@ LENGTHS, NUM_COLUMNS, NUM_TOKENS = (9, 6), 10, 16
 """Prompt length of each row, width of the padded prompt, tokens in all."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Pair:
     """A decoder and the transformers model with the same weights."""
 
@@ -55,7 +55,7 @@ def pair(model_type: str, *, family: str | None = None, **overrides: Any) -> Pai
         for parameter in original.parameters():
             # Norms and biases differ from 1 and 0, so that leaving one out is noticed.
             parameter.normal_(0, 0.15) if parameter.ndim > 1 else parameter.add_(0.2 * torch.randn_like(parameter))
-    return Pair(family=build_decoder(config, dtype="float32", family=family), original=original)
+    return Pair(build_decoder(config, dtype="float32", family=family), original)
 
 
 def check_steps(models: Pair, *, atol: float = 2e-5) -> None:

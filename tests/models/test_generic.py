@@ -12,26 +12,16 @@ from optimum_neuron.models.generic import build, probe_states
 from tests.models.steps import NUM_COLUMNS, check_steps, pair
 from tests.tiny import VOCABULARY, tiny_config
 
-LATENT = {
-    "num_key_value_heads": 4,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 6,
-    "kv_lora_rank": 8,
-    "q_lora_rank": 8,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_group": 1,
-    "topk_group": 1,
-    "moe_intermediate_size": 16,
-    "first_k_dense_replace": 3,
-}
+GPT = {"n_embd": 32, "n_layer": 3, "n_head": 4}
+LATENT = {"qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6, "kv_lora_rank": 8, "q_lora_rank": 8}
+LATENT |= {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+LATENT |= {"num_key_value_heads": 4, "moe_intermediate_size": 16, "first_k_dense_replace": 3}
 """Multi-head latent attention: a latent of kv_lora_rank and one rotated key are cached."""
 
 CACHES = {
     "every head its own": ("gpt2", {}, (4, 8, 8)),
     "grouped": ("llama", {}, (2, 8, 8)),
-    "one key head": ("gpt_bigcode", {"n_embd": 32, "n_layer": 3, "n_head": 4, "multi_query": True}, (1, 8, 8)),
+    "one key head": ("gpt_bigcode", GPT | {"multi_query": True}, (1, 8, 8)),
     "head width of its own": ("qwen3", {"head_dim": 16}, (2, 16, 16)),
     "experts": ("mixtral", {}, (2, 8, 8)),
     "fused projections": ("phi3", {}, (2, 8, 8)),
@@ -92,20 +82,13 @@ def test_layers_of_one_kind_get_one_mask(kind, num_seen):
 
 
 ARCHITECTURES = {
-    "gpt2": {},
-    "gpt_neox": {},
-    "opt": {},
-    "llama": {},
-    "phi3": {},
-    "qwen3": {},
+    **dict.fromkeys(("gpt2", "gpt_neox", "opt", "llama", "phi3", "qwen3", "granite"), {}),
     "gemma3_text": {"sliding_window": 4},
-    "granite": {},
-    "gpt_bigcode": {"n_embd": 32, "n_layer": 3, "n_head": 4, "multi_query": True},
+    "gpt_bigcode": GPT | {"multi_query": True},
     "deepseek_v3": LATENT,
 }
 
 
-GPT = {"n_embd": 32, "n_layer": 3, "n_head": 4}
 BART = {"d_model": 32, "decoder_layers": 3, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
 OTHERS = {
     # No scaled dot product attention in transformers.
@@ -150,11 +133,10 @@ def test_masks_of_eager_attention_are_added():
 
 def test_patches_do_not_stay():
     before = modeling_bloom.build_alibi_tensor
-    models = pair("bloom", family="generic", n_layer=3, n_head=4)
-    models.run(torch.tensor([[3]] * 2), torch.tensor([[0]] * 2), models.new_states(), num_slots=None)
-    assert modeling_bloom.build_alibi_tensor is before
-    models = pair("bart", family="generic", **BART)
-    models.run(torch.tensor([[3]] * 2), torch.tensor([[0]] * 2), models.new_states(), num_slots=None)
+    for model_type, overrides in (("bloom", {"n_layer": 3, "n_head": 4}), ("bart", BART)):
+        models = pair(model_type, family="generic", **overrides)
+        models.run(torch.tensor([[3]] * 2), torch.tensor([[0]] * 2), models.new_states(), num_slots=None)
+        assert modeling_bloom.build_alibi_tensor is before
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in models.family.module.modules())
 
 

@@ -13,13 +13,8 @@ from tests.models.steps import NUM_COLUMNS, NUM_TOKENS, check_steps, pair
 from tests.tiny import tiny_config
 
 ROPE = {"rope_theta": 10_000.0, "factor": 4.0}
-LLAMA3 = ROPE | {
-    "rope_type": "llama3",
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
 YARN = ROPE | {"rope_type": "yarn", "original_max_position_embeddings": 16}
+LLAMA3 = YARN | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 VARIANTS = {
     "llama": ("llama", {}),

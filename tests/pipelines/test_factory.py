@@ -35,22 +35,19 @@ def answers(original, tokenizer):
     return transformers.pipeline("text-generation", model=original, tokenizer=tokenizer)
 
 
-def test_transformers_takes_a_compiled_model_without_a_warning(model, tokenizer, answers, quiet):
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("Hello", {}),
+        ("a longer prompt", {}),
+        (CHAT, {}),
+        (["a", "a few words", "three"], {"batch_size": 2}),
+        ("Hello", {"return_full_text": False, "num_return_sequences": 2, "num_beams": 2}),
+    ],
+)
+def test_transformers_takes_a_compiled_model_without_a_warning(model, tokenizer, answers, quiet, text, options):
     run = transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)
-    for text in ("Hello", "a longer prompt", CHAT):
-        assert run(text, **OPTIONS) == answers(text, **OPTIONS)
-
-
-def test_batches_are_padded_and_answered_alike(model, tokenizer, answers, quiet):
-    run = transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)
-    texts = ["a", "a few words", "three"]
-    assert run(texts, batch_size=2, **OPTIONS) == answers(texts, batch_size=2, **OPTIONS)
-
-
-def test_options_of_a_pipeline_are_those_of_transformers(model, tokenizer, answers, quiet):
-    run = transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)
-    options = {**OPTIONS, "return_full_text": False, "num_return_sequences": 2, "num_beams": 2}
-    assert run("Hello", **options) == answers("Hello", **options)
+    assert run(text, **OPTIONS, **options) == answers(text, **OPTIONS, **options)
 
 
 def test_a_folder_or_a_model_is_enough(exported, model, answers, quiet):
@@ -95,13 +92,12 @@ def test_a_pipelines_default_length_ends_at_the_compiled_one(exported, caplog):
 
 
 def test_refusals(exported, tmp_path):
-    with pytest.raises(ModelError, match="did you mean 'text-generation'"):
-        pipeline("text-generaton", exported)
-    with pytest.raises(ConfigError, match="batch_size=4, compiled with 2"):
-        pipeline("text-generation", exported, batch_size=4)
-    with pytest.raises(ConfigError, match="sequence_lenght, did you mean 'sequence_length'?"):
-        pipeline("text-generation", exported, sequence_lenght=16)
-    with pytest.raises(ModelError, match="The tokenizer of .*Pass tokenizer="):
-        pipeline("text-generation", exported, tmp_path)
-    with pytest.raises(ModelError, match="does not exist"):
-        pipeline("text-generation", tmp_path / "missing")
+    for error, message, arguments, options in (
+        (ModelError, "did you mean 'text-generation'", ("text-generaton", exported), {}),
+        (ConfigError, "batch_size=4, compiled with 2", ("text-generation", exported), {"batch_size": 4}),
+        (ConfigError, "did you mean 'sequence_length'", ("text-generation", exported), {"sequence_lenght": 16}),
+        (ModelError, "The tokenizer of .*Pass tokenizer=", ("text-generation", exported, tmp_path), {}),
+        (ModelError, "does not exist", ("text-generation", tmp_path / "missing"), {}),
+    ):
+        with pytest.raises(error, match=message):
+            pipeline(*arguments, **options)

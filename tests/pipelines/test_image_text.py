@@ -15,11 +15,6 @@ from optimum_neuron.errors import ModelError
 from tests.image_text import IMAGE_TOKEN, SHAPES, save_tiny_image_text, tiny_image
 
 
-def options() -> dict[str, object]:
-    """Anew each time: the pipeline adds to what it is given."""
-    return {"generate_kwargs": {"do_sample": False, "max_new_tokens": 6}}
-
-
 @pytest.fixture(scope="module", params=["idefics3", "llava"])
 def checkpoint(request, tmp_path_factory):
     return save_tiny_image_text(tmp_path_factory.mktemp("image_text") / request.param, request.param)
@@ -42,44 +37,40 @@ def chat(number: int) -> list[dict[str, object]]:
     return [{"role": "user", "content": content}]
 
 
-def texts(results):
-    return [result["generated_text"] for result in results]
+def texts(run, **inputs):
+    """What a pipeline writes; it adds to the keywords that it is given."""
+    results = run(**inputs, generate_kwargs={"do_sample": False, "max_new_tokens": 6})
+    rows = results if isinstance(results[0], dict) else [row[0] for row in results]
+    return [row["generated_text"] for row in rows]
 
 
 def test_transformers_own_pipeline_runs_without_a_warning(model, checkpoint, original, caplog):
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
         warnings.simplefilter("error")
-        run = transformers.pipeline(
-            "image-text-to-text", model=model, processor=AutoProcessor.from_pretrained(checkpoint)
-        )
-        found = run(text=chat(0), return_full_text=False, **options())
+        processor = AutoProcessor.from_pretrained(checkpoint)
+        run = transformers.pipeline("image-text-to-text", model=model, processor=processor)
+        found = texts(run, text=chat(0), return_full_text=False)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert texts(found) == texts(original(text=chat(0), return_full_text=False, **options()))
+    assert found == texts(original, text=chat(0), return_full_text=False)
 
 
 def test_images_beside_the_text(model, original):
     run = pipeline("image-text-to-text", model)
     given = {"images": [tiny_image(0)], "text": f"{IMAGE_TOKEN} a"}
-    assert texts(run(**given, **options())) == texts(original(**given, **options()))
+    assert texts(run, **given) == texts(original, **given)
 
 
 def test_several_chats(model, original):
-    run = pipeline("image-text-to-text", model)
-    chats = [chat(1), chat(2)]
-    found, wanted = run(text=chats, **options()), original(text=chats, **options())
-    assert [texts(rows)[0][-1]["content"] for rows in found] == [texts(rows)[0][-1]["content"] for rows in wanted]
+    run, chats = pipeline("image-text-to-text", model), [chat(1), chat(2)]
+    found, wanted = ([rows[-1]["content"] for rows in texts(each, text=chats)] for each in (run, original))
+    assert found == wanted
 
 
-def test_an_exported_folder_by_its_path(model, original, tmp_path):
+def test_an_exported_folder_by_its_path_which_needs_its_processor(model, original, tmp_path):
     model.save_pretrained(tmp_path / "out")
     run = pipeline("image-text-to-text", str(tmp_path / "out"))
-    assert texts(run(text=chat(0), return_full_text=False, **options())) == texts(
-        original(text=chat(0), return_full_text=False, **options())
-    )
-
-
-def test_a_model_without_a_processor_is_refused(model, tmp_path):
-    model.save_pretrained(tmp_path / "out")
+    found, wanted = (texts(each, text=chat(0), return_full_text=False) for each in (run, original))
+    assert found == wanted
     (tmp_path / "out" / "processor_config.json").unlink()
     with pytest.raises(ModelError, match="Pass processor="):
         pipeline("image-text-to-text", str(tmp_path / "out"))

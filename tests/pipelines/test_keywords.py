@@ -63,12 +63,9 @@ def keywords(name: str) -> list[tuple[Any, dict[str, Any]]]:
         return [(RECORDING, {"top_k": 2}), (given, {"top_k": None}), (RECORDING, {"function_to_apply": "sigmoid"})]
     if name == "automatic-speech-recognition":
         chunks = {"chunk_length_s": 0.05, "stride_length_s": (0.01, 0.01), "ignore_warning": True}
-        return [
-            (RECORDING, {"return_timestamps": "char"}),
-            (RECORDING, {"return_timestamps": "word"}),
-            (RECORDING, chunks),
-        ]
-    image = picture()
+        timestamps = [(RECORDING, {"return_timestamps": kind}) for kind in ("char", "word")]
+        return [*timestamps, (RECORDING, chunks)]
+    image, labels = picture(), {"candidate_labels": "cat,a dog", "hypothesis_template": "{}"}
     return {
         "image-classification": [
             (image, {"top_k": 2}),
@@ -83,11 +80,8 @@ def keywords(name: str) -> list[tuple[Any, dict[str, Any]]]:
         "object-detection": [(image, {"threshold": 0.0}), ([image, image], {"batch_size": 2, "threshold": 0.3})],
         "zero-shot-image-classification": [
             (image, {"candidate_labels": ["cat", "a dog", "me"], "hypothesis_template": "a {}"}),
-            (
-                image,
-                {"candidate_labels": "cat,a dog", "hypothesis_template": "{}", "tokenizer_kwargs": {"padding": True}},
-            ),
-            ([image, image], {"candidate_labels": ["cat", "a dog"], "hypothesis_template": "{}", "batch_size": 2}),
+            (image, {**labels, "tokenizer_kwargs": {"padding": True}}),
+            ([image, image], {**labels, "candidate_labels": ["cat", "a dog"], "batch_size": 2}),
         ],
     }[name]
 

@@ -17,12 +17,17 @@ SHORT = LONG[:500]
 NORMS = {"group": {}, "layer": {"feat_extract_norm": "layer", "do_stable_layer_norm": True}}
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_a_short_recording_in_a_batch_has_the_logits_that_it_has_alone(norm, tmp_path):
-    save_tiny_encoder(tmp_path, "wav2vec2", TASK, **NORMS[norm])
-    save_encoder_processors(tmp_path, TASK)
-    ours = pipeline(TASK, tmp_path, export=True, **tiny_shapes("wav2vec2", TASK))
-    original = transformers.AutoModelForCTC.from_pretrained(tmp_path).eval()
+@pytest.fixture(scope="module", params=NORMS)
+def made(request, tmp_path_factory, environment):
+    """Whether statistics are of each frame, and the pipelines of the compiled model and of the original."""
+    folder = save_tiny_encoder(tmp_path_factory.mktemp("ctc") / "wav2vec2", "wav2vec2", TASK, **NORMS[request.param])
+    save_encoder_processors(folder, TASK)
+    ours = pipeline(TASK, folder, export=True, **tiny_shapes("wav2vec2", TASK))
+    return request.param == "layer", ours, transformers.pipeline(TASK, str(folder))
+
+
+def test_a_short_recording_in_a_batch_has_the_logits_that_it_has_alone(made):
+    is_by_frame, ours, original = made[0], made[1], made[2].model.eval()
     extract, options = ours.feature_extractor, {"sampling_rate": 16_000, "return_tensors": "pt"}
     batch = extract([LONG, SHORT], padding=True, return_attention_mask=True, **options)
     with torch.no_grad():
@@ -30,22 +35,18 @@ def test_a_short_recording_in_a_batch_has_the_logits_that_it_has_alone(norm, tmp
         theirs = original(**batch).logits[1]
     found = ours.model(**batch).logits[1]
     torch.testing.assert_close(found[: len(alone)], alone, atol=1e-4, rtol=0)
-    if norm == "layer":
+    if is_by_frame:
         torch.testing.assert_close(found, theirs, atol=1e-4, rtol=0)
     else:
         assert (theirs[: len(alone)] - alone).abs().max() > 0.1  # its statistics count the padding
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_batches_of_the_pipeline_begin_with_the_words_of_each_recording_alone(norm, tmp_path):
+def test_batches_of_the_pipeline_begin_with_the_words_of_each_recording_alone(made):
     """Behind them come the letters of padded frames, which transformers' pipeline decodes too."""
-    save_tiny_encoder(tmp_path, "wav2vec2", TASK, **NORMS[norm])
-    save_encoder_processors(tmp_path, TASK)
-    ours = pipeline(TASK, tmp_path, export=True, **tiny_shapes("wav2vec2", TASK))
-    theirs = transformers.pipeline(TASK, str(tmp_path))
+    is_by_frame, ours, theirs = made
     recordings = [LONG, SHORT]
     batched = [answer["text"] for answer in ours([one.copy() for one in recordings], batch_size=2)]
     alone = [theirs(one.copy())["text"] for one in recordings]
     assert [text[: len(words)] for text, words in zip(batched, alone, strict=True)] == alone
-    if norm == "layer":
+    if is_by_frame:
         assert batched == [answer["text"] for answer in theirs([one.copy() for one in recordings], batch_size=2)]

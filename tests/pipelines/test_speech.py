@@ -11,8 +11,8 @@ import transformers
 from transformers import AutoModelForSpeechSeq2Seq
 from transformers.utils import is_torchaudio_available
 
-from optimum_neuron import NeuronModelForCTC, NeuronModelForSpeechSeq2Seq, pipeline
-from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron import NeuronModelForSpeechSeq2Seq, pipeline
+from optimum_neuron.errors import ConfigError
 from tests.processors import WINDOW_S, save_speech_processors
 from tests.speech import SHAPES, save_tiny_speech
 
@@ -75,14 +75,6 @@ def test_ours_finds_everything_in_the_folder(folder, model):
     assert type(ours.model) is type(model)
     theirs = transformers.pipeline(TASK, model=model, **parts(folder))
     assert ours(recording(0.3), **OPTIONS) == theirs(recording(0.3), **OPTIONS)
-    with pytest.raises(ModelError, match="NeuronModelForSpeechSeq2Seq"):
-        NeuronModelForCTC.from_pretrained(folder, export=True, optlevel="1")
-
-
-def test_a_feature_extractor_of_another_rate_is_refused(folder, model):
-    other = transformers.Wav2Vec2FeatureExtractor(sampling_rate=8000)
-    with pytest.raises(ConfigError, match="8000 samples per second"):
-        pipeline(TASK, model, parts(folder)["tokenizer"], feature_extractor=other)
 
 
 @pytest.mark.parametrize("key", ["raw", "array"])

@@ -29,14 +29,10 @@ print(type(run.model).__module__, run("Hello", do_sample=False, max_new_tokens=8
 
 @pytest.mark.parametrize(("first", "autoload"), [("", "1"), ("from optimum_neuron import NeuronModelForCausalLM", "0")])
 def test_a_script_that_knows_only_transformers(exported, checkpoint, tmp_path, first, autoload):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(first=first), str(exported)],
-        capture_output=True,
-        text=True,
-        check=False,
-        # Cores of its own: this process may hold all others.
-        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload, "OPTIMUM_NEURON_HOME": str(tmp_path)},
-    )
+    command = [sys.executable, "-c", PROGRAM.format(first=first), str(exported)]
+    # Cores of its own: this process may hold all others.
+    variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload, "OPTIMUM_NEURON_HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
     wanted = transformers.pipeline("text-generation", str(checkpoint))("Hello", **OPTIONS)[0]["generated_text"]
     assert done.stdout.strip() == f"optimum_neuron.modeling.causal_lm {wanted.encode()}", done.stderr
 
@@ -51,15 +47,13 @@ def test_an_encoder(tmp_path):
     from optimum_neuron import NeuronModelForSequenceClassification
 
     folder = save_letters(save_tiny_encoder(tmp_path / "bert", "bert", "text-classification"))
-    with NeuronModelForSequenceClassification.from_pretrained(
-        folder, export=True, sequence_length=16, batch_size=1, optlevel="1"
-    ) as model:
+    shapes = {"sequence_length": 16, "batch_size": 1, "optlevel": "1"}
+    with NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **shapes) as model:
         model.save_pretrained(tmp_path / "exported")
     run = transformers.pipeline("sentiment-analysis", str(tmp_path / "exported"))
     assert type(run.model) is NeuronModelForSequenceClassification
-    assert run("abc")[0]["score"] == pytest.approx(
-        transformers.pipeline("sentiment-analysis", str(folder))("abc")[0]["score"]
-    )
+    wanted = transformers.pipeline("sentiment-analysis", str(folder))("abc")[0]["score"]
+    assert run("abc")[0]["score"] == pytest.approx(wanted)
     run.model.close()
 
 

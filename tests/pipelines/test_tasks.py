@@ -14,7 +14,6 @@ from transformers.utils import is_torchaudio_available
 
 from optimum_neuron import modeling, pipeline
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
-from optimum_neuron.exporters.tasks import TASKS
 from optimum_neuron.pipelines.factory import PIPELINES
 from tests.encoders import save_letters, save_tiny_encoder, tiny_shapes
 from tests.processors import reads_text, save_encoder_processors
@@ -132,11 +131,8 @@ def answering(checkpoint, environment):
     return pipeline("question-answering", checkpoint("question-answering"), export=True, **TEXT)
 
 
-def test_the_pipeline_knows_its_task(answering):
-    assert answering.task == "question-answering"
-
-
 def test_an_answer_is_a_span_of_the_context(answering):
+    assert answering.task == "question-answering"
     answer = answering(question="who?", context=CONTEXT)
     assert set(answer) == {"score", "start", "end", "answer"}
     assert answer["answer"] == CONTEXT[answer["start"] : answer["end"]] and 0 < answer["score"] <= 1
@@ -182,10 +178,7 @@ def test_long_contexts_are_read_in_windows_and_answers_are_ranked(answering):
     assert all(len(answer["answer"]) <= 3 for answer in answers)
     assert any(answer["start"] > 24 for answer in answering(question="who?", context=CONTEXT, top_k=60))
 
-
-def test_several_questions_and_no_answer(answering):
-    answers = answering(question=["who?", "when?"], context=CONTEXT)
-    assert len(answers) == 2
+    assert len(answering(question=["who?", "when?"], context=CONTEXT)) == 2
     every = answering({"question": "who?", "context": "ab"}, top_k=20, handle_impossible_answer=True)
     assert "" in [answer["answer"] for answer in every]
 
@@ -216,8 +209,8 @@ def test_a_pipeline_without_default_or_processor_says_so(checkpoint, tmp_path):
         pipeline("fill-mask")
     with pytest.raises(ModelError, match="torch_neuronx.trace"):
         pipeline("mask-generation", tmp_path)
+    folder = save_tiny_encoder(tmp_path, "vit", "image-classification")
     with pytest.raises(ModelError, match="image processor of .*Pass image_processor="):
-        folder = save_tiny_encoder(tmp_path, "vit", "image-classification")
         pipeline("image-classification", folder, export=True, **tiny_shapes("vit", "image-classification"))
 
 
@@ -227,12 +220,6 @@ def test_a_damaged_tokenizer_is_one_error(checkpoint, tmp_path, content):
     (save_letters(tmp_path) / "tokenizer_config.json").write_text(content)
     with pytest.raises(ModelError, match="Pass tokenizer="):
         pipeline("text-classification", run.model, tmp_path)
-
-
-def test_an_object_detector_is_one(checkpoint):
-    """The peer's pipeline loads a model for segmentation."""
-    assert TASKS["object-detection"].model_class == "NeuronModelForObjectDetection"
-    assert modeling.NeuronModelForObjectDetection.task == "object-detection"
 
 
 def test_a_recording_at_another_sampling_rate_is_refused(checkpoint):

@@ -49,9 +49,8 @@ def answer(checkpoint, text: str, **options: Any) -> list[str]:
 def test_answers_are_those_of_the_original(model, checkpoint, name, key, prefix):
     run = pipeline(name, model)
     assert run("abc", **OPTIONS) == [{key: answer(checkpoint, prefix + "abc")[0]}]
-    assert run(["abc", "hello you"], **OPTIONS) == [
-        {key: answer(checkpoint, prefix + text)[0]} for text in ("abc", "hello you")
-    ]
+    texts = ["abc", "hello you"]
+    assert run(texts, **OPTIONS) == [{key: answer(checkpoint, prefix + text)[0]} for text in texts]
 
 
 def test_several_answers(model, checkpoint):

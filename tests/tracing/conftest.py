@@ -13,7 +13,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from optimum_neuron.tracing.script import neuron_models, session_of
+from optimum_neuron.tracing.session import Session
+
 FAST = "-O1"
+
+
+def session(model: torch.jit.ScriptModule) -> Session:
+    """The session of a traced model."""
+    return session_of(neuron_models(model)[0])
 
 
 class Mlp(nn.Module):
@@ -72,13 +80,9 @@ def python() -> Callable[[str], str]:
     """Run a program in a process of its own, and return what it prints."""
 
     def run(program: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
+        command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
+        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -8,7 +8,6 @@ from torch import nn
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.tracing import dynamic_batch, trace
-from optimum_neuron.tracing.batches import num_batches
 from tests.tracing.conftest import FAST, Counter
 
 
@@ -29,10 +28,6 @@ def test_it_changes_the_model_in_place_and_is_saved(mlp, tmp_path):
     torch.jit.save(model, tmp_path / "model.pt")
     x = torch.rand(6, 12)
     torch.testing.assert_close(torch.jit.load(tmp_path / "model.pt")(x), mlp(x))
-
-
-def test_calls_are_counted():
-    assert [num_batches(rows=rows, compiled_rows=4) for rows in (1, 4, 5, 9)] == [1, 1, 2, 3]
 
 
 def test_nested_inputs_and_outputs_are_split_and_joined():
@@ -59,7 +54,9 @@ def test_other_differences_are_refused(traced, x, message):
         traced(x)
 
 
-def test_inputs_with_different_rows_are_refused():
+def test_inputs_with_different_rows_and_what_was_not_traced_are_refused():
+    with pytest.raises(ConfigError, match="Linear"):
+        dynamic_batch(nn.Linear(2, 2))
     model = dynamic_batch(trace(lambda x, y: x + y, (torch.rand(2, 3), torch.rand(2, 3)), compiler_args=FAST))
     with pytest.raises(RuntimeError, match="ShapeError.*x has 4 rows; y has 2 rows"):
         model(torch.rand(4, 3), torch.rand(2, 3))
@@ -75,8 +72,3 @@ def test_models_without_common_rows_are_refused():
         model = trace(function, inputs, compiler_args=FAST, **options)
         with pytest.raises(ConfigError, match="Dynamic batching"):
             dynamic_batch(model)
-
-
-def test_only_traced_models_are_taken():
-    with pytest.raises(ConfigError, match="Linear"):
-        dynamic_batch(nn.Linear(2, 2))

@@ -59,6 +59,12 @@ def kernel(*_):
     return torch.jit.script(pad)
 
 
+def bucketed(make, examples=EXAMPLES, *, compiler_workdir=None, **options):
+    """Trace with the kernel and these options of the buckets."""
+    config = BucketModelConfig(kernel, **options)
+    return bucket_model_trace(make, examples, config, compiler_args=FAST, compiler_workdir=compiler_workdir)
+
+
 @pytest.fixture(scope="module")
 def classifier():
     torch.manual_seed(0)
@@ -66,9 +72,7 @@ def classifier():
 
 
 def test_inputs_go_to_the_bucket_that_the_kernel_names(classifier, tmp_path):
-    model = bucket_model_trace(
-        lambda: (classifier, {}), EXAMPLES, BucketModelConfig(kernel), compiler_args=FAST, compiler_workdir=tmp_path
-    )
+    model = bucketed(lambda: (classifier, {}), compiler_workdir=tmp_path)
     for path in (None, tmp_path / "m.pt"):
         if path is not None:
             torch.jit.save(model, path)
@@ -83,7 +87,7 @@ def test_inputs_go_to_the_bucket_that_the_kernel_names(classifier, tmp_path):
 
 
 def test_an_input_beyond_the_largest_bucket_is_refused(classifier):
-    model = bucket_model_trace(lambda: (classifier, {}), EXAMPLES, BucketModelConfig(kernel), compiler_args=FAST)
+    model = bucketed(lambda: (classifier, {}))
     with pytest.raises(RuntimeError):
         model(*(torch.ones(1, 17, dtype=torch.int64) for _ in range(2)))
 
@@ -96,10 +100,10 @@ def test_keywords_go_to_each_bucket(classifier):
         return classifier, {}
 
     for kwargs in ({"name": "a"}, [{"name": "a"}, {"name": "b"}]):
-        bucket_model_trace(make, EXAMPLES, BucketModelConfig(kernel, func_kwargs=kwargs), compiler_args=FAST)
+        bucketed(make, func_kwargs=kwargs)
     assert seen == ["a", "a", "a", "b"]
     with pytest.raises(ConfigError) as error:
-        bucket_model_trace(make, EXAMPLES, BucketModelConfig(kernel, func_kwargs=[{"name": "a"}]))
+        bucketed(make, func_kwargs=[{"name": "a"}])
     assert error.value.details == {"option": "func_kwargs", "num_buckets": 2}
 
 
@@ -121,17 +125,13 @@ def cache(size):
 
 
 FLOATS = [(torch.ones(1, 8),), (torch.ones(1, 16),)]
+SIZES = [{"size": 8}, {"size": 16}]
 
 
 @pytest.mark.parametrize("buffer", [None, [torch.ones(1, 16)]])
 def test_buckets_share_the_largest_state_through_a_preprocessor(buffer):
-    config = BucketModelConfig(
-        kernel,
-        shared_state_buffer=buffer,
-        shared_state_buffer_preprocessor=lambda *_: torch.jit.script(views),
-        func_kwargs=[{"size": 8}, {"size": 16}],
-    )
-    model = bucket_model_trace(cache, FLOATS, config, compiler_args=FAST)
+    options = {"shared_state_buffer": buffer, "func_kwargs": SIZES}
+    model = bucketed(cache, FLOATS, shared_state_buffer_preprocessor=lambda *_: torch.jit.script(views), **options)
     first = 0 if buffer is None else 1
     assert model(torch.ones(1, 8)).tolist() == [[10.0 * (first + 1)] * 8]
     assert model(torch.ones(1, 16)).tolist() == [[10.0 * (first + 2)] * 8 + [10.0 * (first + 1)] * 8]
@@ -152,39 +152,31 @@ def test_states_of_one_shape_are_shared_without_a_preprocessor():
         module = Sums()
         return module, {module.state: 1}
 
-    model = bucket_model_trace(make, FLOATS, BucketModelConfig(kernel), compiler_args=FAST)
+    model = bucketed(make, FLOATS)
     assert [model(torch.ones(1, size)).item() for size in (3, 16, 8)] == [3, 19, 27]
 
 
 def test_states_of_different_shapes_need_a_preprocessor():
-    config = BucketModelConfig(kernel, func_kwargs=[{"size": 8}, {"size": 16}])
     with pytest.raises(ConfigError) as error:
-        bucket_model_trace(cache, FLOATS, config, compiler_args=FAST)
+        bucketed(cache, FLOATS, func_kwargs=SIZES)
     assert error.value.details["states"] == ["state float32[1, 8]", "state float32[1, 16]"]
 
 
 def test_a_preprocessor_that_copies_would_lose_the_state_and_is_refused():
-    config = BucketModelConfig(
-        kernel,
-        shared_state_buffer_preprocessor=lambda: torch.jit.script(parts),
-        func_kwargs=[{"size": 8}, {"size": 16}],
-    )
     with pytest.raises(ConfigError, match="slicer"):
-        bucket_model_trace(cache, FLOATS, config, compiler_args=FAST)
+        bucketed(cache, FLOATS, shared_state_buffer_preprocessor=lambda: torch.jit.script(parts), func_kwargs=SIZES)
 
 
 def test_equal_weights_with_nan_are_shared():
     model = Classifier()
     model.head.weight.data[0, 0] = float("nan")
-    traced = bucket_model_trace(
-        lambda: (copy.deepcopy(model), {}), EXAMPLES, BucketModelConfig(kernel), compiler_args=FAST
-    )
+    traced = bucketed(lambda: (copy.deepcopy(model), {}))
     torch.testing.assert_close(traced(*EXAMPLES[0]), model(*EXAMPLES[0]), equal_nan=True)
 
 
 def test_different_weights_for_each_bucket_are_refused():
     with pytest.raises(ConfigError) as error:
-        bucket_model_trace(lambda: (Classifier(), {}), EXAMPLES, BucketModelConfig(kernel), compiler_args=FAST)
+        bucketed(lambda: (Classifier(), {}))
     assert error.value.details["tensors"] == ["embedding.weight", "head.weight", "head.bias"]
 
 
@@ -193,7 +185,7 @@ def test_different_outputs_for_each_bucket_are_refused():
         return (x,) if x.shape[1] == 8 else x
 
     with pytest.raises(ConfigError, match="nested differently"):
-        bucket_model_trace(lambda: (function, {}), FLOATS, BucketModelConfig(kernel), compiler_args=FAST)
+        bucketed(lambda: (function, {}), FLOATS)
 
 
 def test_what_is_no_torchscript_or_no_list_is_refused(classifier):

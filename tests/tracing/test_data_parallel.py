@@ -7,8 +7,7 @@ import torch
 
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.tracing import DataParallel, async_load, lazy_load, trace
-from optimum_neuron.tracing.script import neuron_models, session_of
-from tests.tracing.conftest import FAST
+from tests.tracing.conftest import FAST, session
 
 
 @pytest.fixture
@@ -19,7 +18,7 @@ def traced(mlp, monkeypatch):
 
 
 def cores(model):
-    return session_of(neuron_models(model)[0]).core_ids
+    return session(model).core_ids
 
 
 def test_all_cores_of_the_process_are_used_by_default(traced, mlp):
@@ -56,18 +55,14 @@ def test_cores_that_are_not_there_are_refused(traced, device_ids):
         DataParallel(traced, device_ids=device_ids)
 
 
-def test_without_dynamic_batching_parts_have_the_traced_size(traced, mlp):
-    parallel = DataParallel(traced, device_ids=[0, 1], set_dynamic_batching=False)
+@pytest.mark.parametrize("is_off_from_the_start", [True, False])
+def test_without_dynamic_batching_parts_have_the_traced_size(traced, mlp, is_off_from_the_start):
+    parallel = DataParallel(traced, device_ids=[0, 1], set_dynamic_batching=not is_off_from_the_start)
+    if not is_off_from_the_start:
+        parallel(torch.rand(6, 12))
+        parallel.disable_dynamic_batching()
     x = torch.rand(4, 12)
     torch.testing.assert_close(parallel(x), mlp(x))
-    with pytest.raises(RuntimeError, match="ShapeError"):
-        parallel(torch.rand(6, 12))
-
-
-def test_dynamic_batching_can_be_switched_off(traced):
-    parallel = DataParallel(traced, device_ids=[0, 1])
-    parallel(torch.rand(6, 12))
-    parallel.disable_dynamic_batching()
     with pytest.raises(RuntimeError, match="ShapeError"):
         parallel(torch.rand(6, 12))
 
@@ -87,12 +82,6 @@ def test_a_warning_says_why_dynamic_batching_is_off(monkeypatch):
     assert told[0].filename == __file__
 
 
-def test_nested_inputs_and_outputs():
-    model = trace(lambda x, n: {"a": x + n["b"]}, (torch.rand(1, 2), {"b": torch.rand(1, 2)}), compiler_args=FAST)
-    x, b = torch.rand(5, 2), torch.rand(5, 2)
-    assert torch.equal(DataParallel(model)(x, {"b": b})["a"], x + b)
-
-
 def test_inputs_that_cannot_be_split_are_refused(traced):
     parallel = DataParallel(traced)
     for inputs in ((torch.rand(0, 12),), (torch.rand(3, 12), torch.rand(2, 12)), (torch.tensor(1.0),), ()):
@@ -107,8 +96,3 @@ def test_it_loads_lazy_and_background_models(traced, mlp):
     x = torch.rand(3, 12)
     torch.testing.assert_close(parallel(x), mlp(x))
     assert cores(traced) == (2, 3, 4, 5)
-
-
-def test_only_traced_models_are_taken(mlp):
-    with pytest.raises(ConfigError, match="Mlp"):
-        DataParallel(mlp)

@@ -11,8 +11,7 @@ from torch import nn
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.tracing import set_neuron_cores, trace
 from optimum_neuron.tracing.entry import make_entry
-from optimum_neuron.tracing.script import neuron_models, session_of
-from tests.tracing.conftest import FAST, Counter
+from tests.tracing.conftest import FAST, Counter, session
 
 
 def counted(module, x, calls):
@@ -32,7 +31,7 @@ def test_an_aliased_output_is_the_next_value_of_its_state_and_is_not_returned(in
     options = {"compiler_args": FAST, "inline_weights_to_neff": inline}
     model = trace(module, x, input_output_aliases={module.total: 1}, **options)
     expected = counted(module, x, 3)
-    assert all(isinstance(model(x * 0 + 0), torch.Tensor) for _ in range(1))
+    assert isinstance(model(x * 0), torch.Tensor)
     torch.jit.save(model, tmp_path / "counter.pt")
     again = torch.jit.load(tmp_path / "counter.pt")
     for wanted in expected:
@@ -69,11 +68,10 @@ def test_a_state_is_charged_and_begins_anew_on_another_core():
     model = trace(module, x, input_output_aliases={module.total: 1}, compiler_args=FAST)
     first = model(x)
     assert not torch.equal(model(x), first)
-    session = session_of(neuron_models(model)[0])
-    assert session.load()[0].loaded.need.kv_cache == 32
+    assert session(model).load()[0].loaded.need.kv_cache == 32
     set_neuron_cores(model, start_nc=1)
     torch.testing.assert_close(model(x), first)
-    assert session.core_ids == (1,)
+    assert session(model).core_ids == (1,)
 
 
 class Returns(nn.Module):

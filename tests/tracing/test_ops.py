@@ -14,6 +14,7 @@ from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime.cores import held_cores
 from optimum_neuron.tracing import lazy_load, ops, trace
 from optimum_neuron.tracing.script import neuron_models, session_of
+from tests.neffs import FACTS
 from tests.tracing.conftest import FAST
 
 INSTANCE = INSTANCES["inf2.xlarge"]
@@ -29,7 +30,7 @@ def saved(mlp, tmp_path):
     return model, tmp_path / "mlp.pt", x, mlp(x)
 
 
-def member(path, name):
+def member(path, name="/data/0"):
     with zipfile.ZipFile(path) as archive:
         return next(info for info in archive.infolist() if info.filename.endswith(name))
 
@@ -118,9 +119,8 @@ def test_a_flipped_byte_of_the_program_never_loads(saved):
 
 def test_altered_weights_beside_the_program_are_refused_unless_checking_is_off(tmp_path, monkeypatch):
     layer = nn.Linear(3, 2)
-    torch.jit.save(
-        trace(layer, torch.rand(1, 3), compiler_args=FAST, inline_weights_to_neff=False), tmp_path / "layer.pt"
-    )
+    model = trace(layer, torch.rand(1, 3), compiler_args=FAST, inline_weights_to_neff=False)
+    torch.jit.save(model, tmp_path / "layer.pt")
 
     def flip(data):
         return data if len(data) > 1000 else bytes([data[0] ^ 1]) + data[1:]
@@ -154,9 +154,7 @@ def test_an_exported_program_is_no_traced_model(tmp_path):
     from optimum_neuron.compiler.neff import open_neff, write_neff
     from optimum_neuron.errors import ArtifactError
 
-    write_neff(
-        tmp_path / "a.neff", {"x": b""}, name="a", target="inf2", core_version=2, compiler_version="1", metadata={}
-    )
+    write_neff(tmp_path / "a.neff", {"x": b""}, **FACTS)
     with open_neff(tmp_path / "a.neff") as neff, pytest.raises(ArtifactError, match="not a traced model"):
         ops.open_session(neff, [])
 

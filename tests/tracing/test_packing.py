@@ -29,10 +29,8 @@ def test_any_nesting_is_returned(function, tmp_path):
 
 
 def test_every_layer_s_states_in_the_dictionary_of_a_transformer():
-    config = BertConfig(
-        hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64, vocab_size=100
-    )
-    model = BertModel(config).eval()
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+    model = BertModel(BertConfig(vocab_size=100, **sizes)).eval()
     model.config.output_hidden_states = True
     tokens, mask = torch.arange(8).view(1, 8), torch.ones(1, 8, dtype=torch.int64)
     traced = trace(model, (tokens, mask), compiler_args=FAST)

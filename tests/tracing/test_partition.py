@@ -32,20 +32,18 @@ def test_without_a_configuration_nothing_runs_on_the_host():
 
 
 @pytest.mark.parametrize("model", [SortedEnd(), SortedMiddle()])
-def test_a_refused_operator_runs_on_the_host(model, tmp_path):
-    traced = trace(model, X, partitioner_config=PartitionerConfig(), compiler_args=FAST)
+def test_a_refused_operator_runs_on_the_host_also_from_a_file_and_in_batches(model, tmp_path):
+    traced, more = trace(model, X, partitioner_config=PartitionerConfig(), compiler_args=FAST), torch.rand(8, 12)
     torch.testing.assert_close(traced(X), model(X))
     torch.jit.save(traced, tmp_path / "m.pt")
     torch.testing.assert_close(torch.jit.load(tmp_path / "m.pt")(X), model(X))
+    torch.testing.assert_close(dynamic_batch(traced)(more), model(more))
 
 
 def test_parts_are_told_and_logged(tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="Neuron")
-    config = PartitionerConfig(
-        model_support_percentage_threshold=0.8,
-        ops_to_partition={"aten::log_softmax"},
-        trace_kwargs={"compiler_args": FAST, "compiler_workdir": tmp_path},
-    )
+    options = {"model_support_percentage_threshold": 0.8, "ops_to_partition": {"aten::log_softmax"}}
+    config = PartitionerConfig(**options, trace_kwargs={"compiler_args": FAST, "compiler_workdir": tmp_path})
     model = SortedEnd()
     torch.testing.assert_close(trace(model, X, partitioner_config=config)(X), model(X))
     with open_neff(tmp_path / "graph.neff") as neff:
@@ -68,29 +66,25 @@ def test_a_limit_that_is_exceeded_is_refused(options, message):
         trace(SortedMiddle(), X, partitioner_config=PartitionerConfig(**options), compiler_args=FAST)
 
 
-def test_limits_that_hold_pass():
-    config = PartitionerConfig(max_subgraph_count=3, min_subgraph_size=1, model_support_percentage_threshold=0.85)
-    trace(SortedMiddle(), X, partitioner_config=config, compiler_args=FAST)
+IGNORED = {"additional_ignored_ops": {"aten::sort"}}
 
 
-def test_operators_that_are_ignored_do_not_count():
-    config = PartitionerConfig(
-        model_support_percentage_threshold=1, analyze_parameters={"additional_ignored_ops": {"aten::sort"}}
-    )
-    trace(SortedMiddle(), X, partitioner_config=config, compiler_args=FAST)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_subgraph_count": 3, "min_subgraph_size": 1, "model_support_percentage_threshold": 0.85},
+        {"model_support_percentage_threshold": 1, "analyze_parameters": IGNORED},
+    ],
+    ids=["limits hold", "ignored operators do not count"],
+)
+def test_limits_that_hold_pass(options):
+    trace(SortedMiddle(), X, partitioner_config=PartitionerConfig(**options), compiler_args=FAST)
 
 
 def test_sizes_that_values_decide_stay_refused():
     config = PartitionerConfig(model_support_percentage_threshold=0)
     with pytest.raises(UnsupportedOperatorError, match="NCC_EMOD025"):
         trace(lambda x: torch.nonzero(x) * 2, X, partitioner_config=config, compiler_args=FAST)
-
-
-def test_a_partitioned_model_takes_batches():
-    model = SortedEnd()
-    traced = dynamic_batch(trace(model, X, partitioner_config=PartitionerConfig(), compiler_args=FAST))
-    more = torch.rand(8, 12)
-    torch.testing.assert_close(traced(more), model(more))
 
 
 @pytest.mark.parametrize(

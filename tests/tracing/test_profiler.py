@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -16,11 +17,16 @@ def events(path):
     return {event.get("name") for event in json.loads(path.read_text())["traceEvents"]}
 
 
-def test_a_trace_of_the_host_shows_the_operator(mlp, tmp_path):
+@pytest.fixture
+def call(mlp):
+    """Call a traced model."""
     x = torch.rand(5, 12)
-    model = trace(mlp, x, compiler_args=FAST)
+    return functools.partial(trace(mlp, x, compiler_args=FAST), x)
+
+
+def test_a_trace_of_the_host_shows_the_operator(call, tmp_path):
     with profile(profile_type="trace", neuron_tensorboard_plugin_dir=tmp_path / "logs") as recorded:
-        model(x)
+        call()
     assert recorded.path == tmp_path / "logs" / "host_trace.json"
     assert "neuron::forward" in events(recorded.path)
 
@@ -36,11 +42,9 @@ def test_it_starts_when_it_is_told_to(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_by_default_it_shows_the_engines_of_the_core(mlp, tmp_path):
-    x = torch.rand(5, 12)
-    model = trace(mlp, x, compiler_args=FAST)
+def test_by_default_it_shows_the_engines_of_the_core(call, tmp_path):
     with profile(neuron_tensorboard_plugin_dir=tmp_path / "logs") as recorded:
-        model(x)
+        call()
     assert recorded.path == tmp_path / "logs" / "device_trace.json"
     assert json.loads(recorded.path.read_text())["otherData"]["simulated"] is True
     assert {"thread_name", "HBM", "launch"} <= events(recorded.path)
@@ -52,11 +56,8 @@ def test_engines_that_did_nothing_leave_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_type_is_refused():
+def test_an_unknown_type_is_refused_and_arguments_without_effect_are_said():
     with pytest.raises(ConfigError, match="did you mean 'trace'"):
         profile(profile_type="trase")
-
-
-def test_arguments_without_effect_are_said():
     with pytest.warns(UserWarning, match="port, traced_only"):
         profile(profile_type="trace", port=1, traced_only=True)

@@ -25,9 +25,8 @@ def test_defaults_go_by_the_wider_dtype():
     assert neuron_allclose(half + 1, half) and not neuron_allclose(half + 2, half)
     assert neuron_allclose(EXPECTED + 1, half)
     assert not neuron_allclose(EXPECTED + 0.01, EXPECTED)
-    assert neuron_allclose(torch.tensor([3]), torch.tensor([3])) and not neuron_allclose(
-        torch.tensor([3]), torch.tensor([4])
-    )
+    three, four = torch.tensor([3]), torch.tensor([4])
+    assert neuron_allclose(three, three) and not neuron_allclose(three, four)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

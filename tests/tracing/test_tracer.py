@@ -19,15 +19,8 @@ from tests.tracing.conftest import FAST, Convolutions
 def bert(**options):
     from transformers import BertConfig, BertForSequenceClassification
 
-    config = BertConfig(
-        hidden_size=32,
-        num_hidden_layers=5,
-        num_attention_heads=2,
-        intermediate_size=64,
-        vocab_size=100,
-        **options,
-    )
-    return BertForSequenceClassification(config).eval()
+    sizes = {"hidden_size": 32, "num_hidden_layers": 5, "num_attention_heads": 2, "intermediate_size": 64}
+    return BertForSequenceClassification(BertConfig(vocab_size=100, **sizes, **options)).eval()
 
 
 TOKENS = {"input_ids": torch.arange(16).view(1, 16), "attention_mask": (torch.arange(16) < 9).long().view(1, 16)}
@@ -188,7 +181,7 @@ def test_a_fine_tuned_model_finds_its_program_in_the_cache(mlp, monkeypatch, tmp
     assert CompileCache().status()["num_entries"] == 1
 
 
-def test_auto_cast_rounds_operands(mlp):
+def test_auto_cast_rounds_operands():
     layer, x = nn.Linear(64, 8, bias=False), torch.rand(2, 64)
     cast = trace(layer, x, compiler_args="--auto-cast matmult --auto-cast-type bf16 -O1")(x)
     expected = x.bfloat16().float() @ layer.weight.bfloat16().float().T
@@ -196,14 +189,13 @@ def test_auto_cast_rounds_operands(mlp):
     assert (cast - layer(x)).abs().max() > 1e-5
 
 
-def test_extra_positional_arguments_are_said_to_be_ignored(mlp, tmp_path):
-    with pytest.warns(UserWarning, match="1 more arguments are ignored"):
-        trace(mlp, torch.rand(5, 12), {}, compiler_args=FAST)
-
-
-def test_flags_without_effect_are_said_once_and_blamed_on_the_caller(mlp):
-    with pytest.warns(UserWarning, match="--model-type transformer") as told:
-        trace(mlp, torch.rand(5, 12), compiler_args="--model-type transformer -O1")
+@pytest.mark.parametrize(
+    ("more", "flags", "message"),
+    [(({},), "-O1", "1 more arguments are ignored"), ((), "--model-type transformer -O1", "--model-type transformer")],
+)
+def test_what_is_ignored_is_said_once_and_blamed_on_the_caller(mlp, more, flags, message):
+    with pytest.warns(UserWarning, match=message) as told:
+        trace(mlp, torch.rand(5, 12), *more, compiler_args=flags)
     assert len(told) == 1 and Path(told[0].filename) == Path(__file__)
 
 
@@ -241,30 +233,16 @@ def test_a_weight_may_be_nan():
     torch.testing.assert_close(trace(layer, x, compiler_args=FAST)(x), layer(x), equal_nan=True)
 
 
-class Scaled(nn.Module):
-    def __init__(self, dtype):
-        super().__init__()
-        self.register_buffer("scale", torch.arange(4).to(dtype), persistent=False)
-
-    def forward(self, x):
-        return x * self.scale.to(x.dtype)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e5m2])
 def test_constants_of_types_that_numpy_lacks(dtype, tmp_path):
-    x = torch.rand(3, 4)
-    torch.jit.save(trace(Scaled(dtype), x, compiler_args=FAST), tmp_path / "scaled.pt")
-    torch.testing.assert_close(torch.jit.load(tmp_path / "scaled.pt")(x), Scaled(dtype)(x))
+    module, x = Holding(torch.arange(4).to(dtype), persistent=False), torch.rand(3, 4)
+    torch.jit.save(trace(module, x, compiler_args=FAST), tmp_path / "holding.pt")
+    torch.testing.assert_close(torch.jit.load(tmp_path / "holding.pt")(x), module(x))
 
 
 class Branches(nn.Module):
     def forward(self, x):
         return x if x.sum() > 0 else -x
-
-
-class Sizes(nn.Module):
-    def forward(self, x):
-        return torch.nonzero(x).float() * 2
 
 
 class Sorts(nn.Module):
@@ -281,14 +259,11 @@ class Sorting(nn.Module):
         return torch.sort(x)[0]
 
 
-def test_control_flow_on_values_names_the_line():
+def test_control_flow_on_values_names_the_line_and_sizes_that_values_decide_are_refused():
     with pytest.raises(CaptureError, match=r"Branches .*test_tracer.py:\d+: return x if x.sum\(\) > 0"):
         trace(Branches(), torch.rand(3), compiler_args=FAST)
-
-
-def test_sizes_that_values_decide_are_refused():
     with pytest.raises(UnsupportedOperatorError, match="NCC_EMOD025 aten.nonzero"):
-        trace(Sizes(), torch.rand(3), compiler_args=FAST)
+        trace(lambda x: torch.nonzero(x).float() * 2, torch.rand(3), compiler_args=FAST)
 
 
 def test_unsupported_operators_are_all_named_with_module_line_and_code():
@@ -317,32 +292,20 @@ def test_what_cannot_be_traced_is_refused(mlp, inputs, options, message):
         trace(mlp, inputs, **options)
 
 
-def test_a_rounding_that_the_target_lacks_is_refused(mlp):
+def test_what_is_no_function_an_output_that_is_no_tensor_and_a_rounding_that_the_target_lacks(mlp):
+    with pytest.raises(ConfigError, match="Tensor cannot be traced"):
+        trace(torch.rand(2), torch.rand(2))
+    with pytest.raises(ConfigError, match="output.1 is int"):
+        trace(lambda x: (x, 3), torch.rand(2), compiler_args=FAST)
     with pytest.raises(UnsupportedDtypeError):
         trace(mlp, torch.rand(5, 12), compiler_args="--auto-cast all --auto-cast-type fp8_e4m3")
 
 
-def test_something_that_cannot_be_called_is_refused():
-    with pytest.raises(ConfigError, match="Tensor cannot be traced"):
-        trace(torch.rand(2), torch.rand(2))
-
-
-def test_an_output_that_is_no_tensor_is_refused(mlp):
-    with pytest.raises(ConfigError, match="output.1 is int"):
-        trace(lambda x: (x, 3), torch.rand(2), compiler_args=FAST)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((torch.rand(3, 12),), r"x is float32\[3, 12\], compiled for float32\[5, 12\]"),
-        ((torch.zeros(5, 12, dtype=torch.int64),), r"x is int64\[5, 12\], compiled for float32\[5, 12\]"),
-    ],
-)
-def test_a_wrong_input_is_refused_by_name(mlp, arguments, message):
+def test_a_wrong_input_is_refused_by_name(mlp):
     model = trace(mlp, torch.rand(5, 12), compiler_args=FAST)
-    with pytest.raises(RuntimeError, match=f"ShapeError.*{message}"):
-        model(*arguments)
+    for x, found in ((torch.rand(3, 12), r"float32\[3, 12\]"), (torch.zeros(5, 12).long(), r"int64\[5, 12\]")):
+        with pytest.raises(RuntimeError, match=rf"ShapeError.*x is {found}, compiled for float32\[5, 12\]"):
+            model(x)
 
 
 def test_tracing_warns_of_nothing(mlp):

@@ -98,21 +98,22 @@ class Decoder(nn.Module):
         half_cos, half_sin = angles.cos() * self.config.rope_scale, angles.sin() * self.config.rope_scale
         cos, sin = torch.cat((half_cos, half_cos), -1), torch.cat((-half_sin, half_sin), -1)
         num_keys = input_ids_BT.shape[1] if num_slots is None else num_slots
-        needs_mask = num_slots is not None or self.config.sliding_window
-        mask = self._mask(positions_BT, num_keys) if needs_mask else None
+        window = self.config.sliding_window
+        mask = visible_slots(positions_BT, num_keys, window) if num_slots is not None or window else None
         view = AttentionView(positions_BT=positions_BT, cos=cos, sin=sin, mask=mask, num_slots=num_slots)
         x_BTD = (self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD).float()
         for layer, key_cache, value_cache in zip(self.layers, states[::2], states[1::2], strict=True):
             x_BTD = layer(x_BTD, view, key_cache, value_cache)
-        if last_index_B is not None:
-            last = last_index_B[:, None, None].expand(-1, 1, x_BTD.shape[-1])
-            x_BTD = x_BTD.gather(1, last)
-        return self.head(x_BTD)
+        return self.head(x_BTD if last_index_B is None else one_token(x_BTD, last_index_B))
 
-    def _mask(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor:
-        """Which slots each query sees: boolean [B, 1, T, num_keys]."""
-        slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
-        mask = slots <= queries
-        if self.config.sliding_window:
-            mask = mask & (slots > queries - self.config.sliding_window)
-        return mask
+
+def one_token(x_BTD: torch.Tensor, index_B: torch.Tensor) -> torch.Tensor:
+    """Return the token [B, 1, D] of each row at `index_B`."""
+    return x_BTD.gather(1, index_B[:, None, None].expand(-1, 1, x_BTD.shape[-1]))
+
+
+def visible_slots(positions_BT: torch.Tensor, num_keys: int, window: int | None) -> torch.Tensor:
+    """Which slots each query sees, of the last `window` if that is a number: boolean [B, 1, T, num_keys]."""
+    slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
+    mask = slots <= queries
+    return mask & (slots > queries - window) if window else mask

@@ -21,19 +21,17 @@ from torch import nn
 def at_positions(
     model: nn.Module, positions_BT: torch.Tensor, window_mask: Callable[[int], torch.Tensor]
 ) -> Iterator[None]:
-    """Run a decoder with its tokens at given positions.
+    """Run a decoder of transformers with its tokens at given positions.
 
-    Args:
-        model: a causal language model of transformers.
-        positions_BT: of its tokens.
-        window_mask: the mask of a layer that sees so many tokens, as the model takes it.
+    `window_mask` makes the mask of a layer that sees so many tokens, as the model takes it.
     """
     handles = []
     for module in position_embeddings(model):
-        handles.append(module.register_forward_pre_hook(_positions_as(positions_BT), with_kwargs=True))
+        handles.append(module.register_forward_pre_hook(_calling_with(position_ids=positions_BT), with_kwargs=True))
         handles.append(module.register_forward_hook(lambda _, __, out: out.reshape(*positions_BT.shape, -1)))
     for module, window in local_layers(model):
-        handles.append(module.register_forward_pre_hook(_mask_as(window_mask(window)), with_kwargs=True))
+        mask = window_mask(window)
+        handles.append(module.register_forward_pre_hook(_calling_with(attention_mask=mask), with_kwargs=True))
     try:
         with _alibi_of_slots(model):
             yield
@@ -67,18 +65,9 @@ def open_own_masks(model: nn.Module) -> None:
             module.bias = torch.ones_like(module.bias)
 
 
-def _positions_as(positions_BT: torch.Tensor) -> Callable[..., Any]:
-    def hook(_module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        return arguments, options | {"position_ids": positions_BT}
-
-    return hook
-
-
-def _mask_as(mask: torch.Tensor) -> Callable[..., Any]:
-    def hook(_module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        return arguments, options | {"attention_mask": mask}
-
-    return hook
+def _calling_with(**tensors: torch.Tensor) -> Callable[..., Any]:
+    """A pre-hook that calls a module with other keywords."""
+    return lambda _module, arguments, options: (arguments, options | tensors)
 
 
 @contextlib.contextmanager

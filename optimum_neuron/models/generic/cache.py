@@ -12,10 +12,20 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from ..common.layers import first_slots, write_slots
 
 
-class SlotLayer(CacheLayerMixin):
-    """Key cache [B, K, H, S] and value cache [B, K, S, H] of one layer; a token's slot is its position."""
+class UncountedLayer(CacheLayerMixin):
+    """A layer that counts no tokens: their positions are an input of the model."""
 
     is_sliding = False
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        raise AssertionError("the cache tensors are graph inputs")
+
+    def get_seq_length(self) -> int:
+        return 0
+
+
+class SlotLayer(UncountedLayer):
+    """Key cache [B, K, H, S] and value cache [B, K, S, H] of one layer; a token's slot is its position."""
 
     def __init__(
         self, keys: torch.Tensor, values: torch.Tensor, positions_BT: torch.Tensor, *, num_slots: int | None
@@ -24,9 +34,6 @@ class SlotLayer(CacheLayerMixin):
         self.keys, self.values = keys, values
         self.positions_BT, self.num_slots = positions_BT, num_slots
         self.is_initialized = True
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        raise AssertionError("the cache tensors are graph inputs")
 
     def update(self, key_states, value_states, *args, **kwargs):  # type: ignore[no-untyped-def]
         """Write in place; return what the queries attend to."""
@@ -38,9 +45,6 @@ class SlotLayer(CacheLayerMixin):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return (query_length if self.num_slots is None else self.num_slots), 0
-
-    def get_seq_length(self) -> int:
-        return 0
 
     def get_max_length(self) -> int:
         assert self.keys is not None

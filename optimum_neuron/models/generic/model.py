@@ -19,7 +19,7 @@ from transformers.cache_utils import Cache
 
 from ...core import Choice, Rejected
 from ...errors import CaptureError
-from ..common.decoder import full_precision_linear
+from ..common.decoder import full_precision_linear, one_token, visible_slots
 from .adapt import at_positions, open_own_masks
 from .cache import slot_cache
 from .experts import register
@@ -60,7 +60,7 @@ class GenericDecoder(nn.Module):
         head = self.model.get_output_embeddings()
         handles = [head.register_forward_hook(lambda module, inputs, _: full_precision_linear(inputs[0], module))]
         if last_index_B is not None:
-            handles.append(head.register_forward_pre_hook(_pick(last_index_B)))
+            handles.append(head.register_forward_pre_hook(lambda _, inputs: (one_token(inputs[0], last_index_B),)))
         tokens = {"input_ids": input_ids_BT} if embeds_BTD is None else {"inputs_embeds": embeds_BTD}
         try:
             output = self.run(positions_BT, num_keys, slot_cache(states, positions_BT, num_slots=num_slots), **tokens)
@@ -86,10 +86,7 @@ class GenericDecoder(nn.Module):
 
     def _mask(self, positions_BT: torch.Tensor, num_keys: int, window: int | None = None) -> torch.Tensor:
         """What each query sees [B, 1, T, num_keys], of the last `window` slots: boolean, or added to the scores."""
-        slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
-        seen = slots <= queries
-        if window is not None:
-            seen = seen & (slots > queries - window)
+        seen = visible_slots(positions_BT, num_keys, window)
         if self.attention.value == "sdpa":
             return seen
         dtype = next(self.model.parameters()).dtype
@@ -111,12 +108,11 @@ class GenericDecoder(nn.Module):
 def _refuse_layer_types(config: Any) -> None:
     types = sorted(set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ()) - set(LAYER_TYPES))
     if types:
-        chunked = " For up to attention_chunk_size tokens, write full_attention for chunked_attention in config.json."
-        raise CaptureError(
-            f"This {config.model_type} model has layer_types that are not supported: {', '.join(types)}.",
-            hint=f"Compile a model with {' and '.join(LAYER_TYPES)} only." + chunked * ("chunked_attention" in types),
-            layer_types=types,
-        )
+        hint = f"Compile a model with {' and '.join(LAYER_TYPES)} only."
+        if "chunked_attention" in types:
+            hint += " For up to attention_chunk_size tokens, write full_attention for chunked_attention in config.json."
+        message = f"This {config.model_type} model has layer_types that are not supported: {', '.join(types)}."
+        raise CaptureError(message, hint=hint, layer_types=types)
 
 
 def _refuse_length_dependent(config: Any) -> None:
@@ -125,22 +121,9 @@ def _refuse_length_dependent(config: Any) -> None:
     settings = [rotary, *(value for value in rotary.values() if isinstance(value, dict))]
     types = sorted({kind for setting in settings if (kind := setting.get("rope_type")) in LENGTH_DEPENDENT})
     if types:
-        raise CaptureError(
-            f"rope_type {', '.join(types)} is not supported: its frequencies depend on the sequence length.",
-            hint="Set rope_parameters in config.json to fixed ones, such as rope_type default, linear, or yarn.",
-            rope_types=types,
-        )
-
-
-def _pick(last_index_B: torch.Tensor):  # type: ignore[no-untyped-def]
-    """A pre-hook for the head that keeps one token of each row."""
-
-    def hook(_module: nn.Module, arguments: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-        hidden_BTD = arguments[0]
-        index = last_index_B[:, None, None].expand(-1, 1, hidden_BTD.shape[-1])
-        return (hidden_BTD.gather(1, index),)
-
-    return hook
+        message = f"rope_type {', '.join(types)} is not supported: its frequencies depend on the sequence length."
+        hint = "Set rope_parameters in config.json to fixed ones, such as rope_type default, linear, or yarn."
+        raise CaptureError(message, hint=hint, rope_types=types)
 
 
 LAYER_TYPES = ("full_attention", "sliding_attention")

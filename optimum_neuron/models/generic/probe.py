@@ -10,38 +10,33 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
 from ...compiler.capture import capture_error, fake_parameters, quiet
 from ...errors import CaptureError
+from ..common.config import StateShape
+from .cache import UncountedLayer
 from .model import GenericDecoder
 
 
-class _Recorder(CacheLayerMixin):
+class _Recorder(UncountedLayer):
     """Records the shapes of keys and values."""
 
-    is_sliding = False
-    shape: tuple[int, int, int] | None = None
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        raise AssertionError("nothing is stored")
+    shape: StateShape | None = None
 
     def update(self, key_states, value_states, *args, **kwargs):  # type: ignore[no-untyped-def]
-        self.shape = (key_states.shape[1], key_states.shape[3], value_states.shape[3])
+        self.shape = StateShape(key_states.shape[1], key_states.shape[3], value_states.shape[3])
         return key_states, value_states
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return query_length, 0
 
-    def get_seq_length(self) -> int:
-        return 0
-
     def get_max_length(self) -> int:
         return -1
 
 
-def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
-    """Return (heads, key width, value width) of every layer's cache; of the last cache where a layer has none.
+def probe_states(decoder: GenericDecoder) -> list[StateShape]:
+    """Return the shape of every layer's cache; of the last cache where a layer has none.
 
     Raises:
         CaptureError: the model's code depends on tensor values, cannot run like that, or keeps no keys and values.
@@ -71,9 +66,7 @@ def probe_states(decoder: GenericDecoder) -> list[tuple[int, int, int]]:
 
 
 def _not_a_decoder(model: Any, problem: str) -> CaptureError:
-    return CaptureError(
-        f"{type(model).__name__} cannot generate text with a KV cache: {problem}.",
-        hint="Use an architecture with such a cache, such as llama, or compile it for another task.",
-        model=type(model).__name__,
-        problem=problem,
-    )
+    name = type(model).__name__
+    hint = "Use an architecture with such a cache, such as llama, or compile it for another task."
+    message = f"{name} cannot generate text with a KV cache: {problem}."
+    return CaptureError(message, hint=hint, model=name, problem=problem)

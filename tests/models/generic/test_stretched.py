@@ -17,17 +17,14 @@ from tests.tiny import VOCABULARY
 
 WINDOWS = (["sliding_attention"] * 5 + ["full_attention"]) * 2 + ["sliding_attention"] * 2
 """Gemma 3: five windows before each full attention, and a rest."""
+GEMMA = {"num_hidden_layers": 14, "layer_types": WINDOWS, "sliding_window": 4}
 
 STACKS = {
     "llama": ({"num_hidden_layers": 5}, 2, "layers 2 to 4: as layer 1"),
     "gpt2": ({"num_hidden_layers": 5, "n_layer": 5}, 2, "layers 2 to 4: as layer 1"),
     "mistral": ({"num_hidden_layers": 5, "sliding_window": 4}, 2, "layers 2 to 4: as layer 1"),
     "mixtral": ({"num_hidden_layers": 4}, 2, "layers 2 to 3: as layer 1"),
-    "gemma3_text": (
-        {"num_hidden_layers": 14, "layer_types": WINDOWS, "sliding_window": 4},
-        8,
-        "layers 8 to 13: as layers 2 to 7",
-    ),
+    "gemma3_text": (GEMMA, 8, "layers 8 to 13: as layers 2 to 7"),
     "smollm3": ({"num_hidden_layers": 5}, 3, "layers 3 to 4: as layers 1 to 2"),
 }
 
@@ -36,14 +33,8 @@ STACKS = {
 def test_few_layers_are_captured_and_all_of_them_computed(model_type):
     overrides, num_captured, reason = STACKS[model_type]
     models = pair(model_type, family="generic", **overrides)
-    config = NeuronConfig(
-        batch_size=2,
-        sequence_length=NUM_TOKENS,
-        prefill_buckets=(NUM_COLUMNS,),
-        decode_buckets=(NUM_TOKENS,),
-        extend_length=1,
-        torch_dtype="float32",
-    )
+    shapes = {"sequence_length": NUM_TOKENS, "prefill_buckets": (NUM_COLUMNS,), "decode_buckets": (NUM_TOKENS,)}
+    config = NeuronConfig(batch_size=2, extend_length=1, torch_dtype="float32", **shapes)
     compiled = compile_graphs(decoder_captures(models.family, config), target=TARGETS["inf2"])
     ((path, found),) = compiled.stacks.items()
     assert (found.value, found.reason) == (num_captured, f"{reason}, operator by operator"), path
