@@ -166,14 +166,19 @@ class DecoderKind(Kind):
     def plan(self, source: ModelSource, config: ResolvedNeuronConfig, *, trust_remote_code: bool) -> Plan:
         """Choose and build a family, and return the captures of its entry points."""
         family = build_decoder(
-            source.config, dtype=config.torch_dtype, family=config.family, trust_remote_code=trust_remote_code
+            source.config,
+            dtype=config.torch_dtype,
+            family=config.family,
+            trust_remote_code=trust_remote_code,
+            group_size=config.tensor_parallel_size,
         )
         return Plan(
             choice=family.choice,
             captures=decoder_captures(family, config),
             weight_sources={f"{MODEL}.{name}": sources for name, sources in family.weight_sources.items()},
             facts={"signature": decoder_signature(source.config).to_dict()}
-            | ({} if family.attention is None else {"attention": family.attention.to_dict()}),
+            | ({} if family.attention is None else {"attention": family.attention.to_dict()})
+            | ({} if family.shards.group_size == 1 else {"shards": family.shards.under(MODEL).to_dict()}),
             # The generic decoder wraps transformers' model once more, under the same name.
             prefixes=(f"{MODEL}.{MODEL}",) if family.choice.value == GENERIC else (MODEL,),
         )

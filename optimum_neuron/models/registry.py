@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ..core import Choice, Rejected
+from ..weights import Shards
 from .generic.weights import weight_map as generic_weight_map
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Family:
     """Parameter name to the checkpoint tensors that are joined along dimension 0."""
     state_shapes: tuple[StateShape, ...]
     """Heads and widths of each layer's cache."""
+    shards: Shards = Shards()
+    """Parameters that are divided among cores; the module has the shapes of one core."""
     attention: Choice[str] | None = None
     """How transformers' own code attends, and why; None in a family, which has its own."""
 
@@ -91,7 +94,9 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=tuple(rejected))
 
 
-def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_remote_code: bool = False) -> Family:
+def build_decoder(
+    config: Any, *, dtype: str, family: str | None = None, trust_remote_code: bool = False, group_size: int = 1
+) -> Family:
     """Build the decoder of a configuration without weights.
 
     Args:
@@ -99,16 +104,22 @@ def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_r
         dtype: dtype of parameters, torch's name.
         family: force an implementation by name.
         trust_remote_code: let the generic path run code that comes with a checkpoint.
+        group_size: cores that share every layer.
+
+    Raises:
+        ConfigError, ModelError: the model cannot be divided among so many cores.
     """
     choice = choose_family(config, family=family)
     if choice.value != GENERIC:
-        return family_decoder(choice, config, dtype=dtype)
+        return family_decoder(choice, config, dtype=dtype, group_size=group_size)
     from .generic import build
 
-    return generic_decoder(choice, build(config, trust_remote_code=trust_remote_code), dtype=dtype)
+    return generic_decoder(
+        choice, build(config, trust_remote_code=trust_remote_code), dtype=dtype, group_size=group_size
+    )
 
 
-def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str) -> Family:
+def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str, group_size: int = 1) -> Family:
     """The decoder of transformers' own code.
 
     Args:
@@ -121,6 +132,11 @@ def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str) 
     from .generic import probe_states
 
     cast_parameters(module, getattr(torch, dtype))
+    shards = Shards()
+    if group_size > 1:
+        from .generic.plan import split_generic
+
+        shards = split_generic(module, group_size)
     names = [name for name, _ in module.named_parameters()] + [name for name, _ in persistent_buffers(module)]
     return Family(
         choice=choice,
@@ -130,10 +146,11 @@ def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str) 
             StateShape(num_heads=heads, key_width=key, value_width=value) for heads, key, value in probe_states(module)
         ),
         attention=module.attention,
+        shards=shards,
     )
 
 
-def family_decoder(choice: Choice[str], config: Any, *, dtype: str) -> Family:
+def family_decoder(choice: Choice[str], config: Any, *, dtype: str, group_size: int = 1) -> Family:
     """The decoder of a family.
 
     Args:
@@ -152,8 +169,27 @@ def family_decoder(choice: Choice[str], config: Any, *, dtype: str) -> Family:
     cast_parameters(module, getattr(torch, dtype))
     sizes = module.config
     sources = {name: _family_source(package.WEIGHT_MAP, name) for name, _ in module.named_parameters()}
-    state = StateShape(num_heads=sizes.num_kv_heads, key_width=sizes.head_dim, value_width=sizes.head_dim)
-    return Family(choice=choice, module=module.eval(), weight_sources=sources, state_shapes=(state,) * sizes.num_layers)
+    shards, num_kv_heads = Shards(), sizes.num_kv_heads
+    if group_size > 1:
+        from .parallel import head_layout, split_module
+
+        shards = split_module(
+            module,
+            package.PLAN,
+            num_heads=sizes.num_heads,
+            num_kv_heads=sizes.num_kv_heads,
+            group_size=group_size,
+            sources=sources,
+        )
+        num_kv_heads = head_layout(sizes.num_heads, sizes.num_kv_heads, group_size).num_local[1]
+    state = StateShape(num_heads=num_kv_heads, key_width=sizes.head_dim, value_width=sizes.head_dim)
+    return Family(
+        choice=choice,
+        module=module.eval(),
+        weight_sources=sources,
+        state_shapes=(state,) * sizes.num_layers,
+        shards=shards,
+    )
 
 
 def cast_parameters(module: nn.Module, dtype: Any) -> None:

@@ -55,7 +55,7 @@ class LoadedProgram:
 
     @property
     def program(self) -> Program:
-        """The program that was loaded."""
+        """What the host runs; with several cores that share the model, the program of all of them."""
         return self.executor.program
 
     def run(
@@ -110,10 +110,16 @@ class LoadedProgram:
         try:
             state = self._idle_states.pop()  # not asked first: another thread may take the last one in between
         except IndexError:
-            charge = self.claim.hbm.charge("kv_cache", self.need.kv_cache, self.claim.model)
-            self.charges.append(charge)
+            charges: list[Charge] = []
+            try:
+                for ledger in self.claim.ledgers:
+                    charges.append(ledger.charge("kv_cache", self.need.kv_cache, self.claim.model))
+            except DeviceMemoryError:
+                _free(charges)
+                raise
+            self.charges += charges
             state = self.executor.new_state()
-            state.charge = charge
+            state.charges = charges
         state.executor = self.executor if beside is None else beside.executor
         return state
 
@@ -123,10 +129,11 @@ class LoadedProgram:
         if not self._idle_states and not self.closed:
             self._idle_states.append(state)
             return
-        charge, state.charge = state.charge, None
-        if charge is not None and charge in self.charges:
-            self.charges.remove(charge)
-            charge.release()
+        charges, state.charges = state.charges, ()
+        for charge in charges:
+            if charge in self.charges:
+                self.charges.remove(charge)
+                charge.release()
 
     def close(self) -> None:
         """Free HBM and core; the object cannot run afterwards. Calling it again does nothing."""
@@ -160,6 +167,8 @@ def load_program(
     instance: InstanceSpec,
     target: Target,
     model_name: str,
+    host_program: Program | None = None,
+    num_cores: int = 1,
     core: int | None = None,
     claim: CoreClaim | PrivateCore | None = None,
     auto_cast: AutoCast = "none",
@@ -168,12 +177,14 @@ def load_program(
     """Claim a core, charge its HBM and bind the weights.
 
     Args:
-        program: what shall run.
+        program: what runs on each core.
         weights: tensors by the program's names.
         host: its host code.
         instance: the simulated instance.
         target: what the program was compiled for.
         model_name: for messages.
+        host_program: what computes all cores in turn, where several share the model; None for `program` itself.
+        num_cores: cores that share the model.
         core: counted from 0 among the cores that the process may use; None takes the least loaded.
         claim: the core, claimed before, in place of `core`; it is released with the program.
         auto_cast: what was rounded when it was compiled, for its simulated time.
@@ -185,7 +196,7 @@ def load_program(
     """
     need = memory_need(program, lnc=target.chip.default_lnc)
     require_fit(need, instance=instance, target=target, model_name=model_name)
-    claim = claim or claim_cores(instance, model=model_name, start=core)
+    claim = claim or claim_cores(instance, model=model_name, num_cores=num_cores, start=core)
     keep_freed_memory()
     track = Track(program, model=model_name, instance=instance, core_ids=claim.core_ids, auto_cast=auto_cast, task=task)
     charges: list[Charge] = []
@@ -195,14 +206,14 @@ def load_program(
             announce(track)
         _charge(need, claim, charges)
         code = host.current()
-        executor = Executor(program, code.functions, code.preparations.apply(weights))
+        executor = Executor(host_program or program, code.functions, code.preparations.apply(weights))
     except BaseException:
         _release(charges, claim, track)
         raise
     loaded = LoadedProgram(executor=executor, need=need, claim=claim, target=target, charges=charges, track=track)
     loaded.watch(code, weights)
     first = executor.new_state()
-    first.charge = next(charge for charge in charges if charge.category == "kv_cache")
+    first.charges = [charge for charge in charges if charge.category == "kv_cache"]
     loaded.give_back(first)
     weakref.finalize(loaded, _release, charges, claim, track)
     PUBLISHER.wake()
@@ -227,13 +238,18 @@ def require_room(need: MemoryNeed, claim: CoreClaim | PrivateCore) -> None:
     try:
         _charge(need, claim, charges)
     finally:
-        for charge in charges:
-            charge.release()
+        _free(charges)
+
+
+def _free(charges: Sequence[Charge]) -> None:
+    for charge in charges:
+        charge.release()
 
 
 def _charge(need: MemoryNeed, claim: CoreClaim | PrivateCore, charges: list[Charge]) -> None:
-    for category in ("weights", "kv_cache", "scratch"):
-        charges.append(claim.hbm.charge(category, getattr(need, category), claim.model))
+    for ledger in claim.ledgers:
+        for category in ("weights", "kv_cache", "scratch"):
+            charges.append(ledger.charge(category, getattr(need, category), claim.model))
 
 
 def _release(charges: list[Charge], claim: CoreClaim | PrivateCore, track: Track) -> None:

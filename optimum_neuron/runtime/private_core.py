@@ -24,9 +24,10 @@ class PrivateCore:
     Args:
         instance: the simulated instance; the core has the HBM of one of its cores.
         model: name of the model that runs on it, for messages.
+        num_cores: how many there are, for a model that is divided among several.
     """
 
-    def __init__(self, instance: InstanceSpec, *, model: str) -> None:
+    def __init__(self, instance: InstanceSpec, *, model: str, num_cores: int = 1) -> None:
         self.instance = instance
         """The simulated instance."""
         self.model = model
@@ -35,7 +36,8 @@ class PrivateCore:
             value=(), reason="validation runs on a private core, so it waits for no process"
         )
         """No cores of the instance, and the reason."""
-        self._ledger = empty_ledger(TARGETS[instance.family], 0)
+        # The charge of the microcode lives as long as its ledger.
+        self._ledgers = [empty_ledger(TARGETS[instance.family], core) for core in range(num_cores)]
         self._released = False
 
     @property
@@ -44,9 +46,14 @@ class PrivateCore:
         return self.choice.value
 
     @property
+    def ledgers(self) -> tuple[HbmLedger, ...]:
+        """The ledger of each core's HBM; other models never charge them."""
+        return tuple(ledger for ledger, _ in self._ledgers)
+
+    @property
     def hbm(self) -> HbmLedger:
-        """The ledger of the HBM; other models never charge it."""
-        return self._ledger[0]
+        """The ledger of the first core."""
+        return self.ledgers[0]
 
     @property
     def held(self) -> bool:

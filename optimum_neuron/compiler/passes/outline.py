@@ -16,6 +16,7 @@ from ..capture import Captured
 from ..ir import Call, Graph, Program, Subprogram
 from ..rules.location import module_path, source_line
 from ..serial import base_of, make_subprogram, tensor_spec
+from .bodies import extract
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +48,7 @@ def outline(captured: Captured) -> Program:
     for index, segment in enumerate(segments):
         results = _used_outside(segment)
         _refuse_written_views(results, segments[index + 1 :])
-        body, arguments = _extract(segment, results)
+        body, arguments = extract(segment.nodes, results, located)
         subprogram = make_subprogram(body)
         subprograms.setdefault(subprogram.name, subprogram)
         inputs = tuple(values[node] for node in arguments)
@@ -182,24 +183,13 @@ def _used_outside(segment: _Segment) -> list[fx.Node]:
     return [node for node in segment.nodes if any(user not in inside for user in node.users)]
 
 
-def _extract(segment: _Segment, results: list[fx.Node]) -> tuple[fx.GraphModule, list[fx.Node]]:
-    """Copy a segment into its own graph; arguments are in order of first use."""
-    from torch import fx
-
-    inside, arguments = set(segment.nodes), []
-    for node in segment.nodes:
-        arguments += [n for n in node.all_input_nodes if n not in inside and n not in arguments]
-    graph, copies = fx.Graph(), {}
-    for index, node in enumerate(arguments):
-        copies[node] = graph.placeholder(f"arg{index}")
-        copies[node].meta["val"] = node.meta["val"]
-    for node in segment.nodes:
-        copy = copies[node] = graph.node_copy(node, lambda n: copies[n])
-        where = {"module_path": module_path(node) or "", "source_line": source_line(node) or ""}
-        copy.meta = {"val": node.meta["val"], **where}
-    graph.output(tuple(_contiguous(graph, copies[node]) for node in results))
-    graph.lint()
-    return fx.GraphModule({}, graph), arguments
+def located(node: fx.Node) -> dict[str, Any]:
+    """Return what a body keeps of a captured node."""
+    return {
+        "val": node.meta["val"],
+        "module_path": module_path(node) or "",
+        "source_line": source_line(node) or "",
+    }
 
 
 def _refuse_written_views(results: list[fx.Node], later: list[_Segment]) -> None:
@@ -216,15 +206,3 @@ def _refuse_written_views(results: list[fx.Node], later: list[_Segment]) -> None
             hint="Write in place where the tensor is made, or return `.clone()`.",
             source_lines=[source_line(node) for node in lost],
         )
-
-
-def _contiguous(graph: fx.Graph, result: fx.Node) -> fx.Node:
-    """A body takes contiguous arguments, so it returns contiguous results; most are already."""
-    import torch
-
-    value = result.meta["val"]
-    if not isinstance(value, torch.Tensor) or value.is_contiguous():
-        return result
-    laid_out = graph.call_function(torch.ops.aten.contiguous.default, (result,))
-    laid_out.meta = {**result.meta, "val": value.contiguous()}
-    return laid_out
