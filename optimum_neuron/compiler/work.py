@@ -37,8 +37,9 @@ LOOKUPS = ("embedding", "gather", "gather-along", "index")
 MOVES = (
     *LOOKUPS,
     *("bookkeeping", "cast", "creation", "dropout", "movement", "one-hot", "subgraph", "view", "write"),
+    *("collective", "rank", "wait-for-collective"),
 )
-"""Rules of operators that compute nothing in inference."""
+"""Rules of operators that compute nothing in inference; sums of collectives are part of their time on the links."""
 
 SCATTER = "scatter"
 """Rule of writes, which compute only where they add to what is there."""

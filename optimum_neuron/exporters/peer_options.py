@@ -46,7 +46,7 @@ OF_DIFFUSION = (
 )
 """Keywords of diffusion pipelines, which are not compiled yet."""
 
-PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, "neuron_config")
+PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, "neuron_config", "num_cores")
 """Keywords that `translate` knows."""
 
 OF_GENERATION = ("num_beams", "prefill_chunk_size")
@@ -73,6 +73,13 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
             hint=f"Remove {', '.join(wrong)}.",
             options=wrong,
         )
+    if (num_cores := values.get("num_cores")) is not None:  # the older name
+        if translated.setdefault("tensor_parallel_size", num_cores) != num_cores:
+            raise ConfigError(
+                f"num_cores={num_cores} and tensor_parallel_size={translated['tensor_parallel_size']} are the same option.",
+                hint="Pass tensor_parallel_size only.",
+                options=["num_cores", "tensor_parallel_size"],
+            )
     return _fields_of(values.get("neuron_config")) | translated
 
 

@@ -121,7 +121,13 @@ class Prepared:
         Raises:
             DeviceMemoryError: it does not fit.
         """
-        require_fit(self.need, instance=claim.instance, target=self.target.value, model_name=self.source.name)
+        require_fit(
+            self.need,
+            instance=claim.instance,
+            target=self.target.value,
+            model_name=self.source.name,
+            num_cores=self.artifact.shards.group_size,
+        )
         require_room(self.need, claim)
 
     def on_core(

@@ -242,7 +242,7 @@ def _vocabulary(splitter: _Splitter, path: str, num_sources: int) -> None:
 
     def own_rows(module: nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         row = inputs[0] - collectives.RANK(group_size) * num_rows
-        module.is_own = (row >= 0) & (row < num_rows)  # type: ignore[assignment]
+        module.is_own = (row >= 0) & (row < num_rows)
         return (row.clamp(0, num_rows - 1),)
 
     def joined(module: Any, inputs: Any, x: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from ..compiler.lower.lower import HostCode
 from ..compiler.memory import MICROCODE_BYTES, MemoryNeed, memory_need
 from ..core import AutoCast
 from ..errors import CoreBusyError, DeviceMemoryError, ShapeError
-from ..hardware import TARGETS, InstanceSpec, Target
+from ..hardware import TARGETS, InstanceSpec, Target, legal_core_counts
 from .cores import CoreClaim, claim_cores
 from .executor import Executor
 from .hbm import Charge
@@ -195,7 +195,7 @@ def load_program(
         DeviceMemoryError: the program does not fit; the message has the table and the changes that make it fit.
     """
     need = memory_need(program, lnc=target.chip.default_lnc)
-    require_fit(need, instance=instance, target=target, model_name=model_name)
+    require_fit(need, instance=instance, target=target, model_name=model_name, num_cores=num_cores)
     claim = claim or claim_cores(instance, model=model_name, num_cores=num_cores, start=core)
     keep_freed_memory()
     track = Track(program, model=model_name, instance=instance, core_ids=claim.core_ids, auto_cast=auto_cast, task=task)
@@ -259,7 +259,9 @@ def _release(charges: list[Charge], claim: CoreClaim | PrivateCore, track: Track
     claim.release()
 
 
-def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, model_name: str) -> None:
+def require_fit(
+    need: MemoryNeed, *, instance: InstanceSpec, target: Target, model_name: str, num_cores: int = 1
+) -> None:
     """Check that a program fits the HBM of one core.
 
     Raises:
@@ -271,7 +273,7 @@ def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, mod
     raise DeviceMemoryError(
         f"{model_name} needs {need.total / GIB:.2f} GiB, but a core of {instance.name} has {available / GIB:.2f} GiB.\n"
         f"{need.table(available)}\n  (simulated)",
-        hint=_changes_that_fit(need, target),
+        hint=_changes_that_fit(need, target, instance, num_cores),
         **dataclasses.asdict(need),
         total=need.total,
         available=available,
@@ -279,7 +281,7 @@ def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, mod
     )
 
 
-def _changes_that_fit(need: MemoryNeed, target: Target) -> str:
+def _changes_that_fit(need: MemoryNeed, target: Target, instance: InstanceSpec, num_cores: int) -> str:
     """Return each single change that makes the program fit, shapes first; if there is none, how much is missing."""
     available = target.hbm_bytes_per_core()
     room = available - need.weights - need.code
@@ -297,6 +299,8 @@ def _changes_that_fit(need: MemoryNeed, target: Target) -> str:
     if larger:
         best = min(larger, key=lambda other: other.hbm_bytes_per_core())
         changes.append(f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / GIB:.0f} GiB")
+    if (count := _degree_that_fits(need, available, instance, num_cores)) is not None:
+        changes.append(f"pass tensor_parallel_size={count}: that many cores of {instance.name} share the model")
     if not changes and room > 0:
         changes.append(
             "lower batch_size, sequence_length or prefill_buckets: cache and scratch take "
@@ -304,12 +308,16 @@ def _changes_that_fit(need: MemoryNeed, target: Target) -> str:
         )
     if not changes:
         cores = math.ceil((need.total - need.code) / (available - need.code))
-        changes.append(
-            f"compile a smaller model: no single core holds this one, it takes {cores} cores of {target.name} or more, "
-            "and this version runs a model on one core"
-        )
+        changes.append(f"compile a smaller model: no single core of {target.name} holds this one, it takes {cores}")
     text = "; or ".join(changes)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _degree_that_fits(need: MemoryNeed, available: int, instance: InstanceSpec, num_cores: int) -> int | None:
+    """Return the smallest number of cores that hold a model which takes `need` on each of `num_cores`."""
+    divided = (need.weights + need.kv_cache) * num_cores
+    degrees = [count for count in legal_core_counts(instance).counts if count > num_cores]
+    return next((n for n in degrees if math.ceil(divided / n) + need.scratch + need.code <= available), None)
 
 
 def _fits(need: MemoryNeed, target: Target) -> bool:

@@ -58,17 +58,19 @@ def device_us(track: Track, graph: str) -> float:
 def call_cost(track: Track, graph: str) -> CallCost:
     """What one call of a loaded program takes of its core."""
     work = work_on_track(track, graph)
-    time = call_time(work, choose_machine(track.instance.name), track.program)
+    machine = choose_machine(track.instance.name)
+    time = call_time(work, machine, track.program, num_cores=len(track.core_ids) or 1)
     return CallCost(device_us=1e6 * time.total_s, launch_us=1e6 * time.parts_s["launch"], flops=work.total.flops)
 
 
-def call_time(work: GraphWork, machine: Machine, program: Program | None) -> DeviceTime:
+def call_time(work: GraphWork, machine: Machine, program: Program | None, *, num_cores: int = 1) -> DeviceTime:
     """Simulated time of one call on the device, without the host; the figures of `estimate`.
 
     Args:
         work: of the call.
         machine: where.
         program: what the graph is of; None for a graph of `torch.compile` or an eager operator.
+        num_cores: cores that share the model.
     """
     served = program is not None and generates(program)
     return device_time(
@@ -76,6 +78,7 @@ def call_time(work: GraphWork, machine: Machine, program: Program | None) -> Dev
         machine.rates,
         machine.fitted,
         decoder=served,
+        num_chips=machine.num_chips(num_cores),
         tiled=SERVED_AS.tiled or not served,
         flash=SERVED_AS.flash,
     )

@@ -50,7 +50,6 @@ def bind_weights(
     Raises:
         WeightsError: tensors are missing, of another shape, or quantized numbers in place of others; all are named.
     """
-    import torch
 
     whole = {
         name: shards.of_weights[name].whole(spec) if name in shards.of_weights else spec for name, spec in specs.items()
