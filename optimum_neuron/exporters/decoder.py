@@ -22,6 +22,7 @@ from ..core import TensorSpec
 from ..engine import Signature
 from ..errors import ModelError
 from ..models import Family, build_decoder
+from ..models.parallel import require_group_size
 from ..models.registry import GENERIC
 from .kinds import MODEL, Kind, Plan
 from .signatures import decoder_signature
@@ -161,6 +162,12 @@ class DecoderKind(Kind):
 
     def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> ResolvedNeuronConfig:
         """Fill in sequence length and buckets."""
+        text_config = source.config.get_text_config(decoder=True)
+        require_group_size(
+            config.tensor_parallel_size,
+            num_heads=getattr(text_config, "num_attention_heads", config.tensor_parallel_size),
+            model_type=source.config.model_type,
+        )
         return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length))
 
     def plan(self, source: ModelSource, config: ResolvedNeuronConfig, *, trust_remote_code: bool) -> Plan:

@@ -73,11 +73,12 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
             hint=f"Remove {', '.join(wrong)}.",
             options=wrong,
         )
-    if (num_cores := values.get("num_cores")) is not None:  # the older name
-        if translated.setdefault("tensor_parallel_size", num_cores) != num_cores:
+    if (cores := values.get("num_cores")) is not None:
+        degree = translated.setdefault("tensor_parallel_size", cores)
+        if degree != cores:
             raise ConfigError(
-                f"num_cores={num_cores} and tensor_parallel_size={translated['tensor_parallel_size']} are the same option.",
-                hint="Pass tensor_parallel_size only.",
+                f"num_cores={cores} and tensor_parallel_size={degree} are the same option.",
+                hint="Pass tensor_parallel_size only: num_cores is its older name.",
                 options=["num_cores", "tensor_parallel_size"],
             )
     return _fields_of(values.get("neuron_config")) | translated

@@ -22,6 +22,7 @@ from ..core import Choice, TorchDtype
 from ..hardware import (
     Target,
     require_compilable,
+    require_core_count,
     require_default_lnc,
     require_dtype,
     resolve_instance,
@@ -68,6 +69,7 @@ def neuron_config(
     fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
     fields = _environment_options(fields["torch_dtype"]) | fields
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)
+    require_core_count(instance, getattr(config, "tensor_parallel_size", 1))
     require_dtype(target.value, config.torch_dtype)
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)

@@ -8,6 +8,8 @@ the shapes of one core and calls `optimum_neuron/compiler/collectives.py` where 
     from_heads      projection of the heads' results, summed over the cores
     columns, rows   a feed-forward and back, summed over the cores
     gathered        columns, joined over the cores
+    rows_of_whole   as rows, of inputs that every core has whole
+    experts         the width of every expert, summed over the cores
     vocabulary      rows of an embedding, summed over the cores
 
 Source: Shoeybi et al. 2019, Megatron-LM, section 3.
@@ -25,7 +27,7 @@ from torch import nn
 
 from ..compiler import collectives
 from ..errors import ConfigError, ModelError
-from ..weights import Shard, Shards, Split, even_split, first_split, unit_split
+from ..weights import Shard, Shards, Split, even_split, first_split, packed_split, unit_split
 
 Plan = Mapping[str, str]
 """Module path to style."""
@@ -222,6 +224,49 @@ def _rows(splitter: _Splitter, path: str, num_sources: int) -> None:
     splitter.summed(path, even_split(splitter.module.get_submodule(path).weight.shape[1], splitter.group_size))
 
 
+def _rows_of_whole(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """Each core takes its columns of an input that all of them have."""
+    linear, group_size = splitter.module.get_submodule(path), splitter.group_size
+    _rows(splitter, path, num_sources)
+    num_columns = linear.in_features
+
+    def own_columns(module: nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        (x,) = inputs
+        padded = nn.functional.pad(x, (0, group_size * num_columns - x.shape[-1]))
+        rank = collectives.RANK(group_size)[None]
+        return (padded.unflatten(-1, (group_size, num_columns)).index_select(-2, rank).squeeze(-2),)
+
+    linear.register_forward_pre_hook(own_columns)
+
+
+def _experts(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """Part of the width of every expert: transformers' experts, which keep their weights in three dimensions."""
+    experts, group_size = splitter.module.get_submodule(path), splitter.group_size
+    if experts.has_post_expert_norm:
+        raise ModelError(
+            f"{path} has a norm after each expert, which needs the whole sum.", hint="Pass tensor_parallel_size=1."
+        )
+    up, wide_dim = ("gate_up_proj", "up_proj")[not experts.has_gate], 2 if experts.is_transposed else 1
+    size = getattr(experts, up).shape[wide_dim]
+    if not experts.has_gate:
+        split = even_split(size, group_size)
+    elif experts.is_concatenated:
+        split = packed_split(size, 2, group_size)
+    else:  # gate and up alternate, and stay together
+        pairs = even_split(size // 2, group_size)
+        split = Split(
+            size, tuple(tuple((start if start < 0 else 2 * start, 2 * n) for start, n in part) for part in pairs.parts)
+        )
+    splitter.narrow(path, up, wide_dim, split)
+    splitter.narrow(path, f"{up}_bias", 1, split)
+    down_dim = 3 - wide_dim
+    splitter.narrow(path, "down_proj", down_dim, even_split(experts.down_proj.shape[down_dim], group_size))
+    if experts.has_bias:
+        # Along the experts: the first core has the biases, and the others zeros.
+        splitter.narrow(path, "down_proj_bias", 0, first_split(experts.down_proj_bias.shape[0], group_size))
+    experts.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+
+
 def _gathered(splitter: _Splitter, path: str, num_sources: int) -> None:
     linear, group_size = splitter.module.get_submodule(path), splitter.group_size
     size = linear.out_features
@@ -260,6 +305,8 @@ STYLES: dict[str, Callable[[_Splitter, str, int], None]] = {
     "from_heads": _from_heads,
     "columns": _columns,
     "rows": _rows,
+    "rows_of_whole": _rows_of_whole,
+    "experts": _experts,
     "gathered": _gathered,
     "vocabulary": _vocabulary,
 }

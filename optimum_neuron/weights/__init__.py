@@ -6,7 +6,7 @@ It knows nothing of models; which tensors make a weight is given as a map.
 from .bind import BoundWeights, bind_weights
 from .checkpoint import Checkpoint, StateDict, TensorSource
 from .pack import pack_checkpoint
-from .shards import Shard, Shards, Split, even_split, first_split, unit_split
+from .shards import Shard, Shards, Split, even_split, first_split, packed_split, unit_split
 
 __all__ = [
     "BoundWeights",
@@ -20,5 +20,6 @@ __all__ = [
     "even_split",
     "first_split",
     "pack_checkpoint",
+    "packed_split",
     "unit_split",
 ]

@@ -150,6 +150,24 @@ def unit_split(num_units: int, width: int, units: Sequence[Sequence[int]]) -> Sp
     return Split(size=num_units * width, parts=tuple(parts))
 
 
+def packed_split(size: int, num_packed: int, group_size: int) -> Split:
+    """Divide each of several tensors that lie one behind the other in a dimension, such as gate and up projections.
+
+    >>> packed_split(8, 2, 2).parts
+    (((0, 2), (4, 2)), ((2, 2), (6, 2)))
+    """
+    each = size // num_packed
+    parts = tuple(
+        tuple(
+            (start if start == ZEROS else start + number * each, length)
+            for number in range(num_packed)
+            for start, length in part
+        )
+        for part in even_split(each, group_size).parts
+    )
+    return Split(size=size, parts=parts)
+
+
 def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
     """Join ranges that follow each other."""
     joined: list[Range] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ...errors import ModelError
@@ -14,9 +15,14 @@ _STYLES = {
     "rowwise": "rows",
     "colwise_rep": "gathered",
     "colwise_gather_output": "gathered",
+    "rowwise_split_input": "rows_of_whole",
+    "moe_tp_experts": "experts",
     "embedding_rowwise": "vocabulary",
 }
 """transformers' names (5.23, `integrations/tensor_parallel.py`) of styles for linear layers and embeddings."""
+
+_ON_EVERY_CORE = ("replicate", "replicated_with_grad_allreduce", "mla_kv_a_proj")
+"""Styles of what every core has whole."""
 
 _HEADS = {"q_proj": "heads", "k_proj": "heads", "v_proj": "heads", "o_proj": "from_heads"}
 """Projections that are divided by whole heads, whatever the plan calls it."""
@@ -36,7 +42,12 @@ def split_generic(decoder: GenericDecoder, group_size: int) -> Shards:
             hint="Pass tensor_parallel_size=1.",
             model_type=config.model_type,
         )
-    translated = {f"model.{path}": _style(path, style) for path, style in plan.items()}
+    modules = {re.sub(r"\.\d+(?=\.|$)", ".*", path) for path, _ in model.named_modules()}
+    translated = {
+        f"model.{path}": _style(path, style)
+        for path, style in plan.items()
+        if path in modules and style not in _ON_EVERY_CORE
+    }
     translated |= _ends(decoder)
     return split_module(
         decoder,
@@ -48,7 +59,8 @@ def split_generic(decoder: GenericDecoder, group_size: int) -> Shards:
 
 
 def _style(path: str, style: str) -> str:
-    return _HEADS.get(path.rpartition(".")[2], _STYLES.get(style, style))
+    by_heads = _HEADS.get(path.rpartition(".")[2]) if style in ("colwise", "rowwise") else None
+    return by_heads or _STYLES.get(style, style)
 
 
 def _ends(decoder: GenericDecoder) -> dict[str, str]:
