@@ -237,6 +237,10 @@ class NeuronConfig(CompileConfig):
     """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
     family: str | None = None
     """Implementation: a family's name or "generic"; None chooses."""
+    tensor_parallel_size: int = option(
+        1, help="cores that share every layer", flags=("--tensor_parallel_size", "--num_cores")
+    )
+    """Cores that share every layer: each has a part of the weights, of the cache, and of the work."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -244,7 +248,7 @@ class NeuronConfig(CompileConfig):
         return ("batch_size", "sequence_length")
 
     def _problems(self) -> Iterator[ConfigError]:
-        yield from count_errors(self, ("batch_size", "extend_length"))
+        yield from count_errors(self, ("batch_size", "extend_length", "tensor_parallel_size"))
         yield from count_errors(self, ("sequence_length",), optional=True)
         yield from super()._problems()
         for name in ("prefill_buckets", "decode_buckets"):

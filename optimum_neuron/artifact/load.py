@@ -15,12 +15,13 @@ from ..compiler.ir import Program
 from ..compiler.lower.lower import HostCode
 from ..compiler.neff import Neff, check_target, open_neff
 from ..compiler.package import WEIGHTS_MEMBER, read_program
+from ..compiler.passes.unroll import unroll
 from ..core import AutoCast, Choice
 from ..hardware import InstanceSpec, Target
 from ..runtime.cores import CoreClaim
 from ..runtime.loaded import LoadedProgram, load_program
 from ..runtime.private_core import PrivateCore
-from ..weights import BoundWeights, Checkpoint, TensorSource, bind_weights
+from ..weights import BoundWeights, Checkpoint, Shards, TensorSource, bind_weights
 from ..weights.mapped import MappedFile
 
 
@@ -49,6 +50,16 @@ class Artifact:
         """Checkpoint tensors that make each weight."""
         return {name: tuple(sources) for name, sources in self.metadata["weight_sources"].items()}
 
+    @functools.cached_property
+    def shards(self) -> Shards:
+        """Weights that are divided among cores."""
+        return Shards.from_dict(self.metadata["shards"]) if "shards" in self.metadata else Shards()
+
+    @functools.cached_property
+    def host_program(self) -> Program:
+        """What the host runs: the program itself, or that of all cores which share the model."""
+        return unroll(self.program, self.shards.group_size, self.shards.of_weights)
+
     def require_target(self, target: Target) -> None:
         """Check that a target runs the program.
 
@@ -70,14 +81,14 @@ class Artifact:
         Raises:
             WeightsError: tensors are missing or have another shape; all are named.
         """
-        return bind_weights(self.program.weights, self.weight_sources, tensors)
+        return bind_weights(self.program.weights, self.weight_sources, tensors, self.shards)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundProgram:
     """A program with weights and host code, ready for any number of cores."""
 
-    program: Program
+    artifact: Artifact
     tensors: Choice[TensorSource]
     """Source of the weights, and why."""
     weights: BoundWeights
@@ -104,9 +115,11 @@ class BoundProgram:
             DeviceMemoryError, CoreBusyError: there is no room for it.
         """
         return load_program(
-            self.program,
+            self.artifact.program,
             self.weights.tensors,
             self.host,
+            host_program=self.artifact.host_program,
+            num_cores=self.artifact.shards.group_size,
             instance=self.instance,
             target=self.target,
             model_name=self.model_name,

@@ -10,7 +10,6 @@ import argparse
 from .arguments import positive_int
 
 _NUMBERS = {
-    "tensor_parallel_size": "1: a compiled model has one core",
     "patch_size": "changes nothing: the checkpoint has the patch size",
 }
 _SWITCHES = {
@@ -31,13 +30,12 @@ _DIFFUSION = {
     "ip_adapter_scale": "scales of IP adapters",
 }
 _OF_ONE_VALUE = ("num_images_per_prompt", "unet")
-_ALIASES = {"tensor_parallel_size": ("--num_cores",)}
 
 
 def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("options of Optimum Neuron without a meaning here")
     for name, meaning in _NUMBERS.items():
-        group.add_argument(f"--{name}", *_ALIASES.get(name, ()), type=positive_int, metavar="N", help=meaning)
+        group.add_argument(f"--{name}", type=positive_int, metavar="N", help=meaning)
     for name, meaning in _SWITCHES.items():
         group.add_argument(f"--{name}", action="store_true", help=meaning)
     diffusion = parser.add_argument_group("options of diffusion pipelines, which are not compiled yet")

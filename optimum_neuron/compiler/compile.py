@@ -1,4 +1,4 @@
-"""From modules to one verified program: capture, check, outline, stretch, merge, auto-cast.
+"""From modules to one verified program: capture, check, outline, stretch, cut at exchanges, merge, auto-cast.
 
 compiled = compile_graphs(captures, target=target, auto_cast="none", auto_cast_type="bf16")
 
@@ -18,6 +18,7 @@ from .capture import Captured
 from .ir import Program
 from .passes.autocast import auto_cast as auto_cast_body
 from .passes.bodies import merge, rewrite_bodies
+from .passes.exchanges import cut_at_exchanges
 from .passes.outline import outline
 from .passes.stretch import NotUniformError, stretch
 from .passes.verify import verify
@@ -126,7 +127,7 @@ def link(
     programs, stacks = [], {}
     for graph in graphs:
         program, chosen = _outlined(graph.captured, graph.recapture)
-        programs.append(program)
+        programs.append(verify(cut_at_exchanges(program), after="cut_at_exchanges"))
         stacks.update(chosen)
     linked = verify(merge(programs), after="merge")
     if auto_cast != "none":

@@ -6,8 +6,8 @@
       weights      tensors that a checkpoint provides; states: tensors that live on the device
 
 A value inside a graph is a string: "input:input_ids", "weight:model.norm.weight", "const:inv_freq",
-"state:key_cache.3" or "tmp:7". It knows nothing of files, targets or execution; `serial.py` turns FX
-bodies into JSON and back.
+"state:key_cache.3", "tmp:7", or "rank:", the number of the core among those that share the model. It knows nothing of
+files, targets or execution; `serial.py` turns FX bodies into JSON and back.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 IR_VERSION = 2
 """Raised when a stored program can no longer be read by older code. Version 1 had no roles and sizes of graphs."""
+
+RANK_VALUE = "rank:"
+"""The number of a core among those that share a model, an int64 scalar."""
 
 Role = Literal["forward", "encode", "encode_image", "prefill", "score", "extend", "decode"]
 """What an entry point does, for whoever calls it:
@@ -120,6 +123,8 @@ class Program:
             return self.weights[name]
         if kind == "state":
             return self.states[name]
+        if value == RANK_VALUE:
+            return TensorSpec(shape=(), dtype="int64")
         if kind == "const":
             tensor = self.constants[name]
             return TensorSpec(shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
     from torch import fx
 
-_NAMESPACES = ("aten",)
+_NAMESPACES = ("aten", "neuron")
 """Operator namespaces that a stored body may call."""
 
 _MAY_COPY = ("aten::to", "aten::contiguous", "aten::reshape", "aten::flatten")
@@ -181,6 +181,8 @@ def _op_from_name(name: str) -> Any:
     namespace, _, rest = str(name).partition(".")
     packet, _, overload = rest.rpartition(".")
     if namespace in _NAMESPACES and packet.isidentifier() and overload.isidentifier():
+        if namespace == "neuron":
+            from . import collectives  # noqa: F401  (registers them)
         target = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
         if isinstance(target, torch._ops.OpOverload):
             return target

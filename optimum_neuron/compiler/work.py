@@ -34,8 +34,12 @@ PRODUCTS = (
 LOOKUPS = ("embedding", "gather", "gather-along", "index")
 """Rules of operators that read at computed positions."""
 
-MOVES = (*LOOKUPS, *("bookkeeping", "cast", "creation", "dropout", "movement", "one-hot", "subgraph", "view", "write"))
-"""Rules of operators that compute nothing in inference."""
+MOVES = (
+    *LOOKUPS,
+    *("bookkeeping", "cast", "creation", "dropout", "movement", "one-hot", "subgraph", "view", "write"),
+    *("collective", "rank", "wait-for-collective"),
+)
+"""Rules of operators that compute nothing in inference; sums of collectives are part of their time on the links."""
 
 SCATTER = "scatter"
 """Rule of writes, which compute only where they add to what is there."""

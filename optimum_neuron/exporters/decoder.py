@@ -23,6 +23,7 @@ from ..core import TensorSpec
 from ..engine import Signature
 from ..errors import ModelError
 from ..models import Family, build_decoder
+from ..models.parallel import require_group_size
 from ..models.registry import GENERIC
 from .kinds import MODEL, Kind, Plan, other_graphs
 from .signatures import decoder_signature
@@ -135,18 +136,26 @@ class DecoderKind(Kind):
         return (*super().ignored_endings(), "token_id")
 
     def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> ResolvedNeuronConfig:
+        text_config = source.config.get_text_config(decoder=True)
+        num_heads = getattr(text_config, "num_attention_heads", config.tensor_parallel_size)
+        require_group_size(config.tensor_parallel_size, num_heads=num_heads, model_type=source.config.model_type)
         return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length))
 
     def plan(self, source: ModelSource, config: ResolvedNeuronConfig, *, trust_remote_code: bool) -> Plan:
         family = build_decoder(
-            source.config, dtype=config.torch_dtype, family=config.family, trust_remote_code=trust_remote_code
+            source.config,
+            dtype=config.torch_dtype,
+            family=config.family,
+            trust_remote_code=trust_remote_code,
+            group_size=config.tensor_parallel_size,
         )
         return Plan(
             choice=family.choice,
             captures=decoder_captures(family, config),
             weight_sources={f"{MODEL}.{name}": sources for name, sources in family.weight_sources.items()},
             facts={"signature": decoder_signature(source.config).to_dict()}
-            | ({} if family.attention is None else {"attention": family.attention.to_dict()}),
+            | ({} if family.attention is None else {"attention": family.attention.to_dict()})
+            | ({} if family.shards.group_size == 1 else {"shards": family.shards.under(MODEL).to_dict()}),
             # The generic decoder wraps transformers' model once more, under the same name.
             prefixes=(f"{MODEL}.{MODEL}",) if family.choice.value == GENERIC else (MODEL,),
         )

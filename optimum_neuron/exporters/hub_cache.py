@@ -18,7 +18,6 @@ from ..compiler.cache import CompileCache
 from ..compiler.cache.shared import using
 from ..errors import ConfigError
 from .cached import cached_entries, cached_models
-from .peer_options import translate
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ def select_hub_cached_entries(
         instance_type: target or instance, such as trn2.
         batch_size: batch size.
         sequence_length: tokens per sequence.
-        tensor_parallel_size: 1, because a compiled model has one core.
+        tensor_parallel_size: cores that share the model.
         torch_dtype: dtype of the weights, as text or as a torch.dtype.
 
     Raises:
@@ -58,11 +57,11 @@ def select_hub_cached_entries(
     """
     from ..hardware import resolve_target
 
-    translate({"tensor_parallel_size": tensor_parallel_size})
     expected: dict[str, Any] = {
         "target": None if instance_type is None else resolve_target(instance_type).value.name,
         "batch_size": batch_size,
         "sequence_length": sequence_length,
+        "tensor_parallel_size": tensor_parallel_size,
         "torch_dtype": None if torch_dtype is None else str(torch_dtype).removeprefix("torch."),
     }
     return [

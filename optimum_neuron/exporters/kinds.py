@@ -155,6 +155,16 @@ class Kind(ABC):
         Raises:
             ConfigError: an option is given under both of its names.
         """
+        options = dict(options)
+        if "tensor_parallel_size" not in self.config_class.option_names():
+            cores = options.pop("tensor_parallel_size", 1)
+            if cores != 1:
+                raise ConfigError(
+                    f"tensor_parallel_size={cores} is not supported for this kind of model ({self.name}).",
+                    hint="Pass 1; data_parallel_mode puts replicas on several cores.",
+                    option="tensor_parallel_size",
+                    value=cores,
+                )
         plain = {name: value for name, value in options.items() if name not in (*self.synonyms, *self.without_effect)}
         for name in options.keys() & self.without_effect.keys():
             logger.info("%s=%r changes nothing: %s.", name, options[name], self.without_effect[name])

@@ -80,9 +80,9 @@ def load_exported(
         value=Checkpoint.open(folder), reason="mapped from the exported folder"
     )
     weights = artifact.bind(tensors.value)
-    with claimed(instance, model=name) as claim:
+    with claimed(instance, model=name, num_cores=artifact.shards.group_size) as claim:
         prepared.require_room(claim)
-        host = lower(artifact.program, optlevel=host_level, mode=host_code)
+        host = lower(artifact.host_program, optlevel=host_level, mode=host_code)
         return prepared.on_core(tensors, weights, host, claim)
 
 

@@ -4,7 +4,7 @@
 possible value; `neuron_config` stands for the options of a configuration.
 
     >>> from optimum_neuron.exporters.peer_options import translate
-    >>> translate({"batch_size": 1, "tensor_parallel_size": 1, "disable_fallback": True})
+    >>> translate({"batch_size": 1, "low_cpu_mem_usage": True, "disable_fallback": True})
     {'batch_size': 1}
 """
 
@@ -32,8 +32,6 @@ WITHOUT_EFFECT = {
 """Why a keyword changes nothing."""
 
 FIXED: dict[str, tuple[Any, str]] = {
-    "tensor_parallel_size": (1, "a compiled model has one core; `optimum-cli neuron estimate` estimates several"),
-    "num_cores": (1, "a compiled model has one core; `optimum-cli neuron estimate` estimates several"),
     "prefill_chunk_size": (0, "chunks follow from prefill_buckets; pass prefill_chunk_size to generate()"),
     "file_name": (NEFF_FILE, "the program of a folder has one name"),
     "encoder_file_name": (NEFF_FILE, "encoder and decoder are in one file"),
@@ -48,7 +46,7 @@ OF_DIFFUSION = (
 )
 """Keywords of diffusion pipelines, which are not compiled yet."""
 
-PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, "neuron_config")
+PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, "neuron_config", "num_cores")
 """Keywords that `translate` knows."""
 
 OF_GENERATION = ("num_beams", "prefill_chunk_size")
@@ -75,6 +73,14 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
             hint=f"Remove {', '.join(wrong)}.",
             options=wrong,
         )
+    if (cores := values.get("num_cores")) is not None:
+        degree = translated.setdefault("tensor_parallel_size", cores)
+        if degree != cores:
+            raise ConfigError(
+                f"num_cores={cores} and tensor_parallel_size={degree} are the same option.",
+                hint="Pass tensor_parallel_size only: num_cores is its older name.",
+                options=["num_cores", "tensor_parallel_size"],
+            )
     return _fields_of(values.get("neuron_config")) | translated
 
 

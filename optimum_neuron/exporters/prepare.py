@@ -118,7 +118,13 @@ class Prepared:
         Raises:
             DeviceMemoryError: it does not fit.
         """
-        require_fit(self.need, instance=claim.instance, target=self.target.value, model_name=self.source.name)
+        require_fit(
+            self.need,
+            instance=claim.instance,
+            target=self.target.value,
+            model_name=self.source.name,
+            num_cores=self.artifact.shards.group_size,
+        )
         require_room(self.need, claim)
 
     def on_core(
@@ -130,7 +136,7 @@ class Prepared:
             DeviceMemoryError: there is no room for it.
         """
         bound = BoundProgram(
-            program=self.program,
+            artifact=self.artifact,
             tensors=tensors,
             weights=weights,
             host=host,
@@ -187,11 +193,13 @@ def prepare(
         )
         if not source.has_weights:
             return prepared
-        core = claim or PrivateCore(resolve_instance(config.instance_type).value, model=source.name)
+        core = claim or PrivateCore(
+            resolve_instance(config.instance_type).value, model=source.name, num_cores=artifact.shards.group_size
+        )
         prepared.require_room(core)
         with _timed(timings, "host_code"):
             host = lower(
-                artifact.program,
+                artifact.host_program,
                 optlevel=config.optlevel,
                 mode=host_code,
                 on_start=progress.start_lowering,

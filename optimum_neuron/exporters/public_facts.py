@@ -12,9 +12,6 @@ from typing import Any
 from ..compiler.version import COMPILER_VERSION
 from ..configuration import CompileConfig
 
-NUM_CORES = 1
-"""Cores of a compiled model, which is also its degree of tensor parallelism."""
-
 
 def public_facts(config: CompileConfig, model_type: str) -> dict[str, Any]:
     """Return compiled shapes as `static_<axis>`, flags, dtypes, and the compiler.
@@ -28,8 +25,8 @@ def public_facts(config: CompileConfig, model_type: str) -> dict[str, Any]:
     del flags["torch_dtype"]
     return {
         **{f"static_{axis}": size for axis, size in shapes.items()},
+        "tensor_parallel_size": 1,
         **flags,
-        "tensor_parallel_size": NUM_CORES,
         "int_dtype": "int64",
         "float_dtype": config.torch_dtype,
         "model_type": model_type,

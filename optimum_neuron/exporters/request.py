@@ -19,7 +19,15 @@ from ..compiler.ir import Program
 from ..compiler.version import COMPILER_VERSION, source_hash
 from ..configuration import CompileConfig, plain_op_names
 from ..core import Choice, TorchDtype
-from ..hardware import Target, require_compilable, require_default_lnc, require_dtype, resolve_instance, resolve_target
+from ..hardware import (
+    Target,
+    require_compilable,
+    require_core_count,
+    require_default_lnc,
+    require_dtype,
+    resolve_instance,
+    resolve_target,
+)
 from ..options import SOURCE_OPTIONS, check_known, options_of, source_options
 from .kinds import compile_options, kind_of
 from .peer_options import translate
@@ -61,6 +69,7 @@ def neuron_config(
     fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
     fields = _environment_options(fields["torch_dtype"]) | fields
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)
+    require_core_count(instance, getattr(config, "tensor_parallel_size", 1))
     require_dtype(target.value, config.torch_dtype)
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)

@@ -68,7 +68,7 @@ def refuse_vendor_export(folder: Path) -> None:
         return
     message = f"{folder} was compiled by the vendor's Neuron SDK for hardware and cannot run on the simulator."
     if export.num_cores > 1:
-        message += f" It was sharded over {export.num_cores} cores; a compiled model has one core here."
+        message += f" It was sharded over {export.num_cores} cores."
     if export.checkpoint is None:
         message += " The folder does not record the checkpoint."
     hint = f"Export the original checkpoint here: {export.call}."

@@ -164,7 +164,9 @@ class NeuronModel(CompiledModel):
         check_tolerance(atol, validate=not disable_validation)
         every_core = loading.get("data_parallel_mode") == "all"
         # Claim before the compile, which may take minutes: the model must get a core afterwards.
-        with claimed(resolve_instance(complete.instance_type).value, model=source.name, every_core=every_core) as claim:
+        num_cores = getattr(complete, "tensor_parallel_size", 1)
+        instance = resolve_instance(complete.instance_type).value
+        with claimed(instance, model=source.name, num_cores=num_cores, every_core=every_core) as claim:
             prepared = prepare(
                 source,
                 complete,

@@ -46,7 +46,7 @@ class TwoStepExport(NeuronModel):
             instance_type: the instance to compile for.
             batch_size: sequences of every graph.
             sequence_length: tokens of a sequence, prompt and answer together.
-            tensor_parallel_size: must be 1: a compiled model uses one core.
+            tensor_parallel_size: cores that share every layer; None for one.
             **options: further fields of the configuration.
 
         Raises:

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ..core import Choice, Rejected
+from ..weights import Shards
 from .common.config import StateShape
 from .generic.weights import weight_map as generic_weight_map
 
@@ -37,6 +38,8 @@ class Family:
     """Parameter name to the checkpoint tensors that are joined along dimension 0."""
     state_shapes: tuple[StateShape, ...]
     """Heads and widths of each layer's cache."""
+    shards: Shards = Shards()
+    """Parameters that are divided among cores; the module has the shapes of one core."""
     attention: Choice[str] | None = None
     """How transformers' own code attends, and why; None in a family, which has its own."""
 
@@ -75,26 +78,39 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=tuple(rejected))
 
 
-def build_decoder(config: Any, *, dtype: str, family: str | None = None, trust_remote_code: bool = False) -> Family:
+def build_decoder(
+    config: Any, *, dtype: str, family: str | None = None, trust_remote_code: bool = False, group_size: int = 1
+) -> Family:
     """Build the decoder of a transformers configuration of a causal language model, without weights.
 
-    `family` forces an implementation; `trust_remote_code` lets the generic path run code that comes with a checkpoint.
+    `family` forces an implementation; `trust_remote_code` lets the generic path run code that comes with a checkpoint;
+    `group_size` cores share every layer.
+
+    Raises:
+        ModelError: the model cannot be divided among cores.
     """
     choice = choose_family(config, family=family)
     if choice.value != GENERIC:
-        return family_decoder(choice, config, dtype=dtype)
+        return family_decoder(choice, config, dtype=dtype, group_size=group_size)
     from .generic import build
 
-    return generic_decoder(choice, build(config, trust_remote_code=trust_remote_code), dtype=dtype)
+    return generic_decoder(
+        choice, build(config, trust_remote_code=trust_remote_code), dtype=dtype, group_size=group_size
+    )
 
 
-def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str) -> Family:
+def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str, group_size: int = 1) -> Family:
     """The decoder of transformers' own code: a module that was built without weights, and is cast in place."""
     import torch
 
     from .generic import probe_states
 
     cast_parameters(module, getattr(torch, dtype))
+    shards = Shards()
+    if group_size > 1:
+        from .generic.plan import split_generic
+
+        shards = split_generic(module, group_size)
     names = [name for name, _ in module.named_parameters()] + [name for name, _ in persistent_buffers(module)]
     return Family(
         choice=choice,
@@ -102,10 +118,11 @@ def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str) 
         weight_sources=generic_weight_map(names),
         state_shapes=tuple(probe_states(module)),
         attention=module.attention,
+        shards=shards,
     )
 
 
-def family_decoder(choice: Choice[str], config: Any, *, dtype: str) -> Family:
+def family_decoder(choice: Choice[str], config: Any, *, dtype: str, group_size: int = 1) -> Family:
     """The decoder of a family that covers a transformers configuration."""
     import torch
     from accelerate import init_empty_weights
@@ -118,8 +135,27 @@ def family_decoder(choice: Choice[str], config: Any, *, dtype: str) -> Family:
     cast_parameters(module, getattr(torch, dtype))
     sizes = module.config
     sources = {name: _family_source(package.WEIGHT_MAP, name) for name, _ in module.named_parameters()}
-    state = StateShape(num_heads=sizes.num_kv_heads, key_width=sizes.head_dim, value_width=sizes.head_dim)
-    return Family(choice=choice, module=module.eval(), weight_sources=sources, state_shapes=(state,) * sizes.num_layers)
+    shards, num_kv_heads = Shards(), sizes.num_kv_heads
+    if group_size > 1:
+        from .parallel import head_layout, split_module
+
+        shards = split_module(
+            module,
+            package.PLAN,
+            num_heads=sizes.num_heads,
+            num_kv_heads=sizes.num_kv_heads,
+            group_size=group_size,
+            sources=sources,
+        )
+        num_kv_heads = head_layout(sizes.num_heads, sizes.num_kv_heads, group_size).num_local[1]
+    state = StateShape(num_heads=num_kv_heads, key_width=sizes.head_dim, value_width=sizes.head_dim)
+    return Family(
+        choice=choice,
+        module=module.eval(),
+        weight_sources=sources,
+        state_shapes=(state,) * sizes.num_layers,
+        shards=shards,
+    )
 
 
 def cast_parameters(module: nn.Module, dtype: Any) -> None:

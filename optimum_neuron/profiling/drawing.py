@@ -5,7 +5,7 @@ json.dumps(drawn(profile, profile.rows()))
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .operators import BOUND_BY, ENGINES
@@ -18,7 +18,7 @@ MAX_GRAPHS = 8
 MAX_CALLS = 1500
 """Calls of a core that are drawn one by one; of more, neighbors are drawn as one."""
 
-BOUND_OF_ENGINE = {**BOUND_BY, LAUNCH: LAUNCH}
+BOUND_OF_ENGINE: Mapping[str, str] = dict(BOUND_BY) | {LAUNCH: LAUNCH}  # type: ignore[operator]
 """What a graph is bound by, by what it is limited by."""
 BOUNDS = (*BOUND_OF_ENGINE.values(), "unknown")
 """What something can be bound by, in the order of the legend."""

@@ -201,7 +201,7 @@ class Profile:
         data = {key: tuple(part) if isinstance(part, list) else part for key, part in json.loads(text).items()}
         for graph in data["graphs"]:
             graph["operators"] = tuple(OperatorTime(**one) for one in graph["operators"])
-        parts = {
+        parts: dict[str, Any] = {
             "machines": tuple(MachineRates(**machine) for machine in data["machines"]),
             "graphs": tuple(GraphProfile(**graph) for graph in data["graphs"]),
             "calls": tuple(CallProfile(**{**call, "core_ids": tuple(call["core_ids"])}) for call in data["calls"]),

@@ -118,12 +118,13 @@ def _key(track: Track, graph: str) -> _Key:
 
 def _graph(track: Track, graph: str, num_calls: int, machine: Machine) -> GraphProfile:
     work = work_on_track(track, graph)
-    time = call_time(work, machine, track.program)
+    num_cores = len(track.core_ids) or 1
+    time = call_time(work, machine, track.program, num_cores=num_cores)
     kind, metric = _class(track, graph, work)
     band = band_of(kind, metric, machine.target, machine.constants)
 
     def alone(step: Step) -> DeviceTime:
-        return call_time(GraphWork(name=graph, steps=(step,)), machine, track.program)
+        return call_time(GraphWork(name=graph, steps=(step,)), machine, track.program, num_cores=num_cores)
 
     return GraphProfile(
         model=track.model,

@@ -146,7 +146,7 @@ def load_copies(cores: Sequence[Core], load: Callable[[Core], LoadedProgram], *,
 
 
 @contextlib.contextmanager
-def claimed(instance: InstanceSpec, *, model: str, every_core: bool = False) -> Iterator[CoreClaim]:
+def claimed(instance: InstanceSpec, *, model: str, num_cores: int = 1, every_core: bool = False) -> Iterator[CoreClaim]:
     """Claim the core of a model before the work that takes minutes, so that busy cores are reported at once.
 
     The claim is released if the block raises; otherwise it belongs to the program that the block loaded with it.
@@ -154,6 +154,7 @@ def claimed(instance: InstanceSpec, *, model: str, every_core: bool = False) -> 
     Args:
         instance: the simulated instance.
         model: its name, for messages.
+        num_cores: cores that share the model.
         every_core: also hold every core that the process may use until the block ends, for replicas.
 
     Raises:
@@ -167,7 +168,7 @@ def claimed(instance: InstanceSpec, *, model: str, every_core: bool = False) -> 
     with contextlib.ExitStack() as held:
         for one in _on_each(cores, claim_core, CoreClaim.release, lambda claim: claim.core_ids, model):
             held.enter_context(one)
-        claim = claim_cores(instance, model=model)
+        claim = claim_cores(instance, model=model, num_cores=num_cores)
         try:
             yield claim
         except BaseException:

@@ -53,9 +53,14 @@ class CoreClaim:
         return self.choice.value
 
     @property
+    def ledgers(self) -> tuple[HbmLedger, ...]:
+        """HBM ledger of each core."""
+        return tuple(ledger(self.instance, core) for core in self.core_ids)
+
+    @property
     def hbm(self) -> HbmLedger:
         """HBM ledger of the first core."""
-        return ledger(self.instance, self.core_ids[0])
+        return self.ledgers[0]
 
     @property
     def held(self) -> bool:

@@ -20,7 +20,7 @@ from ..compiler.lower.lower import HostCode
 from ..compiler.memory import MICROCODE_BYTES, MemoryNeed, memory_need
 from ..core import AutoCast
 from ..errors import CoreBusyError, DeviceMemoryError, ShapeError
-from ..hardware import TARGETS, InstanceSpec, Target
+from ..hardware import TARGETS, InstanceSpec, Target, legal_core_counts
 from .cores import CoreClaim, claim_cores
 from .executor import Executor
 from .hbm import Charge
@@ -55,7 +55,7 @@ class LoadedProgram:
 
     @property
     def program(self) -> Program:
-        """The program that was loaded."""
+        """What the host runs; with several cores that share the model, the program of all of them."""
         return self.executor.program
 
     def run(
@@ -107,10 +107,16 @@ class LoadedProgram:
         try:
             state = self._idle_states.pop()  # not asked first: another thread may take the last one in between
         except IndexError:
-            charge = self.claim.hbm.charge("kv_cache", self.need.kv_cache, self.claim.model)
-            self.charges.append(charge)
+            charges: list[Charge] = []
+            try:
+                for ledger in self.claim.ledgers:
+                    charges.append(ledger.charge("kv_cache", self.need.kv_cache, self.claim.model))
+            except DeviceMemoryError:
+                _free(charges)
+                raise
+            self.charges += charges
             state = self.executor.new_state()
-            state.charge = charge
+            state.charges = charges
         state.executor = self.executor if beside is None else beside.executor
         return state
 
@@ -120,10 +126,11 @@ class LoadedProgram:
         if not self._idle_states and not self.closed:
             self._idle_states.append(state)
             return
-        charge, state.charge = state.charge, None
-        if charge is not None and charge in self.charges:
-            self.charges.remove(charge)
-            charge.release()
+        charges, state.charges = state.charges, ()
+        for charge in charges:
+            if charge in self.charges:
+                self.charges.remove(charge)
+                charge.release()
 
     def close(self) -> None:
         """Free HBM and core; the object cannot run afterwards. Calling it again does nothing."""
@@ -157,6 +164,8 @@ def load_program(
     instance: InstanceSpec,
     target: Target,
     model_name: str,
+    host_program: Program | None = None,
+    num_cores: int = 1,
     core: int | None = None,
     claim: CoreClaim | PrivateCore | None = None,
     auto_cast: AutoCast = "none",
@@ -165,12 +174,14 @@ def load_program(
     """Claim a core, charge its HBM and bind the weights.
 
     Args:
-        program: what shall run.
+        program: what runs on each core.
         weights: tensors by the program's names.
         host: its host code.
         instance: the simulated instance.
         target: what the program was compiled for.
         model_name: for messages.
+        host_program: what computes all cores in turn, where several share the model; None for `program` itself.
+        num_cores: cores that share the model.
         core: counted from 0 among the cores that the process may use; None takes the least loaded.
         claim: the core, claimed before, in place of `core`; it is released with the program.
         auto_cast: what was rounded when it was compiled, for its simulated time.
@@ -181,8 +192,8 @@ def load_program(
         DeviceMemoryError: the program does not fit; the message has the table and the changes that make it fit.
     """
     need = memory_need(program, lnc=target.chip.default_lnc)
-    require_fit(need, instance=instance, target=target, model_name=model_name)
-    claim = claim or claim_cores(instance, model=model_name, start=core)
+    require_fit(need, instance=instance, target=target, model_name=model_name, num_cores=num_cores)
+    claim = claim or claim_cores(instance, model=model_name, num_cores=num_cores, start=core)
     keep_freed_memory()
     track = Track(program, model=model_name, instance=instance, core_ids=claim.core_ids, auto_cast=auto_cast, task=task)
     charges: list[Charge] = []
@@ -192,14 +203,14 @@ def load_program(
             announce(track)
         _charge(need, claim, charges)
         code = host.current()
-        executor = Executor(program, code.functions, code.preparations.apply(weights))
+        executor = Executor(host_program or program, code.functions, code.preparations.apply(weights))
     except BaseException:
         _release(charges, claim, track)
         raise
     loaded = LoadedProgram(executor=executor, need=need, claim=claim, target=target, charges=charges, track=track)
     loaded.watch(code, weights)
     first = executor.new_state()
-    first.charge = next(charge for charge in charges if charge.category == "kv_cache")
+    first.charges = [charge for charge in charges if charge.category == "kv_cache"]
     loaded.give_back(first)
     weakref.finalize(loaded, _release, charges, claim, track)
     PUBLISHER.wake()
@@ -224,13 +235,18 @@ def require_room(need: MemoryNeed, claim: CoreClaim | PrivateCore) -> None:
     try:
         _charge(need, claim, charges)
     finally:
-        for charge in charges:
-            charge.release()
+        _free(charges)
+
+
+def _free(charges: Sequence[Charge]) -> None:
+    for charge in charges:
+        charge.release()
 
 
 def _charge(need: MemoryNeed, claim: CoreClaim | PrivateCore, charges: list[Charge]) -> None:
-    for category in ("weights", "kv_cache", "scratch"):
-        charges.append(claim.hbm.charge(category, getattr(need, category), claim.model))
+    for ledger in claim.ledgers:
+        for category in ("weights", "kv_cache", "scratch"):
+            charges.append(ledger.charge(category, getattr(need, category), claim.model))
 
 
 def _release(charges: list[Charge], claim: CoreClaim | PrivateCore, track: Track) -> None:
@@ -240,7 +256,9 @@ def _release(charges: list[Charge], claim: CoreClaim | PrivateCore, track: Track
     claim.release()
 
 
-def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, model_name: str) -> None:
+def require_fit(
+    need: MemoryNeed, *, instance: InstanceSpec, target: Target, model_name: str, num_cores: int = 1
+) -> None:
     """Check that a program fits the HBM of one core.
 
     Raises:
@@ -253,13 +271,13 @@ def require_fit(need: MemoryNeed, *, instance: InstanceSpec, target: Target, mod
         f"{model_name} needs {need.total / GIB:.2f} GiB, but a core of {instance.name} has {available / GIB:.2f} GiB.\n"
         f"{need.table(available)}\n  (simulated)"
     )
-    hint = _changes_that_fit(need, target)
+    hint = _changes_that_fit(need, target, instance, num_cores)
     raise DeviceMemoryError(
         message, hint=hint, **dataclasses.asdict(need), total=need.total, available=available, simulated=True
     )
 
 
-def _changes_that_fit(need: MemoryNeed, target: Target) -> str:
+def _changes_that_fit(need: MemoryNeed, target: Target, instance: InstanceSpec, num_cores: int) -> str:
     """Return each single change that makes the program fit, shapes first; if there is none, how much is missing."""
     available = target.hbm_bytes_per_core()
     room = available - need.weights - need.code
@@ -277,6 +295,8 @@ def _changes_that_fit(need: MemoryNeed, target: Target) -> str:
     if larger:
         best = min(larger, key=lambda other: other.hbm_bytes_per_core())
         changes.append(f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / GIB:.0f} GiB")
+    if (count := _degree_that_fits(need, available, instance, num_cores)) is not None:
+        changes.append(f"pass tensor_parallel_size={count}: that many cores of {instance.name} share the model")
     if not changes and room > 0:
         changes.append(
             "lower batch_size, sequence_length or prefill_buckets: cache and scratch take "
@@ -284,12 +304,16 @@ def _changes_that_fit(need: MemoryNeed, target: Target) -> str:
         )
     if not changes:
         cores = math.ceil((need.total - need.code) / (available - need.code))
-        changes.append(
-            f"compile a smaller model: no single core holds this one, it takes {cores} cores of {target.name} or more, "
-            "and this version runs a model on one core"
-        )
+        changes.append(f"compile a smaller model: no single core of {target.name} holds this one, it takes {cores}")
     text = "; or ".join(changes)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _degree_that_fits(need: MemoryNeed, available: int, instance: InstanceSpec, num_cores: int) -> int | None:
+    """Return the smallest number of cores that hold a model which takes `need` on each of `num_cores`."""
+    divided = (need.weights + need.kv_cache) * num_cores
+    degrees = [count for count in legal_core_counts(instance).counts if count > num_cores]
+    return next((n for n in degrees if math.ceil(divided / n) + need.scratch + need.code <= available), None)
 
 
 def _fits(need: MemoryNeed, target: Target) -> bool:

@@ -18,17 +18,21 @@ from .hbm import empty_ledger
 
 
 class PrivateCore:
-    """A core with the interface of `CoreClaim` that holds no core of the instance and conflicts with no process."""
+    """A core, or several, with the interface of `CoreClaim`: it holds no core of the instance."""
 
-    def __init__(self, instance: InstanceSpec, *, model: str) -> None:
+    def __init__(self, instance: InstanceSpec, *, model: str, num_cores: int = 1) -> None:
         self.instance, self.model = instance, model
         self.core_ids: tuple[int, ...] = ()
         """None of the instance's."""
         self.choice: Choice[tuple[int, ...]] = Choice(
             value=self.core_ids, reason="validation runs on a private core, so it waits for no process"
         )
-        self.hbm, self._microcode = empty_ledger(TARGETS[instance.family], 0)
-        """The ledger; other models never charge it."""
+        # The charge of the microcode lives as long as its ledger.
+        self._ledgers = [empty_ledger(TARGETS[instance.family], core) for core in range(num_cores)]
+        self.ledgers = tuple(ledger for ledger, _ in self._ledgers)
+        """The ledger of each core; other models never charge it."""
+        self.hbm = self.ledgers[0]
+        """That of the first core."""
         self.held = True
         """Whether the core has not been released."""
 

@@ -42,8 +42,8 @@ class State(list["torch.Tensor"]):
 
     executor: Any = None
     """What runs the calls of the sequence that has this state; None outside of one."""
-    charge: Charge | None = None
-    """The HBM that the tensors take."""
+    charges: Sequence[Charge] = ()
+    """The HBM that the tensors take, on each core."""
     _handles: Handles | None = None
 
     @property

@@ -53,18 +53,26 @@ def core_usage() -> list[CoreUsage]:
 def call_cost(track: Track, graph: str) -> CallCost:
     """What one call of a loaded program takes of its core."""
     work = work_on_track(track, graph)
-    time = call_time(work, choose_machine(track.instance.name), track.program)
+    machine = choose_machine(track.instance.name)
+    time = call_time(work, machine, track.program, num_cores=len(track.core_ids) or 1)
     return CallCost(device_us=1e6 * time.total_s, launch_us=1e6 * time.parts_s["launch"], flops=work.total.flops)
 
 
-def call_time(work: GraphWork, machine: Machine, program: Program | None) -> DeviceTime:
+def call_time(work: GraphWork, machine: Machine, program: Program | None, *, num_cores: int = 1) -> DeviceTime:
     """Simulated time of one call on the device, without the host; the figures of `estimate`.
 
-    `program` is what the graph is of; None for a graph of `torch.compile` or an eager operator.
+    `program` is what the graph is of; None for a graph of `torch.compile` or an eager operator. `num_cores` share it.
     """
     served = program is not None and generates(program)
-    tiled = SERVED_AS.tiled or not served
-    return device_time(work.total, machine.rates, machine.fitted, decoder=served, tiled=tiled, flash=SERVED_AS.flash)
+    return device_time(
+        work.total,
+        machine.rates,
+        machine.fitted,
+        decoder=served,
+        num_chips=machine.num_chips(num_cores),
+        tiled=SERVED_AS.tiled or not served,
+        flash=SERVED_AS.flash,
+    )
 
 
 _works: dict[tuple[int, str, AutoCast], tuple[weakref.ref[Program], GraphWork]] = {}

@@ -194,7 +194,7 @@ class Session:
         )
         weights = self.artifact.bind(tensors.value)
         bound = BoundProgram(
-            program=self.program,
+            artifact=self.artifact,
             tensors=tensors,
             weights=weights,
             host=self._host,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..core import TensorSpec
 from ..errors import WeightsError, nearest
 from .checkpoint import TensorSource
+from .shards import Shards
 
 if TYPE_CHECKING:
     import torch
@@ -32,20 +33,28 @@ class BoundWeights:
     """Bytes that were copied, because tensors are not neighbours in the file or have another dtype."""
 
 
-def bind_weights(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: TensorSource) -> BoundWeights:
+def bind_weights(
+    specs: Mapping[str, TensorSpec],
+    sources: Sources,
+    checkpoint: TensorSource,
+    shards: Shards = Shards(),  # noqa: B008  (frozen)
+) -> BoundWeights:
     """Return a tensor for every weight of a program.
 
     Args:
         specs: what the program needs.
         sources: which checkpoint tensors make each weight.
         checkpoint: where they are.
+        shards: weights of which every core has another part; rank 2 finds its own under "name@2".
 
     Raises:
         WeightsError: tensors are missing, of another shape, or quantized numbers in place of others; all are named.
     """
-    import torch
 
-    problems = _problems(specs, sources, checkpoint)
+    whole = {
+        name: shards.of_weights[name].whole(spec) if name in shards.of_weights else spec for name, spec in specs.items()
+    }
+    problems = _problems(whole, sources, checkpoint)
     if problems:
         rest = [f"and {len(problems) - _NUM_SHOWN} more"] if len(problems) > _NUM_SHOWN else []
         message = f"{checkpoint.origin} does not fit the compiled model ({'; '.join(problems[:_NUM_SHOWN] + rest)})."
@@ -54,15 +63,32 @@ def bind_weights(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: 
     tensors: dict[str, torch.Tensor] = {}
     mapped_bytes = copied_bytes = 0
     for name, spec in specs.items():
-        tensor, copied = checkpoint.join(sources[name])
-        if tensor.dtype != getattr(torch, spec.dtype):
-            tensor, copied = tensor.to(getattr(torch, spec.dtype)), True
-        tensors[name] = tensor
-        if copied:
-            copied_bytes += spec.size_bytes
-        else:
-            mapped_bytes += spec.size_bytes
+        for own, tensor, copied in _parts(name, spec, sources[name], checkpoint, shards):
+            tensors[own] = tensor
+            if copied:
+                copied_bytes += spec.size_bytes
+            else:
+                mapped_bytes += spec.size_bytes
     return BoundWeights(tensors=tensors, mapped_bytes=mapped_bytes, copied_bytes=copied_bytes)
+
+
+def _parts(
+    name: str, spec: TensorSpec, sources: tuple[str, ...], checkpoint: TensorSource, shards: Shards
+) -> Iterator[tuple[str, torch.Tensor, bool]]:
+    """Yield a weight, or the part of each core, with its name and whether it was copied."""
+    import torch
+
+    dtype = getattr(torch, spec.dtype)
+    shard = shards.of_weights.get(name)
+    if shard is None:
+        tensor, copied = checkpoint.join(sources)
+        yield name, tensor.to(dtype), copied or tensor.dtype != dtype
+        return
+    tensors = [checkpoint.join([source])[0] for source in sources]
+    files = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+    for rank in range(shards.group_size):
+        part = shard.part(tensors, rank).to(dtype)
+        yield f"{name}@{rank}", part, part.untyped_storage().data_ptr() not in files
 
 
 def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: TensorSource) -> list[str]:

@@ -1,11 +1,13 @@
-"""Apply a rewrite to every distinct body of a program and rename what changed."""
+"""Bodies of a program: taken out of a graph, rewritten, and shared between graphs."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
+from torch import fx
 from torch.fx import GraphModule
 
 from ..ir import Program
@@ -68,3 +70,37 @@ def _apart(program: Program, taken: Mapping[str, torch.Tensor]) -> Program:
         graphs={graph.name: dataclasses.replace(graph, calls=calls, outputs=outputs)},
         constants={renamed.get(name, name): tensor for name, tensor in program.constants.items()},
     )
+
+
+def extract(
+    nodes: Sequence[fx.Node], results: Sequence[fx.Node], meta: Callable[[fx.Node], dict[str, Any]] | None = None
+) -> tuple[fx.GraphModule, list[fx.Node]]:
+    """Copy nodes into a graph of their own; return it with its arguments, in order of first use.
+
+    Args:
+        nodes: consecutive nodes of a graph.
+        results: those of them that others read.
+        meta: what a copy of a node keeps to itself; None for all of its `meta`.
+    """
+    inside = set(nodes)
+    arguments = list(dict.fromkeys(n for node in nodes for n in node.all_input_nodes if n not in inside))
+    graph, copies = fx.Graph(), {}
+    for index, node in enumerate(arguments):
+        copies[node] = graph.placeholder(f"arg{index}")
+        copies[node].meta["val"] = node.meta["val"]
+    for node in nodes:
+        copy = copies[node] = graph.node_copy(node, lambda n: copies[n])
+        copy.meta = dict(node.meta) if meta is None else meta(node)
+    graph.output(tuple(_contiguous(graph, copies[node]) for node in results))
+    graph.lint()
+    return fx.GraphModule({}, graph), arguments
+
+
+def _contiguous(graph: fx.Graph, result: fx.Node) -> fx.Node:
+    """A body takes contiguous arguments, so it returns contiguous results; most are already."""
+    value = result.meta["val"]
+    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+        return result
+    laid_out = graph.call_function(torch.ops.aten.contiguous.default, (result,))
+    laid_out.meta = {**result.meta, "val": value.contiguous()}
+    return laid_out

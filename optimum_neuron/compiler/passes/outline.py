@@ -20,6 +20,7 @@ from ..capture import Captured
 from ..ir import Call, Graph, Program, Subprogram
 from ..rules.location import module_path, source_line
 from ..serial import base_of, make_subprogram, tensor_spec, writes
+from .bodies import extract
 
 _BOOKKEEPING = ("aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default")
 """Checks that export leaves behind and that static shapes make void."""
@@ -47,7 +48,7 @@ def outline(captured: Captured) -> Program:
         inside = set(segment.nodes)
         results = [node for node in segment.nodes if not inside.issuperset(node.users)]
         _refuse_written_views(results, segments[index + 1 :])
-        body, arguments = _extract(segment, results)
+        body, arguments = extract(segment.nodes, results, located)
         subprogram = make_subprogram(body)
         subprograms.setdefault(subprogram.name, subprogram)
         inputs = tuple(values[node] for node in arguments)
@@ -168,22 +169,10 @@ def _layer_path(node: fx.Node, prefixes: list[str], cuts: tuple[str, ...]) -> st
     return ""
 
 
-def _extract(segment: _Segment, results: list[fx.Node]) -> tuple[fx.GraphModule, list[fx.Node]]:
-    """Copy a segment into its own graph; arguments are in order of first use."""
-    inside, arguments = set(segment.nodes), []
-    for node in segment.nodes:
-        arguments += [n for n in node.all_input_nodes if n not in inside and n not in arguments]
-    graph, copies = fx.Graph(), {}
-    for index, node in enumerate(arguments):
-        copies[node] = graph.placeholder(f"arg{index}")
-        copies[node].meta["val"] = node.meta["val"]
-    for node in segment.nodes:
-        copy = copies[node] = graph.node_copy(node, lambda n: copies[n])
-        where = {"module_path": module_path(node) or "", "source_line": source_line(node) or ""}
-        copy.meta = {"val": node.meta["val"], **where}
-    graph.output(tuple(_contiguous(graph, copies[node]) for node in results))
-    graph.lint()
-    return fx.GraphModule({}, graph), arguments
+def located(node: fx.Node) -> dict[str, Any]:
+    """Return what a body keeps of a captured node."""
+    where = {"module_path": module_path(node) or "", "source_line": source_line(node) or ""}
+    return {"val": node.meta["val"], **where}
 
 
 def _refuse_written_views(results: list[fx.Node], later: list[_Segment]) -> None:
@@ -198,13 +187,3 @@ def _refuse_written_views(results: list[fx.Node], later: list[_Segment]) -> None
         message = f"A layer returns a strided view of memory that a later layer writes in place: {places}."
         hint = "Write in place where the tensor is made, or return `.clone()`."
         raise CaptureError(message, hint=hint, source_lines=[source_line(node) for node in lost])
-
-
-def _contiguous(graph: fx.Graph, result: fx.Node) -> fx.Node:
-    """A body takes contiguous arguments, so it returns contiguous results; most are already."""
-    value = result.meta["val"]
-    if not isinstance(value, torch.Tensor) or value.is_contiguous():
-        return result
-    laid_out = graph.call_function(torch.ops.aten.contiguous.default, (result,))
-    laid_out.meta = {**result.meta, "val": value.contiguous()}
-    return laid_out

@@ -12,7 +12,7 @@ def verify(program: Program, *, after: str) -> Program:
     """Return the program unchanged if it is well formed.
 
     Every value is produced before it is used; arguments have the shapes and dtypes that the body was captured
-    with; bodies call ATen operators on static shapes; weights, states and constants are declared.
+    with; bodies call ATen operators or exchanges on static shapes; weights, states and constants are declared.
 
     Raises:
         AssertionError: a pass has a defect; the message names the pass, graph and call.
@@ -21,7 +21,7 @@ def verify(program: Program, *, after: str) -> Program:
         where = f"after {after}: {subprogram.name}"
         for node in subprogram.body.graph.nodes:
             if node.op == "call_function":
-                known = node.target is operator.getitem or str(node.target).startswith("aten.")
+                known = node.target is operator.getitem or str(node.target).startswith(("aten.", "neuron."))
                 assert known, f"{where} calls {node.target}"
         for spec in (*subprogram.inputs, *subprogram.outputs):
             assert spec.dtype in DTYPE_SIZE_BYTES, f"{where} has dtype {spec.dtype}"
@@ -31,7 +31,10 @@ def verify(program: Program, *, after: str) -> Program:
 
 
 def _verify_graph(program: Program, graph: Graph, after: str) -> None:
-    declared = {"input": graph.inputs, "weight": program.weights, "state": program.states, "const": program.constants}
+    declared = {
+        **{"input": graph.inputs, "weight": program.weights, "state": program.states, "const": program.constants},
+        "rank": ("",),
+    }
     produced: dict[str, object] = {}
     for position, call in enumerate(graph.calls):
         where = f"after {after}: graph {graph.name}, call {position} ({call.module_path or 'glue'})"

@@ -17,6 +17,7 @@ from ...compiler.compile import Recapture
 from ...compiler.ir import Program, Role
 from ...core import TensorSpec
 from ...engine import RoleSignature, Signature
+from ...errors import ConfigError
 from ...models.generic import GenericDecoder, build, weight_map
 from ...models.registry import (
     GENERIC,
@@ -66,6 +67,13 @@ class ImageTextKind(DecoderKind):
 
     def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
         row = find_architecture(source.config)
+        if config.tensor_parallel_size > 1:
+            raise ConfigError(
+                f"tensor_parallel_size={config.tensor_parallel_size} is not supported for {config.task}.",
+                hint="Pass 1.",
+                option="tensor_parallel_size",
+                value=config.tensor_parallel_size,
+            )
         vision, decoder = _build_vision(row, source.config, config), _build_decoder(row, source.config, config)
         image_tokens = row.image_tokens(source.config, config.image_size)
         width = source.config.get_text_config(decoder=True).hidden_size

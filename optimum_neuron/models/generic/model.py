@@ -58,7 +58,10 @@ class GenericDecoder(nn.Module):
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`; see `common.decoder.Decoder.forward`."""
         num_keys = input_ids_BT.shape[1] if num_slots is None else num_slots
         head = self.model.get_output_embeddings()
-        handles = [head.register_forward_hook(lambda module, inputs, _: full_precision_linear(inputs[0], module))]
+        # Before the hook that joins the logits of several cores.
+        handles = [
+            head.register_forward_hook(lambda module, inputs, _: full_precision_linear(inputs[0], module), prepend=True)
+        ]
         if last_index_B is not None:
             handles.append(head.register_forward_pre_hook(lambda _, inputs: (one_token(inputs[0], last_index_B),)))
         tokens = {"input_ids": input_ids_BT} if embeds_BTD is None else {"inputs_embeds": embeds_BTD}

@@ -2,6 +2,7 @@
 
 from .config import MODEL_TYPES, decoder_config, uncovered
 from .model import build
+from .plan import PLAN
 from .weights import WEIGHT_MAP
 
-__all__ = ["MODEL_TYPES", "WEIGHT_MAP", "build", "decoder_config", "uncovered"]
+__all__ = ["MODEL_TYPES", "PLAN", "WEIGHT_MAP", "build", "decoder_config", "uncovered"]

@@ -177,7 +177,16 @@ def _attends(call: OpCall, call_work: CallWork) -> Literal["self", "cross"] | No
     return "self" if queries == keys else "cross"
 
 
+def _exchanged(call: OpCall) -> Work:
+    """An all-reduce sends what it sums twice, a gather or a scatter once (Rabenseifner 2004, section 4)."""
+    largest = max(spec.size_bytes for spec in call.tensors)
+    return Work(num_collectives=1, collective_bytes=largest if "all_reduce" in call.name else largest // 2)
+
+
 def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
+    rule = find_rule(call.op)
+    if rule is not None and rule.name == "collective":
+        return _exchanged(call)
     slow = FLOAT32_CYCLES if call_work.dtype == "float32" and auto_cast == "none" else 1
     rows = call.inputs[0].shape[-2] if call_work.attention_cycles else 0
     # What is fused into a product has no result of its own.

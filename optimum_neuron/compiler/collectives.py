@@ -1,0 +1,107 @@
+"""Operators by which the cores of a tensor-parallel group exchange tensors, and the host code that stands for them.
+
+A model that is split calls them where its partial results meet. All cores run one program: `rank` tells them apart. On
+the host one process has the tensors of every core, so an exchange is a function of all of them.
+
+    torch.ops.neuron.all_reduce(partial, 8)
+
+They know nothing of links and time; the simulator does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from .serial import make_subprogram
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from .ir import Subprogram
+
+_LIBRARY = torch.library.Library("neuron", "FRAGMENT")
+_LIBRARY.define("rank(int group_size) -> Tensor")
+_LIBRARY.define("all_reduce(Tensor x, int group_size) -> Tensor")
+_LIBRARY.define("all_gather(Tensor x, int dim, int group_size) -> Tensor")
+_LIBRARY.define("reduce_scatter(Tensor x, int dim, int group_size) -> Tensor")
+
+RANK = torch.ops.neuron.rank.default
+"""Number of the core within its group, an int64 scalar."""
+ALL_REDUCE = torch.ops.neuron.all_reduce.default
+"""Sum over the cores; every core has it."""
+ALL_GATHER = torch.ops.neuron.all_gather.default
+"""Parts of all cores joined along a dimension; every core has the whole."""
+REDUCE_SCATTER = torch.ops.neuron.reduce_scatter.default
+"""Sum over the cores, divided among them along a dimension."""
+EXCHANGES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
+"""Operators at which every core waits for the others."""
+
+
+@torch.library.register_fake("neuron::rank", lib=_LIBRARY)
+def _rank(group_size: int) -> torch.Tensor:
+    return torch.empty((), dtype=torch.int64)
+
+
+@torch.library.register_fake("neuron::all_reduce", lib=_LIBRARY)
+def _all_reduce(x: torch.Tensor, group_size: int) -> torch.Tensor:
+    return x.new_empty(x.shape)
+
+
+@torch.library.register_fake("neuron::all_gather", lib=_LIBRARY)
+def _all_gather(x: torch.Tensor, dim: int, group_size: int) -> torch.Tensor:
+    shape = list(x.shape)
+    shape[dim] *= group_size
+    return x.new_empty(shape)
+
+
+@torch.library.register_fake("neuron::reduce_scatter", lib=_LIBRARY)
+def _reduce_scatter(x: torch.Tensor, dim: int, group_size: int) -> torch.Tensor:
+    shape = list(x.shape)
+    shape[dim] //= group_size
+    return x.new_empty(shape)
+
+
+def exchange_of(subprogram: Subprogram) -> fx.Node | None:
+    """Return the exchange that a body consists of; None if it computes on one core."""
+    calls = [node for node in subprogram.body.graph.nodes if node.op == "call_function"]
+    return calls[0] if len(calls) == 1 and calls[0].target in EXCHANGES else None
+
+
+def host_exchange(subprogram: Subprogram) -> Subprogram:
+    """Return the body that computes an exchange from the tensors of all cores, in the order of their ranks.
+
+    Its result is what every core gets; the results of `reduce_scatter` are one for each core. Sums of 16-bit numbers
+    are rounded once, at the end.
+    """
+    node = exchange_of(subprogram)
+    assert node is not None, f"{subprogram.name} is no exchange"
+    (spec,) = subprogram.inputs
+    parts = [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")] * node.args[-1]
+    if node.target is ALL_GATHER:
+        return _body(lambda *x: (torch.ops.aten.cat.default(list(x), node.args[1]),), parts)
+    if node.target is ALL_REDUCE:
+        return _body(lambda *x: (_sum(x),), parts)
+    return _body(lambda *x: _scattered(_sum(x), node.args[1], len(x)), parts)
+
+
+def _sum(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    dtype = parts[0].dtype
+    total = parts[0].float()
+    for part in parts[1:]:
+        total = total + part.float()
+    return total.to(dtype)
+
+
+def _scattered(total: torch.Tensor, dim: int, num_parts: int) -> tuple[torch.Tensor, ...]:
+    return tuple(part.contiguous() for part in total.chunk(num_parts, dim))
+
+
+def _body(function: Callable[..., tuple[torch.Tensor, ...]], parts: Sequence[torch.Tensor]) -> Subprogram:
+    """Trace a function of so many tensors into a body."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    traced = make_fx(lambda *x: function(*x), tracing_mode="fake")(*(torch.empty_like(p, device="cpu") for p in parts))
+    return make_subprogram(traced)

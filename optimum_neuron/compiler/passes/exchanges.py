@@ -1,0 +1,99 @@
+"""Pass: cut bodies where cores exchange tensors, so that every exchange is a call of its own.
+
+Before: a layer is one call, whose body has exchanges between its nodes. After: it is a call for what lies before the
+first exchange, the exchange, and so on. `neuron.rank` becomes an argument, so that a body is the same on every core. A
+program without exchanges is returned as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..ir import RANK_VALUE, Call, Graph, Program, Subprogram
+from ..serial import make_subprogram
+from .bodies import extract
+
+if TYPE_CHECKING:
+    from torch import fx
+
+
+@dataclasses.dataclass(frozen=True)
+class _Piece:
+    """A part of a body that lies between two exchanges, or one exchange."""
+
+    subprogram: Subprogram
+    arguments: tuple[fx.Node, ...]
+    results: tuple[fx.Node, ...]
+
+
+def cut_at_exchanges(program: Program) -> Program:
+    """Return the program with every exchange as a call of its own."""
+    from ..collectives import EXCHANGES, RANK
+
+    pieces = {
+        name: _pieces(subprogram, EXCHANGES, RANK)
+        for name, subprogram in program.subprograms.items()
+        if any(node.target in (*EXCHANGES, RANK) for node in subprogram.body.graph.nodes)
+    }
+    if not pieces:
+        return program
+    subprograms = {name: one for name, one in program.subprograms.items() if name not in pieces}
+    subprograms |= {piece.subprogram.name: piece.subprogram for parts in pieces.values() for piece in parts}
+    graphs = {name: _cut(graph, program, pieces) for name, graph in program.graphs.items()}
+    return dataclasses.replace(program, graphs=graphs, subprograms=subprograms)
+
+
+def _cut(graph: Graph, program: Program, pieces: dict[str, list[_Piece]]) -> Graph:
+    calls: list[Call] = []
+    for number, call in enumerate(graph.calls):
+        if call.subprogram not in pieces:
+            calls.append(call)
+            continue
+        body = program.subprograms[call.subprogram].body.graph
+        *nodes, output = body.nodes
+        values: dict[fx.Node, str] = dict(
+            zip((node for node in nodes if node.op == "placeholder"), call.inputs, strict=True)
+        )
+        values |= dict(zip(output.args[0], call.outputs, strict=True))
+        for piece in pieces[call.subprogram]:
+            for node in piece.results:
+                values.setdefault(node, f"tmp:{number}.{node.name}")
+            inputs = tuple(RANK_VALUE if _is_rank(node) else values[node] for node in piece.arguments)
+            outputs = tuple(values[node] for node in piece.results)
+            part = dataclasses.replace(call, subprogram=piece.subprogram.name, inputs=inputs, outputs=outputs)
+            calls.append(part)
+    return dataclasses.replace(graph, calls=tuple(calls))
+
+
+def _is_rank(node: fx.Node) -> bool:
+    return node.op == "call_function" and str(node.target) == "neuron.rank.default"
+
+
+def _pieces(subprogram: Subprogram, exchanges: Iterable[object], rank: object) -> list[_Piece]:
+    """Divide the nodes of a body, in their order."""
+    *nodes, output = subprogram.body.graph.nodes
+    groups: list[list[fx.Node]] = [[]]
+    for node in nodes:
+        if node.op == "placeholder" or node.target is rank:
+            continue
+        if node.target in tuple(exchanges):
+            groups += [[node], []]
+        else:
+            groups[-1].append(node)
+    pieces = []
+    for group in groups:
+        inside = set(group)
+        results = tuple(
+            node for node in group if any(user not in inside for user in node.users) or node in output.args[0]
+        )
+        if results or any(_is_written(node) for node in group):
+            body, arguments = extract(group, results)
+            pieces.append(_Piece(make_subprogram(body), tuple(arguments), results))
+    return pieces
+
+
+def _is_written(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)

@@ -1,0 +1,330 @@
+"""Tensor parallelism of a decoder: a plan says which modules are divided among cores, `split_module` divides them.
+
+A plan is data: module path, with `*` for the layer, to one of `STYLES`. Families have theirs in `plan.py`; the generic
+path takes the one that transformers ships with an architecture (`base_model_tp_plan`). The module that comes out has
+the shapes of one core and calls `optimum_neuron/compiler/collectives.py` where partial results meet.
+
+    heads           projection to query, key and value heads: whole heads to each core
+    from_heads      projection of the heads' results, summed over the cores
+    columns, rows   a feed-forward and back, summed over the cores
+    gathered        columns, joined over the cores
+    rows_of_whole   as rows, of inputs that every core has whole
+    experts         the width of every expert, summed over the cores
+    vocabulary      rows of an embedding, summed over the cores
+
+Source: Shoeybi et al. 2019, Megatron-LM, section 3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..compiler import collectives
+from ..errors import ConfigError, ModelError
+from ..weights import Shard, Shards, Split, even_split, first_split, packed_split, unit_split
+
+Plan = Mapping[str, str]
+"""Module path to style."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadLayout:
+    """Which heads each core computes; -1 is a head of zeros, which pads.
+
+    All cores have equally many query heads, and each key head serves equally many of them. A key head whose query heads
+    are on several cores is on each of them.
+    """
+
+    queries: tuple[tuple[int, ...], ...]
+    """Query heads of each rank."""
+    keys: tuple[tuple[int, ...], ...]
+    """Key and value heads of each rank."""
+
+    @property
+    def num_local(self) -> tuple[int, int]:
+        """Query and key heads of one core."""
+        return len(self.queries[0]), len(self.keys[0])
+
+
+def head_layout(num_heads: int, num_kv_heads: int, group_size: int) -> HeadLayout:
+    """Divide heads among cores with as few heads of zeros and copies as possible.
+
+    Example:
+        >>> head_layout(8, 2, 4).keys
+        ((0,), (0,), (1,), (1,))
+        >>> head_layout(9, 3, 2).queries
+        ((0, 1, 2, 3, 4, 5), (6, 7, 8, -1, -1, -1))
+    """
+    per_key = num_heads // num_kv_heads
+
+    def size(together: int) -> tuple[int, int]:
+        num_keys = -(-num_kv_heads * -(-per_key // together) // group_size)
+        return num_keys * (together + 2), -together
+
+    together = min(range(1, per_key + 1), key=size)
+    groups = [
+        (key, [*range(start, min(start + together, (key + 1) * per_key))])
+        for key in range(num_kv_heads)
+        for start in range(key * per_key, (key + 1) * per_key, together)
+    ]
+    num_keys = -(-len(groups) // group_size)
+    groups += [(-1, [])] * (num_keys * group_size - len(groups))
+    ranks = [groups[rank * num_keys : (rank + 1) * num_keys] for rank in range(group_size)]
+    return HeadLayout(
+        queries=tuple(
+            tuple(head for _, heads in own for head in [*heads, *[-1] * (together - len(heads))]) for own in ranks
+        ),
+        keys=tuple(tuple(key for key, _ in own) for own in ranks),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Heads:
+    """Heads of the attention layers of a model."""
+
+    num_heads: int
+    """Query heads."""
+    num_kv_heads: int
+    """Key and value heads."""
+    layout: HeadLayout
+    """Which core has which."""
+
+
+class _Splitter:
+    """Divides one module; tied parameters are divided once."""
+
+    def __init__(self, module: nn.Module, heads: Heads, group_size: int) -> None:
+        self.module, self.heads, self.group_size = module, heads, group_size
+        self.shards: dict[str, Shard] = {}
+        self._parameters: dict[int, nn.Parameter] = {}
+        self._names = {id(parameter): name for name, parameter in module.named_parameters()}
+
+    def narrow(self, path: str, name: str, dim: int, *splits: Split) -> None:
+        """Give a parameter the shape that it has on one core."""
+        owner = self.module.get_submodule(path)
+        parameter = getattr(owner, name, None)
+        if parameter is None:
+            return
+        if id(parameter) not in self._parameters:
+            shape = list(parameter.shape)
+            shape[dim] = sum(split.local_size for split in splits) if dim == 0 else splits[0].local_size
+            local = nn.Parameter(torch.empty(shape, dtype=parameter.dtype, device="meta"), requires_grad=False)
+            self._parameters[id(parameter)] = local
+            self.shards[self._names[id(parameter)]] = Shard(dim, splits)
+        setattr(owner, name, self._parameters[id(parameter)])
+        if isinstance(owner, nn.Linear):
+            owner.out_features, owner.in_features = owner.weight.shape
+
+    def even(self, path: str, sizes: Sequence[int]) -> None:
+        """Divide the results of a linear layer, which consist of parts of these sizes."""
+        splits = [even_split(size, self.group_size) for size in sizes]
+        self.narrow(path, "weight", 0, *splits)
+        self.narrow(path, "bias", 0, *splits)
+
+    def summed(self, path: str, split: Split) -> None:
+        """Divide the inputs of a linear layer, and sum its results over the cores."""
+        linear = self.module.get_submodule(path)
+        self.narrow(path, "weight", 1, split)
+        self.narrow(path, "bias", 0, first_split(linear.weight.shape[0], self.group_size))
+        group_size = self.group_size
+        linear.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+
+
+def split_module(
+    module: nn.Module,
+    plan: Plan,
+    *,
+    num_heads: int,
+    num_kv_heads: int,
+    group_size: int,
+    sources: Mapping[str, Sequence[Any]] | None = None,
+) -> Shards:
+    """Give a module without weights the shapes of one core, and exchanges where its partial results meet.
+
+    Args:
+        module: on the meta device; changed in place.
+        plan: style of each module that is divided; patterns that name no module are left out.
+        num_heads: query heads of a layer.
+        num_kv_heads: key and value heads of a layer.
+        group_size: cores that share the model.
+        sources: the tensors that make each parameter; None: one each.
+
+    Raises:
+        ModelError: the plan names no module at all, or a style that is not implemented.
+    """
+    heads = Heads(
+        num_heads=num_heads, num_kv_heads=num_kv_heads, layout=head_layout(num_heads, num_kv_heads, group_size)
+    )
+    splitter = _Splitter(module, heads, group_size)
+    styles = {path: style for path, _ in module.named_modules() if (style := _style_of(path, plan))}
+    if not styles:
+        raise ModelError(
+            f"The plan of tensor parallelism names no module of this model: {', '.join(plan) or 'it is empty'}.",
+            hint="Pass tensor_parallel_size=1.",
+            plan=dict(plan),
+        )
+    unknown = sorted(set(styles.values()) - STYLES.keys())
+    if unknown:
+        raise ModelError(
+            f"The plan of tensor parallelism has styles that are not supported: {', '.join(unknown)}.",
+            hint="Pass tensor_parallel_size=1.",
+            styles=unknown,
+        )
+    for path, style in styles.items():
+        num_sources = len((sources or {}).get(f"{path}.weight", ("",)))
+        STYLES[style](splitter, path, num_sources)
+    return Shards(group_size, splitter.shards)
+
+
+def _style_of(path: str, plan: Plan) -> str | None:
+    """Return the style of the pattern that names a module."""
+    return plan.get(re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", path)) or plan.get(path)
+
+
+def _heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """Whole heads to each core, for one projection, or for query, key and value in one."""
+    heads, (num_queries, num_keys) = splitter.heads, splitter.heads.layout.num_local
+    parent_path, _, name = path.rpartition(".")
+    linear, attention = splitter.module.get_submodule(path), splitter.module.get_submodule(parent_path)
+    num_out = linear.weight.shape[0]
+    fused = num_sources > 1
+    is_query = not fused and name.startswith("q")
+    units = heads.num_heads + 2 * heads.num_kv_heads if fused else heads.num_heads if is_query else heads.num_kv_heads
+    if num_out % units:
+        raise ModelError(f"{path} has {num_out} results, which are no {units} heads.", path=path)
+    query = unit_split(heads.num_heads, num_out // units, heads.layout.queries)
+    key = unit_split(heads.num_kv_heads, num_out // units, heads.layout.keys)
+    splits = (query, key, key) if fused else (query,) if is_query else (key,)
+    splitter.narrow(path, "weight", 0, *splits)
+    splitter.narrow(path, "bias", 0, *splits)
+    if hasattr(attention, "heads"):
+        attention.heads = (num_queries, num_keys, num_keys)
+    if hasattr(attention, "num_key_value_groups"):
+        attention.num_key_value_groups = num_queries // num_keys
+
+
+def _from_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+    heads = splitter.heads
+    width = splitter.module.get_submodule(path).weight.shape[1] // heads.num_heads
+    splitter.summed(path, unit_split(heads.num_heads, width, heads.layout.queries))
+
+
+def _columns(splitter: _Splitter, path: str, num_sources: int) -> None:
+    size = splitter.module.get_submodule(path).weight.shape[0]
+    splitter.even(path, [size // num_sources] * num_sources)
+
+
+def _rows(splitter: _Splitter, path: str, num_sources: int) -> None:
+    splitter.summed(path, even_split(splitter.module.get_submodule(path).weight.shape[1], splitter.group_size))
+
+
+def _rows_of_whole(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """Each core takes its columns of an input that all of them have."""
+    linear, group_size = splitter.module.get_submodule(path), splitter.group_size
+    _rows(splitter, path, num_sources)
+    num_columns = linear.in_features
+
+    def own_columns(module: nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        (x,) = inputs
+        padded = nn.functional.pad(x, (0, group_size * num_columns - x.shape[-1]))
+        rank = collectives.RANK(group_size)[None]
+        return (padded.unflatten(-1, (group_size, num_columns)).index_select(-2, rank).squeeze(-2),)
+
+    linear.register_forward_pre_hook(own_columns)
+
+
+def _experts(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """Part of the width of every expert: transformers' experts, which keep their weights in three dimensions."""
+    experts, group_size = splitter.module.get_submodule(path), splitter.group_size
+    if experts.has_post_expert_norm:
+        raise ModelError(
+            f"{path} has a norm after each expert, which needs the whole sum.", hint="Pass tensor_parallel_size=1."
+        )
+    up, wide_dim = ("gate_up_proj", "up_proj")[not experts.has_gate], 2 if experts.is_transposed else 1
+    size = getattr(experts, up).shape[wide_dim]
+    if not experts.has_gate:
+        split = even_split(size, group_size)
+    elif experts.is_concatenated:
+        split = packed_split(size, 2, group_size)
+    else:  # gate and up alternate, and stay together
+        pairs = even_split(size // 2, group_size)
+        split = Split(
+            size, tuple(tuple((start if start < 0 else 2 * start, 2 * n) for start, n in part) for part in pairs.parts)
+        )
+    splitter.narrow(path, up, wide_dim, split)
+    splitter.narrow(path, f"{up}_bias", 1, split)
+    down_dim = 3 - wide_dim
+    splitter.narrow(path, "down_proj", down_dim, even_split(experts.down_proj.shape[down_dim], group_size))
+    if experts.has_bias:
+        # Along the experts: the first core has the biases, and the others zeros.
+        splitter.narrow(path, "down_proj_bias", 0, first_split(experts.down_proj_bias.shape[0], group_size))
+    experts.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+
+
+def _gathered(splitter: _Splitter, path: str, num_sources: int) -> None:
+    linear, group_size = splitter.module.get_submodule(path), splitter.group_size
+    size = linear.out_features
+    _columns(splitter, path, num_sources)
+
+    def gather(module: nn.Module, inputs: Any, x: torch.Tensor) -> torch.Tensor:
+        return collectives.ALL_GATHER(x, x.dim() - 1, group_size).narrow(-1, 0, size)
+
+    linear.register_forward_hook(gather)
+
+
+def _vocabulary(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """Each core looks up the tokens of its rows; the others count as zeros."""
+    embedding, group_size = splitter.module.get_submodule(path), splitter.group_size
+    splitter.narrow(path, "weight", 0, even_split(embedding.weight.shape[0], group_size))
+    num_rows = embedding.num_embeddings = embedding.weight.shape[0]
+    embedding.padding_idx = None
+
+    def own_rows(module: nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        row = inputs[0] - collectives.RANK(group_size) * num_rows
+        module.is_own = (row >= 0) & (row < num_rows)
+        return (row.clamp(0, num_rows - 1),)
+
+    def joined(module: Any, inputs: Any, x: torch.Tensor) -> torch.Tensor:
+        own = torch.where(module.is_own[..., None], x, torch.zeros((), dtype=x.dtype))
+        del module.is_own
+        return collectives.ALL_REDUCE(own, group_size)
+
+    # First of all hooks: others may scale the result, once.
+    embedding.register_forward_pre_hook(own_rows)
+    embedding.register_forward_hook(joined, prepend=True)
+
+
+STYLES: dict[str, Callable[[_Splitter, str, int], None]] = {
+    "heads": _heads,
+    "from_heads": _from_heads,
+    "columns": _columns,
+    "rows": _rows,
+    "rows_of_whole": _rows_of_whole,
+    "experts": _experts,
+    "gathered": _gathered,
+    "vocabulary": _vocabulary,
+}
+"""What each style does to a module."""
+
+
+def require_group_size(group_size: int, *, num_heads: int, model_type: str) -> None:
+    """Check that a model can be divided among so many cores.
+
+    Raises:
+        ConfigError: there are more cores than query heads.
+    """
+    if group_size > num_heads:
+        raise ConfigError(
+            f"tensor_parallel_size={group_size} is more than the {num_heads} attention heads of this {model_type} "
+            "model: some cores would have none.",
+            hint=f"Pass at most {num_heads}.",
+            option="tensor_parallel_size",
+            value=group_size,
+            num_heads=num_heads,
+        )

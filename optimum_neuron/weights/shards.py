@@ -1,0 +1,185 @@
+"""Which part of a checkpoint tensor each core of a tensor-parallel group holds, as plain data.
+
+A `Split` divides one dimension of a tensor into ranges, a `Shard` says how the tensors that make a weight are split,
+and `Shards` has those of a whole program. No file is sharded: a part is a view of the mapped checkpoint where its
+ranges are neighbours, and a copy where they are not.
+
+    >>> even_split(10, 4).parts
+    (((0, 3),), ((3, 3),), ((6, 3),), ((9, 1), (-1, 2)))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..core import TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+
+ZEROS = -1
+"""Start of a range that no tensor has: zeros stand there, which change no sum."""
+
+Range = tuple[int, int]
+"""Start and length."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """One dimension of a tensor, divided among the cores."""
+
+    size: int
+    """Of the whole tensor."""
+    parts: tuple[tuple[Range, ...], ...]
+    """For each rank the ranges that it holds, joined in this order; all ranks hold equally many elements."""
+
+    @property
+    def local_size(self) -> int:
+        """Elements of the dimension on one core."""
+        return sum(length for _, length in self.parts[0])
+
+    def part(self, tensor: torch.Tensor, dim: int, rank: int) -> torch.Tensor:
+        """Return what a rank holds of a tensor: a view, or a copy where it is joined from several ranges."""
+        import torch
+
+        pieces = [
+            tensor.narrow(dim, start, length)
+            if start != ZEROS
+            else tensor.new_zeros((*tensor.shape[:dim], length, *tensor.shape[dim + 1 :]))
+            for start, length in self.parts[rank]
+        ]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """How the tensors of one weight are split; they are joined along dimension 0 afterwards."""
+
+    dim: int
+    """Dimension that is divided."""
+    splits: tuple[Split, ...]
+    """One for each tensor."""
+
+    def whole(self, local: TensorSpec) -> TensorSpec:
+        """Shape of the weight before it was split."""
+        size = sum(split.size for split in self.splits) if self.dim == 0 else self.splits[0].size
+        return dataclasses.replace(local, shape=(*local.shape[: self.dim], size, *local.shape[self.dim + 1 :]))
+
+    def part(self, tensors: Sequence[torch.Tensor], rank: int) -> torch.Tensor:
+        """Return what a rank holds of the weight that the tensors make, contiguous."""
+        import torch
+
+        pieces = [split.part(one, self.dim, rank) for split, one in zip(self.splits, tensors, strict=True)]
+        return (pieces[0] if len(pieces) == 1 else torch.cat(pieces)).contiguous()
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """The split weights of a program."""
+
+    group_size: int = 1
+    """Cores that share the model."""
+    of_weights: Mapping[str, Shard] = dataclasses.field(default_factory=dict)
+    """By the program's weight names; every core holds all of the others."""
+
+    def under(self, prefix: str) -> Shards:
+        """Return the same for weights whose names begin with `prefix` and a dot."""
+        return Shards(self.group_size, {f"{prefix}.{name}": shard for name, shard in self.of_weights.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; splits that several weights share are there once."""
+        splits = list(dict.fromkeys(split for shard in self.of_weights.values() for split in shard.splits))
+        number = {split: index for index, split in enumerate(splits)}
+        return {
+            "group_size": self.group_size,
+            "splits": [dataclasses.asdict(split) for split in splits],
+            "weights": {
+                name: {"dim": shard.dim, "splits": [number[split] for split in shard.splits]}
+                for name, shard in self.of_weights.items()
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Shards:
+        """Inverse of `to_dict`."""
+        splits = [
+            Split(
+                size=int(one["size"]),
+                parts=tuple(tuple((int(start), int(length)) for start, length in part) for part in one["parts"]),
+            )
+            for one in data["splits"]
+        ]
+        weights = {
+            name: Shard(dim=int(one["dim"]), splits=tuple(splits[index] for index in one["splits"]))
+            for name, one in data["weights"].items()
+        }
+        return cls(group_size=int(data["group_size"]), of_weights=weights)
+
+
+def even_split(size: int, group_size: int) -> Split:
+    """Divide a dimension into equal parts; the last ones end with zeros where the size is no multiple."""
+    local = -(-size // group_size)
+    parts = []
+    for rank in range(group_size):
+        start = min(rank * local, size)
+        length = min(local, size - start)
+        parts.append(_joined([(start, length), (ZEROS, local - length)]))
+    return Split(size=size, parts=tuple(parts))
+
+
+def first_split(size: int, group_size: int) -> Split:
+    """Give the first core everything and the others zeros: a bias that is added once, before a sum over cores."""
+    return Split(size=size, parts=(((0, size),), *([((ZEROS, size),)] * (group_size - 1))))
+
+
+def unit_split(num_units: int, width: int, units: Sequence[Sequence[int]]) -> Split:
+    """Divide a dimension of equal units, such as heads.
+
+    Args:
+        num_units: in the whole tensor.
+        width: elements of a unit.
+        units: those of each rank, in order; -1 is a unit of zeros.
+
+    Example:
+        >>> unit_split(3, 64, [[0, 1], [2, -1]]).parts
+        (((0, 128),), ((128, 64), (-1, 64)))
+    """
+    parts = [_joined([(unit * width if unit >= 0 else ZEROS, width) for unit in own]) for own in units]
+    return Split(size=num_units * width, parts=tuple(parts))
+
+
+def packed_split(size: int, num_packed: int, group_size: int) -> Split:
+    """Divide each of several tensors that lie one behind the other in a dimension, such as gate and up projections.
+
+    >>> packed_split(8, 2, 2).parts
+    (((0, 2), (4, 2)), ((2, 2), (6, 2)))
+    """
+    each = size // num_packed
+    parts = tuple(
+        tuple(
+            (start if start == ZEROS else start + number * each, length)
+            for number in range(num_packed)
+            for start, length in part
+        )
+        for part in even_split(each, group_size).parts
+    )
+    return Split(size=size, parts=parts)
+
+
+def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
+    """Join ranges that follow each other."""
+    joined: list[Range] = []
+    for start, length in ranges:
+        if not length:
+            continue
+        before = joined[-1] if joined else None
+        follows = before is not None and (
+            before[0] == start == ZEROS or (ZEROS not in (before[0], start) and before[0] + before[1] == start)
+        )
+        if before is not None and follows:
+            joined[-1] = (before[0], before[1] + length)
+        else:
+            joined.append((start, length))
+    return tuple(joined)

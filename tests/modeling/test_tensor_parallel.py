@@ -1,0 +1,121 @@
+"""Decoders that several cores share: tokens of transformers, memory of every core, and refusals before minutes pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.hardware import resolve_instance
+from optimum_neuron.runtime import ledger
+from tests.modeling.common import raises
+from tests.tiny import SHAPES, save_tiny
+
+INSTANCE = "trn1.32xlarge"
+PROMPT = torch.tensor([[5, 6, 7, 8, 9], [0, 0, 3, 4, 5]])
+MASK = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """A folder for each architecture; nine heads share three key heads, which no power of two divides."""
+    made = {}
+
+    def make(model_type, **overrides):
+        key = (model_type, *overrides.items())
+        if key not in made:
+            folder = tmp_path_factory.mktemp("checkpoint")
+            made[key] = save_tiny(folder, model_type, **overrides)
+        return made[key]
+
+    return make
+
+
+ODD = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 8, "intermediate_size": 100}
+
+CASES = {
+    "family": ("llama", ODD | {"tie_word_embeddings": True}, "llama"),
+    "every bias": ("llama", ODD | {"attention_bias": True, "mlp_bias": True}, "llama"),
+    "generic": ("llama", ODD | {"attention_bias": True, "mlp_bias": True}, "generic"),
+    "qwen2": ("qwen2", {}, None),
+    "qwen3": ("qwen3", {}, None),
+    "sliding window": ("mistral", {"sliding_window": 4}, None),
+}
+
+
+def compiled(folder, degree, **options):
+    return NeuronModelForCausalLM.from_pretrained(
+        folder, export=True, instance_type=INSTANCE, tensor_parallel_size=degree, **SHAPES | options
+    )
+
+
+@pytest.mark.parametrize(("model_type", "overrides", "family"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize("degree", [2, 8])
+def test_tokens_are_those_of_transformers(checkpoints, model_type, overrides, family, degree):
+    folder = checkpoints(model_type, **overrides)
+    if degree > overrides.get("num_attention_heads", 4):
+        degree = 2
+    model = compiled(folder, degree, family=family)
+    original = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
+    actual = model.generate(PROMPT, attention_mask=MASK, **options)
+    assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
+    assert len(model.prepared.loaded.claim.core_ids) == degree
+
+
+def test_beams_reorder_the_state_of_every_core(checkpoints):
+    folder = checkpoints("llama", **ODD)
+    options = {"num_beams": 3, "max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    original = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    assert (
+        compiled(folder, 2).generate(PROMPT[:1], **options).tolist()
+        == original.generate(PROMPT[:1], **options).tolist()
+    )
+
+
+def test_every_core_has_its_part_in_its_own_memory(checkpoints):
+    folder = checkpoints("llama", **ODD)
+    one, two = compiled(folder, 1), compiled(folder, 2)
+    weights = [model.prepared.need.weights for model in (one, two)]
+    assert weights[1] < 0.7 * weights[0]
+    instance = resolve_instance(INSTANCE).value
+    for core in two.prepared.loaded.claim.core_ids:
+        owners = ledger(instance, core).used_by_owner()
+        assert owners[str(folder)]["weights"] == weights[1]
+    two.close()
+    assert str(folder) not in ledger(instance, two.prepared.loaded.claim.core_ids[-1]).used_by_owner()
+
+
+def test_an_exported_folder_keeps_its_degree_and_unsharded_files(checkpoints, tmp_path):
+    folder = checkpoints("llama", **ODD)
+    model = compiled(folder, 2)
+    model.save_pretrained(tmp_path)
+    assert [path.name for path in tmp_path.glob("*.safetensors")] == ["model.safetensors"]
+    again = NeuronModelForCausalLM.from_pretrained(tmp_path, instance_type=INSTANCE)
+    assert again.prepared.config.tensor_parallel_size == 2
+    assert torch.equal(again.generate(PROMPT, max_new_tokens=4), model.generate(PROMPT, max_new_tokens=4))
+    with raises(ConfigError, folder=str(tmp_path)):
+        NeuronModelForCausalLM.from_pretrained(tmp_path, tensor_parallel_size=4)
+
+
+def test_num_cores_is_the_older_name(checkpoints):
+    folder = checkpoints("llama", **ODD)
+    model = NeuronModelForCausalLM.from_pretrained(folder, export=True, instance_type=INSTANCE, num_cores=2, **SHAPES)
+    assert model.prepared.config.tensor_parallel_size == 2
+    with raises(ConfigError, options=["num_cores", "tensor_parallel_size"]):
+        compiled(folder, 2, num_cores=8)
+
+
+def test_degrees_that_the_instance_or_the_heads_forbid_are_refused(checkpoints):
+    folder = checkpoints("llama", **ODD)
+    with raises(ConfigError, num_cores=3):
+        compiled(folder, 3)
+    with raises(ConfigError, option="tensor_parallel_size", num_heads=9):
+        compiled(folder, 16)
+
+
+def test_an_architecture_without_a_plan_is_refused(checkpoints):
+    with raises(ModelError, model_type="gpt2"):
+        compiled(checkpoints("gpt2"), 2)

@@ -1,0 +1,61 @@
+"""How tensor parallelism divides modules."""
+
+import pytest
+import torch
+from torch import nn
+
+from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.models.parallel import head_layout, require_group_size, split_module
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "group_size"), [(8, 8, 4), (8, 2, 4), (9, 3, 2), (9, 3, 8), (32, 8, 24), (64, 8, 64)]
+)
+def test_every_query_head_is_once_on_a_core_with_its_key_head(num_heads, num_kv_heads, group_size):
+    layout = head_layout(num_heads, num_kv_heads, group_size)
+    assert sorted(head for own in layout.queries for head in own if head >= 0) == list(range(num_heads))
+    num_queries, num_keys = layout.num_local
+    assert {(len(q), len(k)) for q, k in zip(layout.queries, layout.keys, strict=True)} == {(num_queries, num_keys)}
+    per_key = num_heads // num_kv_heads
+    for queries, keys in zip(layout.queries, layout.keys, strict=True):
+        for place, head in enumerate(queries):
+            assert head < 0 or keys[place // (num_queries // num_keys)] == head // per_key
+
+
+@pytest.mark.parametrize(("group_size", "num_copies"), [(2, 1), (4, 2), (8, 4)])
+def test_key_heads_are_copied_only_where_cores_do_not_divide_them(group_size, num_copies):
+    keys = [key for own in head_layout(8, 2, group_size).keys for key in own]
+    assert all(keys.count(key) == num_copies for key in (0, 1))
+
+
+class Toy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        with torch.device("meta"):
+            self.up, self.down = nn.Linear(6, 10), nn.Linear(10, 6)
+
+
+def test_a_module_gets_the_shapes_of_one_core():
+    toy = Toy()
+    shards = split_module(toy, {"up": "columns", "down": "rows"}, num_heads=1, num_kv_heads=1, group_size=4)
+    assert (toy.up.weight.shape, toy.down.weight.shape, toy.down.bias.shape) == ((3, 6), (6, 3), (6,))
+    assert set(shards.of_weights) == {"up.weight", "up.bias", "down.weight", "down.bias"}
+    assert shards.of_weights["down.weight"].dim == 1
+
+
+def test_a_plan_that_names_no_module_is_refused():
+    with pytest.raises(ModelError) as caught:
+        split_module(Toy(), {"layers.*.up": "columns"}, num_heads=1, num_kv_heads=1, group_size=2)
+    assert caught.value.details["plan"] == {"layers.*.up": "columns"}
+
+
+def test_an_unknown_style_is_refused():
+    with pytest.raises(ModelError) as caught:
+        split_module(Toy(), {"up": "diagonal"}, num_heads=1, num_kv_heads=1, group_size=2)
+    assert caught.value.details["styles"] == ["diagonal"]
+
+
+def test_more_cores_than_heads_are_refused():
+    with pytest.raises(ConfigError) as caught:
+        require_group_size(8, num_heads=4, model_type="llama")
+    assert caught.value.details["num_heads"] == 4
