@@ -18,7 +18,7 @@ MAX_GRAPHS = 8
 MAX_CALLS = 1500
 """Calls of a core that are drawn one by one; of more, neighbors are drawn as one."""
 
-BOUND_OF_ENGINE: Mapping[str, str] = dict(BOUND_BY) | {LAUNCH: LAUNCH}  # type: ignore[operator]
+BOUND_OF_ENGINE: Mapping[str, str] = dict(BOUND_BY) | {LAUNCH: LAUNCH}
 """What a graph is bound by, by what it is limited by."""
 BOUNDS = (*BOUND_OF_ENGINE.values(), "unknown")
 """What something can be bound by, in the order of the legend."""
