@@ -7,7 +7,7 @@ import importlib
 import json
 import sys
 
-from optimum_neuron.compiler.lower.choose import probe_compiler, probe_cpu
+from optimum_neuron.compiler.lower import probe_compiler, probe_cpu
 
 from . import contenders
 from .harness import Settings

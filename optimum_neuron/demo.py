@@ -93,7 +93,7 @@ def _ask(
 
 def _follow_compiling(model: NeuronModelForCausalLM) -> bool:
     """Wait for host code that is compiled in the background; return whether there is any."""
-    from .exporters.progress import follow
+    from .exporters import follow
 
     host = model.prepared.host
     if host is None or host.compiling is None:

@@ -11,28 +11,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import configuration
-from .runtime.hooks import HOOKS, CallCost
+from .runtime import HOOKS, CallCost
 
 if TYPE_CHECKING:
     from .configuration import CompileConfig
-    from .runtime.timeline import Track
+    from .runtime import Track
 
 
 def _call_cost(track: Track, graph: str) -> CallCost:
-    from .simulator.clock import call_cost
+    from .simulator import call_cost
 
     return call_cost(track, graph)
 
 
 def _inspect_process(folder: Path) -> None:
-    from .profiling.inspection import inspect_process
+    from .profiling import inspect_process
 
     inspect_process(folder)
 
 
 def _exported_config(model: str | Path, where: Mapping[str, Any]) -> tuple[CompileConfig, type[CompileConfig]]:
-    from .exporters.folder import read_folder
-    from .exporters.source import find_folder
+    from .exporters import find_folder, read_folder
 
     info = read_folder(find_folder(model, **where))
     return info.config, info.kind.config_class

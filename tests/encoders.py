@@ -161,7 +161,7 @@ def save_tiny_encoder(folder: Path, model_type: str, task: str, *, seed: int = 0
     """Write a random checkpoint of an architecture for a task."""
     import transformers
 
-    from optimum_neuron.exporters.tasks import TASKS, architectures_of
+    from optimum_neuron.exporters import TASKS, architectures_of
 
     labels = {"num_labels": 2} if task == "question-answering" else {}
     config = tiny_encoder_config(model_type, **overrides | labels)
@@ -174,7 +174,7 @@ def save_tiny_encoder(folder: Path, model_type: str, task: str, *, seed: int = 0
 
 def tiny_shapes(model_type: str, task: str) -> dict[str, Any]:
     """Small static shapes for an architecture, no C++ compiler."""
-    from optimum_neuron.exporters.encoders.architectures import find_architecture
+    from optimum_neuron.exporters.encoders import find_architecture
 
     options: dict[str, Any] = {"optlevel": "1"}
     is_contrastive = find_architecture(model_type)[1].contrastive

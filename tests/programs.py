@@ -14,14 +14,12 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from optimum_neuron.compiler.capture import capture
-from optimum_neuron.compiler.compile import Compiled, compile_graphs
-from optimum_neuron.compiler.ir import Program, Subprogram
-from optimum_neuron.compiler.lower.aten import aten_function
-from optimum_neuron.compiler.passes.outline import outline
+from optimum_neuron.compiler import Compiled, Program, Subprogram, capture, compile_graphs
+from optimum_neuron.compiler.lower import aten_function
+from optimum_neuron.compiler.passes import outline
 from optimum_neuron.core import TensorSpec
 from optimum_neuron.hardware import TARGETS
-from optimum_neuron.runtime.executor import Executor
+from optimum_neuron.runtime import Executor
 
 
 def spec(*shape: int, dtype: str = "float32") -> TensorSpec:

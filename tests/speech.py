@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.seq2seq import SIZES, VOCABULARY
-from tests.seq2seq import spread as spread_logits
+from tests.seq2seq import SIZES, VOCABULARY, spread as spread_logits
 
 TARGET, FRAMES, MELS = 40, 100, 8
 SAMPLES = (3000, 6000)

@@ -19,8 +19,7 @@ from safetensors.torch import load_file, save_file
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.compiler.neff import open_neff, write_neff
 from optimum_neuron.errors import ArtifactError, FormatVersionError, NeuronError, TargetMismatchError, WeightsError
-from optimum_neuron.exporters import main_export
-from optimum_neuron.exporters.folder import file_hash
+from optimum_neuron.exporters import file_hash, main_export
 from tests.tiny import SHAPES, SMALL, save_tiny, words_of
 
 load = NeuronModelForCausalLM.from_pretrained

@@ -30,7 +30,7 @@ from optimum_neuron.errors import (
     UnsupportedDtypeError,
 )
 from optimum_neuron.exporters import main_export
-from optimum_neuron.runtime.hbm import ledger
+from optimum_neuron.runtime import ledger
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, SMALL, words_of, write_config
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ import pytest
 from optimum_neuron import NeuronConfig, NeuronImageTextConfig, NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
 from optimum_neuron.configuration import MAX_DEFAULT_SEQUENCE_LENGTH
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.exporters.kinds import KINDS
+from optimum_neuron.exporters import KINDS
 from optimum_neuron.options import check_known
 
 SEQ2SEQ, SPEECH, IMAGES = NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig, NeuronImageTextConfig

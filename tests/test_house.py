@@ -1,4 +1,4 @@
-"""The house rules: packages import in one direction, and files and functions stay short."""
+"""The house rules: packages import in one direction and by their exports, and files and functions stay short."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ORDER = (
     ("compiler",),
     ("buckets", "hardware", "native"),
     ("checkpoints", "configuration", "shared_objects", "startup", "weights"),
-    ("atomic", "env", "lazy", "options", "plain_json", "private_folder", "sizes", "vendor"),
+    ("atomic", "env", "options", "plain_json", "private_folder", "sizes", "vendor"),
     ("env_text",),
     ("after_import", "core", "errors", "labels", "variables", "version", "wording"),
 )
@@ -32,7 +32,8 @@ cycle. `optimum_neuron` is the package's `__init__` and `wiring.py`, which join 
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 """A function's docstring does not count: the code should fit a screen, and its documentation should be complete."""
 
-PACKAGE = Path(__file__).resolve().parents[1] / "optimum_neuron"
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "optimum_neuron"
 FILES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 TREES = {file: ast.parse(text) for file, text in FILES.items()}
 RANK = {name: -number for number, row in enumerate(ORDER) for name in row}
@@ -85,3 +86,24 @@ def test_files_and_functions_are_short():
                 if (node.end_lineno or 0) - first.lineno + 1 + signature > MAX_FUNCTION_LINES:
                     long.add(f"{file}: {node.name}")
     assert long == set()
+
+
+def modules_entered() -> Iterator[str]:
+    """Imports of modules inside a package by files outside of it, which are not among its exports."""
+    for path in sorted(
+        path for top in ("optimum_neuron", "tests", "benchmarks") for path in (ROOT / top).rglob("*.py")
+    ):
+        folder = path.relative_to(ROOT).parent.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            base = folder[: len(folder) + 1 - node.level] if node.level else ()
+            words = (*base, *(node.module or "").split(".")) if node.module else base
+            package = words[:-1]
+            is_module = (ROOT.joinpath(*words).with_suffix(".py")).exists()
+            if is_module and len(package) > 1 and package[0] == "optimum_neuron" and folder[: len(package)] != package:
+                yield f"{path.relative_to(ROOT)}:{node.lineno}: {'.'.join(words)}"
+
+
+def test_packages_are_entered_by_their_exports():
+    assert list(modules_entered()) == []

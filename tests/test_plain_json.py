@@ -14,12 +14,10 @@ from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.compiler.cache import CompileCache, entry_name
 from optimum_neuron.compiler.neff import write_neff
 from optimum_neuron.errors import ArtifactError, ModelError, NeuronError
-from optimum_neuron.exporters.folder import read_folder
+from optimum_neuron.exporters import read_folder
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.plain_json import parse_json, read_object
-from optimum_neuron.runtime.claims_folder import claims_folder
-from optimum_neuron.runtime.cores import claim_cores, held_cores
-from optimum_neuron.runtime.status import read_status, status_path
+from optimum_neuron.runtime import claim_cores, claims_folder, held_cores, read_status, status_path
 from optimum_neuron.shared_objects import find
 
 NOT_JSON = {

@@ -22,7 +22,7 @@ from fit import build
 from report import bands, grouped, score, summary
 from training import training_mfu
 
-from optimum_neuron.simulator.constants import FORMAT
+from optimum_neuron.simulator import FORMAT
 
 FILE = Path(__file__).parents[1] / "optimum_neuron/simulator/data/constants.json"
 VERSION = 2

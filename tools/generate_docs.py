@@ -22,11 +22,9 @@ from pathlib import Path
 
 from optimum_neuron import errors
 from optimum_neuron.checkpoints import Checkpoint, Dataset, entries
-from optimum_neuron.cli.errors import next_command
+from optimum_neuron.cli import next_command
 from optimum_neuron.configuration import CompileConfig, NeuronConfig
-from optimum_neuron.exporters.kinds import KINDS
-from optimum_neuron.exporters.support import support_rows
-from optimum_neuron.exporters.tasks import TASKS
+from optimum_neuron.exporters import KINDS, TASKS, support_rows
 from optimum_neuron.variables import TABLE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,8 +38,7 @@ def command_parsers() -> dict[str, argparse.ArgumentParser]:
     from optimum.commands.export.base import ExportCommand
     from optimum.commands.optimum_cli import register_optimum_cli_subcommand
 
-    from optimum_neuron.cli.export import NeuronExportCommand
-    from optimum_neuron.cli.neuron import NeuronCommand
+    from optimum_neuron.cli import NeuronCommand, NeuronExportCommand
 
     root = RootOptimumCLICommand("Optimum CLI tool", usage="optimum-cli")
     export = ExportCommand(root.subparsers)

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from optimum_neuron.hardware import (
     CHIPS,
     CORES,
+    GIB,
     INSTANCES,
+    KIB,
+    MIB,
     TARGETS,
+    TIMINGS,
     CoreSpec,
     EngineSpec,
     GpSimdSpec,
+    Sourced,
     legal_core_counts,
 )
-from optimum_neuron.hardware.sourced import Sourced
-from optimum_neuron.hardware.specs import GIB, KIB, MIB
-from optimum_neuron.hardware.timings import TIMINGS
 
 _NONE = "n/p"
 

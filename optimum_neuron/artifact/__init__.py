@@ -7,6 +7,6 @@
 It knows no kinds of models, no transformers, and no configuration of an export.
 """
 
-from .load import Artifact, BoundProgram, open_artifact, read_artifact
+import lazy_loader
 
-__all__ = ["Artifact", "BoundProgram", "open_artifact", "read_artifact"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,18 +11,14 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from ..compiler.ir import Program
-from ..compiler.lower.lower import HostCode
+from ..compiler import WEIGHTS_MEMBER, Program, read_program
+from ..compiler.lower import HostCode
 from ..compiler.neff import Neff, check_target, open_neff
-from ..compiler.package import WEIGHTS_MEMBER, read_program
-from ..compiler.passes.unroll import unroll
+from ..compiler.passes import unroll
 from ..core import AutoCast, Choice
 from ..hardware import InstanceSpec, Target
-from ..runtime.cores import CoreClaim
-from ..runtime.loaded import LoadedProgram, load_program
-from ..runtime.private_core import PrivateCore
-from ..weights import BoundWeights, Checkpoint, Shards, TensorSource, bind_weights
-from ..weights.mapped import MappedFile
+from ..runtime import CoreClaim, LoadedProgram, PrivateCore, load_program
+from ..weights import BoundWeights, Checkpoint, MappedFile, Shards, TensorSource, bind_weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,20 +7,25 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..compiler.compile import CapturedGraph, capture_graphs, link
-from ..compiler.memory import memory_need
-from ..compiler.placement import JudgedCall, OperatorCheck, group_calls, judged_calls, placed_share
-from ..compiler.rules.report import host_ops
+from ..compiler import (
+    CapturedGraph,
+    JudgedCall,
+    OperatorCheck,
+    capture_graphs,
+    group_calls,
+    judged_calls,
+    link,
+    memory_need,
+    placed_share,
+)
+from ..compiler.rules import host_ops
 from ..configuration import CompileConfig
 from ..core import Choice
 from ..errors import CaptureError, DeviceMemoryError
-from ..exporters.kinds import compile_options, kind_of
-from ..exporters.progress import Progress
-from ..exporters.request import without_weights
-from ..exporters.source import ModelSource, infer_task
+from ..exporters import ModelSource, Progress, compile_options, infer_task, kind_of, without_weights
 from ..hardware import InstanceSpec, Target, resolve_instance
 from ..options import SOURCE_OPTIONS, check_known
-from ..runtime.loaded import require_fit
+from ..runtime import require_fit
 from .report import CaptureFailure, CheckReport, GraphCheck, MemoryCheck
 
 

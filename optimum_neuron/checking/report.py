@@ -10,8 +10,7 @@ from ..core import Choice, Verdict
 from ..errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from ..compiler.memory import MemoryNeed
-    from ..compiler.placement import OperatorCheck
+    from ..compiler import MemoryNeed, OperatorCheck
     from ..configuration import CompileConfig
     from ..hardware import InstanceSpec, Target
 

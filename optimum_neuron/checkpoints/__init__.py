@@ -8,24 +8,6 @@
     folder = fetch("smollm2")
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from .catalogue import CHECKPOINTS, DATASETS, entries, get, names
-from .entry import Checkpoint, Dataset
-from .fetch import fetch, is_fetched, read_rows, resolve_model
-from .folder import damaged_files
-
-__all__ = [
-    "CHECKPOINTS",
-    "DATASETS",
-    "Checkpoint",
-    "Dataset",
-    "damaged_files",
-    "entries",
-    "fetch",
-    "get",
-    "is_fetched",
-    "names",
-    "read_rows",
-    "resolve_model",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -15,7 +15,7 @@ from types import UnionType
 from typing import Any, TypeVar
 
 from ..configuration import CompileConfig
-from ..exporters.kinds import config_classes
+from ..exporters import config_classes
 from ..options import MODEL_GROUP, Option, SourceOptions, options_of
 
 Number = TypeVar("Number", int, float)

@@ -202,7 +202,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
 
 
 def _shared(args: argparse.Namespace) -> dict[str, Any]:
-    from ..compiler.cache.shared import shared_url
+    from ..compiler.cache import shared_url
 
     shared = shared_url()
     return {"shared": None if shared.value is None or args.url is not None else shared.to_dict()}

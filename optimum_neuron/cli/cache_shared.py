@@ -37,7 +37,7 @@ class CacheCreateCommand(Command):
         parser.add_argument("--public", action="store_true", help="let everyone read a new repository")
 
     def execute(self, out: Out) -> None:
-        from ..compiler.cache.shared import create
+        from ..compiler.cache import create
 
         url = create(self.args.name, public=self.args.public)
         out.result({"shared": url}, human=show_chosen, brief=url)
@@ -55,7 +55,7 @@ class CacheSetCommand(Command):
         parser.add_argument("name", metavar="NAME", help="repository of the Hub, fsspec URL or folder; it must exist")
 
     def execute(self, out: Out) -> None:
-        from ..compiler.cache.shared import choose
+        from ..compiler.cache import choose
 
         url = choose(self.args.name)
         out.result({"shared": url}, human=show_chosen, brief=url)
@@ -76,7 +76,7 @@ class CacheAddCommand(Command):
         add_cache(parser)
 
     def execute(self, out: Out) -> None:
-        from ..exporters.cached import fill_cache
+        from ..exporters import fill_cache
 
         options = options_from(self.args, without=("model", "url"))
         added = fill_cache(self.args.model, cache_url=self.args.url, **options)
@@ -98,7 +98,7 @@ class CacheListCommand(Command):
         add_cache(parser)
 
     def execute(self, out: Out) -> None:
-        from ..exporters.cached import cached_entries, cached_models
+        from ..exporters import cached_entries, cached_models
 
         url, options = self.args.url, options_from(self.args, "task", "trust_remote_code")
         entries = cached_entries(self.args.model, cache_url=url, **options)
@@ -168,7 +168,7 @@ def show_copied(out: Out, copied: Mapping[str, Any]) -> None:
 
 
 def _address(name: str) -> str:
-    from ..compiler.cache.addresses import url_of
+    from ..compiler.cache import url_of
 
     try:
         return url_of(name)

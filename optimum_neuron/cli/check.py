@@ -12,7 +12,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from ..checking.report import FAIL_CONDITIONS
+from ..checking import FAIL_CONDITIONS
 from .arguments import add_graph_arguments, add_model, names, options_from
 from .output import Out, choice_rows, show_memory
 from .parser import Command
@@ -102,13 +102,13 @@ def _show_graphs(out: Out, data: Mapping[str, Any]) -> None:
             "graph": row["name"],
             "calls": row["num_calls"],
             "FLOPs": row["flops"],
-            "placed": _percent(row["placed_share"]),
+            "placed": percent(row["placed_share"]),
         }
         for row in data["graphs"]
     ]
     if data["placed_share"] is not None:
         total = {"graph": "all", "calls": sum(row["calls"] for row in graphs)}
-        graphs.append({**total, "FLOPs": sum(row["FLOPs"] for row in graphs), "placed": _percent(data["placed_share"])})
+        graphs.append({**total, "FLOPs": sum(row["FLOPs"] for row in graphs), "placed": percent(data["placed_share"])})
     out.text()
     out.table(graphs, title="one run of each graph")
     out.text(_LEGEND)
@@ -121,7 +121,7 @@ def _show_graphs(out: Out, data: Mapping[str, Any]) -> None:
             "operator": row["op"],
             "calls": row["count"],
             "FLOPs": row["flops"],
-            "share": "unknown" if row["flops_counted"] == "unknown" else _percent(row["flops_share"]),
+            "share": "unknown" if row["flops_counted"] == "unknown" else percent(row["flops_share"]),
             "verdict": row["verdict"],
             "reason": row["reason"],
             "modules": _paths(row["module_paths"]),
@@ -151,11 +151,11 @@ def _show_obstacles(out: Out, data: Mapping[str, Any]) -> None:
 
 def _show_memory(out: Out, memory: Mapping[str, Any]) -> None:
     out.text()
-    show_memory(out, memory["hbm_bytes"], _percent)
+    show_memory(out, memory["hbm_bytes"], percent)
     out.text(memory["reason"])
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     """A share that is not everything is never shown as 100 %, and one that is something never as 0 %."""
     if 0 < share < 0.0005:
         return "<0.1 %"

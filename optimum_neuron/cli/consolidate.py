@@ -37,7 +37,7 @@ Weights that are whole are copied.
         parser.add_argument("--config", metavar="DIR", help="folder with config.json, where the checkpoint has none")
 
     def execute(self, out: Out) -> None:
-        from ..distributed.consolidate import consolidate
+        from ..distributed import consolidate
 
         written = consolidate(self.args.checkpoint, **options_from(self.args, "output", "config"))
         out.result(dataclasses.asdict(written), human=show_file, brief=written.path)

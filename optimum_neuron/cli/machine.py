@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import env
-from ..compiler.flags import parse_flags
+from ..compiler import parse_flags
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
-    from ..compiler.lower.choose import CpuFeatures
+    from ..compiler.lower import CpuFeatures
 
 CORE_PACKAGES = ("torch", "transformers", "optimum", "accelerate", "safetensors", "huggingface-hub", "numpy", "rich")
 """Looked at even where this package was not installed and its requirements are unknown."""
@@ -182,7 +182,7 @@ def _host_code() -> tuple[str, CppCompiler | None, CpuFeatures | None]:
         import torch  # noqa: F401
     except (ImportError, OSError) as error:
         return f"{type(error).__name__}: {error}".split("\n")[0], None, None
-    from ..compiler.lower.choose import probe_compiler, probe_cpu
+    from ..compiler.lower import probe_compiler, probe_cpu
 
     version = probe_compiler()
     return "", CppCompiler(version=version, complaint=_try_compiler()) if version else None, probe_cpu()

@@ -29,7 +29,7 @@ take the generic path, and an export says so.
         parser.add_argument("--task", help="show the architectures of one task")
 
     def execute(self, out: Out) -> None:
-        from ..exporters.support import support_rows
+        from ..exporters import support_rows
 
         rows = support_rows(self.args.task)
         out.result({"models": rows}, human=_show, brief="\n".join(row["architecture"] for row in rows))

@@ -154,7 +154,7 @@ def _graph_row(graph: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _operator_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    from ..profiling.drawing import short_line
+    from ..profiling import short_line
 
     return {
         "operator": row["operator"],

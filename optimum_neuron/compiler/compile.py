@@ -16,14 +16,18 @@ from ..errors import CaptureError
 from ..hardware import Target
 from .capture import Captured
 from .ir import Program
-from .passes.autocast import auto_cast as auto_cast_body
-from .passes.bodies import merge, rewrite_bodies
-from .passes.exchanges import cut_at_exchanges
-from .passes.outline import outline
-from .passes.stretch import NotUniformError, stretch
-from .passes.verify import verify
+from .passes import (
+    NotUniformError,
+    auto_cast as auto_cast_body,
+    cut_at_exchanges,
+    merge,
+    outline,
+    rewrite_bodies,
+    stretch,
+    verify,
+)
 from .placement import judged_calls, placed_share
-from .rules.report import Report, check_graph
+from .rules import Report, check_graph
 
 Recapture = Callable[[bool], Captured]
 """Captures one entry point; the argument says whether equal stacks may be shortened."""

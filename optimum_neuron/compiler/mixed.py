@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
-from .rules.call import OpCall, base_name, op_name
+from .rules import OpCall, base_name, op_name
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

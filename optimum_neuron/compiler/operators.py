@@ -16,8 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from .rules.base import known_ops
-from .rules.call import base_name
+from .rules import base_name, known_ops
 
 _HOST = re.compile(
     r"adaptive_max_pool\dd_backward|angle|(bartlett|blackman|hamming|kaiser)_window|bincount|binomial|conv_tbc|cummax"

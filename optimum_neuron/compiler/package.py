@@ -16,7 +16,7 @@ from ..hardware import Target
 from .ir import IR_VERSION, Program, Subprogram, graph_from_dict, spec_from_dict
 from .neff import Neff, write_neff
 from .operators import not_allowed
-from .passes.verify import verify
+from .passes import verify
 from .serial import body_from_dict, body_to_dict, make_subprogram
 from .version import COMPILER_VERSION
 

@@ -12,9 +12,7 @@ from typing import Any
 from ..core import Ruling
 from ..hardware import Target
 from .capture import Captured
-from .rules.base import find_rule
-from .rules.call import base_name
-from .rules.report import PLACED, OpCount, can_be_hosted, count_rulings, group_key, judge_nodes
+from .rules import PLACED, OpCount, base_name, can_be_hosted, count_rulings, find_rule, group_key, judge_nodes
 from .work import CallWork, work_of
 
 

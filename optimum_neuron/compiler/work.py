@@ -17,10 +17,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ..core import TensorSpec
-from .rules.base import find_rule
-from .rules.call import OpCall, values_of
-from .rules.decompose import decompose
-from .rules.indexing import combines
+from .rules import OpCall, combines, decompose, find_rule, values_of
 from .tiles import ARRAY, convolution_cycles, product_cycles
 
 Counted = Literal["products", "elements", "none", "unknown"]

@@ -9,8 +9,6 @@ Tensors live in host memory that is charged to the HBM of a simulated core, and 
 copies (`csrc/`). `torch.neuron` is `module/`. It knows nothing of compiled programs; they share its cores and ledgers.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from .autoload import status
-
-__all__ = ["status"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

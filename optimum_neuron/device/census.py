@@ -15,11 +15,11 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
-from ..runtime.observers import OBSERVERS
+from ..runtime import OBSERVERS
 
 if TYPE_CHECKING:
-    from ..runtime.timeline import Track
-    from ..simulator.work.record import GraphWork
+    from ..runtime import Track
+    from ..simulator.work import GraphWork
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Census:
 
     def _named(self, work: GraphWork) -> GraphWork:
         """The work under a name of its own: arguments that the name leaves out, such as dimensions, may change it."""
-        from .dynamo.calls import numbered
+        from .dynamo import numbered
 
         works = (dataclasses.replace(work, name=name) for name in numbered(work.name))
         return next(named for named in works if self._names.setdefault(named.name, named) == named)
@@ -85,7 +85,7 @@ class Census:
     def _track(self, device: int) -> Track:
         if device not in self._tracks:
             # `import torch` loads the device, and should not bring the compiler along, nor look for the instance.
-            from .dynamo.calls import open_track
+            from .dynamo import open_track
 
             self._tracks[device] = open_track(device, MODEL, (ASSUMPTION,))
         return self._tracks[device]

@@ -24,8 +24,7 @@ def install() -> None:
     def compile_graph(self: Any, graph_module: Any, example_inputs: list[Any], **keywords: Any) -> Any:
         if not _uses_device(graph_module):
             return original(self, graph_module, example_inputs, **keywords)
-        from .dynamo import backend
-        from .dynamo.hosted import ALL
+        from .dynamo import ALL, backend
 
         if self.config:
             names = ", ".join(sorted(self.config))

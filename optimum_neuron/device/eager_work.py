@@ -19,10 +19,9 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 
-from ..compiler.rules.base import find_rule
-from ..compiler.serial import base_of
-from ..simulator.work.graph import work_on_device
-from ..simulator.work.record import GraphWork, Step, Work
+from ..compiler import base_of
+from ..compiler.rules import find_rule
+from ..simulator.work import GraphWork, Step, Work, work_on_device
 
 NO_WORK = ("aten::_local_scalar_dense", "aten::equal", "aten::resize_", "aten::set_")
 """Operators whose result is a value on the host, or that change where a tensor lies."""

@@ -17,9 +17,7 @@ from collections.abc import Callable
 from .. import env
 from ..errors import ConfigError, CoreBusyError
 from ..hardware import TARGETS, InstanceSpec, Target, resolve_instance
-from ..runtime.core_choice import num_usable
-from ..runtime.cores import CoreClaim, claim_cores
-from ..runtime.hbm import TORCH_OWNER, HbmLedger, ledger
+from ..runtime import TORCH_OWNER, CoreClaim, HbmLedger, claim_cores, ledger, num_usable
 
 MAX_DEVICES = 127
 """torch's device index is a signed byte."""

@@ -5,3 +5,7 @@ over the process group "neuron". This package only says how they apply to a mode
 run, `distribute.py` applies them to a model, `whole.py` and `checkpoint.py` save what is in parts. It knows nothing of
 trainers, of the compiler, or of time on the chip.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

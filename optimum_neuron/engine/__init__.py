@@ -10,36 +10,6 @@ the engine: models behind transformers' interface, validation, profiles. It know
     encoder_decoder.py  encode, first and next token        images.py    features in prompts
 """
 
-from .buckets import choose_bucket, smallest_bucket
-from .decoder import Decoder
-from .encoder_decoder import EncoderDecoder
-from .forward import Forward
-from .images import PromptImages, image_index
-from .packing import Packing, check_positions, plan_packing
-from .rows import batches, pad_rows, run_rows
-from .sequences import Group, Sequences
-from .signature import BATCH_AXES, Input, OutputAxis, RoleSignature, Signature, StateSignature
+import lazy_loader
 
-__all__ = [
-    "BATCH_AXES",
-    "Decoder",
-    "EncoderDecoder",
-    "Forward",
-    "Group",
-    "Input",
-    "OutputAxis",
-    "Packing",
-    "PromptImages",
-    "RoleSignature",
-    "Sequences",
-    "Signature",
-    "StateSignature",
-    "batches",
-    "check_positions",
-    "choose_bucket",
-    "image_index",
-    "pad_rows",
-    "plan_packing",
-    "run_rows",
-    "smallest_bucket",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

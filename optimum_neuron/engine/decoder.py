@@ -22,7 +22,7 @@ from .packing import Packing
 if TYPE_CHECKING:
     import torch
 
-    from ..runtime.loaded import LoadedProgram
+    from ..runtime import LoadedProgram
     from .images import PromptImages
     from .sequences import Group, Sequences
     from .signature import Signature

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..runtime.copies import Copies
+from ..runtime import Copies
 from .buckets import choose_bucket
 from .forward import Forward
 
 if TYPE_CHECKING:
     import torch
 
-    from ..runtime.loaded import LoadedProgram
+    from ..runtime import LoadedProgram
     from .sequences import Group, Sequences
     from .signature import Signature
 

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..compiler.ir import Role
+from ..compiler import Role
 from ..core import Choice
 from ..errors import ShapeError, nearest, raise_together
 from .buckets import choose_bucket
@@ -23,7 +23,7 @@ from .signature import BATCH_AXES, REPEATED_AXES, Input, RoleSignature
 if TYPE_CHECKING:
     import torch
 
-    from ..runtime.copies import Copies
+    from ..runtime import Copies
 
 Sizes = dict[str, int]
 """One size for each axis."""

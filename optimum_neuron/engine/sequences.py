@@ -21,7 +21,7 @@ from .signature import Signature
 if TYPE_CHECKING:
     import torch
 
-    from ..runtime.loaded import LoadedProgram, State
+    from ..runtime import LoadedProgram, State
 
 
 class Place(NamedTuple):

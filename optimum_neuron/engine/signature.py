@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ..compiler.ir import Graph, Program, Role
+from ..compiler import Graph, Program, Role
 
 BATCH_AXES = ("batch_size", "text_batch_size", "image_batch_size", "num_images")
 """Axes of independent rows: a batch can be split along them."""

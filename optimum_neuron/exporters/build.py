@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import env
+from ..compiler import Compiled, compile_graphs, parse_flags, write_program
 from ..compiler.cache import CompileCache
-from ..compiler.compile import Compiled, compile_graphs
-from ..compiler.flags import parse_flags
-from ..compiler.package import write_program
-from ..compiler.rules.call import base_name
-from ..compiler.rules.report import Report, host_ops
+from ..compiler.rules import Report, base_name, host_ops
 from ..configuration import CompileConfig
 from ..core import Choice
 from ..errors import ConfigError, nearest

@@ -13,9 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..compiler.cache import CompileCache
-from ..compiler.cache.listing import Recorded
-from ..compiler.canonical import canonical_json
+from ..compiler import canonical_json
+from ..compiler.cache import CompileCache, Recorded
 from .build import cached_neff
 from .prepare import WorkFolder
 from .request import installed_versions, structure_of, without_weights

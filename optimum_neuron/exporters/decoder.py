@@ -15,22 +15,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..compiler.capture import Captured, capture
-from ..compiler.compile import Recapture
-from ..compiler.ir import Program, Role
+from ..compiler import Captured, Program, Recapture, Role, capture
 from ..configuration import NeuronConfig, ResolvedNeuronConfig
 from ..core import TensorSpec
 from ..engine import Signature
 from ..errors import ModelError
-from ..models import Family, build_decoder
-from ..models.parallel import require_group_size
-from ..models.registry import GENERIC
+from ..models import GENERIC, Family, build_decoder, require_group_size
 from .kinds import MODEL, Kind, Plan, other_graphs
 from .signatures import decoder_signature
 from .source import ModelSource
 from .tasks import TASKS, architectures_of
-from .validation import Recorder, Scenario
-from .validation.decoder import DecoderScenarios
+from .validation import DecoderScenarios, Recorder, Scenario
 
 
 class Entry(nn.Module):

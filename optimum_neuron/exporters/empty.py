@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..errors import ModelError
-from ..models.registry import cast_weights
+from ..models import cast_weights
 from .source import ModelSource, first_line
 from .tasks import find_task
 

@@ -19,7 +19,7 @@ from .. import env
 from ..configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
 from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest
 from ..plain_json import parse_json
-from ..weights.checkpoint import SINGLE_FILE
+from ..weights import SINGLE_FILE
 from .kinds import Kind, kind_of
 from .tasks import TASKS
 from .validation import OutputError

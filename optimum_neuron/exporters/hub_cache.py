@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..compiler.cache import CompileCache
-from ..compiler.cache.shared import using
+from ..compiler.cache import CompileCache, using
 from ..errors import ConfigError
 from .cached import cached_entries, cached_models
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..artifact import open_artifact
-from ..compiler.memory import memory_need
+from ..compiler import memory_need
 from ..configuration import NEFF_FILE
 from ..hardware import resolve_target
 from .folder import read_folder, verify_weights
 
 if TYPE_CHECKING:
-    from ..compiler.ir import Graph, Program
+    from ..compiler import Graph, Program
 
 
 def describe_graph(graph: Graph) -> dict[str, Any]:

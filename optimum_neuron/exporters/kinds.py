@@ -23,19 +23,13 @@ from ..configuration import CompileConfig, NeuronConfig, ResolvedNeuronConfig
 from ..core import Choice
 from ..errors import ConfigError, ModelError
 from ..options import options_of
-from .encoders.configuration import NeuronEncoderConfig, ResolvedEncoderConfig
-from .image_text.configuration import NeuronImageTextConfig, ResolvedImageTextConfig
-from .seq2seq.configuration import (
-    NeuronSeq2SeqConfig,
-    NeuronSpeechSeq2SeqConfig,
-    ResolvedSeq2SeqConfig,
-    ResolvedSpeechConfig,
-)
+from .encoders import NeuronEncoderConfig, ResolvedEncoderConfig
+from .image_text import NeuronImageTextConfig, ResolvedImageTextConfig
+from .seq2seq import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig, ResolvedSeq2SeqConfig, ResolvedSpeechConfig
 from .tasks import architectures_of, find_task, tasks_of
 
 if TYPE_CHECKING:
-    from ..compiler.compile import Recapture
-    from ..compiler.ir import Program
+    from ..compiler import Program, Recapture
     from ..engine import Signature
     from .source import ModelSource
     from .validation import Recorder, Scenario

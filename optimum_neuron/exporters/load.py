@@ -11,13 +11,13 @@ from typing import Any
 
 from .. import env
 from ..artifact import Artifact, open_artifact
-from ..compiler.lower.lower import Mode, lower
+from ..compiler.lower import Mode, lower
 from ..configuration import NEFF_FILE
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError
 from ..hardware import resolve_instance, resolve_target
 from ..options import check_known
-from ..runtime.copies import claimed
+from ..runtime import claimed
 from ..weights import Checkpoint
 from .folder import FolderInfo, read_folder, verify_weights
 from .prepare import Prepared

@@ -20,16 +20,13 @@ from typing import Any
 from .. import env
 from ..artifact import Artifact, BoundProgram, open_artifact
 from ..atomic import replacing
+from ..compiler import MemoryNeed, Program, memory_need
 from ..compiler.cache import CompileCache
-from ..compiler.ir import Program
-from ..compiler.lower.lower import HostCode, Mode, lower
-from ..compiler.memory import MemoryNeed, memory_need
+from ..compiler.lower import HostCode, Mode, lower
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError, ValidationError
 from ..hardware import Target, resolve_instance
-from ..runtime.cores import CoreClaim
-from ..runtime.loaded import LoadedProgram, require_fit, require_room
-from ..runtime.private_core import PrivateCore
+from ..runtime import CoreClaim, LoadedProgram, PrivateCore, require_fit, require_room
 from ..weights import BoundWeights, TensorSource
 from .build import cached_neff
 from .kinds import kind_of

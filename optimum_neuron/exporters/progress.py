@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .. import env
 
 if TYPE_CHECKING:
-    from ..compiler.lower.background import Compiling
-    from ..compiler.lower.unit import Job
+    from ..compiler.lower import Compiling, Job
 
 
 def follow(compiling: Compiling, title: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compiler.version import COMPILER_VERSION
+from ..compiler import COMPILER_VERSION
 from ..configuration import CompileConfig
 
 

@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from .. import env
-from ..compiler.canonical import canonical_json
-from ..compiler.flags import arithmetic_options
-from ..compiler.ir import Program
-from ..compiler.version import COMPILER_VERSION, source_hash
+from ..compiler import COMPILER_VERSION, Program, arithmetic_options, canonical_json, source_hash
 from ..configuration import CompileConfig, plain_op_names
 from ..core import Choice, TorchDtype
 from ..hardware import (

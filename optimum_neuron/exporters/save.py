@@ -18,13 +18,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ..compiler.package import write_program
-from ..compiler.version import COMPILER_VERSION
+from ..compiler import COMPILER_VERSION, write_program
 from ..configuration import CONFIG_FILE, NEFF_FILE
 from ..errors import CacheError, ConfigError
 from ..version import __version__
-from ..weights import pack_checkpoint
-from ..weights.checkpoint import SINGLE_FILE
+from ..weights import SINGLE_FILE, pack_checkpoint
 from .folder import FOLDER_VERSION, file_hash
 from .prepare import Prepared
 from .public_facts import public_facts

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..engine import Input, OutputAxis, RoleSignature, Signature, StateSignature
-from .seq2seq.sources import Source
+from .seq2seq import Source
 
 _BATCH = OutputAxis(dim=0, axis="batch_size")
 _TOKENS = OutputAxis(dim=1, axis="num_tokens")

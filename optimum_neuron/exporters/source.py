@@ -82,7 +82,7 @@ def _download(name: str, where: SourceOptions, *, patterns: list[str]) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    from ..checkpoints.catalogue import CHECKPOINTS
+    from ..checkpoints import CHECKPOINTS
 
     names = ("revision", "token", "cache_dir", "local_files_only", "force_download")
     options = {option: getattr(where, option) for option in names}

@@ -16,7 +16,7 @@ import torch
 
 from ..core import Choice
 from ..errors import ModelError, WeightsError
-from ..models.registry import cast_parameters
+from ..models import cast_parameters
 from ..weights import Checkpoint, StateDict, TensorSource
 from .kinds import kind_of
 from .quantization import dequantizing, method_of, quantization_of

@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache
 
 from ..engine import Sequences, Signature
 from ..errors import ConfigError, ShapeError
-from ..runtime.loaded import LoadedProgram
+from ..runtime import LoadedProgram
 
 _OWN_CACHE = "Pass the cache that an earlier call of this model returned."
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from ..compiler.ir import Program
+from ..compiler import Program
 from ..errors import ConfigError, ShapeError
-from ..exporters.image_text.entry import ENCODE
+from ..exporters.image_text import ENCODE
 
 _USE_PROCESSOR = "Pass the output of the model's processor with return_tensors='pt'."
 

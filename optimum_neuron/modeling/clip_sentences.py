@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..exporters.prepare import Prepared
+from ..exporters import Prepared
 from .facts import load_preprocessor
 from .sentences import NeuronSentenceTransformer, SentenceFeatures
 from .traced import NeuronTracedModel

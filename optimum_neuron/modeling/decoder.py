@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 
 from ..core import Choice
 from ..engine import Decoder, PromptImages, check_positions, plan_packing
-from ..exporters.prepare import Prepared
+from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
 from .cache import NeuronCache, own_cache
 from .checks import check_length, checked_mask, limit_length

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..core import Choice
-from ..exporters.prepare import Prepared
+from ..exporters import Prepared
 from .sentences import NeuronSentenceTransformer
 from .two_step import TwoStepExport
 

@@ -17,9 +17,9 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from ..engine import EncoderDecoder
 from ..errors import ShapeError
-from ..exporters.encoders.entry import unflatten
-from ..exporters.prepare import Prepared
-from ..exporters.seq2seq.sources import Source
+from ..exporters import Prepared
+from ..exporters.encoders import unflatten
+from ..exporters.seq2seq import Source
 from .cache import NeuronCache, own_cache
 from .checks import check_rows, checked_mask
 from .generation import NeuronGenerativeModel, known_inputs

@@ -13,10 +13,8 @@ from typing import Any
 
 from ..configuration import CompileConfig
 from ..errors import ModelError
-from ..exporters.prepare import Prepared, WorkFolder
-from ..exporters.public_facts import public_facts
-from ..exporters.save import save_folder
-from ..runtime.loaded import LoadedProgram
+from ..exporters import Prepared, WorkFolder, public_facts, save_folder
+from ..runtime import LoadedProgram
 from .program import CompiledProgram
 
 _PREPROCESSORS = {

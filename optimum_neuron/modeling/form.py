@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..exporters.folder import is_broken_export, is_export, read_folder
-from ..exporters.vendor_folder import refuse_vendor_export
+from ..exporters import is_broken_export, is_export, read_folder, refuse_vendor_export
 
 logger = logging.getLogger(__name__)
 

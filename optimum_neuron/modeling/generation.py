@@ -13,8 +13,7 @@ import torch
 from transformers import GenerationConfig, GenerationMixin
 
 from ..errors import ConfigError, ModelError
-from ..exporters.kinds import signature_of
-from ..exporters.prepare import Prepared
+from ..exporters import Prepared, signature_of
 from ..plain_json import read_object
 from .cache import NeuronCache
 from .checks import on_host

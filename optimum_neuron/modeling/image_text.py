@@ -15,9 +15,8 @@ import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..engine import Forward, PromptImages, image_index
-from ..exporters.image_text.architectures import find_architecture
-from ..exporters.prepare import Prepared
-from ..exporters.tasks import architectures_of
+from ..exporters import Prepared, architectures_of
+from ..exporters.image_text import find_architecture
 from .cache import NeuronCache
 from .checks import refuse_outputs
 from .checks_image_text import check_features, check_pixel_mask, check_pixels, encoded_features

@@ -8,11 +8,7 @@ from collections.abc import Iterator
 import transformers
 
 from ..errors import ConfigError, ModelError
-from ..exporters.kinds import kind_of
-from ..exporters.prepare import WorkFolder
-from ..exporters.quantization import require_plain
-from ..exporters.source import ModelSource, infer_task
-from ..exporters.tasks import architectures_of, task_of
+from ..exporters import ModelSource, WorkFolder, architectures_of, infer_task, kind_of, require_plain, task_of
 
 
 @contextlib.contextmanager

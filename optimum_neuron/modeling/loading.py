@@ -12,20 +12,31 @@ from typing import Any, Self
 
 import transformers
 
-from ..compiler.lower.lower import Mode
+from ..compiler.lower import Mode
 from ..errors import ConfigError, ModelError, invalid_choice
-from ..exporters.folder import is_export
-from ..exporters.kinds import compile_options
-from ..exporters.load import load_exported
-from ..exporters.peer_options import translate
-from ..exporters.prepare import Prepared, WorkFolder, check_tolerance, open_cache, prepare
-from ..exporters.request import neuron_config
-from ..exporters.source import ModelSource, find_folder, load_source
-from ..exporters.tasks import TASKS, find_task, kinds_of_task, plain_task
-from ..exporters.tensors import fill_missing
+from ..exporters import (
+    TASKS,
+    ModelSource,
+    Prepared,
+    WorkFolder,
+    check_tolerance,
+    compile_options,
+    fill_missing,
+    find_folder,
+    find_task,
+    is_export,
+    kinds_of_task,
+    load_exported,
+    load_source,
+    neuron_config,
+    open_cache,
+    plain_task,
+    prepare,
+    translate,
+)
 from ..hardware import resolve_instance
 from ..options import SOURCE_OPTIONS, check_known, source_options
-from ..runtime.copies import claimed
+from ..runtime import claimed
 from .form import require_form, require_name
 from .in_memory import source_in_memory
 from .model import CompiledModel

@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from ..errors import ConfigError
-from ..exporters.export import describe
-from ..exporters.folder import is_export
-from ..exporters.prepare import Prepared
-from ..exporters.save import save_folder
+from ..exporters import Prepared, describe, is_export, save_folder
 from ..options import check_known
-from ..runtime.copies import Copies
-from ..runtime.loaded import LoadedProgram
+from ..runtime import Copies, LoadedProgram
 from .checks import HostCallable
 from .facts import ModelFacts, with_facts
 from .parameters import CheckpointParameters
@@ -166,9 +162,7 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
         Raises:
             ConfigError: the instance is unknown, or a size is out of range.
         """
-        from ..simulator.decoders import DecoderRequest
-        from ..simulator.machine import choose_machine
-        from ..simulator.programs import program_estimate
+        from ..simulator import DecoderRequest, choose_machine, program_estimate
 
         check_known(request, _ESTIMATE_OPTIONS, what="the estimate of a compiled model")
         machine = choose_machine(instance or self.neuron_config.instance_type, price=price)

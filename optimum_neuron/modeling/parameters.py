@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 
 from ..errors import ConfigError
-from ..exporters.prepare import Prepared
+from ..exporters import Prepared
 
 
 class CheckpointParameters:

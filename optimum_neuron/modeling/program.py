@@ -12,11 +12,11 @@ from collections.abc import Mapping
 import torch
 from transformers.utils import ModelOutput
 
-from ..compiler.serial import tensor_spec
+from ..compiler import tensor_spec
 from ..core import TensorSpec
 from ..errors import ConfigError, ShapeError, invalid_choice
-from ..exporters.encoders.entry import unflatten
-from ..runtime.loaded import LoadedProgram, State
+from ..exporters.encoders import unflatten
+from ..runtime import LoadedProgram, State
 from .checks import on_host
 
 

@@ -19,8 +19,7 @@ import torch
 from torch.nn.functional import normalize
 
 from ..errors import ConfigError, nearest
-from ..exporters.prepare import Prepared
-from ..exporters.source import find_folder
+from ..exporters import Prepared, find_folder
 from ..options import source_options
 from .checks import check_counts
 from .facts import load_preprocessor

@@ -13,8 +13,8 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..engine import Forward
 from ..errors import ShapeError
-from ..exporters.encoders.entry import unflatten
-from ..exporters.prepare import Prepared
+from ..exporters import Prepared
+from ..exporters.encoders import unflatten
 from .cache import NeuronCache
 from .checks import HostCallable, checked_mask, refuse_layers
 from .encoder_decoder import NeuronEncoderDecoder

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from ..errors import ShapeError
-from ..exporters.seq2seq.sources import Source
+from ..exporters.seq2seq import Source
 
 
 def checked_audio(

@@ -21,10 +21,9 @@ from transformers.utils import ModelOutput
 
 from ..engine import Forward
 from ..errors import ConfigError, ModelError
-from ..exporters.prepare import Prepared
-from ..exporters.seq2seq.entry import EncodedSource
-from ..exporters.seq2seq.sources import Source
-from ..runtime.loaded import LoadedProgram
+from ..exporters import Prepared
+from ..exporters.seq2seq import EncodedSource, Source
+from ..runtime import LoadedProgram
 from .cache import NeuronCache
 from .checks import HostCallable, refuse_outputs
 from .encoder_decoder import NeuronEncoderDecoder

@@ -50,7 +50,7 @@ def _serving(auto_class: Any) -> type[Any]:
 
 def _exported_folder(name: Any, subfolder: str | None) -> Path | None:
     """Return the local folder of that name if it has an export or a part of one, else None."""
-    from ..exporters.folder import is_broken_export, is_export
+    from ..exporters import is_broken_export, is_export
 
     folder = Path(name, subfolder or "")
     return folder if is_export(folder) or is_broken_export(folder) else None
@@ -63,9 +63,7 @@ def _load(folder: Path, name: str, options: dict[str, Any]) -> Any:
     """
     from .. import modeling
     from ..errors import ModelError, NeuronError
-    from ..exporters.folder import read_folder
-    from ..exporters.source import read_config
-    from ..exporters.tasks import find_task, plain_task
+    from ..exporters import find_task, plain_task, read_config, read_folder
 
     pipeline, dtype = options.pop("_from_pipeline", None), options.pop("dtype", None)
     options.pop("code_revision", None)  # of a checkpoint's custom code, which a compiled model does not have

@@ -17,7 +17,7 @@ import torch
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 
 from ..errors import ShapeError
-from ..exporters.seq2seq.entry import EncodedSource
+from ..exporters.seq2seq import EncodedSource
 from .cache import NeuronCache
 from .checks import HostCallable
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..errors import ShapeError
-from ..exporters.tasks import architectures_of
+from ..exporters import architectures_of
 from ..labels import IGNORED
 
 

@@ -19,11 +19,9 @@ from transformers.utils import ModelOutput
 from ..core import Choice
 from ..engine import Forward, Signature
 from ..errors import ConfigError, ShapeError
-from ..exporters.encoders.entry import unflatten
-from ..exporters.prepare import Prepared
-from ..exporters.tasks import TASKS
-from ..runtime.copies import Copies, load_copies
-from ..runtime.core_choice import num_usable
+from ..exporters import TASKS, Prepared
+from ..exporters.encoders import unflatten
+from ..runtime import Copies, load_copies, num_usable
 from .checks import refuse_layers
 from .loading import NeuronModel
 

@@ -14,9 +14,7 @@ from typing import Any, Self
 
 from ..configuration import CompileConfig
 from ..errors import ConfigError
-from ..exporters.peer_options import translate
-from ..exporters.request import neuron_config
-from ..exporters.source import load_source
+from ..exporters import load_source, neuron_config, translate
 from .loading import NeuronModel
 
 

@@ -14,11 +14,18 @@ import torch
 
 from ..core import Choice
 from ..errors import WeightsError
-from ..exporters.prepare import Prepared
-from ..exporters.quantization import quantization_of, require_plain, require_readable, with_quantization
-from ..exporters.request import structure_differences
-from ..exporters.source import ModelSource, find_folder
-from ..exporters.tensors import open_tensors, tensors_in_memory
+from ..exporters import (
+    ModelSource,
+    Prepared,
+    find_folder,
+    open_tensors,
+    quantization_of,
+    require_plain,
+    require_readable,
+    structure_differences,
+    tensors_in_memory,
+    with_quantization,
+)
 from ..plain_json import parse_json
 from ..weights import TensorSource
 

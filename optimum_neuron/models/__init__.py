@@ -8,8 +8,6 @@ names). Nothing here knows the compiler's passes, the runtime or files.
     print(choose_family(hf_config))          # "llama (model_type llama, all options covered)"
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from .registry import FAMILIES, Family, build_decoder, choose_family
-
-__all__ = ["FAMILIES", "Family", "build_decoder", "choose_family"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import Choice, Rejected
 from ..weights import Shards
-from .common.config import StateShape
-from .generic.weights import weight_map as generic_weight_map
+from .common import StateShape
+from .generic import weight_map as generic_weight_map
 
 if TYPE_CHECKING:
     from torch import nn
@@ -108,7 +108,7 @@ def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str, 
     cast_parameters(module, getattr(torch, dtype))
     shards = Shards()
     if group_size > 1:
-        from .generic.plan import split_generic
+        from .generic import split_generic
 
         shards = split_generic(module, group_size)
     names = [name for name, _ in module.named_parameters()] + [name for name, _ in persistent_buffers(module)]

@@ -8,8 +8,6 @@
 are pipelines that transformers 5 has no more.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from .factory import pipeline
-
-__all__ = ["pipeline"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, ModelError, invalid_choice
-from ..exporters.tasks import TASKS, Task, find_task, kinds_of_task, other_tasks
+from ..exporters import TASKS, Task, find_task, kinds_of_task, other_tasks
 from ..options import SOURCE_OPTIONS, check_known, source_options
 
 if TYPE_CHECKING:
     from transformers import Pipeline
 
-    from ..modeling.loading import NeuronModel
+    from ..modeling import NeuronModel
 
 logger = logging.getLogger(__name__)
 
@@ -97,9 +97,8 @@ def pipeline(
         ModelError: the task is unknown, or there is no tokenizer or processor.
         NeuronError: the model cannot be exported or loaded.
     """
-    from ..exporters.kinds import compile_options
-    from ..exporters.peer_options import OF_GENERATION, PEER_OPTIONS
-    from ..modeling.loading import CHECKPOINT_OPTIONS, LOAD_OPTIONS, NeuronModel
+    from ..exporters import OF_GENERATION, PEER_OPTIONS, compile_options
+    from ..modeling import CHECKPOINT_OPTIONS, LOAD_OPTIONS, NeuronModel
 
     name = ALIASES.get(task, task)
     served = _served(plain_name(name))
@@ -128,7 +127,7 @@ def pipeline(
 def _loaded(served: Task, path: str | Path, export: bool | None, loading: dict[str, Any]) -> NeuronModel:
     """The model of a path; it is looked at first where models of two kinds serve the task."""
     from .. import modeling
-    from ..exporters.source import load_source
+    from ..exporters import load_source
 
     if len(kinds_of_task(served.name)) > 1:
         served = find_task(served.name, load_source(path, **source_options(loading)).config.model_type)
@@ -162,7 +161,7 @@ def _refuse_mistyped(options: dict[str, Any], known: Sequence[str]) -> None:
 
 def _parts(name: str, model: NeuronModel, processors: dict[str, Any]) -> dict[str, Any]:
     """Return the tokenizer and processors; missing ones come from the model's folder."""
-    from ..modeling.facts import load_preprocessor
+    from ..modeling import load_preprocessor
 
     parts = {kind: part for kind, part in processors.items() if part is not None}
     if "image_processor" in _NEEDS.get(name, ()) and "feature_extractor" in parts:

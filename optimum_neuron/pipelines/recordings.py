@@ -14,7 +14,7 @@ from ..errors import ConfigError
 from ..plain_json import read_object
 
 if TYPE_CHECKING:
-    from ..modeling.loading import NeuronModel
+    from ..modeling import NeuronModel
 
 
 class _Recordings:

@@ -21,45 +21,6 @@ It knows nothing of the command line.
     print(recorder.profile().rows()[0])
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from typing import TYPE_CHECKING
-
-from ..lazy import lazy_names
-
-if TYPE_CHECKING:
-    from .folder import profile_folder
-    from .neff import profile_compiled, profile_neff
-    from .perfetto import trace_events, trace_json
-    from .profile import Profile
-    from .recorder import Recorder, record
-    from .report import page
-    from .script import profile_script
-
-__all__ = [
-    "Profile",
-    "Recorder",
-    "page",
-    "profile_compiled",
-    "profile_folder",
-    "profile_neff",
-    "profile_script",
-    "record",
-    "trace_events",
-    "trace_json",
-]
-
-_MODULES = {
-    "Profile": "profile",
-    "Recorder": "recorder",
-    "page": "report",
-    "profile_compiled": "neff",
-    "profile_folder": "folder",
-    "profile_neff": "neff",
-    "profile_script": "script",
-    "record": "recorder",
-    "trace_events": "perfetto",
-    "trace_json": "perfetto",
-}
-
-__getattr__ = lazy_names(__name__, _MODULES)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engine.buckets import smallest_bucket
+from ..engine import smallest_bucket
 from ..errors import ConfigError
-from ..simulator.compiled import generates
+from ..simulator import generates
 from .profile import Profile
 from .recorder import record
 
 if TYPE_CHECKING:
     import torch
 
-    from ..compiler.ir import Program
+    from ..compiler import Program
     from ..core import TensorSpec
-    from ..runtime.loaded import LoadedProgram
+    from ..runtime import LoadedProgram
 
 DEFAULT_STEPS = 8
 """Steps after the prompt."""
@@ -42,7 +42,7 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
         ConfigError: a length that was not compiled, or of a model that has none.
         CoreBusyError, DeviceMemoryError: there is no room for it.
     """
-    from ..exporters.load import load_exported
+    from ..exporters import load_exported
 
     folder = Path(folder)
     prepared = load_exported(folder, {}, name=folder.name, host_code="stored")

@@ -58,11 +58,11 @@ def profile_neff(path: str | Path, *, prompt_length: int | None = None, num_step
         print(profile.device_us, "us, simulated")
         ```
     """
-    from ..compiler.lower.lower import lower
+    from ..compiler import read_program
+    from ..compiler.lower import lower
     from ..compiler.neff import check_target, open_neff
-    from ..compiler.package import read_program
     from ..hardware import TARGETS, resolve_instance
-    from ..runtime.loaded import load_program
+    from ..runtime import load_program
 
     path = Path(path)
     with open_neff(path) as neff:

@@ -16,8 +16,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from ..simulator.device_time import DeviceTime
-from ..simulator.work.record import GraphWork, Step
+from ..simulator import DeviceTime
+from ..simulator.work import GraphWork, Step
 
 Engine = Literal["tensor", "vector", "dma", "link"]
 Bound = Literal["compute", "DMA", "vector", "link", "unknown"]

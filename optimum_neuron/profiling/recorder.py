@@ -11,19 +11,23 @@ import collections
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..compiler.memory import MICROCODE_BYTES, memory_need
-from ..runtime.hbm import TORCH_OWNER, ledger
-from ..runtime.observers import OBSERVERS
-from ..runtime.timeline import Recording, Track, recording
-from ..simulator.clock import call_time, work_on_track
-from ..simulator.compiled import SERVED_AS, generates
-from ..simulator.constants import constants
-from ..simulator.device_time import DeviceTime
-from ..simulator.graphs import kind_of_graph
-from ..simulator.machine import Machine, choose_machine
-from ..simulator.result import band_of
-from ..simulator.serving import prompt_host_s, token_host_s
-from ..simulator.work.record import GraphWork, Step
+from ..compiler import MICROCODE_BYTES, memory_need
+from ..runtime import OBSERVERS, TORCH_OWNER, Recording, Track, ledger, recording
+from ..simulator import (
+    SERVED_AS,
+    DeviceTime,
+    Machine,
+    band_of,
+    call_time,
+    choose_machine,
+    constants,
+    generates,
+    kind_of_graph,
+    prompt_host_s,
+    token_host_s,
+    work_on_track,
+)
+from ..simulator.work import GraphWork, Step
 from .operators import operators_of
 from .profile import CallProfile, CoreProfile, GraphProfile, MachineRates, Profile, nothing_ran
 from .schedule import RecordedCall, on_one_clock

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..runtime.timeline import Recording, recording
+from ..runtime import Recording, recording
 from .perfetto import MAX_OPERATOR_EVENTS
 from .profile import GraphProfile
 from .recorder import Recorder

@@ -11,10 +11,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..compiler.ir import Graph, Program
-from ..compiler.lower.aten import HostFunction
-from ..compiler.lower.library import CompiledFunction
-from ..compiler.serial import tensor_spec
+from ..compiler import Graph, Program, tensor_spec
+from ..compiler.lower import CompiledFunction, HostFunction
 from ..errors import ShapeError
 from .segments import Segment, State, Step, Values
 

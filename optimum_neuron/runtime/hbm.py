@@ -23,7 +23,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 
-from ..compiler.memory import MICROCODE_BYTES
+from ..compiler import MICROCODE_BYTES
 from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import TARGETS, InstanceSpec, Target
 

@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .. import env
-from ..compiler.ir import Program
-from ..compiler.lower.lower import HostCode
-from ..compiler.memory import MICROCODE_BYTES, MemoryNeed, memory_need
+from ..compiler import MICROCODE_BYTES, MemoryNeed, Program, memory_need
+from ..compiler.lower import HostCode
 from ..core import AutoCast
 from ..errors import CoreBusyError, DeviceMemoryError, ShapeError
 from ..hardware import TARGETS, InstanceSpec, Target, legal_core_counts

@@ -11,8 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..compiler.lower.handles import Handle, Handles, handles_of, tensors_of
-from ..compiler.lower.library import CompiledFunction
+from ..compiler.lower import CompiledFunction, Handle, Handles, handles_of, tensors_of
 
 if TYPE_CHECKING:
     import torch

@@ -27,7 +27,7 @@ from ..hardware import InstanceSpec
 from .observers import OBSERVERS
 
 if TYPE_CHECKING:
-    from ..compiler.ir import Program
+    from ..compiler import Program
 
 CLOSED = 16
 """Closed programs whose calls can still be timed; of older ones only the number of calls remains."""

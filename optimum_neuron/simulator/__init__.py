@@ -18,41 +18,6 @@ break_even.py    whether a port pays
 >>> from optimum_neuron.simulator import estimate
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from typing import TYPE_CHECKING
-
-from ..lazy import lazy_names
-
-if TYPE_CHECKING:
-    from .break_even import Breakeven, breakeven
-    from .entry import estimate
-    from .quantity import Estimate, Quantity
-    from .ranking import Comparison, compare
-    from .training import TrainingEstimate, estimate_training
-
-__all__ = [
-    "Breakeven",
-    "Comparison",
-    "Estimate",
-    "Quantity",
-    "TrainingEstimate",
-    "breakeven",
-    "compare",
-    "estimate",
-    "estimate_training",
-]
-
-_MODULES = {
-    "Breakeven": "break_even",
-    "Comparison": "ranking",
-    "Estimate": "quantity",
-    "Quantity": "quantity",
-    "TrainingEstimate": "training",
-    "breakeven": "break_even",
-    "compare": "ranking",
-    "estimate": "entry",
-    "estimate_training": "training",
-}
-
-__getattr__ = lazy_names(__name__, _MODULES)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -14,17 +14,14 @@ import weakref
 from typing import TYPE_CHECKING
 
 from ..core import AutoCast
-from ..runtime.hooks import CallCost
-from ..runtime.observers import OBSERVERS
-from ..runtime.timeline import TIMELINE, CoreUsage, Track
+from ..runtime import OBSERVERS, TIMELINE, CallCost, CoreUsage, Track
 from .compiled import SERVED_AS, generates
 from .device_time import DeviceTime, device_time
 from .machine import Machine, choose_machine
-from .work.graph import work_of_program
-from .work.record import GraphWork
+from .work import GraphWork, work_of_program
 
 if TYPE_CHECKING:
-    from ..compiler.ir import Program
+    from ..compiler import Program
 
 
 def core_usage() -> list[CoreUsage]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import functools
 
-from ..compiler.ir import Program
+from ..compiler import Program
 from ..core import AutoCast, Choice
 from ..errors import ConfigError
 from .decoders import DecoderRequest
 from .serving import ServingPlan
 from .stacks import STACKS
-from .work.graph import work_of_program
+from .work import work_of_program
 
 SERVED_AS = STACKS["nxd-inference"]
 """Serving stack of compiled programs that generate: the one with this package's buckets and batches."""
@@ -23,7 +23,7 @@ DEFAULT_OUTPUT_LENGTH = 128
 
 def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: AutoCast) -> Choice[ServingPlan] | None:
     """Choose the graphs of a request; None where the program does not generate."""
-    from ..engine.buckets import smallest_bucket  # imports torch
+    from ..engine import smallest_bucket  # imports torch
 
     if not generates(program):
         return None

@@ -18,9 +18,8 @@ from .quantity import Estimate
 from .stacks import parse_sdk
 
 if TYPE_CHECKING:
-    from ..compiler.ir import Program
-    from ..compiler.memory import MemoryNeed
-    from ..exporters.source import ModelSource
+    from ..compiler import MemoryNeed, Program
+    from ..exporters import ModelSource
 
 TEXT_IN_LARGER = "image-text-to-text"
 """Task of a configuration that holds a decoder beside other modules."""
@@ -29,8 +28,8 @@ TEXT_IN_LARGER = "image-text-to-text"
 def config_estimate(
     source: ModelSource, request: DecoderRequest, machine: Machine, options: dict[str, Any], *, trust_remote_code: bool
 ) -> Estimate:
-    from ..exporters.kinds import kind_of
-    from .work.sizes import decoder_sizes
+    from ..exporters import kind_of
+    from .work import decoder_sizes
 
     task = _task(source.config, options.get("task") or "auto")
     kind = kind_of(task, source.config.model_type)
@@ -46,15 +45,14 @@ def config_estimate(
 
 def decodes(config: Any) -> bool:
     """Whether a model is a causal language model, or one with a part that reads images or sounds."""
-    from ..exporters.kinds import kind_of
+    from ..exporters import kind_of
 
     return kind_of(_task(config, "auto"), config.model_type).is_estimated_by_size
 
 
 def _task(config: Any, task: str) -> str:
     """Return the task of a model; without an architecture in the configuration, the usual one of its type."""
-    from ..exporters.source import infer_task
-    from ..exporters.tasks import tasks_of
+    from ..exporters import infer_task, tasks_of
 
     if task == "auto" and _holds_a_decoder(config):
         return TEXT_IN_LARGER
@@ -83,7 +81,7 @@ def _forward_estimate(
     trust_remote_code: bool,
 ) -> Estimate:
     """Estimate another model from the graphs that an export would compile; the largest of several buckets."""
-    from ..exporters.kinds import kind_of
+    from ..exporters import kind_of
 
     kind = kind_of(task, source.config.model_type)
     require_decoder_options_absent(request, task, generates=kind.generates)
@@ -125,11 +123,8 @@ def capture_model(
         ConfigError: an option is unknown, or one of another kind of model.
         ModelError: transformers cannot build it.
     """
-    from ..compiler.compile import compile_graphs
-    from ..compiler.memory import memory_need
-    from ..exporters.kinds import kind_of
-    from ..exporters.progress import Progress
-    from ..exporters.request import neuron_config
+    from ..compiler import compile_graphs, memory_need
+    from ..exporters import Progress, kind_of, neuron_config
 
     config, target = neuron_config(source, options, trust_remote_code=trust_remote_code)
     plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from ..compiler.memory import MICROCODE_BYTES
+from ..compiler import MICROCODE_BYTES
 from ..core import AutoCast, Choice
 from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import legal_core_counts
@@ -18,8 +18,7 @@ from .quantity import Estimate
 from .result import generation_notes
 from .serving import plan_serving, serving_estimate
 from .stacks import DEFAULT_SDK, Stack, choose_stack
-from .work.decoder import Layout, cache_bytes, parameter_bytes
-from .work.sizes import DecoderSizes
+from .work import DecoderSizes, Layout, cache_bytes, parameter_bytes
 
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "float8_e4m3": 1.0}
 """Bytes of a weight by dtype."""

@@ -14,7 +14,7 @@ import dataclasses
 
 from ..hardware import Target
 from .constants import CoreConstants
-from .work.record import Work
+from .work import Work
 
 SOFTMAX_PASSES = 3
 """Largest score, sum of exponentials, quotient."""

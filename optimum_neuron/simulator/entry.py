@@ -27,10 +27,10 @@ from .queueing import under_load
 if TYPE_CHECKING:
     import torch
 
-    from ..compiler.ir import Program
+    from ..compiler import Program
     from ..configuration import CompileConfig
-    from ..exporters.source import ModelSource
-    from .diffusion.source import Pipeline
+    from ..exporters import ModelSource
+    from .diffusion import Pipeline
 
 
 def estimate(
@@ -124,7 +124,7 @@ def _estimate(
     machine: Machine,
     options: dict[str, Any],
 ) -> Estimate:
-    from ..exporters.quantization import method_of, quantization_of
+    from ..exporters import method_of, quantization_of
 
     others = {key: value for key, value in options.items() if key not in SOURCE_OPTIONS}
     if hasattr(model, "forward") and hasattr(model, "parameters"):
@@ -135,7 +135,7 @@ def _estimate(
         program, config, name = _read_compiled(Path(model))
         return program_estimate(program, config, request, machine, name=name)
     if isinstance(model, (str, Path)) and (pipeline := _pipeline_of(model, options)) is not None:
-        from .diffusion.estimate import diffusion_estimate
+        from .diffusion import diffusion_estimate
 
         return diffusion_estimate(pipeline, request, machine, others)
     source, trusted = source_of(model, options), options.get("trust_remote_code", False)
@@ -149,8 +149,8 @@ def _estimate(
 
 def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | None:
     """The diffusion pipeline that a name stands for; None where it is anything else."""
-    from ..exporters.source import find_folder
-    from .diffusion.source import is_pipeline, read_pipeline, require_no_component
+    from ..exporters import find_folder
+    from .diffusion import is_pipeline, read_pipeline, require_no_component
 
     folder = find_folder(model, with_weights=False, **source_options(options))
     if is_pipeline(folder):
@@ -161,8 +161,7 @@ def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | No
 
 def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
     """Where a model's configuration is; weights are not downloaded."""
-    from ..exporters.quantization import require_readable
-    from ..exporters.source import ModelSource, load_source
+    from ..exporters import ModelSource, load_source, require_readable
 
     if isinstance(model, (str, Path)):
         return load_source(model, with_weights=False, **source_options(options))
@@ -175,7 +174,7 @@ def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
 
 
 def _is_compiled(path: Path) -> bool:
-    from ..exporters.folder import is_export
+    from ..exporters import is_export
 
     with contextlib.suppress(OSError):
         return (path.is_dir() and is_export(path)) or (path.is_file() and path.suffix in (".neuron", ".neff"))
@@ -185,7 +184,7 @@ def _is_compiled(path: Path) -> bool:
 def _read_compiled(path: Path) -> tuple[Program, CompileConfig | None, str]:
     from ..artifact import open_artifact
     from ..configuration import NEFF_FILE
-    from ..exporters.folder import read_folder
+    from ..exporters import read_folder
 
     config = read_folder(path).config if path.is_dir() else None
     return open_artifact(path / NEFF_FILE if path.is_dir() else path).program, config, path.name

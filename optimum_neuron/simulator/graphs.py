@@ -10,7 +10,7 @@ from .device_time import device_time
 from .machine import Machine, choose_copies
 from .quantity import Estimate
 from .result import generation_notes, largest, make_estimate
-from .work.record import GraphWork
+from .work import GraphWork
 
 CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")
 MOSTLY = 0.5

@@ -20,9 +20,9 @@ from .quantity import Estimate
 from .serving import serving_estimate
 
 if TYPE_CHECKING:
-    from ..compiler.ir import Program
+    from ..compiler import Program
     from ..configuration import CompileConfig
-    from .work.graph import Role
+    from .work import Role
 
 DEFAULT_AUTO_CAST: AutoCast = "matmul"
 """Rounding of single-pass models in float32, as in published measurements."""
@@ -32,7 +32,7 @@ def program_estimate(
     program: Program, config: CompileConfig | None, request: DecoderRequest, machine: Machine, *, name: str
 ) -> Estimate:
     """Estimate a compiled program, from its own graphs; `config` is None where a NEFF does not say how."""
-    from ..compiler.memory import memory_need
+    from ..compiler import memory_need
     from .compiled import generates
 
     auto_cast = config.auto_cast if config is not None else "none"
@@ -73,7 +73,7 @@ def linked_estimate(
         assumptions: more conditions of a single-pass model.
     """
     from .compiled import serving_plan_of
-    from .work.graph import work_of_program
+    from .work import work_of_program
 
     plan = serving_plan_of(program, request, auto_cast=auto_cast)
     if plan is not None:
@@ -109,11 +109,8 @@ def module_estimate(
     """Estimate a torch module, captured whole on its example inputs."""
     import torch
 
-    from ..compiler.capture import capture
-    from ..compiler.compile import capture_graphs
-    from ..compiler.memory import MICROCODE_BYTES
-    from ..compiler.serial import tensor_spec
-    from .work.graph import work_of_graph
+    from ..compiler import MICROCODE_BYTES, capture, capture_graphs, tensor_spec
+    from .work import work_of_graph
 
     name = type(module).__name__
     if not example_inputs or not all(isinstance(value, torch.Tensor) for value in example_inputs):

@@ -17,9 +17,7 @@ from .machine import Machine
 from .quantity import Estimate
 from .result import largest, make_estimate
 from .stacks import Stack, bucket
-from .work.decoder import Layout, decode_work, prefill_work
-from .work.record import GraphWork
-from .work.sizes import DecoderSizes
+from .work import DecoderSizes, GraphWork, Layout, decode_work, prefill_work
 
 LARGE_GRAPH_CYCLES = 2.5e8
 """Tensor-engine cycles of a prompt's graph from which compilers before the fused attention kernel ran out of

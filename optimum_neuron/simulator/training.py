@@ -12,14 +12,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ..compiler.memory import MICROCODE_BYTES
+from ..compiler import MICROCODE_BYTES
 from ..core import Choice
 from .constants import Band
 from .machine import Machine, choose_machine, positive
 from .quantity import Quantity
 from .result import WIDE
 from .training_layout import TrainingLayout, TrainingRequest, choose_layout, training_memory
-from .work.trained import RECOMPUTE, TrainedSizes, step_flops, trained_sizes
+from .work import RECOMPUTE, TrainedSizes, step_flops, trained_sizes
 
 BANDS = {
     "decoder": Band(low=0.68, high=1.32, num_rows=10, basis="published pre-training runs on 1 to 32 nodes, Trainium"),

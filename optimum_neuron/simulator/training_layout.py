@@ -8,12 +8,12 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from ..compiler.memory import MICROCODE_BYTES
+from ..compiler import MICROCODE_BYTES
 from ..core import Choice
 from ..errors import ConfigError
 from ..hardware import legal_core_counts, require_core_count
 from .machine import Machine, does_not_fit, positive
-from .work.trained import TrainedSizes, activation_bytes
+from .work import TrainedSizes, activation_bytes
 
 GRADIENT_BYTES = 4
 """Bytes of a gradient, which is accumulated in float32."""

@@ -17,3 +17,7 @@ profile.py           neuron-explorer and neuron-profile: the profile of a NEFF o
 processes.py who holds cores, with their statuses and what they use of the host (`host.py`)
 usage.py     from two statuses to utilization and latencies
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -14,14 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..cli.errors import run_guarded
-from ..cli.output import Out
-from ..cli.parser import NeuronParser
+from ..cli import NeuronParser, Out, run_guarded
 from ..wording import time_span
 
 if TYPE_CHECKING:
-    from ..profiling import Profile
-    from ..profiling.profile import GraphProfile
+    from ..profiling import GraphProfile, Profile
 
 _VALUES = (("-n", "--iterations"), ("-w", "--warmup"), ("-f", "--fill"))
 _SWITCHES = ("--enable-only-latency", "--disable-hw-profile", "--disable-system-perf", "--disable-throughput")

@@ -12,11 +12,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..cli.errors import run_guarded
-from ..cli.output import Out, to_json
-from ..cli.parser import NeuronParser
+from ..cli import NeuronParser, Out, run_guarded, to_json
 from ..hardware import InstanceSpec
-from ..runtime.hbm import size_text
+from ..runtime import size_text
 from .devices import RUNTIME_VERSION, Device, devices, drawing
 from .processes import add_instance, choose_instance, others_in_use
 

@@ -16,11 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..cli.errors import run_guarded
-from ..cli.output import Out
-from ..cli.parser import NeuronParser
-from ..runtime.claims_folder import claims_folder
-from ..runtime.status import watch
+from ..cli import NeuronParser, Out, run_guarded
+from ..runtime import claims_folder, watch
 from . import report
 from .monitor_config import DEFAULT_CONFIG, MonitorConfig, read_config
 from .monitor_groups import RuntimeGroup, SystemGroup, TimedGroup

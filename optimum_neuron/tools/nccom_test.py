@@ -14,10 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..cli.arguments import positive_int
-from ..cli.errors import run_guarded
-from ..cli.output import Out
-from ..cli.parser import NeuronParser
+from ..cli import NeuronParser, Out, positive_int, run_guarded
 from ..errors import ConfigError
 from ..wording import time_span
 
@@ -77,9 +74,7 @@ def _run(options: argparse.Namespace, out: Out) -> None:
 
 def _times(options: argparse.Namespace) -> dict[str, Any]:
     from ..hardware import require_core_count
-    from ..simulator.device_time import all_reduce_s
-    from ..simulator.machine import choose_machine
-    from ..simulator.result import WIDE
+    from ..simulator import WIDE, all_reduce_s, choose_machine
 
     _require_simulated(options)
     machine, num_cores = choose_machine(options.instance), options.nworkers

@@ -17,11 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..cli.errors import run_guarded
-from ..cli.output import Out
-from ..cli.parser import NeuronParser
-from ..compiler.flags import ALIASES, SWITCHES, VALUES
-from ..compiler.version import COMPILER_VERSION
+from ..cli import NeuronParser, Out, run_guarded
+from ..compiler import ALIASES, COMPILER_VERSION, SWITCHES, VALUES
 from ..errors import ConfigError
 from ..hardware import resolve_target
 from ..wording import size
@@ -77,8 +74,7 @@ def compile_program(model: Path, output: Path, flags: Sequence[str]) -> None:
         raise ConfigError(f"The folder {parent} of --output does not exist.", hint=hint, option="output")
     program = _read(model)
     inputs = _positional(model, program.example_inputs)
-    from ..tracing.compile import NEFF_FILE, checked_flags, compile_entries
-    from ..tracing.entry import make_entry
+    from ..tracing import NEFF_FILE, checked_flags, compile_entries, make_entry
 
     target = [] if any(word.startswith("--target=") for word in flags) else [f"--target={resolve_target().value.name}"]
     with tempfile.TemporaryDirectory(prefix="neuronx-cc-") as folder:

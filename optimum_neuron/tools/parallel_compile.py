@@ -18,10 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import env
-from ..cli.arguments import positive_int
-from ..cli.errors import run_guarded
-from ..cli.output import Out
-from ..cli.parser import NeuronParser
+from ..cli import NeuronParser, Out, positive_int, run_guarded
 from ..compiler import tally
 from ..compiler.cache import CompileCache
 from ..errors import ConfigError

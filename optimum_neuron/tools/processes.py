@@ -17,11 +17,7 @@ from collections.abc import Collection, Mapping
 from .. import env
 from ..core import Choice
 from ..hardware import INSTANCES, InstanceSpec, resolve_instance
-from ..runtime.claims_folder import claims_folder
-from ..runtime.core_files import Row
-from ..runtime.cores import held_cores
-from ..runtime.hbm import CATEGORIES
-from ..runtime.status import Status, read_status, watch
+from ..runtime import CATEGORIES, Row, Status, claims_folder, held_cores, read_status, watch
 from .host import ProcessUse, process_use
 
 

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..atomic import write_bytes
-from ..cli.errors import run_guarded
-from ..cli.output import Out, to_json
-from ..cli.parser import NeuronParser
+from ..cli import NeuronParser, Out, run_guarded, to_json
 from ..errors import ConfigError
 from ..plain_json import parse_json
 
@@ -118,7 +116,7 @@ def _read(file: Path) -> Profile:
 
 
 def _tables(profile: Profile) -> str:
-    from ..cli.profile import DEFAULT_TOP, show_profile
+    from ..cli import DEFAULT_TOP, show_profile
 
     text = io.StringIO()
     show_profile(Out(stdout=text), {**profile.to_dict(DEFAULT_TOP), "files": {}})

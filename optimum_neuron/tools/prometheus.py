@@ -13,10 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from ..cli.arguments import digits, number_type
-from ..cli.errors import run_guarded
-from ..cli.output import Out
-from ..cli.parser import NeuronParser
+from ..cli import NeuronParser, Out, digits, number_type, run_guarded
 from ..errors import ConfigError
 from ..plain_json import parse_json
 from .prometheus_metrics import Metrics

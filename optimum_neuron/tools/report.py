@@ -11,7 +11,7 @@ import uuid
 from typing import Any
 
 from ..hardware import TARGETS, InstanceSpec
-from ..runtime.status import ModelStatus, Status
+from ..runtime import ModelStatus, Status
 from .host import CpuTimes, ProcessUse, cpu_percent, mean_percent
 from .usage import Usage
 

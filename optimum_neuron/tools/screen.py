@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..hardware import TARGETS
-from ..runtime.hbm import CATEGORIES, size_text
+from ..runtime import CATEGORIES, size_text
 from ..version import __version__
 from .frame import Frame, ProcessFrame
 from .report import core_version

@@ -21,11 +21,8 @@ from typing import IO, Any
 from rich.console import Console
 from rich.live import Live
 
-from ..cli.arguments import number_type
-from ..cli.errors import run_guarded
-from ..cli.output import Out
-from ..cli.parser import NeuronParser
-from ..runtime.publisher import INTERVAL_S
+from ..cli import NeuronParser, Out, number_type, run_guarded
+from ..runtime import INTERVAL_S
 from .frame import Camera, Frame
 from .processes import add_instance
 from .screen import View, render

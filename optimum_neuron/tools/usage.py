@@ -16,8 +16,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from ..runtime.hbm import MICROCODE_OWNER
-from ..runtime.status import CoreStatus, Status
+from ..runtime import MICROCODE_OWNER, CoreStatus, Status
 
 PERCENTILES = (0, 1, 25, 50, 75, 99, 100)
 """Percentiles that neuron-monitor reports."""

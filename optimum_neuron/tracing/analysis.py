@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..compiler.rules.judge import RULE
-from ..compiler.rules.shapes import MAKES, USES
-from ..compiler.version import COMPILER_VERSION
+from ..compiler import COMPILER_VERSION
+from ..compiler.rules import MAKES, RULE, USES
 from ..version import __version__
 from .compile import checked_flags
 from .entry import make_entry

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..compiler.ir import Graph, Program
-from ..compiler.serial import tensor_spec
-from ..engine.rows import run_rows
+from ..compiler import Graph, Program, tensor_spec
+from ..engine import run_rows
 from ..errors import ConfigError, ShapeError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..compiler.serial import tensor_spec
+from ..compiler import tensor_spec
 from ..errors import ConfigError
 from .compile import checked_flags, compile_entries, work_folder
 from .entry import Entry, make_entry, warn_ignored

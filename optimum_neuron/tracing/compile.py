@@ -18,12 +18,9 @@ from typing import Any
 import torch
 
 from .. import env
+from ..compiler import COMPILER_VERSION, Compiled, CompilerFlags, compile_graphs, parse_flags, write_program
 from ..compiler.cache import CompileCache
-from ..compiler.compile import Compiled, compile_graphs
-from ..compiler.flags import CompilerFlags, parse_flags
 from ..compiler.neff import Neff, open_neff
-from ..compiler.package import write_program
-from ..compiler.version import COMPILER_VERSION
 from ..errors import ConfigError
 from ..hardware import (
     Target,

@@ -13,8 +13,7 @@ from typing import TypeAlias, TypeVar
 
 from ..errors import ConfigError
 from ..hardware import resolve_instance
-from ..runtime.core_choice import allowed_cores, num_usable
-from ..runtime.cores import claim_cores
+from ..runtime import allowed_cores, claim_cores, num_usable
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError, ShapeError
-from ..runtime.copies import CoreThreads
+from ..runtime import CoreThreads
 from .contexts import REPLICA, no_such_cores, num_cores, setting
 from .placement import dynamic_batch
 from .script import neuron_models, session_of

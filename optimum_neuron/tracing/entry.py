@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..compiler.capture import Captured, capture, fake_parameters
-from ..compiler.serial import tensor_spec
+from ..compiler import Captured, capture, fake_parameters, tensor_spec
 from ..core import TensorSpec
 from ..errors import CaptureError, ConfigError
 from .states import Aliases, SharedStates, find_states, output_of, replaced, without_states

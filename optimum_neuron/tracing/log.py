@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..compiler.compile import Compiled
+from ..compiler import Compiled
 from ..errors import ConfigError, NeuronError
 
 

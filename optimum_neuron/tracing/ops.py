@@ -15,8 +15,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from .. import env
 from ..artifact import read_artifact
+from ..compiler import tensor_spec
 from ..compiler.neff import Neff, neff_from_bytes
-from ..compiler.serial import tensor_spec
 from ..errors import ArtifactError, WeightsError
 from .artifact import require_traced
 from .contexts import IS_LAZY, PLACEMENT

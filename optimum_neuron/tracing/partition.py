@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..compiler.rules.shapes import MAKES, USES
+from ..compiler.rules import MAKES, USES
 from ..errors import ConfigError
 from ..options import check_known
 from .compile import Flags

@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..artifact import Artifact, BoundProgram
-from ..compiler.ir import Graph
-from ..compiler.lower.lower import HostCode, Mode, lower
+from ..compiler import Graph
+from ..compiler.lower import HostCode, Mode, lower
 from ..core import Choice
 from ..errors import NeuronError
 from ..hardware import TARGETS, InstanceSpec, resolve_instance
-from ..runtime.copies import load_copies
-from ..runtime.loaded import LoadedProgram, closed_error
+from ..runtime import LoadedProgram, closed_error, load_copies
 from ..weights import StateDict
 from .artifact import require_agreement
 from .batches import run_in_batches

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..compiler.serial import tensor_spec
+from ..compiler import tensor_spec
 from ..errors import ConfigError
 from .structure import Flat, without
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ..compiler.flags import CompilerFlags
-from ..compiler.rules.base import base_name
-from ..compiler.rules.report import judge_nodes
+from ..compiler import CompilerFlags
+from ..compiler.rules import base_name, judge_nodes
 from ..core import Ruling, Verdict
 from ..hardware import Target
 from .entry import Entry

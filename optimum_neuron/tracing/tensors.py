@@ -12,10 +12,9 @@ from pathlib import Path
 
 import torch
 
-from ..compiler.ir import Program
-from ..compiler.serial import tensor_spec
+from ..compiler import Program, tensor_spec
 from ..errors import ConfigError, UnsupportedDtypeError
-from ..weights.mapped import DTYPES
+from ..weights import DTYPES
 from .entry import ROOT, Entry
 
 

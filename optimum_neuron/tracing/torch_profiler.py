@@ -23,7 +23,7 @@ from torch._C._profiler import _ExperimentalConfig
 
 from ..errors import ConfigError
 from ..profiling import Recorder, trace_json
-from ..runtime.timeline import Recording, recording
+from ..runtime import Recording, recording
 
 HOST_FILE, DEVICE_FILE = "pytorch_trace.json", "device_trace.json"
 """Chrome traces in the output folder: what this host did, measured, and the cores, simulated."""

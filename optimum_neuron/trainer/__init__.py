@@ -9,41 +9,6 @@ or of the compiler; time on the chip is the simulator's.
     NeuronTrainer(model, NeuronTrainingArguments(output_dir="out"), train_dataset=data).train()
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from typing import TYPE_CHECKING
-
-from ..lazy import lazy_names
-
-if TYPE_CHECKING:
-    from ..distributed.layout import TrainingNeuronConfig
-    from .accelerator import NeuronAccelerator, NeuronAcceleratorState
-    from .arguments import NeuronArgumentsMixin, NeuronTrainingArguments
-    from .collators import BucketCollator
-    from .mixin import NeuronTrainerMixin
-    from .trainer import NeuronTrainer
-
-__all__ = [
-    "BucketCollator",
-    "NeuronAccelerator",
-    "NeuronAcceleratorState",
-    "NeuronArgumentsMixin",
-    "NeuronTrainer",
-    "NeuronTrainerMixin",
-    "NeuronTrainingArguments",
-    "TrainingNeuronConfig",
-]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "BucketCollator": "collators",
-        "NeuronAccelerator": "accelerator",
-        "NeuronAcceleratorState": "accelerator",
-        "NeuronArgumentsMixin": "arguments",
-        "NeuronTrainer": "trainer",
-        "NeuronTrainerMixin": "mixin",
-        "NeuronTrainingArguments": "arguments",
-        "TrainingNeuronConfig": "models",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -18,7 +18,7 @@ from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import FullyShardedDataParallelPlugin, parse_flag_from_env
 
-from ..distributed.layout import TrainingNeuronConfig
+from ..distributed import TrainingNeuronConfig
 from ..errors import ConfigError, NeuronError, invalid_choice, raise_together
 from .arguments import no_device
 from .optimizer import accumulate_in_float32, keep_master_weights

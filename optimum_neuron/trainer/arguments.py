@@ -17,8 +17,7 @@ from typing import Any
 from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
 
-from ..distributed.layout import TrainingNeuronConfig, combination_problems, conflict
-from ..distributed.mesh import require_processes
+from ..distributed import TrainingNeuronConfig, combination_problems, conflict, require_processes
 from ..errors import ConfigError, NeuronError, raise_together
 from ..hardware import TARGETS, Target, require_compilable, require_dtype, resolve_instance
 from ..vendor import INSTALL_SDK

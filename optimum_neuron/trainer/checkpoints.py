@@ -22,7 +22,7 @@ from typing import Any
 
 from ..atomic import sync_folder, write_bytes
 from ..core import Choice, Rejected
-from ..distributed.checkpoint import has_sharded_optimizer
+from ..distributed import has_sharded_optimizer
 from ..errors import ArtifactError
 
 MARKER = "neuron_checkpoint.json"

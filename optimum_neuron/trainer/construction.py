@@ -9,8 +9,14 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 
-from ..distributed.distribute import DistributedModel, distribute, is_distributed_here, shared_facts, wrap_blocks
-from ..distributed.mesh import require_agreement
+from ..distributed import (
+    DistributedModel,
+    distribute,
+    is_distributed_here,
+    require_agreement,
+    shared_facts,
+    wrap_blocks,
+)
 from ..errors import ConfigError
 from .arguments import NeuronArgumentsMixin
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..distributed.dtypes import narrow
+from ..distributed import narrow
 from ..errors import DeviceMemoryError
 
 STATES_PER_PARAMETER: Mapping[str, int] = {

@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from ..distributed.mesh import require_agreement
+from ..distributed import require_agreement
 from .construction import lay_out, require_neuron_arguments, upstream_leaves_alone, with_processing_class
 from .estimates import require_whole_model
 from .guard import gradient_error, loss_error

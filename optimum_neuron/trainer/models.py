@@ -13,7 +13,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..distributed.layout import TrainingNeuronConfig
+from ..distributed import TrainingNeuronConfig
 from ..errors import ConfigError
 from ..options import SOURCE_OPTIONS
 
@@ -47,7 +47,7 @@ class NeuronModelForCausalLM:
         """
         import transformers
 
-        from ..exporters.source import find_folder
+        from ..exporters import find_folder
 
         _require_layout(trn_config)
         # transformers takes trust_remote_code too.

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..distributed.dtypes import NARROW, narrow
+from ..distributed import NARROW, narrow
 from ..errors import ConfigError
 
 STATE_KEY = "master_weights"

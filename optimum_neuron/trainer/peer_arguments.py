@@ -11,7 +11,7 @@ import logging
 import os
 from typing import Any
 
-from ..distributed.layout import WITHOUT_EFFECT as LAYOUT
+from ..distributed import WITHOUT_EFFECT as LAYOUT
 from ..errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -46,7 +46,7 @@ class RecompileWatch:
         Raises:
             ShapeError: more steps than the limit compiled again.
         """
-        from ..device.dynamo.report import compile_report
+        from ..device.dynamo import compile_report
 
         before = len(compile_report().graphs)
         yield

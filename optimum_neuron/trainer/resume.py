@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..distributed.whole import describe_differences, other_model, read_converted, shapes_of
+from ..distributed import describe_differences, other_model, read_converted, shapes_of
 from ..errors import ModelError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from ..distributed.dtypes import narrow
+from ..distributed import narrow
 from ..errors import ConfigError
 
 

@@ -15,10 +15,7 @@ import torch
 from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
-from ..distributed import checkpoint as shards
-from ..distributed.distribute import DistributedModel
-from ..distributed.dtypes import NARROW
-from ..distributed.whole import load_weights
+from ..distributed import NARROW, DistributedModel, checkpoint as shards, load_weights
 from ..errors import ArtifactError
 from . import checkpoints
 from .optimizer import MasterWeights

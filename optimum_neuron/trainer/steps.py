@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import Trainer
 
-from ..distributed.context import ContextParallel
-from ..distributed.distribute import DistributedModel, num_microbatches
-from ..distributed.gather import gather_for_metrics
-from ..distributed.pipeline import Pipeline
+from ..distributed import ContextParallel, DistributedModel, Pipeline, gather_for_metrics, num_microbatches
 from ..errors import ConfigError
 
 if TYPE_CHECKING:

@@ -3,23 +3,6 @@
 It knows nothing of models; which tensors make a weight is given as a map.
 """
 
-from .bind import BoundWeights, bind_weights
-from .checkpoint import Checkpoint, StateDict, TensorSource
-from .pack import pack_checkpoint
-from .shards import Shard, Shards, Split, even_split, first_split, packed_split, unit_split
+import lazy_loader
 
-__all__ = [
-    "BoundWeights",
-    "Checkpoint",
-    "Shard",
-    "Shards",
-    "Split",
-    "StateDict",
-    "TensorSource",
-    "bind_weights",
-    "even_split",
-    "first_split",
-    "pack_checkpoint",
-    "packed_split",
-    "unit_split",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

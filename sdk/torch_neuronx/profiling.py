@@ -1,5 +1,5 @@
 """Options of `torch.profiler` under the vendor's names."""
 
-from optimum_neuron.tracing.torch_profiler import NeuronConfig, NeuronProfiler, ProfileMode
+from optimum_neuron.tracing import NeuronConfig, NeuronProfiler, ProfileMode
 
 __all__ = ["NeuronConfig", "NeuronProfiler", "ProfileMode"]

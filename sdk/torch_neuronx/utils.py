@@ -1,5 +1,5 @@
 """Utilities under the vendor's names."""
 
-from optimum_neuron.tracing.platform import get_platform_target
+from optimum_neuron.tracing import get_platform_target
 
 __all__ = ["get_platform_target"]

@@ -7,13 +7,10 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronConfig, check_model
-from optimum_neuron.compiler.placement import judged_calls
+from optimum_neuron.compiler import judged_calls
 from optimum_neuron.core import Choice
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters.decoder import DecoderKind
-from optimum_neuron.exporters.kinds import Plan, kind_of
-from optimum_neuron.exporters.source import ModelSource
-from optimum_neuron.exporters.tasks import architectures_of
+from optimum_neuron.exporters import DecoderKind, ModelSource, Plan, architectures_of, kind_of
 from optimum_neuron.hardware import TARGETS
 from tests.encoders import tiny_encoder_config, tiny_shapes
 from tests.programs import Calls, capture_entry, spec

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from optimum_neuron.checkpoints import catalogue
-from optimum_neuron.checkpoints.entry import Checkpoint
+from optimum_neuron.checkpoints import Checkpoint, catalogue
 
 HIDDEN, HEADS, FEED_FORWARD, CONTEXT = 32, 2, 48, 64
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

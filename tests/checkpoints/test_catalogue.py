@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-from optimum_neuron.checkpoints.catalogue import CHECKPOINTS, entries, find, get, names
+from optimum_neuron.checkpoints import CHECKPOINTS, entries, find, get, names
 from optimum_neuron.errors import ConfigError, ModelError
 
 

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from optimum_neuron.checkpoints.convert import convert
+from optimum_neuron.checkpoints import convert
 from optimum_neuron.errors import ModelError
 
 

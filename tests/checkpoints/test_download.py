@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from optimum_neuron.checkpoints.download import download, tool_error
-from optimum_neuron.checkpoints.package import verify
+from optimum_neuron.checkpoints import download, tool_error, verify
 from optimum_neuron.errors import CacheError, ModelError
 
 download_module = importlib.import_module("optimum_neuron.checkpoints.download")

@@ -15,6 +15,8 @@ import pytest
 
 from optimum_neuron.checkpoints import (
     CHECKPOINTS,
+    Dataset,
+    Entry,
     catalogue,
     damaged_files,
     fetch,
@@ -22,7 +24,6 @@ from optimum_neuron.checkpoints import (
     read_rows,
     resolve_model,
 )
-from optimum_neuron.checkpoints.entry import Dataset, Entry
 from optimum_neuron.errors import CacheError, ModelError
 from tests.checkpoints.conftest import write_wheel
 

@@ -1,7 +1,7 @@
 import pytest
 
-from optimum_neuron.checking.report import require_conditions
-from optimum_neuron.cli.check import _percent
+from optimum_neuron.checking import require_conditions
+from optimum_neuron.cli import percent
 
 
 def row(**changes):
@@ -147,4 +147,4 @@ def test_a_real_model_from_a_shell(cli, checkpoint):
     [(0, "0.0 %"), (1e-6, "<0.1 %"), (0.0005, "0.1 %"), (0.5, "50.0 %"), (0.99951, ">99.9 %"), (1, "100.0 %")],
 )
 def test_a_share_is_never_rounded_to_all_or_nothing(share, text):
-    assert _percent(share) == text
+    assert percent(share) == text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from optimum_neuron.cli.estimate import priced, shown
-from optimum_neuron.simulator.quantity import QUANTITIES
+from optimum_neuron.cli import priced, shown
+from optimum_neuron.simulator import QUANTITIES
 
 
 def test_json_has_each_quantity_with_its_interval(cli, checkpoint):

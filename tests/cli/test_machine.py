@@ -47,7 +47,7 @@ def test_a_source_folder_has_no_metadata(tmp_path, monkeypatch):
 
 
 def test_a_working_torch_gives_the_probes_that_lowering_decides_by(found):
-    from optimum_neuron.compiler.lower.choose import probe_compiler, probe_cpu
+    from optimum_neuron.compiler.lower import probe_compiler, probe_cpu
 
     assert found.torch_complaint == ""
     assert found.host_code == probe_cpu()

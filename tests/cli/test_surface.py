@@ -8,8 +8,7 @@ from optimum.commands.base import RootOptimumCLICommand
 from optimum.commands.export.base import ExportCommand
 from optimum.commands.optimum_cli import register_optimum_cli_subcommand
 
-from optimum_neuron.cli.export import NeuronExportCommand
-from optimum_neuron.cli.neuron import NeuronCommand
+from optimum_neuron.cli import NeuronCommand, NeuronExportCommand
 
 GRAPHS = [
     "--auto_cast", "--auto_cast_type", "--batch_size", "--cache_dir", "--instance_type",

@@ -12,8 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from optimum_neuron.compiler.cache import CompileCache, entry_name
 from optimum_neuron.errors import CacheError
-from tests.neffs import compile_tiny as produce
-from tests.neffs import never
+from tests.neffs import compile_tiny as produce, never
 
 FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1, "sequence_length": 128}
 NAME = entry_name(FIELDS)

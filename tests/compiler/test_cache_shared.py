@@ -13,12 +13,21 @@ from fsspec.implementations.memory import MemoryFileSystem
 from huggingface_hub.errors import LocalTokenNotFoundError
 
 from optimum_neuron import env
-from optimum_neuron.compiler.cache import CompileCache, entry_name
-from optimum_neuron.compiler.cache.addresses import HubStorage, open_storage, url_of
-from optimum_neuron.compiler.cache.shared import DEFAULT_NAME, FILE, choose, create, shared_url, using
+from optimum_neuron.compiler.cache import (
+    DEFAULT_NAME,
+    FILE,
+    CompileCache,
+    HubStorage,
+    choose,
+    create,
+    entry_name,
+    open_storage,
+    shared_url,
+    url_of,
+    using,
+)
 from optimum_neuron.errors import CacheError, ConfigError
-from tests.neffs import compile_tiny as produce
-from tests.neffs import never
+from tests.neffs import compile_tiny as produce, never
 
 FIELDS = {"compiler_version": "2.21", "target": "inf2", "sequence_length": 128}
 REQUEST = {"model": "m"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from optimum_neuron.compiler.canonical import canonical_json
+from optimum_neuron.compiler import canonical_json
 from optimum_neuron.errors import ConfigError
 
 

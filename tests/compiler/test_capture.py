@@ -10,9 +10,8 @@ import torch
 from accelerate import init_empty_weights
 from torch import nn
 
-from optimum_neuron.compiler.capture import capture
-from optimum_neuron.compiler.compile import compile_graphs
-from optimum_neuron.compiler.passes.outline import outline
+from optimum_neuron.compiler import capture, compile_graphs
+from optimum_neuron.compiler.passes import outline
 from optimum_neuron.errors import CaptureError, UnsupportedOperatorError
 from optimum_neuron.hardware import TARGETS
 from tests.programs import Calls, capture_entry, compile_module, run_program, spec

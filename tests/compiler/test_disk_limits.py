@@ -8,8 +8,7 @@ import pytest
 from optimum_neuron.compiler.cache import CompileCache, entry_name
 from optimum_neuron.compiler.neff import unpack
 from optimum_neuron.errors import ArtifactError, CacheError
-from tests.neffs import compile_tiny as produce
-from tests.neffs import small_disk
+from tests.neffs import compile_tiny as produce, small_disk
 
 FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1}
 DISK_BYTES = 256 * 1024

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from optimum_neuron.compiler.flags import KNOWN_FLAGS, CompilerFlags, arithmetic_options, parse_flags
+from optimum_neuron.compiler import KNOWN_FLAGS, CompilerFlags, arithmetic_options, parse_flags
 from optimum_neuron.errors import ConfigError
 
 

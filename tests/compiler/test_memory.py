@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.compiler.capture import capture
-from optimum_neuron.compiler.compile import compile_graphs
-from optimum_neuron.compiler.memory import MICROCODE_BYTES, MemoryNeed, memory_need
-from optimum_neuron.compiler.passes.outline import outline
+from optimum_neuron.compiler import MICROCODE_BYTES, MemoryNeed, capture, compile_graphs, memory_need
+from optimum_neuron.compiler.passes import outline
 from optimum_neuron.hardware import TARGETS
 from tests.programs import Calls, capture_entry, compile_module, spec
 

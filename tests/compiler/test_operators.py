@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from optimum_neuron.compiler.operators import is_allowed, not_allowed
-from optimum_neuron.compiler.rules.base import known_ops
+from optimum_neuron.compiler import is_allowed, not_allowed
+from optimum_neuron.compiler.rules import known_ops
 
 UNSAFE = """
     aten.from_file.default aten.set_.source_Storage aten.set_.source_Tensor_storage_offset aten.set_data.default

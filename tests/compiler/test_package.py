@@ -7,9 +7,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from optimum_neuron.compiler.ir import IR_VERSION
+from optimum_neuron.compiler import IR_VERSION, read_program, write_program
 from optimum_neuron.compiler.neff import open_neff, write_neff
-from optimum_neuron.compiler.package import read_program, write_program
 from optimum_neuron.errors import ArtifactError, FormatVersionError, UnsupportedOperatorError
 from optimum_neuron.hardware import TARGETS
 from tests.programs import Calls, compile_module, run_program, spec

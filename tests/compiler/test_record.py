@@ -5,8 +5,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from optimum_neuron.compiler.capture import fake_parameters
-from optimum_neuron.compiler.record import record
+from optimum_neuron.compiler import fake_parameters, record
 
 
 class Layer(nn.Module):

@@ -7,13 +7,7 @@ import math
 import pytest
 import torch
 
-from optimum_neuron.compiler.serial import (
-    body_from_dict,
-    body_to_dict,
-    make_subprogram,
-    mutated_arguments,
-    shares_memory,
-)
+from optimum_neuron.compiler import body_from_dict, body_to_dict, make_subprogram, mutated_arguments, shares_memory
 from optimum_neuron.errors import ArtifactError
 from tests.programs import body_of, spec, subprogram_of
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.fx import graph_module
 
-from optimum_neuron.compiler.lower.aten import aten_function
+from optimum_neuron.compiler import read_program, write_program
+from optimum_neuron.compiler.lower import aten_function
 from optimum_neuron.compiler.neff import open_neff
-from optimum_neuron.compiler.package import read_program, write_program
 from optimum_neuron.hardware import TARGETS
 from tests.programs import body_of, compile_module, spec
 

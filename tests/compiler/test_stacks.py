@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 from torch import nn
 
-from optimum_neuron.compiler.record import Segment
-from optimum_neuron.compiler.stacks import Stack, find_stacks, repeating, shortened
+from optimum_neuron.compiler import Segment, Stack, find_stacks, repeating, shortened
 from optimum_neuron.core import Choice
 
 

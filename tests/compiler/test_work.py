@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.rules.base import find_rule, known_ops
-from optimum_neuron.compiler.rules.call import OpCall
-from optimum_neuron.compiler.work import MOVES, PRODUCTS, SCATTER, work_of
+from optimum_neuron.compiler import MOVES, PRODUCTS, SCATTER, work_of
+from optimum_neuron.compiler.rules import OpCall, find_rule, known_ops
 
 
 def works(function, *inputs):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from optimum_neuron.compiler.lower.choose import probe_compiler
+from optimum_neuron.compiler.lower import probe_compiler
 from optimum_neuron.device import library
 
 ROOT = Path(__file__).resolve().parents[2]

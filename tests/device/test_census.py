@@ -7,14 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from optimum_neuron.device import placement
-from optimum_neuron.device.census import ASSUMPTION, MODEL, Census
+from optimum_neuron.device import ASSUMPTION, MODEL, Census, placement
 from optimum_neuron.device.dynamo import calls
 from optimum_neuron.profiling import profile_script, record
-from optimum_neuron.runtime.observers import OBSERVERS
-from optimum_neuron.runtime.publisher import Publisher
-from optimum_neuron.runtime.timeline import TIMELINE
-from optimum_neuron.simulator.clock import call_cost
+from optimum_neuron.runtime import OBSERVERS, TIMELINE, Publisher
+from optimum_neuron.simulator import call_cost
 
 
 def recorded(function):

@@ -10,8 +10,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from optimum_neuron.device import census
 from optimum_neuron.device.dynamo import calls as calls_of
-from optimum_neuron.profiling import torch_profiler
-from optimum_neuron.profiling.torch_profiler import SIMULATED
+from optimum_neuron.profiling import SIMULATED, torch_profiler
 from optimum_neuron.tracing import trace
 
 BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]

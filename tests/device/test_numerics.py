@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from optimum_neuron.compiler.passes.autocast import auto_cast
+from optimum_neuron.compiler.passes import auto_cast
 from optimum_neuron.device import numerics
 from optimum_neuron.errors import ConfigError
 

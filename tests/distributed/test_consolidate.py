@@ -10,7 +10,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron.distributed.consolidate import FSDP_FOLDER, WEIGHTS, consolidate
+from optimum_neuron.distributed import FSDP_FOLDER, WEIGHTS, consolidate
 from optimum_neuron.errors import ArtifactError
 from tests.trainer.conftest import raises
 

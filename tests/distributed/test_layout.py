@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from optimum_neuron.distributed.layout import WITHOUT_EFFECT, TrainingNeuronConfig, combination_problems
+from optimum_neuron.distributed import WITHOUT_EFFECT, TrainingNeuronConfig, combination_problems
 from tests.distributed.layouts import CASES
 from tests.distributed.test_layouts import COMPILED, FOUR, TWO
 

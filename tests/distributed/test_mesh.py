@@ -8,9 +8,7 @@ import dataclasses
 import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from optimum_neuron.distributed import pipeline
-from optimum_neuron.distributed.mesh import MeshSizes
-from optimum_neuron.distributed.plans import tensor_plan
+from optimum_neuron.distributed import MeshSizes, pipeline, tensor_plan
 from optimum_neuron.errors import ConfigError
 from tests.device.conftest import make_llama
 from tests.trainer.conftest import raises

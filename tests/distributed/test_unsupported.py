@@ -7,13 +7,19 @@ import copy
 import pytest
 import torch
 
-from optimum_neuron.distributed.context import require_context, require_divisible
-from optimum_neuron.distributed.distribute import require_whole_model
-from optimum_neuron.distributed.layout import require_fsdp_config
-from optimum_neuron.distributed.mesh import MeshSizes
-from optimum_neuron.distributed.pipeline import padded
-from optimum_neuron.distributed.plans import SEQUENCE_PLANS, expand, tensor_plan
-from optimum_neuron.distributed.shard import Sharding, mixed_precision
+from optimum_neuron.distributed import (
+    SEQUENCE_PLANS,
+    MeshSizes,
+    Sharding,
+    expand,
+    mixed_precision,
+    padded,
+    require_context,
+    require_divisible,
+    require_fsdp_config,
+    require_whole_model,
+    tensor_plan,
+)
 from optimum_neuron.errors import ConfigError, ModelError
 from tests.trainer.conftest import raises
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from optimum_neuron.engine.packing import check_positions, plan_packing
+from optimum_neuron.engine import check_positions, plan_packing
 from optimum_neuron.errors import ShapeError
 
 

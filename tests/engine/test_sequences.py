@@ -10,7 +10,7 @@ import torch
 
 from optimum_neuron.core import TensorSpec
 from optimum_neuron.engine import Sequences, Signature, StateSignature
-from optimum_neuron.runtime.segments import State
+from optimum_neuron.runtime import State
 
 SIGNATURE = Signature(
     roles={},

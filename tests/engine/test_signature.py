@@ -11,8 +11,8 @@ import torch
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.compiler.neff import open_neff, write_neff
 from optimum_neuron.engine import Signature
-from optimum_neuron.exporters.seq2seq.sources import TOKENS
-from optimum_neuron.exporters.signatures import decoder_signature, encoder_decoder_signature
+from optimum_neuron.exporters import decoder_signature, encoder_decoder_signature
+from optimum_neuron.exporters.seq2seq import TOKENS
 from tests.test_bad_files import seal
 from tests.tiny import NUM_BYTE_TOKENS
 

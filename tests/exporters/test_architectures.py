@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.compiler.lower.choose import probe_compiler
+from optimum_neuron.compiler.lower import probe_compiler
 from optimum_neuron.exporters.validation import compare
 from tests.tiny import CONFIGS, VOCABULARY, save_tiny
 

@@ -10,11 +10,17 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import hub_cache, main_export
-from optimum_neuron.exporters.build import cached_neff
-from optimum_neuron.exporters.cached import cached_entries, cached_models, fill_cache
-from optimum_neuron.exporters.request import label_of, neuron_config
-from optimum_neuron.exporters.source import load_source
+from optimum_neuron.exporters import (
+    cached_entries,
+    cached_models,
+    cached_neff,
+    fill_cache,
+    hub_cache,
+    label_of,
+    load_source,
+    main_export,
+    neuron_config,
+)
 from tests.tiny import save_tiny
 
 SIZES = {"batch_size": 1, "sequence_length": 16, "optlevel": "1"}

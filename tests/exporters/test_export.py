@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from optimum_neuron import NeuronModelForCausalLM, env
 from optimum_neuron.errors import CacheError, ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import build, main_export
-from optimum_neuron.runtime.cores import held_cores
+from optimum_neuron.runtime import held_cores
 from tests.neffs import small_disk
 from tests.runtime.conftest import Worker
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, SMALL, save_tiny, tiny_config

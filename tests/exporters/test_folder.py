@@ -16,15 +16,15 @@ from filelock import FileLock
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ArtifactError, CacheError, ConfigError, FormatVersionError, WeightsError
-from optimum_neuron.exporters.folder import (
+from optimum_neuron.exporters import (
     FOLDER_VERSION,
     file_hash,
     is_broken_export,
     is_export,
     read_folder,
+    save_folder,
     verify_weights,
 )
-from optimum_neuron.exporters.save import save_folder
 from tests.neffs import small_disk
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import transformers
 
 from optimum_neuron import NeuronConfig, NeuronModelForSequenceClassification, check_model
 from optimum_neuron.errors import ConfigError, UnsupportedOperatorError
-from optimum_neuron.exporters.request import request_fields
+from optimum_neuron.exporters import request_fields
 from tests.encoders import VOCABULARY, save_tiny_encoder
 
 SHAPES = {"batch_size": 2, "sequence_length": 8, "optlevel": "1"}

@@ -12,18 +12,27 @@ import torch
 from torch import nn
 
 from optimum_neuron import check_model
-from optimum_neuron.cli.arguments import add_compile_arguments, add_graph_arguments, add_size_arguments, options_from
-from optimum_neuron.compiler.capture import capture
+from optimum_neuron.cli import add_compile_arguments, add_graph_arguments, add_size_arguments, options_from
+from optimum_neuron.compiler import capture
 from optimum_neuron.configuration import CompileConfig
 from optimum_neuron.core import Choice, TensorSpec
 from optimum_neuron.engine import Signature
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import main_export, tasks
-from optimum_neuron.exporters.cached import cached_entries
-from optimum_neuron.exporters.empty import empty_model
-from optimum_neuron.exporters.folder import read_folder
-from optimum_neuron.exporters.kinds import KINDS, Kind, KindRow, Plan, compile_options, kind_of, register_kind
-from optimum_neuron.exporters.source import load_source
+from optimum_neuron.exporters import (
+    KINDS,
+    Kind,
+    KindRow,
+    Plan,
+    cached_entries,
+    compile_options,
+    empty_model,
+    kind_of,
+    load_source,
+    main_export,
+    read_folder,
+    register_kind,
+    tasks,
+)
 from optimum_neuron.exporters.validation import Scenario
 from optimum_neuron.options import SOURCE_OPTIONS, option
 from optimum_neuron.simulator import compare, estimate

@@ -11,18 +11,20 @@ from transformers import AutoConfig
 
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.errors import ConfigError, ModelError, UnsupportedDtypeError
-from optimum_neuron.exporters.build import cache_request
-from optimum_neuron.exporters.kinds import compile_options
-from optimum_neuron.exporters.prepare import open_cache
-from optimum_neuron.exporters.request import (
+from optimum_neuron.exporters import (
+    TASKS,
+    ModelSource,
+    cache_request,
+    compile_options,
+    load_source,
     neuron_config,
+    open_cache,
     request_fields,
     split_options,
     structure_differences,
     structure_of,
+    tasks_of,
 )
-from optimum_neuron.exporters.source import ModelSource, load_source
-from optimum_neuron.exporters.tasks import TASKS, tasks_of
 from optimum_neuron.options import SOURCE_OPTIONS
 from tests.encoders import save_tiny_encoder, tiny_encoder_config, tiny_shapes
 from tests.tiny import SHAPES, tiny_config

@@ -8,10 +8,19 @@ from transformers import CONFIG_MAPPING, AutoConfig
 
 from optimum_neuron import check_model
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters.build import cache_request
-from optimum_neuron.exporters.kinds import kind_of
-from optimum_neuron.exporters.source import ModelSource, find_folder, infer_task, load_source, read_config, served_task
-from optimum_neuron.exporters.tasks import SYNONYMS, TASKS, other_tasks
+from optimum_neuron.exporters import (
+    SYNONYMS,
+    TASKS,
+    ModelSource,
+    cache_request,
+    find_folder,
+    infer_task,
+    kind_of,
+    load_source,
+    other_tasks,
+    read_config,
+    served_task,
+)
 from tests.encoders import save_tiny_encoder, tiny_encoder_config
 from tests.tiny import tiny_config, write_config
 

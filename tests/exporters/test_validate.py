@@ -12,13 +12,11 @@ from transformers import AutoModelForCausalLM
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.artifact import load as artifact_load
 from optimum_neuron.configuration import NeuronConfig
-from optimum_neuron.engine import Decoder, Packing, Sequences
-from optimum_neuron.engine import decoder as decoder_module
+from optimum_neuron.engine import Decoder, Packing, Sequences, decoder as decoder_module
 from optimum_neuron.errors import ConfigError, ValidationError
-from optimum_neuron.exporters import main_export
-from optimum_neuron.exporters.kinds import kind_of
+from optimum_neuron.exporters import kind_of, main_export
 from optimum_neuron.exporters.validation import OutputError, Recorder, compare, default_tolerance, validate
-from optimum_neuron.runtime.executor import Executor
+from optimum_neuron.runtime import Executor
 from tests.tiny import SHAPES, save_tiny
 
 LOGITS = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]])

@@ -8,9 +8,7 @@ import re
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.hardware import CHIPS, CORES, INSTANCES
-from optimum_neuron.hardware.sourced import Sourced
-from optimum_neuron.hardware.timings import TIMINGS
+from optimum_neuron.hardware import CHIPS, CORES, INSTANCES, TIMINGS, Sourced
 
 ENGINES = {
     f"{core.name} {engine.name}": engine

@@ -6,11 +6,9 @@ import pytest
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSequenceClassification
 from optimum_neuron.errors import ConfigError, CoreBusyError, DeviceMemoryError, ValidationError
-from optimum_neuron.exporters import build, prepare
-from optimum_neuron.exporters import load as load_export
+from optimum_neuron.exporters import build, load as load_export, prepare
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.cores import claim_cores, held_cores
-from optimum_neuron.runtime.hbm import ledger
+from optimum_neuron.runtime import claim_cores, held_cores, ledger
 from tests.encoders import save_tiny_encoder
 from tests.runtime.conftest import Worker
 from tests.tiny import SMALL

@@ -16,7 +16,7 @@ from optimum_neuron import (
 )
 from optimum_neuron.errors import ConfigError, CoreBusyError, DeviceMemoryError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.hbm import ledger
+from optimum_neuron.runtime import ledger
 from tests.encoders import IMAGE, VOCABULARY, save_letters, save_tiny_encoder
 from tests.runtime.conftest import Worker
 

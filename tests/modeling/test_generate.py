@@ -24,7 +24,7 @@ from transformers import (
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ShapeError
-from optimum_neuron.modeling.cache import NeuronCache
+from optimum_neuron.modeling import NeuronCache
 from tests.modeling import common
 from tests.modeling.common import raises, random_ids
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES

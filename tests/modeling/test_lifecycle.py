@@ -12,8 +12,7 @@ import torch
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSeq2SeqLM, NeuronModelForSequenceClassification
 from optimum_neuron.errors import CoreBusyError
 from optimum_neuron.hardware import resolve_instance
-from optimum_neuron.runtime.cores import held_cores
-from optimum_neuron.runtime.hbm import ledger
+from optimum_neuron.runtime import held_cores, ledger
 from tests import seq2seq
 from tests.encoders import VOCABULARY, save_tiny_encoder
 from tests.footprint import footprint

@@ -14,7 +14,7 @@ import transformers
 
 from optimum_neuron import NeuronModelForTextReranking, NeuronSentenceTransformer
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.modeling.pooling import pooled, read_recipe
+from optimum_neuron.modeling import pooled, read_recipe
 from tests.encoders import save_letters, save_tiny_encoder
 from tests.modeling.common import raises
 

@@ -13,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from optimum_neuron import NeuronModelForMaskedLM, NeuronModelForSeq2SeqLM
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
-from optimum_neuron.modeling.cache import NeuronCache
+from optimum_neuron.modeling import NeuronCache
 from tests.modeling import common
 from tests.modeling.common import raises
 from tests.seq2seq import SHAPES, SOURCE, TARGET, TINY, VOCABULARY, save_tiny_seq2seq

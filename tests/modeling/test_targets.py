@@ -8,7 +8,7 @@ from transformers import CONFIG_MAPPING, AutoModelForSeq2SeqLM
 
 from optimum_neuron import NeuronModelForSeq2SeqLM
 from optimum_neuron.errors import ShapeError
-from optimum_neuron.modeling.targets import check_labels
+from optimum_neuron.modeling import check_labels
 from tests.encoders import randomize
 from tests.modeling.common import raises
 from tests.seq2seq import SHAPES, TINY, VOCABULARY

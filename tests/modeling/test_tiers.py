@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from optimum_neuron import NeuronModelForCausalLM, shared_objects
-from optimum_neuron.compiler.lower.choose import probe_compiler
+from optimum_neuron.compiler.lower import probe_compiler
 from optimum_neuron.errors import ConfigError, LoweringError
 from optimum_neuron.exporters import main_export
 from tests.tiny import SMALL

@@ -30,9 +30,8 @@ from optimum_neuron.errors import (
     ValidationError,
     WeightsError,
 )
-from optimum_neuron.exporters.encoders.configuration import AXES
-from optimum_neuron.exporters.kinds import compile_options
-from optimum_neuron.exporters.tasks import TASKS
+from optimum_neuron.exporters import TASKS, compile_options
+from optimum_neuron.exporters.encoders import AXES
 from tests.encoders import IMAGE, SAMPLES, VOCABULARY, randomize, save_tiny_encoder, tiny_encoder_config, tiny_shapes
 from tests.modeling.common import raises
 

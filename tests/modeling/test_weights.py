@@ -17,8 +17,7 @@ from optimum_neuron.errors import ConfigError, ModelError, WeightsError
 from tests import seq2seq
 from tests.encoders import VOCABULARY, randomize, save_tiny_encoder
 from tests.modeling.common import raises
-from tests.tiny import SHAPES as DECODER_SHAPES
-from tests.tiny import save_tiny
+from tests.tiny import SHAPES as DECODER_SHAPES, save_tiny
 
 ENCODER_SHAPES = {"batch_size": 2, "sequence_length": 8, "optlevel": "1"}
 IDS = torch.randint(3, VOCABULARY, (5, 8), generator=torch.Generator().manual_seed(1))

@@ -13,7 +13,7 @@ import torch
 from torch.func import functional_call
 
 from optimum_neuron.configuration import NeuronConfig
-from optimum_neuron.exporters.decoder import state_specs
+from optimum_neuron.exporters import state_specs
 from optimum_neuron.models import Family, build_decoder
 from tests.tiny import VOCABULARY, tiny_config
 

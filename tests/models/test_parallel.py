@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.models.parallel import head_layout, require_group_size, split_module
+from optimum_neuron.models import head_layout, require_group_size, split_module
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 import transformers
 
 from optimum_neuron import modeling
-from optimum_neuron.pipelines.factory import PIPELINES
+from optimum_neuron.pipelines import PIPELINES
 from tests.encoders import save_tiny_encoder
 from tests.pipelines.test_tasks import ARCHITECTURE, RECORDING, picture, plain, shapes
 from tests.processors import save_encoder_processors

@@ -14,7 +14,7 @@ from transformers.utils import is_torchaudio_available
 
 from optimum_neuron import modeling, pipeline
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
-from optimum_neuron.pipelines.factory import PIPELINES
+from optimum_neuron.pipelines import PIPELINES
 from tests.encoders import save_letters, save_tiny_encoder, tiny_shapes
 from tests.processors import reads_text, save_encoder_processors
 

@@ -7,12 +7,10 @@ import pytest
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSeq2SeqLM, NeuronModelForSequenceClassification
 from optimum_neuron.errors import ArtifactError, ConfigError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.profiling import profile_folder
-from optimum_neuron.profiling.folder import calls_of
-from optimum_neuron.runtime.cores import held_cores
+from optimum_neuron.profiling import calls_of, profile_folder
+from optimum_neuron.runtime import held_cores
 from tests.encoders import save_tiny_encoder
-from tests.seq2seq import SHAPES as SEQ2SEQ
-from tests.seq2seq import save_tiny_seq2seq
+from tests.seq2seq import SHAPES as SEQ2SEQ, save_tiny_seq2seq
 
 
 def calls(profile):

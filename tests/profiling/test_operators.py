@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from optimum_neuron.profiling.operators import operators_of, overlap_of
-from optimum_neuron.simulator.clock import call_time, work_of_call
-from optimum_neuron.simulator.machine import choose_machine
-from optimum_neuron.simulator.work.record import GraphWork, Step, Work
+from optimum_neuron.profiling import operators_of, overlap_of
+from optimum_neuron.simulator import call_time, choose_machine, work_of_call
+from optimum_neuron.simulator.work import GraphWork, Step, Work
 
 MACHINE = choose_machine("inf2.xlarge")
 

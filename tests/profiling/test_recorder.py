@@ -9,8 +9,7 @@ import torch
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSequenceClassification
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.profiling import Profile, record
-from optimum_neuron.profiling.table import in_every_layer
+from optimum_neuron.profiling import Profile, in_every_layer, record
 from optimum_neuron.tracing import trace
 from tests.encoders import save_tiny_encoder
 

@@ -11,8 +11,7 @@ import subprocess
 
 import pytest
 
-from optimum_neuron.profiling import drawing, page, report
-from optimum_neuron.profiling.drawing import short_line
+from optimum_neuron.profiling import drawing, page, report, short_line
 
 VOID = {"meta", "input", "br", "wbr", "link", "img"}
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.profiling import torch_profiler
-from optimum_neuron.profiling.torch_profiler import SIMULATED, events
-from optimum_neuron.runtime.timeline import Execution, Track
-from optimum_neuron.simulator.clock import call_cost
+from optimum_neuron.profiling import SIMULATED, events, torch_profiler
+from optimum_neuron.runtime import Execution, Track
+from optimum_neuron.simulator import call_cost
 from optimum_neuron.simulator.work import GraphWork, Step, Work
 
 WORK = GraphWork(name="g", steps=tuple(Step(name=name, work=Work(state_bytes=1 << 24)) for name in ("a", "b")))

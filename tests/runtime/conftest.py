@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from optimum_neuron import env
-from optimum_neuron.compiler.lower.lower import lower
+from optimum_neuron.compiler.lower import lower
 from optimum_neuron.hardware import INSTANCES, TARGETS
-from optimum_neuron.runtime.loaded import load_program
+from optimum_neuron.runtime import load_program
 from tests.programs import compile_module, weights_of
 
 ROOT = Path(__file__).parents[2]

@@ -15,10 +15,8 @@ import pytest
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime import claims_folder as module
-from optimum_neuron.runtime.claims_folder import claims_folder
-from optimum_neuron.runtime.cores import claim_cores, held_cores
-from optimum_neuron.tools.processes import neuron_processes
+from optimum_neuron.runtime import claim_cores, claims_folder, claims_folder as module, held_cores
+from optimum_neuron.tools import neuron_processes
 from tests.unwritable import forbid_writing
 from tests.waiting import soon
 

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from optimum_neuron.errors import CoreBusyError, DeviceMemoryError
-from optimum_neuron.runtime.copies import Copies, CoreThreads, load_copies
-from optimum_neuron.runtime.cores import held_cores
-from optimum_neuron.runtime.hbm import ledger
+from optimum_neuron.runtime import Copies, CoreThreads, held_cores, ledger, load_copies
 from tests.device.conftest import host_threads
 from tests.programs import spec
 from tests.runtime.conftest import INSTANCE, loader

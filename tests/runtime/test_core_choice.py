@@ -6,9 +6,7 @@ import pytest
 
 from optimum_neuron.errors import ConfigError, CoreBusyError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.core_choice import num_usable
-from optimum_neuron.runtime.core_process import PROCESS
-from optimum_neuron.runtime.cores import claim_cores, held_cores
+from optimum_neuron.runtime import PROCESS, claim_cores, held_cores, num_usable
 
 SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]
 

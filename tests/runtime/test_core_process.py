@@ -8,9 +8,7 @@ import pytest
 
 from optimum_neuron.errors import ConfigError, CoreBusyError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime import core_files
-from optimum_neuron.runtime.core_process import PROCESS
-from optimum_neuron.runtime.cores import claim_cores, held_cores
+from optimum_neuron.runtime import PROCESS, claim_cores, core_files, held_cores
 from tests.waiting import in_threads
 
 SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]

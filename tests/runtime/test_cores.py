@@ -11,7 +11,7 @@ import pytest
 
 from optimum_neuron.errors import ConfigError, CoreBusyError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.cores import claim_cores, held_cores
+from optimum_neuron.runtime import claim_cores, held_cores
 
 ROOT = Path(__file__).parents[2]
 SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]

@@ -8,11 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.compiler.lower.aten import aten_function
-from optimum_neuron.compiler.lower.choose import probe_compiler
-from optimum_neuron.compiler.lower.lower import lower
+from optimum_neuron.compiler.lower import aten_function, lower, probe_compiler
 from optimum_neuron.errors import ShapeError
-from optimum_neuron.runtime.executor import Executor, check_inputs
+from optimum_neuron.runtime import Executor, check_inputs
 from tests.programs import compile_module, spec, weights_of
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from optimum_neuron.errors import ConfigError, DeviceMemoryError
 from optimum_neuron.hardware import INSTANCES, TARGETS
-from optimum_neuron.runtime.hbm import CATEGORIES, HbmLedger, ledger
+from optimum_neuron.runtime import CATEGORIES, HbmLedger, ledger
 from tests.waiting import in_threads
 
 ROOT = Path(__file__).parents[2]

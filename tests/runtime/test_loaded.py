@@ -9,13 +9,11 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.compiler.memory import MICROCODE_BYTES, MemoryNeed
+from optimum_neuron.compiler import MICROCODE_BYTES, MemoryNeed
 from optimum_neuron.errors import CoreBusyError, DeviceMemoryError
 from optimum_neuron.exporters import main_export
 from optimum_neuron.hardware import TARGETS
-from optimum_neuron.runtime.cores import held_cores
-from optimum_neuron.runtime.hbm import ledger
-from optimum_neuron.runtime.loaded import require_fit
+from optimum_neuron.runtime import held_cores, ledger, require_fit
 from tests.programs import spec
 from tests.runtime.conftest import INSTANCE, loader
 from tests.tiny import save_tiny, tiny_config

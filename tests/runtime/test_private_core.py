@@ -7,13 +7,10 @@ import dataclasses
 import pytest
 import torch
 
-from optimum_neuron.compiler.memory import MICROCODE_BYTES
+from optimum_neuron.compiler import MICROCODE_BYTES
 from optimum_neuron.errors import CoreBusyError, DeviceMemoryError
-from optimum_neuron.runtime.cores import claim_cores
-from optimum_neuron.runtime.hbm import ledger
-from optimum_neuron.runtime.loaded import require_room
-from optimum_neuron.runtime.private_core import PrivateCore
-from optimum_neuron.simulator.clock import core_usage
+from optimum_neuron.runtime import PrivateCore, claim_cores, ledger, require_room
+from optimum_neuron.simulator import core_usage
 from tests.programs import spec
 from tests.runtime.conftest import INSTANCE, TARGET, loader
 

@@ -12,10 +12,7 @@ import torch
 
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime import publisher
-from optimum_neuron.runtime.cores import claim_cores
-from optimum_neuron.runtime.publisher import PUBLISHER
-from optimum_neuron.runtime.status import read_status, status_path, watch
+from optimum_neuron.runtime import PUBLISHER, claim_cores, publisher, read_status, status_path, watch
 from tests.programs import spec
 from tests.runtime.conftest import INSTANCE, loader
 from tests.waiting import soon

@@ -8,8 +8,7 @@ import os
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.runtime import status
-from optimum_neuron.runtime.status import CoreStatus, GraphStatus, ModelStatus, Status, read_status
+from optimum_neuron.runtime import CoreStatus, GraphStatus, ModelStatus, Status, read_status, status
 
 STATUS = Status(
     pid=7,

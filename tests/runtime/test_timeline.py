@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.timeline import CLOSED, Timeline, Track, recording
+from optimum_neuron.runtime import CLOSED, Timeline, Track, recording
 from tests.waiting import in_threads
 
 INSTANCE = INSTANCES["trn1.2xlarge"]
@@ -142,7 +142,7 @@ def test_recordings_keep_everything_while_they_are_open():
 
 
 def test_a_forked_child_begins_anew():
-    from optimum_neuron.runtime.timeline import TIMELINE
+    from optimum_neuron.runtime import TIMELINE
 
     one = TIMELINE.open(track("parent"))  # not called: others in this process ask for times
     reading, writing = os.pipe()

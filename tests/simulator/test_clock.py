@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSequenceClassification
-from optimum_neuron.simulator.clock import core_usage, work_of_call
-from optimum_neuron.simulator.constants import constants
+from optimum_neuron.simulator import constants, core_usage, work_of_call
 from tests.encoders import save_tiny_encoder
 
 

@@ -7,16 +7,21 @@ import dataclasses
 import pytest
 
 from optimum_neuron.hardware import TARGETS
-from optimum_neuron.simulator.constants import constants
-from optimum_neuron.simulator.device_time import DeviceTime, core_rates, device_time
-from optimum_neuron.simulator.serving import (
+from optimum_neuron.simulator import (
     LARGE_GRAPH_CYCLES,
     LARGE_GRAPH_FACTOR,
+    STACKS,
+    DeviceTime,
     ServingPlan,
     ServingTimes,
+    Stack,
+    choose_stack,
+    constants,
+    core_rates,
+    device_time,
     serving_times,
+    stack_at,
 )
-from optimum_neuron.simulator.stacks import STACKS, Stack, choose_stack, stack_at
 from optimum_neuron.simulator.work import GraphWork, Step, Work
 
 RATES = core_rates(TARGETS["inf2"])

@@ -5,12 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from optimum_neuron.simulator.work import Work, work_of_graph
-from optimum_neuron.simulator.work.diffusion.text import walk_clip, walk_t5
-from optimum_neuron.simulator.work.diffusion.transformers import walk_flux, walk_pixart, walk_sd3
-from optimum_neuron.simulator.work.diffusion.unet import uncounted, walk_unet
-from optimum_neuron.simulator.work.diffusion.vae import scale_of, walk_decoder, walk_encoder
-from optimum_neuron.simulator.work.layers import Layers
+from optimum_neuron.simulator.work import Layers, Work, work_of_graph
+from optimum_neuron.simulator.work.diffusion import (
+    scale_of,
+    uncounted,
+    walk_clip,
+    walk_decoder,
+    walk_encoder,
+    walk_flux,
+    walk_pixart,
+    walk_sd3,
+    walk_t5,
+    walk_unet,
+)
 from tests.simulator.pipelines import SD_15, SD_21, SD_VAE, SDXL
 
 COUNTED = ("product_flops", "tensor_cycles", "attention_cycles", "softmax_elements", "vector_elements")

@@ -9,9 +9,7 @@ import torch
 from transformers import AutoConfig, BertConfig, ResNetConfig
 
 from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
-from optimum_neuron.simulator import compare, estimate, estimate_training
-from optimum_neuron.simulator.constants import constants
-from optimum_neuron.simulator.quantity import QUANTITIES
+from optimum_neuron.simulator import QUANTITIES, compare, constants, estimate, estimate_training
 
 SMALL = AutoConfig.for_model(
     "llama", hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8, vocab_size=1000

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tools/fidelity"))
 from cases import Case, Row, cases, read_rows
 from report import Scored, by_configuration, family_coverage, interval, pair_order
 
-from optimum_neuron.simulator.constants import constants
+from optimum_neuron.simulator import constants
 
 ROWS = read_rows()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from transformers import AutoConfig
 
-from optimum_neuron.simulator import estimate
-from optimum_neuron.simulator.graphs import kind_of_graph
+from optimum_neuron.simulator import estimate, kind_of_graph
 from optimum_neuron.simulator.work import GraphWork, Step, Work
 from tests.encoders import tiny_encoder_config
 from tests.tiny import CONFIGS

@@ -7,7 +7,7 @@ from transformers import AutoConfig
 
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.simulator import estimate_training
-from optimum_neuron.simulator.work.trained import trained_sizes
+from optimum_neuron.simulator.work import trained_sizes
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 

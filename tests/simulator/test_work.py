@@ -9,11 +9,21 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import AutoConfig
 
-from optimum_neuron.compiler.tiles import chunk_tiles, contiguous_bytes, convolution_cycles, product_cycles
-from optimum_neuron.simulator.work import GraphWork, Step, Work, work_of_graph, work_of_program
-from optimum_neuron.simulator.work.decoder import Layout, cache_bytes, decode_work, prefill_work
-from optimum_neuron.simulator.work.graph import work_on_device
-from optimum_neuron.simulator.work.sizes import decoder_sizes, local_heads
+from optimum_neuron.compiler import chunk_tiles, contiguous_bytes, convolution_cycles, product_cycles
+from optimum_neuron.simulator.work import (
+    GraphWork,
+    Layout,
+    Step,
+    Work,
+    cache_bytes,
+    decode_work,
+    decoder_sizes,
+    local_heads,
+    prefill_work,
+    work_of_graph,
+    work_of_program,
+    work_on_device,
+)
 from tests.tiny import CONFIGS, SHAPES
 
 ONE_CORE = Layout(num_cores=1, weight_bytes=4, cache_bytes=4, replicate_kv_heads=True)

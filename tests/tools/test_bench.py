@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from optimum_neuron.profiling import profile_folder, profile_neff
-from optimum_neuron.tools.bench import main
+from optimum_neuron.tools import bench
 from optimum_neuron.tracing import trace
 
 
@@ -20,7 +20,7 @@ def neff(tmp_path_factory):
 
 
 def test_the_times_are_those_of_the_profile(neff, capsys):
-    assert main(["exec", str(neff), "--json"]) == 0
+    assert bench.main(["exec", str(neff), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     (graph,), (expected,) = report["graphs"], profile_neff(neff).graphs
     assert report["simulated"] and report["target"] == "inf2" and report["assumptions"]
@@ -30,7 +30,7 @@ def test_the_times_are_those_of_the_profile(neff, capsys):
 
 
 def test_people_see_what_is_simulated_and_which_flags_have_no_effect(neff, capsys):
-    assert main(["exec", "--enable-only-latency", "-w", "5", "-n", "50", "--fixed-nc-count", "1", str(neff)]) == 0
+    assert bench.main(["exec", "--enable-only-latency", "-w", "5", "-n", "50", "--fixed-nc-count", "1", str(neff)]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("times of graph.neff on one core of inf2.xlarge (inf2): simulated")
     assert "assumed: " in shown.out
@@ -40,7 +40,7 @@ def test_people_see_what_is_simulated_and_which_flags_have_no_effect(neff, capsy
 
 
 def test_an_exported_folder_has_a_row_for_each_graph(exported, capsys):
-    assert main(["exec", str(exported), "--json"]) == 0
+    assert bench.main(["exec", str(exported), "--json"]) == 0
     shown = capsys.readouterr()
     names = [graph.graph for graph in profile_folder(exported).graphs]
     assert [graph["graph"] for graph in json.loads(shown.out)["graphs"]] == names and shown.err == ""
@@ -48,7 +48,7 @@ def test_an_exported_folder_has_a_row_for_each_graph(exported, capsys):
 
 def test_other_files_and_several_cores_are_errors(tmp_path, capsys, mistyped):
     (tmp_path / "a.neff").write_bytes(b"nothing")
-    assert main(["exec", str(tmp_path / "a.neff")]) == 1
-    assert main(["exec", str(tmp_path / "none.neff")]) == 1
+    assert bench.main(["exec", str(tmp_path / "a.neff")]) == 1
+    assert bench.main(["exec", str(tmp_path / "none.neff")]) == 1
     assert "Traceback" not in capsys.readouterr().err
-    assert "--fixed-nc-count" in mistyped(main, "exec", "--fixed-nc-count", "2", str(tmp_path / "a.neff"))
+    assert "--fixed-nc-count" in mistyped(bench.main, "exec", "--fixed-nc-count", "2", str(tmp_path / "a.neff"))

@@ -8,10 +8,8 @@ import os
 import pytest
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.cores import claim_cores
-from optimum_neuron.runtime.hbm import ledger
-from optimum_neuron.tools.devices import devices, drawing
-from optimum_neuron.tools.ls import main
+from optimum_neuron.runtime import claim_cores, ledger
+from optimum_neuron.tools import devices, drawing, ls
 from tests.runtime.conftest import start  # noqa: F401  a fixture: another process that claims cores
 from tests.waiting import soon
 
@@ -20,12 +18,12 @@ MICROCODE = 96 * 2**20
 
 
 def listed(capsys, *words):
-    assert main(["--json-output", *words]) == 0
+    assert ls.main(["--json-output", *words]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def table(capsys, *words):
-    assert main(list(words)) == 0
+    assert ls.main(list(words)) == 0
     return capsys.readouterr().out
 
 
@@ -72,14 +70,14 @@ def test_the_table_with_processes(capsys):
 def test_cores_of_another_instance_are_pointed_at(capsys):
     with claim_cores(SMALL, model="bert"), claim_cores(INSTANCES["trn1.2xlarge"], model="llama"):
         assert listed(capsys, "--instance", "trn1.2xlarge")[0]["neuron_processes"][0]["models"] == ["llama"]
-        main(["--instance", "trn1.2xlarge"])
+        ls.main(["--instance", "trn1.2xlarge"])
     assert "hold cores of inf2.xlarge too" in capsys.readouterr().err
 
 
 def test_bad_lines_are_errors(capsys, mistyped):
-    assert main(["--instance", "inf2.xlage"]) == 1
+    assert ls.main(["--instance", "inf2.xlage"]) == 1
     assert "did you mean 'inf2.xlarge'" in capsys.readouterr().err
-    assert "--json-output" in mistyped(main, "--jsn-output")
+    assert "--json-output" in mistyped(ls.main, "--jsn-output")
 
 
 def test_the_topology_of_a_torus_has_links_around_rows_and_columns(capsys):

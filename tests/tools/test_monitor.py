@@ -11,11 +11,8 @@ import sys
 import pytest
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.claims_folder import claims_folder
-from optimum_neuron.runtime.cores import claim_cores
-from optimum_neuron.runtime.status import status_path, write_status
-from optimum_neuron.tools.monitor import main, reports
-from optimum_neuron.tools.monitor_config import parse_config
+from optimum_neuron.runtime import claim_cores, claims_folder, status_path, write_status
+from optimum_neuron.tools import monitor, parse_config, reports
 from tests.runtime.conftest import start  # noqa: F401  a fixture: another process that claims cores
 from tests.tools.conftest import EVERYTHING, ROOT, graph, status
 from tests.waiting import soon
@@ -298,17 +295,17 @@ def test_a_late_reader_does_not_make_up_for_what_it_missed():
 
 def test_bad_lines_and_files_are_errors(capsys, tmp_path, mistyped):
     (tmp_path / "m.json").write_text('{"perod": "1s", "system_metrics": [{"type": "memory"}]}')
-    assert main(["-c", str(tmp_path / "m.json")]) == 1
+    assert monitor.main(["-c", str(tmp_path / "m.json")]) == 1
     shown = capsys.readouterr().err
     assert "did you mean 'period'" in shown and "did you mean 'memory_info'" in shown
     for words, told in (("--verbose 5", "--verbose"), ("--config-fle x", "--config-file"), ("extra", "extra")):
-        assert told in mistyped(main, *words.split())
+        assert told in mistyped(monitor.main, *words.split())
 
 
 def test_a_home_that_cannot_be_used_is_told(capsys, tmp_path):
     (tmp_path / "cores").mkdir()
     (tmp_path / "cores" / "inf2.xlarge").write_text("")  # where the folder of the instance would be
-    assert main([]) == 1
+    assert monitor.main([]) == 1
     assert "OPTIMUM_NEURON_HOME" in capsys.readouterr().err
 
 

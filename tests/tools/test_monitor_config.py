@@ -7,8 +7,7 @@ import json
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.tools import monitor_config
-from optimum_neuron.tools.monitor_config import DEFAULT_CONFIG, Metric, parse_config, read_config
+from optimum_neuron.tools import DEFAULT_CONFIG, Metric, monitor_config, parse_config, read_config
 from tests.tools import conftest
 
 EVERYTHING = {

@@ -8,13 +8,12 @@ import json
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.simulator.device_time import all_reduce_s
-from optimum_neuron.simulator.machine import choose_machine
-from optimum_neuron.tools.nccom_test import COLLECTIVES, main, num_bytes, sizes_of
+from optimum_neuron.simulator import all_reduce_s, choose_machine
+from optimum_neuron.tools import COLLECTIVES, nccom_test, num_bytes, sizes_of
 
 
 def result(capsys, *words):
-    assert main([*words, "--json"]) == 0
+    assert nccom_test.main([*words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -41,7 +40,7 @@ def test_more_chips_take_longer_and_the_buffer_is_whole_elements(capsys):
 
 
 def test_people_read_a_table_that_says_what_it_is(capsys):
-    assert main(["allr", "-r", "2", "--instance", "trn1.2xlarge", "-n", "20", "-c"]) == 0
+    assert nccom_test.main(["allr", "-r", "2", "--instance", "trn1.2xlarge", "-n", "20", "-c"]) == 0
     shown = capsys.readouterr()
     assert "simulated, not measured" in shown.out and "busbw GB/s" in shown.out and "33554432" in shown.out
     assert "--iters, --check without an effect" in shown.err
@@ -52,7 +51,7 @@ WRONG = ["-r 1", "-r 3 --instance inf2.24xlarge", "-r 2 -N 2", "-r 2 -b 2MB -e 1
 
 @pytest.mark.parametrize("line", [*(f"{name} -r 2" for name in COLLECTIVES[1:]), *(f"allr {wrong}" for wrong in WRONG)])
 def test_what_is_not_simulated_is_an_error(line, capsys):
-    assert main([*line.split(), "--json"]) == 1
+    assert nccom_test.main([*line.split(), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["type"] == "ConfigError"
 
 

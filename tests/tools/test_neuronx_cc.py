@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from optimum_neuron.compiler.neff import open_neff
-from optimum_neuron.tools.neuronx_cc import main
+from optimum_neuron.tools import neuronx_cc
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def program(tmp_path_factory):
 def test_a_program_becomes_a_neff_for_the_target(program, tmp_path, capsys):
     output = tmp_path / "model.neff"
     words = ["--framework", "XLA", "--target", "trn2", "--auto-cast=matmult", "-O1", "--output", str(output)]
-    assert main(["compile", str(program), *words]) == 0
+    assert neuronx_cc.main(["compile", str(program), *words]) == 0
     assert capsys.readouterr().out.endswith("Compiler status PASS\n")
     neff = open_neff(output)
     assert (neff.document.target, neff.metadata["auto_cast"], neff.metadata["optlevel"]) == ("trn2", "matmul", "1")
@@ -28,35 +28,37 @@ def test_a_program_becomes_a_neff_for_the_target(program, tmp_path, capsys):
 
 def test_flags_without_an_effect_are_named(program, tmp_path):
     with pytest.warns(UserWarning, match="--model-type transformer"):
-        main(["compile", "--model-type=transformer", "--target=inf2", f"--output={tmp_path / 'a.neff'}", str(program)])
+        neuronx_cc.main(
+            ["compile", "--model-type=transformer", "--target=inf2", f"--output={tmp_path / 'a.neff'}", str(program)]
+        )
 
 
 def test_without_a_name_the_result_is_called_as_the_real_compiler_does(program, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["compile", str(program)]) == 0
+    assert neuronx_cc.main(["compile", str(program)]) == 0
     assert open_neff("file.neff").document.target == "inf2"
 
 
 @pytest.mark.parametrize("name", ["model.hlo.pb", "model.hlo", "missing.pt2", "broken.pt2"])
 def test_what_is_no_program_is_an_error_without_a_traceback(name, tmp_path, capsys):
     (tmp_path / "broken.pt2").write_bytes(b"nothing")
-    assert main(["compile", str(tmp_path / name), "--target", "trn1"]) == 1
+    assert neuronx_cc.main(["compile", str(tmp_path / name), "--target", "trn1"]) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("error: ") and name in shown and "Traceback" not in shown
 
 
 def test_a_folder_that_is_not_there_is_an_error(program, tmp_path, capsys):
-    assert main(["compile", str(program), "--output", str(tmp_path / "none" / "a.neff")]) == 1
+    assert neuronx_cc.main(["compile", str(program), "--output", str(tmp_path / "none" / "a.neff")]) == 1
     assert "--output" in capsys.readouterr().err
 
 
 def test_flags_that_do_not_exist_and_wrong_values_are_errors(program, capsys, mistyped):
-    assert "--auto-cast" in mistyped(main, "compile", str(program), "--auto-cats", "all")
-    assert main(["compile", str(program), "--auto-cast", "some"]) == 1
+    assert "--auto-cast" in mistyped(neuronx_cc.main, "compile", str(program), "--auto-cats", "all")
+    assert neuronx_cc.main(["compile", str(program), "--auto-cast", "some"]) == 1
     assert "--auto-cast" in capsys.readouterr().err
 
 
 def test_the_version(capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(["--version"])
+        neuronx_cc.main(["--version"])
     assert stopped.value.code == 0 and "simulated" in capsys.readouterr().out

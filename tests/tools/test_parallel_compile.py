@@ -9,7 +9,7 @@ import pytest
 
 from optimum_neuron import env
 from optimum_neuron.compiler.cache import CompileCache
-from optimum_neuron.tools.parallel_compile import main
+from optimum_neuron.tools import parallel_compile
 from tests.tools.conftest import ROOT
 
 SCRIPT = textwrap.dedent("""
@@ -34,35 +34,35 @@ def script(tmp_path, monkeypatch):
 
 
 def test_a_script_compiles_a_graph_once_and_finds_it_again(script, capfd):
-    assert main([sys.executable, script, "--steps", "3"]) == 0
+    assert parallel_compile.main([sys.executable, script, "--steps", "3"]) == 0
     shown = capfd.readouterr()
     assert shown.out == "trained --steps 3\n"
     assert "NEFFs (compile cache): 1 compiled, 1 found\n" in shown.err
     assert "graphs of torch.compile (torch's caches): 0 compiled, 0 found\n" in shown.err
     assert CompileCache().status()["num_entries"] == 1
-    assert main(["--command=clear-locks"]) == 0 and "0 entries locked" in capfd.readouterr().out
-    assert main(["--command", "clean"]) == 0
+    assert parallel_compile.main(["--command=clear-locks"]) == 0 and "0 entries locked" in capfd.readouterr().out
+    assert parallel_compile.main(["--command", "clean"]) == 0
     assert CompileCache().status()["num_entries"] == 0
 
 
 def test_the_exit_code_is_that_of_the_script_unless_errors_are_ignored(capfd):
     failing = [sys.executable, "-c", "import sys; sys.exit(7)"]
-    assert main(failing) == 7
-    assert main([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
+    assert parallel_compile.main(failing) == 7
+    assert parallel_compile.main([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
     capfd.readouterr()
-    assert main(["--ignore-errors", *failing]) == 0
+    assert parallel_compile.main(["--ignore-errors", *failing]) == 0
     assert "exit code 7" in capfd.readouterr().err
 
 
 def test_options_without_an_effect_say_so_and_a_script_without_graphs_too(capfd):
-    assert main(["--num_parallel", "10", "--command", "collect", sys.executable, "-c", "pass"]) == 0
+    assert parallel_compile.main(["--num_parallel", "10", "--command", "collect", sys.executable, "-c", "pass"]) == 0
     shown = capfd.readouterr().err
     assert "--num_parallel has no effect" in shown and "--command collect" in shown and "compiled nothing" in shown
 
 
 def test_scripts_see_that_they_may_shorten_their_run(capfd):
     reads = "import os; print(os.environ['NEURON_EXTRACT_GRAPHS_ONLY'], os.environ['NEURON_PARALLEL_COMPILE'])"
-    assert main([sys.executable, "-c", reads]) == 0
+    assert parallel_compile.main([sys.executable, "-c", reads]) == 0
     assert capfd.readouterr().out == "1 1\n"
 
 
@@ -73,15 +73,15 @@ def test_the_variables_that_it_sets_are_no_surprise_and_those_of_a_user_are(tmp_
 
 @pytest.mark.parametrize("words", [[], ["no_such_command_anywhere"], ["--"]])
 def test_without_a_command_that_runs_it_is_an_error(words, capfd):
-    assert main(words) == 1
+    assert parallel_compile.main(words) == 1
     assert "neuron_parallel_compile python train.py" in capfd.readouterr().err
 
 
 def test_a_cache_that_is_switched_off_is_an_error(monkeypatch, capfd):
     monkeypatch.setenv("NEURON_CC_FLAGS", "--no_cache")
-    assert main([sys.executable, "-c", "pass"]) == 1
+    assert parallel_compile.main([sys.executable, "-c", "pass"]) == 1
     assert "--no_cache" in capfd.readouterr().err
 
 
 def test_unknown_options_are_errors(mistyped):
-    assert "--num_parallel" in mistyped(main, "--num_paralel", "2", "true")
+    assert "--num_parallel" in mistyped(parallel_compile.main, "--num_paralel", "2", "true")

@@ -8,11 +8,8 @@ import pytest
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.claims_folder import claims_folder
-from optimum_neuron.runtime.cores import claim_cores
-from optimum_neuron.runtime.hbm import ledger
-from optimum_neuron.runtime.status import status_path
-from optimum_neuron.tools.processes import choose_instance, neuron_processes, others_in_use
+from optimum_neuron.runtime import claim_cores, claims_folder, ledger, status_path
+from optimum_neuron.tools import choose_instance, neuron_processes, others_in_use
 from tests.waiting import soon
 
 SMALL, OTHER = INSTANCES["inf2.xlarge"], INSTANCES["trn1.2xlarge"]

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from optimum_neuron.profiling import profile_folder
-from optimum_neuron.tools import neuronx_cc
-from optimum_neuron.tools.profile import main, neuron_profile
+from optimum_neuron.tools import neuron_profile, neuronx_cc, profile
 from optimum_neuron.tracing import trace
 
 
@@ -26,13 +25,13 @@ def neff(tmp_path_factory):
 @pytest.fixture
 def session(neff, tmp_path, capsys):
     file = tmp_path / "profile.ntff"
-    assert main(["capture", "-n", str(neff), "-s", str(file)]) == 0
+    assert profile.main(["capture", "-n", str(neff), "-s", str(file)]) == 0
     assert "simulated" in capsys.readouterr().out
     return file
 
 
 def test_the_tables_of_a_neff_say_what_they_are(neff, session, capsys):
-    assert main(["view", "--disable-ui", "-n", str(neff), "-s", str(session)]) == 0
+    assert profile.main(["view", "--disable-ui", "-n", str(neff), "-s", str(session)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("profile of model.neff on inf2.xlarge (inf2): simulated")
     assert "aten.linear" in shown and "assumed: ran graph on inputs of zeros" in shown
@@ -45,20 +44,20 @@ def test_the_summary_and_the_whole_profile_are_json_with_target_and_assumptions(
     assert sum(row["time_us"] for row in summary["operators"]) == pytest.approx(summary["device_us"])
     output = tmp_path / "out.json"
     words = ["view", "-d", str(tmp_path), "--output-format=json", "--output-file", str(output)]
-    assert main(words) == 0 and capsys.readouterr().out == ""
+    assert profile.main(words) == 0 and capsys.readouterr().out == ""
     whole = json.loads(output.read_text())
     assert whole["simulated"] and whole["graphs"][0]["operators"] and len(whole["calls"]) == 1
 
 
 def test_a_trace_is_that_of_neuron_profile(session, capsys):
-    assert main(["view", "-s", str(session), "--output-format", "perfetto"]) == 0
+    assert profile.main(["view", "-s", str(session), "--output-format", "perfetto"]) == 0
     assert json.loads(capsys.readouterr().out)["traceEvents"]
 
 
 def test_an_exported_folder_is_captured_under_the_real_tools_name(exported, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["capture", "-n", str(exported)]) == 0
-    assert main(["view", "--output-format", "summary-json", "-n", str(exported)]) == 0
+    assert profile.main(["capture", "-n", str(exported)]) == 0
+    assert profile.main(["view", "--output-format", "summary-json", "-n", str(exported)]) == 0
     graphs = json.loads(capsys.readouterr().out.partition("\n")[2])["graphs"]
     expected = profile_folder(exported).graphs
     assert [(one["graph"], one["num_calls"], one["device_us"]) for one in graphs] == [
@@ -71,26 +70,26 @@ def test_what_is_no_profile_is_an_error_without_a_traceback(content, tmp_path, c
     file = tmp_path / "profile.ntff"
     if content is not None:
         file.write_bytes(content)
-    assert main(["view", "-s", str(file)]) == 1
+    assert profile.main(["view", "-s", str(file)]) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("error: ") and str(file) in shown and "Traceback" not in shown
 
 
 def test_a_profile_of_something_else_and_several_profiles_are_errors(session, tmp_path, capsys):
-    assert main(["view", "-n", "other.neff", "-s", str(session)]) == 1
+    assert profile.main(["view", "-n", "other.neff", "-s", str(session)]) == 1
     assert "model.neff" in capsys.readouterr().err
     (tmp_path / "pid_1").mkdir()
     (tmp_path / "pid_1" / "profile.json").write_bytes(session.read_bytes())
-    assert main(["view", "-d", str(tmp_path)]) == 1
+    assert profile.main(["view", "-d", str(tmp_path)]) == 1
     assert "2 profiles" in capsys.readouterr().err
-    assert main(["view", "-d", str(tmp_path / "none")]) == 1
+    assert profile.main(["view", "-d", str(tmp_path / "none")]) == 1
 
 
 def test_what_cannot_be_captured_is_an_error(neff, exported, tmp_path, monkeypatch, capsys):
-    assert main(["capture", "-n", str(tmp_path / "none.neff")]) == 1
-    assert main(["capture", "-n", str(neff), "-s", str(tmp_path / "none" / "profile.ntff")]) == 1
+    assert profile.main(["capture", "-n", str(tmp_path / "none.neff")]) == 1
+    assert profile.main(["capture", "-n", str(neff), "-s", str(tmp_path / "none" / "profile.ntff")]) == 1
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn2.48xlarge")
-    assert main(["capture", "-n", str(neff), "-s", str(tmp_path / "profile.ntff")]) == 1
+    assert profile.main(["capture", "-n", str(neff), "-s", str(tmp_path / "profile.ntff")]) == 1
     assert "Traceback" not in capsys.readouterr().err and not (tmp_path / "profile.ntff").exists()
 
 
@@ -100,12 +99,12 @@ def test_weights_beside_a_neff_change_no_time(tmp_path, capsys):
         options = {"compiler_workdir": tmp_path / name, "inline_weights_to_neff": inlined}
         trace(torch.nn.Linear(4, 4), torch.ones(1, 4), compiler_args="-O1", **options)
         neff, session = tmp_path / name / "graph.neff", tmp_path / name / "profile.ntff"
-        assert main(["capture", "-n", str(neff), "-s", str(session)]) == 0
+        assert profile.main(["capture", "-n", str(neff), "-s", str(session)]) == 0
         capsys.readouterr()
-        assert main(["view", "-s", str(session), "--output-format", "summary-json"]) == 0
+        assert profile.main(["view", "-s", str(session), "--output-format", "summary-json"]) == 0
         shown.append(json.loads(capsys.readouterr().out)["graphs"])
     assert shown[0] == shown[1]
 
 
 def test_formats_that_do_not_exist_are_errors(mistyped):
-    assert "summary-json" in mistyped(main, "view", "--output-format", "parquet")
+    assert "summary-json" in mistyped(profile.main, "view", "--output-format", "parquet")

@@ -10,13 +10,13 @@ import urllib.request
 
 import pytest
 
-from optimum_neuron.tools.prometheus import main
+from optimum_neuron.tools import prometheus
 from tests.tools.test_prometheus_metrics import make_line, runtime_groups
 
 
 def run(lines, monkeypatch, *words):
     monkeypatch.setattr("sys.stdin", lines)
-    return main(["--address", "127.0.0.1", "--port", "0", *words])
+    return prometheus.main(["--address", "127.0.0.1", "--port", "0", *words])
 
 
 def test_lines_are_served_until_they_end(monkeypatch, capsys):
@@ -60,4 +60,4 @@ def test_a_port_that_is_taken_and_an_address_that_is_none_are_errors(monkeypatch
 
 @pytest.mark.parametrize("port", ["-1", "65536", "a", "\u00b2"])
 def test_what_is_no_port_is_an_error(port, mistyped):
-    assert "--port" in mistyped(main, f"--port={port}")
+    assert "--port" in mistyped(prometheus.main, f"--port={port}")

@@ -15,14 +15,14 @@ import time
 import pytest
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.cores import claim_cores
-from optimum_neuron.tools.top import Keys, main
+from optimum_neuron.runtime import claim_cores
+from optimum_neuron.tools import Keys, top
 from tests.tools.conftest import ROOT
 from tests.waiting import PATIENCE_S, soon
 
 
 def test_one_frame_of_a_process_that_runs(running, capsys):
-    assert main(["--once"]) == 0
+    assert top.main(["--once"]) == 0
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     (core,) = [line for line in shown.splitlines() if line.startswith("ND 0")]
@@ -34,7 +34,7 @@ def test_one_frame_of_a_process_that_runs(running, capsys):
 
 
 def test_nobody_there(capsys):
-    assert main([]) == 0  # the output of a test is no terminal
+    assert top.main([]) == 0  # the output of a test is no terminal
     shown = capsys.readouterr().out
     assert "no process holds a core" in shown
     user, system = map(float, re.search(r"System vCPU usage +user +([\d.]+)% +system +([\d.]+)%", shown).groups())
@@ -43,7 +43,7 @@ def test_nobody_there(capsys):
 
 def test_an_instance_that_was_named(capsys):
     with claim_cores(INSTANCES["inf2.xlarge"], model="bert"):
-        assert main(["--once", "--instance", "trn1.2xlarge"]) == 0
+        assert top.main(["--once", "--instance", "trn1.2xlarge"]) == 0
     shown = capsys.readouterr().out
     assert "instance-type: trn1.2xlarge" in shown and "no process holds a core" in shown
     assert "processes hold cores of inf2.xlarge too" in shown
@@ -141,5 +141,5 @@ def test_keys_wait_for_one_key():
 
 def test_bad_lines_are_errors(mistyped):
     for interval in ("0", "fast", "nan", "3601"):
-        assert "--interval" in mistyped(main, "--interval", interval)
-    assert "did you mean '--once'" in mistyped(main, "--onec")
+        assert "--interval" in mistyped(top.main, "--interval", interval)
+    assert "did you mean '--once'" in mistyped(top.main, "--onec")

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from optimum_neuron.compiler import read_program
 from optimum_neuron.compiler.neff import open_neff
-from optimum_neuron.compiler.package import read_program
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.tracing import BucketModelConfig, bucket_model_trace
 from tests.tracing.conftest import FAST

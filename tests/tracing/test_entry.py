@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.tracing import set_neuron_cores, trace
-from optimum_neuron.tracing.entry import make_entry
+from optimum_neuron.tracing import make_entry, set_neuron_cores, trace
 from tests.tracing.conftest import FAST, Counter, session
 
 

@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.cores import held_cores
-from optimum_neuron.tracing import lazy_load, ops, trace
-from optimum_neuron.tracing.script import neuron_models, session_of
+from optimum_neuron.runtime import held_cores
+from optimum_neuron.tracing import lazy_load, neuron_models, ops, session_of, trace
 from tests.neffs import FACTS
 from tests.tracing.conftest import FAST
 

@@ -5,8 +5,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.tracing import DataParallel, trace
-from optimum_neuron.tracing.packing import is_traceable
+from optimum_neuron.tracing import DataParallel, is_traceable, trace
 from tests.tracing.conftest import FAST
 
 STRUCTURES = {

@@ -11,7 +11,7 @@ import torch
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime.cores import held_cores
+from optimum_neuron.runtime import held_cores
 from optimum_neuron.tracing import (
     async_load,
     disable_nrt_load,
@@ -19,11 +19,11 @@ from optimum_neuron.tracing import (
     move_trace_to_device,
     multicore_context,
     neuron_cores_context,
+    neuron_models,
     set_multicore,
     set_neuron_cores,
     trace,
 )
-from optimum_neuron.tracing.script import neuron_models
 from tests.tracing.conftest import FAST, session
 
 X = torch.rand(5, 12)

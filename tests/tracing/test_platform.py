@@ -2,7 +2,7 @@
 
 import pytest
 
-from optimum_neuron.tracing.platform import get_platform_target
+from optimum_neuron.tracing import get_platform_target
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.tracing.structure import flatten, pick, rebuild, without
+from optimum_neuron.tracing import flatten, pick, rebuild, without
 
 VALUE = {"a": torch.tensor(0), "b": (torch.tensor(1), [torch.tensor(2), {"c": torch.tensor(3)}])}
 

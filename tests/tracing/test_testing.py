@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from optimum_neuron.tracing.testing import assert_close, custom_allclose, neuron_allclose
+from optimum_neuron.tracing import assert_close, custom_allclose, neuron_allclose
 
 EXPECTED = torch.tensor([100.0, 1.0, 0.0])
 

@@ -9,8 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.tracing import trace
-from optimum_neuron.tracing.torch_profiler import DEVICE_FILE, HOST_FILE, NeuronConfig, NeuronProfiler, ProfileMode
+from optimum_neuron.tracing import DEVICE_FILE, HOST_FILE, NeuronConfig, NeuronProfiler, ProfileMode, trace
 from tests.tracing.conftest import FAST
 
 

@@ -201,7 +201,7 @@ def test_what_is_ignored_is_said_once_and_blamed_on_the_caller(mlp, more, flags,
 
 def test_cpu_backend_compiles_without_a_core(mlp, monkeypatch):
     from optimum_neuron.hardware import INSTANCES
-    from optimum_neuron.runtime.cores import held_cores
+    from optimum_neuron.runtime import held_cores
 
     x = torch.rand(5, 12)
     with pytest.raises(ConfigError, match="cpu_backend=True"):

@@ -39,7 +39,7 @@ def loop(accelerator: Any, whole: Any, num_steps: int = 4) -> tuple[list[float],
 def main(folder: Path) -> None:
     from transformers import LlamaForCausalLM
 
-    from optimum_neuron.trainer.accelerator import NeuronAccelerator
+    from optimum_neuron.trainer import NeuronAccelerator
 
     model = LlamaForCausalLM.from_pretrained(folder / "model")
     results = []

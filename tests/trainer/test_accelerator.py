@@ -15,8 +15,7 @@ from transformers import HfArgumentParser
 
 from optimum_neuron import NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.trainer import TrainingNeuronConfig
-from optimum_neuron.trainer.accelerator import NeuronAccelerator, NeuronAcceleratorState
+from optimum_neuron.trainer import NeuronAccelerator, NeuronAcceleratorState, TrainingNeuronConfig
 from tests.trainer.accelerated import loop
 from tests.trainer.conftest import raises, spawn
 

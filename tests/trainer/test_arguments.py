@@ -10,8 +10,7 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from optimum_neuron import NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.trainer import NeuronArgumentsMixin, TrainingNeuronConfig
-from optimum_neuron.trainer.peer_arguments import TRANSLATED, WITHOUT_EFFECT
+from optimum_neuron.trainer import TRANSLATED, WITHOUT_EFFECT, NeuronArgumentsMixin, TrainingNeuronConfig
 from tests.trainer.conftest import raises
 
 ADDED = {

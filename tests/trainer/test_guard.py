@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from optimum_neuron.errors import NumericsError
-from optimum_neuron.trainer.guard import find_culprit
+from optimum_neuron.trainer import find_culprit
 from tests.trainer.conftest import raises
 
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
-from optimum_neuron.trainer import BucketCollator
-from optimum_neuron.trainer.inputs import Limits, require_usable
+from optimum_neuron.trainer import BucketCollator, Limits, require_usable
 from tests.trainer.conftest import SIZES, losses, raises
 
 

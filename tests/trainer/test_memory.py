@@ -10,7 +10,7 @@ import torch
 
 from optimum_neuron.device import placement
 from optimum_neuron.errors import DeviceMemoryError
-from optimum_neuron.trainer.memory import training_memory
+from optimum_neuron.trainer import training_memory
 
 PARAMETERS = [torch.nn.Parameter(torch.zeros(1000)), torch.nn.Parameter(torch.zeros(100, dtype=torch.bfloat16))]
 PARAMETERS += [torch.nn.Parameter(torch.zeros(8), requires_grad=False)]  # needs nothing

@@ -7,8 +7,7 @@ import torch
 import transformers
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.trainer import TrainingNeuronConfig
-from optimum_neuron.trainer.models import LlamaForCausalLM, NeuronModelForCausalLM
+from optimum_neuron.trainer import LlamaForCausalLM, NeuronModelForCausalLM, TrainingNeuronConfig
 from tests.trainer.conftest import raises
 
 IDS = torch.tensor([[5, 6, 7]])

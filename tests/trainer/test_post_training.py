@@ -17,8 +17,14 @@ peft = pytest.importorskip("peft")
 trl = pytest.importorskip("trl")
 
 from optimum_neuron import NeuronTrainingArguments  # noqa: E402  (needs the extra)
-from optimum_neuron.trainer import NeuronArgumentsMixin, NeuronTrainerMixin, post_training  # noqa: E402
-from optimum_neuron.trainer.post_training.methods import configuration_for, make_classes, require_trl  # noqa: E402
+from optimum_neuron.trainer import (  # noqa: E402  # noqa: E402
+    NeuronArgumentsMixin,
+    NeuronTrainerMixin,
+    configuration_for,
+    make_classes,
+    post_training,
+    require_trl,
+)
 from tests.trainer.conftest import losses, raises, spawn  # noqa: E402
 from tests.trainer.post_training import BATCH_SIZE, COLUMNS, make_models, make_tokenizer, make_trainer, train  # noqa: E402
 

@@ -163,7 +163,7 @@ def test_estimates_are_the_simulators_and_labelled(train, llama, sentences, capl
 
 
 def test_tokens_are_counted_without_padding(train, llama):
-    from optimum_neuron.trainer.metrics import Throughput
+    from optimum_neuron.trainer import Throughput
 
     throughput = Throughput()
     ids = torch.ones(2, 4, dtype=torch.long)

@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from optimum_neuron.errors import WeightsError
-from optimum_neuron.weights import Checkpoint, StateDict
-from optimum_neuron.weights.checkpoint import weight_files
+from optimum_neuron.weights import Checkpoint, StateDict, weight_files
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from safetensors.torch import save, save_file
 
 from optimum_neuron.core import TensorSpec
 from optimum_neuron.errors import WeightsError
-from optimum_neuron.weights.mapped import DTYPES, MAX_HEADER_BYTES, MappedFile
+from optimum_neuron.weights import DTYPES, MAX_HEADER_BYTES, MappedFile
 
 
 def address(file: MappedFile) -> range:

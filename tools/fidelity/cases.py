@@ -16,17 +16,27 @@ from pathlib import Path
 from typing import Any
 
 from optimum_neuron.hardware import INSTANCES, TARGETS
-from optimum_neuron.simulator.constants import Constants
-from optimum_neuron.simulator.decoders import DecoderRequest
-from optimum_neuron.simulator.device_time import core_rates, device_time
-from optimum_neuron.simulator.diffusion.estimate import picture_times
-from optimum_neuron.simulator.diffusion.plan import plan_pictures
-from optimum_neuron.simulator.diffusion.request import picture_request
-from optimum_neuron.simulator.diffusion.source import PIPELINES, Component, Pipeline
-from optimum_neuron.simulator.serving import plan_serving, serving_times
-from optimum_neuron.simulator.stacks import FIRST_FUSED_SDK, Stack, parse_sdk, stack_at
-from optimum_neuron.simulator.work.decoder import Layout, decode_work, prefill_work
-from optimum_neuron.simulator.work.sizes import DecoderSizes, decoder_sizes
+from optimum_neuron.simulator import (
+    FIRST_FUSED_SDK,
+    Constants,
+    DecoderRequest,
+    Stack,
+    core_rates,
+    device_time,
+    parse_sdk,
+    plan_serving,
+    serving_times,
+    stack_at,
+)
+from optimum_neuron.simulator.diffusion import (
+    PIPELINES,
+    Component,
+    Pipeline,
+    picture_request,
+    picture_times,
+    plan_pictures,
+)
+from optimum_neuron.simulator.work import DecoderSizes, Layout, decode_work, decoder_sizes, prefill_work
 
 HERE = Path(__file__).parent
 
@@ -225,8 +235,8 @@ def _profile(row: Row) -> Callable[[Constants], float]:
 
 @functools.cache
 def _graph_work(model: str, batch: int, sequence_length: int | None) -> Any:
-    from optimum_neuron.exporters.source import load_source
-    from optimum_neuron.simulator.configured import capture_model
+    from optimum_neuron.exporters import load_source
+    from optimum_neuron.simulator import capture_model
     from optimum_neuron.simulator.work import work_of_program
 
     with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from cases import Case
 
-from optimum_neuron.simulator.constants import Constants, CoreConstants, HostConstants
+from optimum_neuron.simulator import Constants, CoreConstants, HostConstants
 
 HUBER = 0.2
 """Residuals beyond this count linearly."""

@@ -10,8 +10,7 @@ import numpy as np
 from cases import Case, Row
 from fit import build, fit
 
-from optimum_neuron.simulator.constants import Band
-from optimum_neuron.simulator.result import EXACT
+from optimum_neuron.simulator import EXACT, Band
 
 FITTED = ("tpot_ms", "ttft_ms", "decode_ms", "prefill_ms", "latency_ms")
 """Metrics that constants are fitted on; the others follow from them and are only scored."""

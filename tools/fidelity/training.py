@@ -11,7 +11,7 @@ import numpy as np
 from cases import Row, model_config, sizes_of
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.simulator.work.trained import step_flops
+from optimum_neuron.simulator.work import step_flops
 
 
 def published_mfu(row: Row) -> float:

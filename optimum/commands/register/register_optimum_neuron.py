@@ -5,7 +5,6 @@ There is no `__init__.py` in this folder or above it: `optimum` is a namespace s
 
 from optimum.commands.export.base import ExportCommand
 
-from optimum_neuron.cli.export import NeuronExportCommand
-from optimum_neuron.cli.neuron import NeuronCommand
+from optimum_neuron.cli import NeuronCommand, NeuronExportCommand
 
 REGISTER_COMMANDS = [NeuronCommand, (NeuronExportCommand, ExportCommand)]

@@ -3,3 +3,7 @@
 Each has a function `convert(source, destination)`: it reads the files in the folder `source`, which it may use up, and
 makes the folder `destination`. They run in a process of their own, see `optimum_neuron.checkpoints.convert`.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

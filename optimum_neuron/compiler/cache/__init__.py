@@ -17,8 +17,6 @@ and guarantees are in `docs/cache.md`.
     (False, True)
 """
 
-from .explain import Difference
-from .keys import entry_key, entry_name
-from .store import CacheResult, CompileCache
+import lazy_loader
 
-__all__ = ["CacheResult", "CompileCache", "Difference", "entry_key", "entry_name"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,3 +5,7 @@
 `worker.py`); `store.py` keeps the result by content, CPU and torch version; `library.py` loads it. Host code never
 travels with an artifact.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

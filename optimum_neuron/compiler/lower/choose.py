@@ -19,7 +19,7 @@ from typing import Literal
 
 from ...core import Choice, OptLevel, Rejected
 from ..ir import Subprogram
-from ..passes.autocast import PRODUCT_OPERANDS
+from ..passes import PRODUCT_OPERANDS
 
 HostLevel = Literal["aten", "inductor", "inductor-max"]
 

@@ -13,22 +13,6 @@ compiled for. Equal content gives equal bytes. The layout is in `docs/neff-forma
     (('ir.json',), b'{}', 'fill-mask')
 """
 
-from .document import DOCUMENT_NAME, FORMAT_VERSION, NeffDocument
-from .header import HEADER_SIZE_BYTES, NeffHeader
-from .reader import Neff, check_target, neff_from_bytes, open_neff
-from .unpack import unpack
-from .writer import write_neff
+import lazy_loader
 
-__all__ = [
-    "DOCUMENT_NAME",
-    "FORMAT_VERSION",
-    "HEADER_SIZE_BYTES",
-    "Neff",
-    "NeffDocument",
-    "NeffHeader",
-    "check_target",
-    "neff_from_bytes",
-    "open_neff",
-    "unpack",
-    "write_neff",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -18,7 +18,7 @@ from ...core import TensorSpec
 from ...errors import CaptureError
 from ..capture import Captured
 from ..ir import Call, Graph, Program, Subprogram
-from ..rules.location import module_path, source_line
+from ..rules import module_path, source_line
 from ..serial import base_of, make_subprogram, tensor_spec, writes
 from .bodies import extract
 

@@ -13,6 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
 
 def neuron(graph_module: Any, example_inputs: list[Any], **keywords: Any) -> Any:
     """The backend, under the names "neuron" and "neuronx"; see `backend.compile_graph`."""

@@ -16,11 +16,10 @@ from torch import fx
 from torch._guards import CompileContext
 
 from ... import env
-from ...compiler import tally
-from ...compiler.flags import parse_flags
-from ...compiler.lower.choose import HostLevel, probe_compiler
-from ...compiler.passes.autocast import auto_cast
-from ...compiler.rules.call import base_name
+from ...compiler import parse_flags, tally
+from ...compiler.lower import HostLevel, probe_compiler
+from ...compiler.passes import auto_cast
+from ...compiler.rules import base_name
 from ...core import Choice, Rejected
 from .. import flex_attention
 from . import cache, report, shapes

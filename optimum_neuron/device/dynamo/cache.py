@@ -27,8 +27,8 @@ from typing import Any
 import torch
 from torch._inductor.cudagraph_utils import CUDAGraphPolicy
 
-from ...compiler.version import hash_of_sources
-from ...simulator.work.record import GraphWork
+from ...compiler import hash_of_sources
+from ...simulator.work import GraphWork
 from .border import Border, HostFunction, attach
 from .calls import Calls
 from .estimate import Estimate

@@ -14,9 +14,8 @@ import itertools
 import threading
 from collections.abc import Iterator
 
-from ...runtime.loaded import announce
-from ...runtime.timeline import TIMELINE, Track
-from ...simulator.work.record import GraphWork
+from ...runtime import TIMELINE, Track, announce
+from ...simulator.work import GraphWork
 from .. import placement
 
 MODEL = "torch.compile"

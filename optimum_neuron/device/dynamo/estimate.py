@@ -13,8 +13,7 @@ import dataclasses
 from typing import Any
 
 from ...hardware import Target
-from ...simulator.work.graph import border_bytes, flops_by_dtype, work_on_device
-from ...simulator.work.record import GraphWork
+from ...simulator.work import GraphWork, border_bytes, flops_by_dtype, work_on_device
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

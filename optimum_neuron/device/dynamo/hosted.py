@@ -17,9 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ...compiler.rules.base import find_rule
-from ...compiler.rules.call import FUNCTIONALIZED, base_name, op_name
-from ...compiler.rules.report import Report, can_be_hosted, check_graph
+from ...compiler.rules import FUNCTIONALIZED, Report, base_name, can_be_hosted, check_graph, find_rule, op_name
 from ...core import Verdict
 from ...hardware import Target
 

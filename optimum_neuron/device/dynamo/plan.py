@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...compiler.lower.choose import HostLevel, compiler_knows_cpu
+from ...compiler.lower import HostLevel, compiler_knows_cpu
 from ...core import Choice
 from ...hardware import Target
 from .. import products

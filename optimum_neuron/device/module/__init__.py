@@ -15,6 +15,10 @@ from . import amp
 from .amp import get_amp_supported_dtype, is_bf16_supported
 from .devices import (
     NeuronDeviceProperties,
+    _exchange_device as _exchange_device,
+    _is_in_bad_fork as _is_in_bad_fork,
+    _lazy_init as _lazy_init,
+    _maybe_exchange_device as _maybe_exchange_device,
     current_device,
     device,
     device_count,
@@ -28,10 +32,6 @@ from .devices import (
     set_device,
     synchronize,
 )
-from .devices import _exchange_device as _exchange_device
-from .devices import _is_in_bad_fork as _is_in_bad_fork
-from .devices import _lazy_init as _lazy_init
-from .devices import _maybe_exchange_device as _maybe_exchange_device
 from .eager import EagerStatistics, adaptive_eager, eager_statistics, reset_eager_statistics
 from .memory import (
     OutOfMemoryError,

@@ -35,7 +35,7 @@ class NeuronDeviceProperties:
 
 def is_available() -> bool:
     """Whether the device can be used: it is built or can be, and the environment leaves a core. Never raises."""
-    from ...compiler.lower.choose import probe_compiler
+    from ...compiler.lower import probe_compiler
     from ...errors import ConfigError
 
     try:

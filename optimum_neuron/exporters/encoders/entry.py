@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...compiler.capture import Captured, capture, fake_parameters, quiet
+from ...compiler import Captured, capture, fake_parameters, quiet
 from ...core import TensorSpec
 from ...errors import CaptureError
 from .patches import Patch

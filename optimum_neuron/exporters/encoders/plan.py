@@ -6,17 +6,15 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...compiler.capture import capture_error
-from ...compiler.ir import Program
+from ...compiler import Program, capture_error
 from ...core import TensorSpec
 from ...engine import Input, OutputAxis, RoleSignature, Signature
 from ...errors import NeuronError
-from ...models.registry import persistent_buffers
+from ...models import persistent_buffers
 from ..empty import empty_model
 from ..kinds import Kind, Plan, other_graphs
 from ..source import ModelSource
-from ..validation import Recorder, Scenario
-from ..validation.encoder import encoder_scenarios
+from ..validation import Recorder, Scenario, encoder_scenarios
 from .architectures import Architecture, find_architecture
 from .configuration import BATCH_AXES, NeuronEncoderConfig, ResolvedEncoderConfig, Sizes
 from .entry import MODEL, Forward, call_options, on_fakes, with_attentions

@@ -4,3 +4,7 @@
 prompt has image tokens, `configuration.py` has the shapes, `plan.py` makes graphs of all that. The decoder is that of
 text generation.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,29 +12,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...compiler.capture import Captured, capture
-from ...compiler.compile import Recapture
-from ...compiler.ir import Program, Role
+from ...compiler import Captured, Program, Recapture, Role, capture
 from ...core import TensorSpec
 from ...engine import RoleSignature, Signature
 from ...errors import ConfigError
+from ...models import GENERIC, Family, cast_weights, choose_family, family_decoder, generic_decoder, persistent_buffers
 from ...models.generic import GenericDecoder, build, weight_map
-from ...models.registry import (
-    GENERIC,
-    Family,
-    cast_weights,
-    choose_family,
-    family_decoder,
-    generic_decoder,
-    persistent_buffers,
-)
 from ..decoder import DecoderKind, decoder_captures, graph_names, num_positions
 from ..kinds import MODEL, Plan, other_graphs
 from ..signatures import decoder_signature, image_inputs, vision_signature
 from ..source import ModelSource
 from ..tasks import TASKS, architectures_of
-from ..validation import Recorder, Scenario
-from ..validation.image_text import ImageTextScenarios
+from ..validation import ImageTextScenarios, Recorder, Scenario
 from .architectures import Architecture, check_image_size, default_images, find_architecture
 from .configuration import ResolvedImageTextConfig
 from .entry import ENCODE, ImageEntry, PromptEntry

@@ -3,3 +3,7 @@
 `configuration.py` has the shapes, `entry.py` calls transformers' own modules with device-resident caches, `plan.py`
 makes graphs of that.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -25,9 +25,8 @@ from torch import nn
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from ...models.generic.cache import SlotLayer
-from ..encoders.patches.audio import masked_norm
-from ..encoders.patches.base import replaced_forward
+from ...models.generic import SlotLayer
+from ..encoders.patches import masked_norm, replaced_forward
 from .sources import Source
 
 MODEL = "model"

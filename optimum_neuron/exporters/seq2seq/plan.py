@@ -10,20 +10,17 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ...compiler.capture import Captured, capture, capture_error
-from ...compiler.compile import Recapture
-from ...compiler.ir import Program, Role
+from ...compiler import Captured, Program, Recapture, Role, capture, capture_error
 from ...core import Choice, TensorSpec
 from ...engine import Signature
-from ...models.registry import persistent_buffers
+from ...models import persistent_buffers
 from ..empty import empty_model
-from ..encoders.entry import on_fakes, with_attentions
+from ..encoders import on_fakes, with_attentions
 from ..kinds import ANY_BATCH, Kind, Plan, other_graphs
 from ..signatures import encoder_decoder_signature
 from ..source import ModelSource
 from ..tasks import architectures_of
-from ..validation import Recorder, Scenario
-from ..validation.encoder_decoder import EncoderDecoderScenarios
+from ..validation import EncoderDecoderScenarios, Recorder, Scenario
 from .configuration import ResolvedEncoderDecoderConfig
 from .entry import (
     MODEL,

@@ -4,16 +4,6 @@ scenarios.py    a name, a call of the engine, a call of the reference     decode
 statistics.py   errors, signal-to-noise ratio, tolerances                 divergence.py   the first module that differs
 """
 
-from .scenarios import Recorder, Results, Scenario, validate
-from .statistics import FLOAT32_TOLERANCE, OutputError, compare, default_tolerance
+import lazy_loader
 
-__all__ = [
-    "FLOAT32_TOLERANCE",
-    "OutputError",
-    "Recorder",
-    "Results",
-    "Scenario",
-    "compare",
-    "default_tolerance",
-    "validate",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from ...engine import BATCH_AXES, Forward, RoleSignature
-from ...runtime.copies import Copies
-from ..encoders.configuration import NeuronEncoderConfig, Sizes
-from ..encoders.entry import call_options, flatten
+from ...runtime import Copies
+from ..encoders import NeuronEncoderConfig, Sizes, call_options, flatten
 from .scenarios import SEED, Recorder, Results, Scenario
 
 

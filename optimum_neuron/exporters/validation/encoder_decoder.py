@@ -15,10 +15,8 @@ from typing import Any
 import torch
 
 from ...engine import EncoderDecoder, Sequences, Signature
-from ..encoders.entry import unflatten
-from ..seq2seq.configuration import ResolvedEncoderDecoderConfig
-from ..seq2seq.entry import layer_options
-from ..seq2seq.sources import Source
+from ..encoders import unflatten
+from ..seq2seq import ResolvedEncoderDecoderConfig, Source, layer_options
 from .scenarios import SEED, Recorder, Results, Scenario
 
 NUM_STEPS = 4

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...engine import Forward, PromptImages, Signature, image_index, plan_packing
-from ...runtime.copies import Copies
+from ...runtime import Copies
 from .decoder import DecoderScenarios
 from .scenarios import SEED, Recorder, Results, Scenario
 

@@ -19,8 +19,8 @@ from .statistics import OutputError, compare
 if TYPE_CHECKING:
     import torch
 
-    from ...compiler.ir import Graph, Program
-    from ...runtime.loaded import LoadedProgram, State
+    from ...compiler import Graph, Program
+    from ...runtime import LoadedProgram, State
 
 Results = Mapping[str, "torch.Tensor"]
 """Tensors by name."""

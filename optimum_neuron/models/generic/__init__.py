@@ -1,7 +1,5 @@
 """The generic path: any transformers causal LM, captured through its own code with a static cache."""
 
-from .model import GenericDecoder, build
-from .probe import probe_states
-from .weights import weight_map
+import lazy_loader
 
-__all__ = ["GenericDecoder", "build", "probe_states", "weight_map"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

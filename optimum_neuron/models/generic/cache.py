@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from ..common.layers import first_slots, write_slots
+from ..common import first_slots, write_slots
 
 
 class UncountedLayer(CacheLayerMixin):

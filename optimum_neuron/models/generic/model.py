@@ -19,7 +19,7 @@ from transformers.cache_utils import Cache
 
 from ...core import Choice, Rejected
 from ...errors import CaptureError
-from ..common.decoder import full_precision_linear, one_token, visible_slots
+from ..common import full_precision_linear, one_token, visible_slots
 from .adapt import at_positions, open_own_masks
 from .cache import slot_cache
 from .experts import register

@@ -12,9 +12,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.cache_utils import Cache
 
-from ...compiler.capture import capture_error, fake_parameters, quiet
+from ...compiler import capture_error, fake_parameters, quiet
 from ...errors import CaptureError
-from ..common.config import StateShape
+from ..common import StateShape
 from .cache import UncountedLayer
 from .model import GenericDecoder
 

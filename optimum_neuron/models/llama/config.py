@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..common.config import DecoderConfig
+from ..common import DecoderConfig
 
 MODEL_TYPES = ("llama", "mistral")
 """`model_type` values of checkpoints that this family covers."""

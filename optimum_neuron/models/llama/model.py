@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..common.decoder import Decoder
+from ..common import Decoder
 from .config import decoder_config
 
 

@@ -6,3 +6,7 @@
 
 diffusers is not needed, and no weight is read. Work is counted in `simulator.work.diffusion`.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -15,12 +15,20 @@ from functools import partial
 from typing import Any
 
 from ...core import AutoCast
-from ..work.diffusion.text import CLIP, walk_clip, walk_t5
-from ..work.diffusion.transformers import walk_flux, walk_pixart, walk_sd3
-from ..work.diffusion.unet import walk_unet
-from ..work.diffusion.vae import DEFAULTS, scale_of, walk_decoder, walk_encoder
-from ..work.layers import Layers
-from ..work.record import GraphWork, Work
+from ..work import GraphWork, Layers, Work
+from ..work.diffusion import (
+    CLIP,
+    VAE_DEFAULTS,
+    scale_of,
+    walk_clip,
+    walk_decoder,
+    walk_encoder,
+    walk_flux,
+    walk_pixart,
+    walk_sd3,
+    walk_t5,
+    walk_unet,
+)
 from .source import Component, Pipeline
 
 CLIP_TOKENS = int(CLIP["max_position_embeddings"])
@@ -92,7 +100,7 @@ def plan_pictures(pipeline: Pipeline, request: PictureRequest, *, num_cores: int
     scale, rows = scale_of(vae), request.batch_size
     latents: dict[str, Any] = {"batch": rows, "height": request.height // scale, "width": request.width // scale}
     prompts = rows * (2 if request.guided else 1)
-    channels = int(vae.get("latent_channels", DEFAULTS["latent_channels"]))
+    channels = int(vae.get("latent_channels", VAE_DEFAULTS["latent_channels"]))
     latent_bytes = 4 * channels * math.prod(latents.values())
     copied_bytes = 4 * 3 * rows * request.height * request.width + latent_bytes
 

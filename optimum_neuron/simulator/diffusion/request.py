@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...compiler.memory import MICROCODE_BYTES
+from ...compiler import MICROCODE_BYTES
 from ...core import Choice
 from ...errors import ConfigError, invalid_choice
 from ...options import check_known
 from ..decoders import DTYPES, DecoderRequest
 from ..machine import Machine, choose_cores, positive
-from ..work.diffusion.unet import DEFAULTS
-from ..work.diffusion.vae import scale_of
+from ..work.diffusion import UNET_DEFAULTS, scale_of
 from .plan import CLIP_TOKENS, ELEMENT_BYTES, PicturePlan, PictureRequest, plan_pictures
 from .source import Pipeline
 
@@ -79,7 +78,7 @@ def _halvings(pipeline: Pipeline) -> int:
     """Latents along an axis that end as one: in the smallest block of a U-Net, in a patch of a transformer."""
     if pipeline.denoiser_name == "transformer":
         return 2
-    return int(2 ** (len(pipeline.denoiser.config.get("block_out_channels", DEFAULTS["block_out_channels"])) - 1))
+    return int(2 ** (len(pipeline.denoiser.config.get("block_out_channels", UNET_DEFAULTS["block_out_channels"])) - 1))
 
 
 def _number(name: str, value: Any, least: float, most: float) -> float:

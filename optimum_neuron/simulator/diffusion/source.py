@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError, nearest
-from ..work.diffusion.unet import uncounted
+from ..work.diffusion import uncounted
 
 INDEX = "model_index.json"
 """File that a folder of a pipeline has."""

@@ -12,30 +12,6 @@ One call of an operator is counted by `compiler/work.py`, in the tiles of `compi
 here knows a measured constant. A test compares what is counted from compiled graphs and from configurations.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from typing import TYPE_CHECKING
-
-from ...lazy import lazy_names
-
-if TYPE_CHECKING:
-    from .graph import work_of_graph, work_of_program
-    from .record import GraphWork, Step, Work
-
-__all__ = [
-    "GraphWork",
-    "Step",
-    "Work",
-    "work_of_graph",
-    "work_of_program",
-]
-
-_MODULES = {
-    "GraphWork": "record",
-    "Step": "record",
-    "Work": "record",
-    "work_of_graph": "graph",
-    "work_of_program": "graph",
-}
-
-__getattr__ = lazy_names(__name__, _MODULES)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

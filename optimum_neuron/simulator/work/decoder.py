@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from ...compiler.tiles import contiguous_bytes, product_cycles
+from ...compiler import contiguous_bytes, product_cycles
 from .layer_sizes import LayerSizes, Projection
 from .record import GraphWork, Step, Work
 from .sizes import DecoderSizes, local_heads

@@ -12,18 +12,15 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...compiler.rules.base import find_rule
-from ...compiler.rules.call import OpCall, symbols
-from ...compiler.serial import base_of, shares_memory
-from ...compiler.tiles import contiguous_bytes
-from ...compiler.work import LOOKUPS, CallWork, work_of
+from ...compiler import LOOKUPS, CallWork, base_of, contiguous_bytes, shares_memory, work_of
+from ...compiler.rules import OpCall, find_rule, symbols
 from ...core import AutoCast
 from .record import GraphWork, Step, Work
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 
-    from ...compiler.ir import Program
+    from ...compiler import Program
 
 SBUF_BYTES = 24 * 2**20
 """On-chip memory of the smallest core, NeuronCore-v2; a larger result goes through HBM."""

@@ -15,7 +15,7 @@ import dataclasses
 import math
 from typing import Literal
 
-from ...compiler.tiles import contiguous_bytes, convolution_cycles, product_cycles
+from ...compiler import contiguous_bytes, convolution_cycles, product_cycles
 from ...core import AutoCast
 from .graph import FLOAT32_CYCLES, SBUF_BYTES
 from .record import GraphWork, Step, Work

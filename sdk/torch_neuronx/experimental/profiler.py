@@ -1,5 +1,5 @@
 """The profiler entry under the vendor's name."""
 
-from optimum_neuron.tracing.profiler import profile
+from optimum_neuron.tracing import profile
 
 __all__ = ["profile"]

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from optimum_neuron.checkpoints.convert import convert
+from optimum_neuron.checkpoints import convert
 from optimum_neuron.errors import ModelError
 
 

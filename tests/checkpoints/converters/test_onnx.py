@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimum_neuron.checkpoints.converters.onnx import Node, read
+from optimum_neuron.checkpoints.converters import Node, read
 from optimum_neuron.errors import ModelError
 
 

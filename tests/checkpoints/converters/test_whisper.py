@@ -11,8 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForSpeechSeq2Seq, AutoTokenizer, WhisperConfig, WhisperForConditionalGeneration
 
-from optimum_neuron.checkpoints.converters import whisper
-from optimum_neuron.checkpoints.converters.ctranslate2 import VERSION, read_variables
+from optimum_neuron.checkpoints.converters import VERSION, read_variables, whisper
 from optimum_neuron.errors import ModelError
 from tests.encoders import randomize
 

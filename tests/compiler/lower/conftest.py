@@ -4,12 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower.choose import probe_cpu
-from optimum_neuron.compiler.lower.library import load_function
-from optimum_neuron.compiler.lower.store import locate, record_path
-from optimum_neuron.compiler.lower.unit import Job, compile_jobs
-from optimum_neuron.compiler.passes.autocast import auto_cast
-from optimum_neuron.compiler.serial import body_to_dict
+from optimum_neuron.compiler import body_to_dict
+from optimum_neuron.compiler.lower import Job, compile_jobs, load_function, locate, probe_cpu, record_path
+from optimum_neuron.compiler.passes import auto_cast
 from tests.programs import body_of, spec
 
 

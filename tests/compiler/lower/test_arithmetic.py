@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower.arithmetic import HostArithmetic
-from optimum_neuron.compiler.lower.choose import MAX_STREAMED_ROWS, CpuFeatures
+from optimum_neuron.compiler.lower import MAX_STREAMED_ROWS, CpuFeatures, HostArithmetic
 
 EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8}
 DTYPES = list(EPS)

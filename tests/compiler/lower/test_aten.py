@@ -7,8 +7,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from optimum_neuron.compiler.lower import aten
-from optimum_neuron.compiler.lower.choose import CpuFeatures
+from optimum_neuron.compiler.lower import CpuFeatures, aten
 
 ROUNDOFF = 2.0**-8
 

@@ -5,7 +5,7 @@ import torch
 import torch._inductor.config
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower.choose import (
+from optimum_neuron.compiler.lower import (
     LIBRARY_ROWS,
     CpuFeatures,
     choose_level,

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower.choose import CpuFeatures
-from optimum_neuron.compiler.lower.functional import trace
+from optimum_neuron.compiler.lower import CpuFeatures, trace
 from tests.programs import body_of, operators, spec
 
 

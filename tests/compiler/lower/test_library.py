@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from optimum_neuron.compiler.lower.choose import probe_compiler
-from optimum_neuron.compiler.lower.library import load_function
+from optimum_neuron.compiler.lower import load_function, probe_compiler
 from optimum_neuron.errors import LoweringError
 from optimum_neuron.shared_objects import SharedObject
 

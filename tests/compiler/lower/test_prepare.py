@@ -9,14 +9,20 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower.aten import aten_function
-from optimum_neuron.compiler.lower.choose import CpuFeatures, probe_compiler
-from optimum_neuron.compiler.lower.convolutions import fuse
-from optimum_neuron.compiler.lower.lower import lower
-from optimum_neuron.compiler.lower.onednn import CONVOLUTION
-from optimum_neuron.compiler.lower.prepare import NOTHING, Preparation, find, plan_preparations
+from optimum_neuron.compiler.lower import (
+    CONVOLUTION,
+    NOTHING,
+    CpuFeatures,
+    Preparation,
+    aten_function,
+    find,
+    fuse,
+    lower,
+    plan_preparations,
+    probe_compiler,
+)
 from optimum_neuron.exporters.validation import compare
-from optimum_neuron.runtime.executor import Executor
+from optimum_neuron.runtime import Executor
 from tests.programs import body_of, compile_module, operators, spec, weights_of
 
 PLAIN = CpuFeatures(isa="AVX2", has_bf16_dot=False)

@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from optimum_neuron import env
-from optimum_neuron.compiler.lower import store
-from optimum_neuron.compiler.lower.choose import CpuFeatures, name_level
-from optimum_neuron.compiler.lower.store import record_path
+from optimum_neuron.compiler.lower import CpuFeatures, name_level, record_path, store
 
 AVX2 = CpuFeatures(isa="AVX2", has_bf16_dot=False)
 

@@ -5,11 +5,16 @@ import torch
 import torch._inductor.config
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower import attention
-from optimum_neuron.compiler.lower.aten import aten_function
-from optimum_neuron.compiler.lower.choose import probe_compiler, probe_cpu
-from optimum_neuron.compiler.lower.store import locate, record_path
-from optimum_neuron.compiler.lower.unit import compile_jobs, compiler_command
+from optimum_neuron.compiler.lower import (
+    aten_function,
+    attention,
+    compile_jobs,
+    compiler_command,
+    locate,
+    probe_compiler,
+    probe_cpu,
+    record_path,
+)
 from optimum_neuron.errors import LoweringError
 from optimum_neuron.shared_objects import find
 from tests.compiler.lower.conftest import job_of, operators_body, step_body, views_body

@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 from torch import fx, nn
 
-from optimum_neuron.compiler.capture import capture
-from optimum_neuron.compiler.passes.bodies import merge, rewrite_bodies
-from optimum_neuron.compiler.passes.outline import outline
-from optimum_neuron.compiler.passes.verify import verify
+from optimum_neuron.compiler import capture
+from optimum_neuron.compiler.passes import merge, outline, rewrite_bodies, verify
 from tests.programs import Calls, compile_module, operators, run_program, spec
 
 

@@ -8,10 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.compiler.capture import capture
-from optimum_neuron.compiler.compile import compile_graphs
-from optimum_neuron.compiler.passes.outline import outline
-from optimum_neuron.compiler.passes.verify import verify
+from optimum_neuron.compiler import capture, compile_graphs
+from optimum_neuron.compiler.passes import outline, verify
 from optimum_neuron.errors import CaptureError
 from optimum_neuron.hardware import TARGETS
 from tests.programs import Calls, capture_entry, compile_module, operators, run_program, spec

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.compiler.capture import capture
-from optimum_neuron.compiler.passes.outline import outline
-from optimum_neuron.compiler.passes.stretch import NotUniformError, stretch
+from optimum_neuron.compiler import capture
+from optimum_neuron.compiler.passes import NotUniformError, outline, stretch
 from optimum_neuron.core import Choice
 from tests.programs import compile_module, run_program, spec
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules.report import Report, check_graph
+from optimum_neuron.compiler.rules import Report, check_graph
 from optimum_neuron.core import Ruling
 from optimum_neuron.hardware import TARGETS
 from tests.programs import Calls

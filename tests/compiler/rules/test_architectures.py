@@ -7,7 +7,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from optimum_neuron.compiler.rules.report import check_graph
+from optimum_neuron.compiler.rules import check_graph
 from optimum_neuron.hardware import TARGETS
 
 SIZES = {"vocab_size": 64, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

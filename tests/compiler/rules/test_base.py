@@ -3,10 +3,7 @@
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules import published
-from optimum_neuron.compiler.rules.base import find_rule, known_ops, rule, table
-from optimum_neuron.compiler.rules.codes import CODES
-from optimum_neuron.compiler.rules.published import instruction_source
+from optimum_neuron.compiler.rules import CODES, find_rule, instruction_source, known_ops, published, rule, table
 
 
 def exists(op):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules.call import OpCall, base_name, op_name
+from optimum_neuron.compiler.rules import OpCall, base_name, op_name
 from optimum_neuron.core import TensorSpec
 from optimum_neuron.errors import ConfigError
 

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules.call import OpCall
-from optimum_neuron.compiler.rules.decompose import decompose
+from optimum_neuron.compiler.rules import OpCall, decompose
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules.judge import RULE
+from optimum_neuron.compiler.rules import RULE
 from optimum_neuron.core import Verdict
 
 

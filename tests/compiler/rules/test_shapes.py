@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules.report import check_graph
-from optimum_neuron.compiler.rules.shapes import MAKES, USES
+from optimum_neuron.compiler.rules import MAKES, USES, check_graph
 from optimum_neuron.hardware import TARGETS
 from tests.compiler.rules.test_control import SwitchesGrad
 

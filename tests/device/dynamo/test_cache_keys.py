@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from optimum_neuron.compiler import hash_of_sources
 from optimum_neuron.compiler.lower import onednn
 from optimum_neuron.compiler.passes import autocast
 from optimum_neuron.compiler.rules import judge
-from optimum_neuron.compiler.version import hash_of_sources
 from optimum_neuron.device import products
 from optimum_neuron.device.dynamo import cache
 from tests.device.conftest import host_threads, needs_compiler

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from optimum_neuron.device import placement
-from optimum_neuron.device.dynamo import calls
-from optimum_neuron.device.dynamo.calls import MODEL
+from optimum_neuron.device.dynamo import MODEL, calls
 from optimum_neuron.profiling import record
-from optimum_neuron.runtime.timeline import TIMELINE
-from optimum_neuron.simulator.clock import call_cost, core_usage
+from optimum_neuron.runtime import TIMELINE
+from optimum_neuron.simulator import call_cost, core_usage
 from optimum_neuron.simulator.work import GraphWork, Step, Work
 from tests.device.dynamo.conftest import compiled
 from tests.waiting import in_threads

@@ -2,7 +2,7 @@
 
 import pytest
 
-from optimum_neuron.device.dynamo.options import CompileOptions
+from optimum_neuron.device.dynamo import CompileOptions
 from optimum_neuron.errors import ConfigError
 
 

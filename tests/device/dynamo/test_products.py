@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from optimum_neuron.compiler.lower import onednn
 from optimum_neuron.device import products
-from optimum_neuron.device.dynamo.products import use_onednn
+from optimum_neuron.device.dynamo import use_onednn
 from tests.device.conftest import OPTLEVELS, needs_compiler
 from tests.device.dynamo.conftest import compiled
 from tests.device.test_products import COLUMNS, CONTRACTED, ROWS, by_onednn, random  # noqa: F401  (fixture)

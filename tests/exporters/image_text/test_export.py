@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForImageTextToText
 
 from optimum_neuron import NeuronModelForImageTextToText, main_export
-from optimum_neuron.compiler.capture import capture
+from optimum_neuron.compiler import capture
 from optimum_neuron.errors import ConfigError, ModelError, ValidationError
 from tests.image_text import IMAGE, LENGTH, SMALL, save_tiny_image_text, tiny_prompts
 from tests.tiny import write_config

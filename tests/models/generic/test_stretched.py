@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from optimum_neuron.compiler.compile import compile_graphs
-from optimum_neuron.compiler.lower.aten import aten_function
+from optimum_neuron.compiler import compile_graphs
+from optimum_neuron.compiler.lower import aten_function
 from optimum_neuron.configuration import NeuronConfig
-from optimum_neuron.exporters.decoder import decoder_captures
-from optimum_neuron.exporters.kinds import MODEL
+from optimum_neuron.exporters import MODEL, decoder_captures
 from optimum_neuron.hardware import TARGETS
-from optimum_neuron.runtime.executor import Executor
+from optimum_neuron.runtime import Executor
 from tests.models.steps import LENGTHS, NUM_COLUMNS, NUM_TOKENS, pair
 from tests.tiny import VOCABULARY
 

@@ -4,21 +4,6 @@ A patch may change the arguments of the model and, for the duration of a call, i
 afterwards. Each comes with its reason, which the export reports.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from .audio import DEPTHWISE, GROUP_NORM, POSITIONS, XVECTOR
-from .base import Arguments, Patch
-from .text import BIAS_CACHE, CONVOLUTION, LENGTHS, TRIGRAM
-
-__all__ = [
-    "BIAS_CACHE",
-    "CONVOLUTION",
-    "DEPTHWISE",
-    "GROUP_NORM",
-    "LENGTHS",
-    "POSITIONS",
-    "TRIGRAM",
-    "XVECTOR",
-    "Arguments",
-    "Patch",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

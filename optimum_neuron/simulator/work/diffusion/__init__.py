@@ -7,3 +7,7 @@
 
 Each walks through a model by its sizes and counts its layers with `work.layers`.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..layers import Layers
 
-DEFAULTS: Mapping[str, Any] = {
+UNET_DEFAULTS: Mapping[str, Any] = {
     "in_channels": 4,
     "out_channels": 4,
     "block_out_channels": (320, 640, 1280, 1280),
@@ -124,7 +124,7 @@ def walk_unet(
 
     `batch` has both halves of guidance where they run together; `height` and `width` are those of the latents.
     """
-    chosen = {**DEFAULTS, **config}
+    chosen = {**UNET_DEFAULTS, **config}
     channels = tuple(chosen["block_out_channels"])
     num_blocks = len(channels)
     heads = _each(chosen.get("num_attention_heads") or chosen["attention_head_dim"], num_blocks)

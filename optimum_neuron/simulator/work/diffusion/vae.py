@@ -10,7 +10,7 @@ from typing import Any
 
 from ..layers import Layers
 
-DEFAULTS: Mapping[str, Any] = {
+VAE_DEFAULTS: Mapping[str, Any] = {
     "in_channels": 3,
     "out_channels": 3,
     "block_out_channels": (64,),
@@ -25,12 +25,12 @@ DEFAULTS: Mapping[str, Any] = {
 
 def scale_of(config: Mapping[str, Any]) -> int:
     """Pixels for each latent, along an axis."""
-    return int(2 ** (len(config.get("block_out_channels", DEFAULTS["block_out_channels"])) - 1))
+    return int(2 ** (len(config.get("block_out_channels", VAE_DEFAULTS["block_out_channels"])) - 1))
 
 
 def walk_decoder(layers: Layers, config: Mapping[str, Any], *, batch: int, height: int, width: int) -> None:
     """Count latents to pictures; `height` and `width` are those of the latents."""
-    chosen = {**DEFAULTS, **config}
+    chosen = {**VAE_DEFAULTS, **config}
     channels = tuple(reversed(chosen["block_out_channels"]))
     latents, positions, last = chosen["latent_channels"], batch * height * width, channels[0]
     if chosen["use_post_quant_conv"]:
@@ -50,7 +50,7 @@ def walk_decoder(layers: Layers, config: Mapping[str, Any], *, batch: int, heigh
 
 def walk_encoder(layers: Layers, config: Mapping[str, Any], *, batch: int, height: int, width: int) -> None:
     """Count pictures to latents; `height` and `width` are those of the latents."""
-    chosen = {**DEFAULTS, **config}
+    chosen = {**VAE_DEFAULTS, **config}
     channels = tuple(chosen["block_out_channels"])
     scale, latents, last = scale_of(chosen), 2 * chosen["latent_channels"], channels[0]
     positions = batch * height * width * scale**2

@@ -8,7 +8,7 @@ from typing import Any
 
 import optimum_neuron
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.exporters.export import ExportReport
+from optimum_neuron.exporters import ExportReport
 
 
 def main_export(

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import fx, nn
 
-from optimum_neuron.compiler.ir import Program
-from optimum_neuron.compiler.passes.verify import verify
+from optimum_neuron.compiler import Program
+from optimum_neuron.compiler.passes import verify
 from tests.programs import body_of, compile_module, spec, subprogram_of
 
 

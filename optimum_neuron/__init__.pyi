@@ -1,0 +1,53 @@
+from .buckets import suggest_buckets as suggest_buckets
+from .checking import check_model as check_model
+from .configuration import NeuronConfig as NeuronConfig
+from .exporters import main_export as main_export
+from .exporters.encoders.configuration import NeuronEncoderConfig as NeuronEncoderConfig
+from .exporters.image_text.configuration import NeuronImageTextConfig as NeuronImageTextConfig
+from .exporters.seq2seq.configuration import (
+    NeuronSeq2SeqConfig as NeuronSeq2SeqConfig,
+    NeuronSpeechSeq2SeqConfig as NeuronSpeechSeq2SeqConfig,
+)
+from .modeling import (
+    NeuronModelForAudioClassification as NeuronModelForAudioClassification,
+    NeuronModelForAudioFrameClassification as NeuronModelForAudioFrameClassification,
+    NeuronModelForCausalLM as NeuronModelForCausalLM,
+    NeuronModelForCTC as NeuronModelForCTC,
+    NeuronModelForDepthEstimation as NeuronModelForDepthEstimation,
+    NeuronModelForEmbedding as NeuronModelForEmbedding,
+    NeuronModelForFeatureExtraction as NeuronModelForFeatureExtraction,
+    NeuronModelForImageClassification as NeuronModelForImageClassification,
+    NeuronModelForImageTextToText as NeuronModelForImageTextToText,
+    NeuronModelForMaskedLM as NeuronModelForMaskedLM,
+    NeuronModelForMultipleChoice as NeuronModelForMultipleChoice,
+    NeuronModelForObjectDetection as NeuronModelForObjectDetection,
+    NeuronModelForQuestionAnswering as NeuronModelForQuestionAnswering,
+    NeuronModelForSemanticSegmentation as NeuronModelForSemanticSegmentation,
+    NeuronModelForSeq2SeqLM as NeuronModelForSeq2SeqLM,
+    NeuronModelForSequenceClassification as NeuronModelForSequenceClassification,
+    NeuronModelForSpeechSeq2Seq as NeuronModelForSpeechSeq2Seq,
+    NeuronModelForTextReranking as NeuronModelForTextReranking,
+    NeuronModelForTokenClassification as NeuronModelForTokenClassification,
+    NeuronModelForXVector as NeuronModelForXVector,
+    NeuronModelForZeroShotImageClassification as NeuronModelForZeroShotImageClassification,
+    NeuronSentenceTransformer as NeuronSentenceTransformer,
+    NeuronTracedModel as NeuronTracedModel,
+    NeuronWhisperForConditionalGeneration as NeuronWhisperForConditionalGeneration,
+)
+from .pipelines import pipeline as pipeline
+from .trainer import NeuronTrainer as NeuronTrainer, NeuronTrainingArguments as NeuronTrainingArguments
+from .trainer.post_training import (
+    NeuronDPOConfig as NeuronDPOConfig,
+    NeuronDPOTrainer as NeuronDPOTrainer,
+    NeuronGRPOConfig as NeuronGRPOConfig,
+    NeuronGRPOTrainer as NeuronGRPOTrainer,
+    NeuronORPOConfig as NeuronORPOConfig,
+    NeuronORPOTrainer as NeuronORPOTrainer,
+    NeuronRewardConfig as NeuronRewardConfig,
+    NeuronRewardTrainer as NeuronRewardTrainer,
+    NeuronSFTConfig as NeuronSFTConfig,
+    NeuronSFTTrainer as NeuronSFTTrainer,
+)
+from .version import __version__ as __version__
+
+TRAINING_NAMES: tuple[str, ...]

@@ -1,0 +1,7 @@
+from . import load as load
+from .load import (
+    Artifact as Artifact,
+    BoundProgram as BoundProgram,
+    open_artifact as open_artifact,
+    read_artifact as read_artifact,
+)

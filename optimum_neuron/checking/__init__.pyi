@@ -1,0 +1,6 @@
+from .check import check_model as check_model, extremes as extremes
+from .report import (
+    FAIL_CONDITIONS as FAIL_CONDITIONS,
+    CheckReport as CheckReport,
+    require_conditions as require_conditions,
+)

@@ -1,0 +1,67 @@
+from . import collectives as collectives, tally as tally
+from .canonical import canonical_json as canonical_json
+from .capture import (
+    Captured as Captured,
+    capture as capture,
+    capture_error as capture_error,
+    fake_parameters as fake_parameters,
+    quiet as quiet,
+)
+from .compile import (
+    CapturedGraph as CapturedGraph,
+    Compiled as Compiled,
+    Recapture as Recapture,
+    capture_graphs as capture_graphs,
+    compile_graphs as compile_graphs,
+    link as link,
+)
+from .flags import (
+    ALIASES as ALIASES,
+    KNOWN_FLAGS as KNOWN_FLAGS,
+    SWITCHES as SWITCHES,
+    VALUES as VALUES,
+    CompilerFlags as CompilerFlags,
+    arithmetic_options as arithmetic_options,
+    parse_flags as parse_flags,
+)
+from .ir import IR_VERSION as IR_VERSION, Graph as Graph, Program as Program, Role as Role, Subprogram as Subprogram
+from .memory import MICROCODE_BYTES as MICROCODE_BYTES, MemoryNeed as MemoryNeed, memory_need as memory_need
+from .operators import is_allowed as is_allowed, not_allowed as not_allowed
+from .package import WEIGHTS_MEMBER as WEIGHTS_MEMBER, read_program as read_program, write_program as write_program
+from .placement import (
+    JudgedCall as JudgedCall,
+    OperatorCheck as OperatorCheck,
+    group_calls as group_calls,
+    judged_calls as judged_calls,
+    placed_share as placed_share,
+)
+from .record import Segment as Segment, record as record
+from .serial import (
+    base_of as base_of,
+    body_from_dict as body_from_dict,
+    body_to_dict as body_to_dict,
+    make_subprogram as make_subprogram,
+    mutated_arguments as mutated_arguments,
+    shares_memory as shares_memory,
+    tensor_spec as tensor_spec,
+)
+from .stacks import Stack as Stack, find_stacks as find_stacks, repeating as repeating, shortened as shortened
+from .tiles import (
+    chunk_tiles as chunk_tiles,
+    contiguous_bytes as contiguous_bytes,
+    convolution_cycles as convolution_cycles,
+    product_cycles as product_cycles,
+)
+from .version import (
+    COMPILER_VERSION as COMPILER_VERSION,
+    hash_of_sources as hash_of_sources,
+    source_hash as source_hash,
+)
+from .work import (
+    LOOKUPS as LOOKUPS,
+    MOVES as MOVES,
+    PRODUCTS as PRODUCTS,
+    SCATTER as SCATTER,
+    CallWork as CallWork,
+    work_of as work_of,
+)

@@ -1,0 +1,10 @@
+from .document import DOCUMENT_NAME as DOCUMENT_NAME, FORMAT_VERSION as FORMAT_VERSION, NeffDocument as NeffDocument
+from .header import HEADER_SIZE_BYTES as HEADER_SIZE_BYTES, NeffHeader as NeffHeader
+from .reader import (
+    Neff as Neff,
+    check_target as check_target,
+    neff_from_bytes as neff_from_bytes,
+    open_neff as open_neff,
+)
+from .unpack import unpack as unpack
+from .writer import write_neff as write_neff

@@ -1,0 +1,29 @@
+from . import judge as judge, published as published
+from .base import find_rule as find_rule, known_ops as known_ops, rule as rule, table as table
+from .call import (
+    FUNCTIONALIZED as FUNCTIONALIZED,
+    OpCall as OpCall,
+    base_name as base_name,
+    op_name as op_name,
+    symbols as symbols,
+    values_of as values_of,
+)
+from .codes import CODES as CODES, DOWNCASTS as DOWNCASTS, OPERATOR_CHECK as OPERATOR_CHECK, to_markdown as to_markdown
+from .constants import outside as outside
+from .decompose import decompose as decompose
+from .indexing import combines as combines
+from .judge import RULE as RULE
+from .location import merge_paths as merge_paths, module_path as module_path, source_line as source_line
+from .published import instruction_source as instruction_source
+from .report import (
+    PLACED as PLACED,
+    OpCount as OpCount,
+    Report as Report,
+    can_be_hosted as can_be_hosted,
+    check_graph as check_graph,
+    count_rulings as count_rulings,
+    group_key as group_key,
+    host_ops as host_ops,
+    judge_nodes as judge_nodes,
+)
+from .shapes import MAKES as MAKES, USES as USES

@@ -1,0 +1,42 @@
+from . import checkpoint as checkpoint, pipeline as pipeline
+from .checkpoint import has_sharded_optimizer as has_sharded_optimizer
+from .consolidate import FSDP_FOLDER as FSDP_FOLDER, WEIGHTS as WEIGHTS, consolidate as consolidate
+from .context import (
+    ContextParallel as ContextParallel,
+    require_context as require_context,
+    require_divisible as require_divisible,
+)
+from .distribute import (
+    DistributedModel as DistributedModel,
+    distribute as distribute,
+    is_distributed_here as is_distributed_here,
+    num_microbatches as num_microbatches,
+    require_whole_model as require_whole_model,
+    shared_facts as shared_facts,
+    wrap_blocks as wrap_blocks,
+)
+from .dtypes import NARROW as NARROW, narrow as narrow
+from .gather import gather_for_metrics as gather_for_metrics
+from .layout import (
+    WITHOUT_EFFECT as WITHOUT_EFFECT,
+    TrainingNeuronConfig as TrainingNeuronConfig,
+    combination_problems as combination_problems,
+    conflict as conflict,
+    require_fsdp_config as require_fsdp_config,
+)
+from .mesh import MeshSizes as MeshSizes, require_agreement as require_agreement, require_processes as require_processes
+from .pipeline import Pipeline as Pipeline, padded as padded
+from .plans import (
+    CONTEXT_FAMILIES as CONTEXT_FAMILIES,
+    SEQUENCE_PLANS as SEQUENCE_PLANS,
+    expand as expand,
+    tensor_plan as tensor_plan,
+)
+from .shard import Sharding as Sharding, mixed_precision as mixed_precision
+from .whole import (
+    describe_differences as describe_differences,
+    load_weights as load_weights,
+    other_model as other_model,
+    read_converted as read_converted,
+    shapes_of as shapes_of,
+)

@@ -1,0 +1,99 @@
+from . import (
+    build as build,
+    hub_cache as hub_cache,
+    load as load,
+    quantization as quantization,
+    source as source,
+    tasks as tasks,
+)
+from .adapters import merge_adapter as merge_adapter
+from .build import cache_request as cache_request, cached_neff as cached_neff
+from .cached import cached_entries as cached_entries, cached_models as cached_models, fill_cache as fill_cache
+from .decoder import DecoderKind as DecoderKind, decoder_captures as decoder_captures, state_specs as state_specs
+from .empty import empty_model as empty_model
+from .export import ExportReport as ExportReport, describe as describe, main_export as main_export
+from .folder import (
+    FOLDER_VERSION as FOLDER_VERSION,
+    file_hash as file_hash,
+    is_broken_export as is_broken_export,
+    is_export as is_export,
+    read_folder as read_folder,
+    verify_weights as verify_weights,
+)
+from .inspection import inspect_export as inspect_export
+from .kinds import (
+    KINDS as KINDS,
+    MODEL as MODEL,
+    Kind as Kind,
+    KindRow as KindRow,
+    Plan as Plan,
+    compile_options as compile_options,
+    config_classes as config_classes,
+    kind_of as kind_of,
+    register_kind as register_kind,
+    signature_of as signature_of,
+)
+from .load import load_exported as load_exported
+from .peer_options import (
+    FIXED as FIXED,
+    OF_DIFFUSION as OF_DIFFUSION,
+    OF_GENERATION as OF_GENERATION,
+    PEER_OPTIONS as PEER_OPTIONS,
+    WITHOUT_EFFECT as WITHOUT_EFFECT,
+    translate as translate,
+)
+from .prepare import (
+    Prepared as Prepared,
+    WorkFolder as WorkFolder,
+    check_tolerance as check_tolerance,
+    open_cache as open_cache,
+    prepare as prepare,
+)
+from .progress import Progress as Progress, follow as follow
+from .public_facts import public_facts as public_facts
+from .quantization import (
+    method_of as method_of,
+    quantization_of as quantization_of,
+    require_plain as require_plain,
+    require_readable as require_readable,
+    with_quantization as with_quantization,
+)
+from .request import (
+    label_of as label_of,
+    neuron_config as neuron_config,
+    request_fields as request_fields,
+    split_options as split_options,
+    structure_differences as structure_differences,
+    structure_of as structure_of,
+    without_weights as without_weights,
+)
+from .save import save_folder as save_folder
+from .signatures import decoder_signature as decoder_signature, encoder_decoder_signature as encoder_decoder_signature
+from .source import (
+    ModelSource as ModelSource,
+    find_folder as find_folder,
+    infer_task as infer_task,
+    load_source as load_source,
+    read_config as read_config,
+    served_task as served_task,
+)
+from .support import (
+    COMPARED as COMPARED,
+    SUPPORT_FILE as SUPPORT_FILE,
+    read_support as read_support,
+    support_rows as support_rows,
+)
+from .tasks import (
+    SYNONYMS as SYNONYMS,
+    TASKS as TASKS,
+    Task as Task,
+    architectures_of as architectures_of,
+    find_task as find_task,
+    kinds_of_task as kinds_of_task,
+    other_tasks as other_tasks,
+    plain_task as plain_task,
+    task_of as task_of,
+    tasks_of as tasks_of,
+)
+from .tensors import fill_missing as fill_missing, open_tensors as open_tensors, tensors_in_memory as tensors_in_memory
+from .vendor_folder import read_vendor_export as read_vendor_export, refuse_vendor_export as refuse_vendor_export

@@ -1,0 +1,11 @@
+from .decoder import DecoderScenarios as DecoderScenarios
+from .encoder import encoder_scenarios as encoder_scenarios, random_inputs as random_inputs
+from .encoder_decoder import EncoderDecoderScenarios as EncoderDecoderScenarios
+from .image_text import ImageTextScenarios as ImageTextScenarios
+from .scenarios import Recorder as Recorder, Results as Results, Scenario as Scenario, validate as validate
+from .statistics import (
+    FLOAT32_TOLERANCE as FLOAT32_TOLERANCE,
+    OutputError as OutputError,
+    compare as compare,
+    default_tolerance as default_tolerance,
+)

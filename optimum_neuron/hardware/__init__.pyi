@@ -1,0 +1,33 @@
+from .chips import CHIPS as CHIPS
+from .cores import CORES as CORES
+from .dtypes import KNOWN_DTYPES as KNOWN_DTYPES, canonical_dtype as canonical_dtype
+from .instances import INSTANCES as INSTANCES
+from .resolve import (
+    DEFAULT_TARGET as DEFAULT_TARGET,
+    require_default_lnc as require_default_lnc,
+    resolve_instance as resolve_instance,
+    resolve_target as resolve_target,
+)
+from .sourced import Sourced as Sourced
+from .specs import (
+    GIB as GIB,
+    KIB as KIB,
+    MIB as MIB,
+    ChipSpec as ChipSpec,
+    CoreSpec as CoreSpec,
+    EngineSpec as EngineSpec,
+    GpSimdSpec as GpSimdSpec,
+    InstanceSpec as InstanceSpec,
+)
+from .targets import (
+    TARGETS as TARGETS,
+    Target as Target,
+    require_compilable as require_compilable,
+    require_dtype as require_dtype,
+)
+from .timings import TIMINGS as TIMINGS, CoreTiming as CoreTiming
+from .topology import (
+    CoreCounts as CoreCounts,
+    legal_core_counts as legal_core_counts,
+    require_core_count as require_core_count,
+)

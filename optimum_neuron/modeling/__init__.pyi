@@ -1,0 +1,35 @@
+from . import stock_pipelines as stock_pipelines
+from .cache import NeuronCache as NeuronCache
+from .causal_lm import NeuronModelForCausalLM as NeuronModelForCausalLM
+from .embedding import NeuronModelForEmbedding as NeuronModelForEmbedding
+from .facts import load_preprocessor as load_preprocessor
+from .image_text import NeuronModelForImageTextToText as NeuronModelForImageTextToText
+from .loading import CHECKPOINT_OPTIONS as CHECKPOINT_OPTIONS, LOAD_OPTIONS as LOAD_OPTIONS, NeuronModel as NeuronModel
+from .pooling import pooled as pooled, read_recipe as read_recipe
+from .reranking import NeuronModelForTextReranking as NeuronModelForTextReranking
+from .sentences import NeuronSentenceTransformer as NeuronSentenceTransformer
+from .seq2seq import NeuronModelForSeq2SeqLM as NeuronModelForSeq2SeqLM
+from .speech import (
+    NeuronModelForSpeechSeq2Seq as NeuronModelForSpeechSeq2Seq,
+    NeuronWhisperForConditionalGeneration as NeuronWhisperForConditionalGeneration,
+)
+from .suppression import quick_processors as quick_processors
+from .targets import check_labels as check_labels
+from .tasks import (
+    NeuronModelForAudioClassification as NeuronModelForAudioClassification,
+    NeuronModelForAudioFrameClassification as NeuronModelForAudioFrameClassification,
+    NeuronModelForCTC as NeuronModelForCTC,
+    NeuronModelForDepthEstimation as NeuronModelForDepthEstimation,
+    NeuronModelForFeatureExtraction as NeuronModelForFeatureExtraction,
+    NeuronModelForImageClassification as NeuronModelForImageClassification,
+    NeuronModelForMaskedLM as NeuronModelForMaskedLM,
+    NeuronModelForMultipleChoice as NeuronModelForMultipleChoice,
+    NeuronModelForObjectDetection as NeuronModelForObjectDetection,
+    NeuronModelForQuestionAnswering as NeuronModelForQuestionAnswering,
+    NeuronModelForSemanticSegmentation as NeuronModelForSemanticSegmentation,
+    NeuronModelForSequenceClassification as NeuronModelForSequenceClassification,
+    NeuronModelForTokenClassification as NeuronModelForTokenClassification,
+    NeuronModelForXVector as NeuronModelForXVector,
+    NeuronModelForZeroShotImageClassification as NeuronModelForZeroShotImageClassification,
+)
+from .traced import NeuronTracedModel as NeuronTracedModel

@@ -1,0 +1,1 @@
+from .factory import PIPELINES as PIPELINES, pipeline as pipeline

@@ -1,0 +1,53 @@
+from . import clock as clock
+from .break_even import Breakeven as Breakeven, breakeven as breakeven
+from .clock import (
+    call_cost as call_cost,
+    call_time as call_time,
+    core_usage as core_usage,
+    work_of_call as work_of_call,
+    work_on_track as work_on_track,
+)
+from .compiled import SERVED_AS as SERVED_AS, generates as generates
+from .configured import capture_model as capture_model
+from .constants import (
+    FORMAT as FORMAT,
+    Band as Band,
+    Constants as Constants,
+    CoreConstants as CoreConstants,
+    HostConstants as HostConstants,
+    constants as constants,
+)
+from .decoders import DecoderRequest as DecoderRequest
+from .device_time import (
+    DeviceTime as DeviceTime,
+    all_reduce_s as all_reduce_s,
+    core_rates as core_rates,
+    device_time as device_time,
+)
+from .entry import estimate as estimate
+from .graphs import kind_of_graph as kind_of_graph
+from .machine import Machine as Machine, choose_machine as choose_machine
+from .programs import program_estimate as program_estimate
+from .quantity import QUANTITIES as QUANTITIES, Estimate as Estimate, Quantity as Quantity
+from .queueing import load_on as load_on, simulate_waits as simulate_waits
+from .ranking import Comparison as Comparison, compare as compare
+from .result import EXACT as EXACT, WIDE as WIDE, band_of as band_of
+from .serving import (
+    LARGE_GRAPH_CYCLES as LARGE_GRAPH_CYCLES,
+    LARGE_GRAPH_FACTOR as LARGE_GRAPH_FACTOR,
+    ServingPlan as ServingPlan,
+    ServingTimes as ServingTimes,
+    plan_serving as plan_serving,
+    prompt_host_s as prompt_host_s,
+    serving_times as serving_times,
+    token_host_s as token_host_s,
+)
+from .stacks import (
+    FIRST_FUSED_SDK as FIRST_FUSED_SDK,
+    STACKS as STACKS,
+    Stack as Stack,
+    choose_stack as choose_stack,
+    parse_sdk as parse_sdk,
+    stack_at as stack_at,
+)
+from .training import TrainingEstimate as TrainingEstimate, estimate_training as estimate_training

@@ -1,0 +1,25 @@
+from .decoder import (
+    Layout as Layout,
+    cache_bytes as cache_bytes,
+    decode_work as decode_work,
+    parameter_bytes as parameter_bytes,
+    prefill_work as prefill_work,
+)
+from .graph import (
+    Role as Role,
+    border_bytes as border_bytes,
+    flops_by_dtype as flops_by_dtype,
+    work_of_graph as work_of_graph,
+    work_of_program as work_of_program,
+    work_on_device as work_on_device,
+)
+from .layers import Layers as Layers
+from .record import GraphWork as GraphWork, Step as Step, Work as Work
+from .sizes import DecoderSizes as DecoderSizes, decoder_sizes as decoder_sizes, local_heads as local_heads
+from .trained import (
+    RECOMPUTE as RECOMPUTE,
+    TrainedSizes as TrainedSizes,
+    activation_bytes as activation_bytes,
+    step_flops as step_flops,
+    trained_sizes as trained_sizes,
+)

@@ -1,0 +1,41 @@
+from . import ops as ops
+from .analysis import analyze as analyze
+from .buckets import BucketModelConfig as BucketModelConfig, bucket_model_trace as bucket_model_trace
+from .compile import NEFF_FILE as NEFF_FILE, checked_flags as checked_flags, compile_entries as compile_entries
+from .contexts import (
+    disable_nrt_load as disable_nrt_load,
+    multicore_context as multicore_context,
+    neuron_cores_context as neuron_cores_context,
+)
+from .data_parallel import DataParallel as DataParallel
+from .entry import make_entry as make_entry
+from .kernels import Cores as Cores, attention_isa_kernel as attention_isa_kernel, nki_jit as nki_jit
+from .packing import is_traceable as is_traceable
+from .partition import PartitionerConfig as PartitionerConfig
+from .placement import (
+    async_load as async_load,
+    dynamic_batch as dynamic_batch,
+    lazy_load as lazy_load,
+    set_multicore as set_multicore,
+    set_neuron_cores as set_neuron_cores,
+    wait_for_host_code as wait_for_host_code,
+)
+from .platform import get_platform_target as get_platform_target
+from .profiler import profile as profile
+from .script import neuron_models as neuron_models, session_of as session_of
+from .session import Session as Session
+from .structure import flatten as flatten, pick as pick, rebuild as rebuild, without as without
+from .testing import (
+    assert_close as assert_close,
+    custom_allclose as custom_allclose,
+    neuron_allclose as neuron_allclose,
+)
+from .torch_profiler import (
+    DEVICE_FILE as DEVICE_FILE,
+    HOST_FILE as HOST_FILE,
+    NeuronConfig as NeuronConfig,
+    NeuronProfiler as NeuronProfiler,
+    ProfileMode as ProfileMode,
+)
+from .tracer import trace as trace
+from .weights import move_trace_to_device as move_trace_to_device, replace_weights as replace_weights

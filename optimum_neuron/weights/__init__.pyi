@@ -1,0 +1,19 @@
+from .bind import BoundWeights as BoundWeights, bind_weights as bind_weights
+from .checkpoint import (
+    SINGLE_FILE as SINGLE_FILE,
+    Checkpoint as Checkpoint,
+    StateDict as StateDict,
+    TensorSource as TensorSource,
+    weight_files as weight_files,
+)
+from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
+from .pack import pack_checkpoint as pack_checkpoint
+from .shards import (
+    Shard as Shard,
+    Shards as Shards,
+    Split as Split,
+    even_split as even_split,
+    first_split as first_split,
+    packed_split as packed_split,
+    unit_split as unit_split,
+)
