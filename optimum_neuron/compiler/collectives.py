@@ -20,7 +20,7 @@ from .serial import make_subprogram
 if TYPE_CHECKING:
     from torch import fx
 
-    from .ir import Subprogram
+    from .ir import Program, Subprogram
 
 _LIBRARY = torch.library.Library("neuron", "FRAGMENT")
 _LIBRARY.define("rank(int group_size) -> Tensor")
@@ -62,6 +62,12 @@ def _reduce_scatter(x: torch.Tensor, dim: int, group_size: int) -> torch.Tensor:
     shape = list(x.shape)
     shape[dim] //= group_size
     return x.new_empty(shape)
+
+
+def group_size_of(program: Program) -> int:
+    """Return how many cores share a program: 1 where it exchanges nothing."""
+    exchanges = [node for one in program.subprograms.values() if (node := exchange_of(one)) is not None]
+    return exchanges[0].args[-1] if exchanges else 1
 
 
 def exchange_of(subprogram: Subprogram) -> fx.Node | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast, Choice
 from ..errors import ConfigError
+from ..wording import counted
 from .decoders import DecoderRequest
 from .graphs import graph_estimate
 from .machine import Machine, choose_copies, positive, require_fits
@@ -72,19 +73,20 @@ def linked_estimate(
         rows: inferences of one run; None for the largest batch of the inputs.
         assumptions: more conditions of a single-pass model.
     """
+    from ..compiler import group_size_of
     from .compiled import serving_plan_of
     from .work import work_of_program
 
     plan = serving_plan_of(program, request, auto_cast=auto_cast)
     if plan is not None:
-        encodes = plan.value.encode is not None
+        encodes, num_cores = plan.value.encode is not None, group_size_of(program)
         return serving_estimate(
             plan.value,
             machine,
             name=name,
             kind="seq2seq" if encodes else "decoder",
-            num_cores=Choice(value=1, reason="compiled for one core"),
-            num_copies=choose_copies(machine, 1, request.data_parallel_size),
+            num_cores=Choice(value=num_cores, reason=f"compiled for {counted(num_cores, 'core')}"),
+            num_copies=choose_copies(machine, num_cores, request.data_parallel_size),
             memory=memory,
             assumptions=(f"{plan.reason}, {origin}", machine.price_source),
             notes=("no published value of this class of model",) if encodes else (),

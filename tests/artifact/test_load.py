@@ -36,7 +36,7 @@ def test_weights_inside_a_neff_run(path, layer):
     artifact = open_artifact(path, target=TARGETS["trn1"])
     tensors = artifact.inlined_weights()
     bound = BoundProgram(
-        program=artifact.program,
+        artifact=artifact,
         tensors=tensors,
         weights=artifact.bind(tensors.value),
         host=lower(artifact.program, optlevel="1"),

@@ -33,7 +33,7 @@ def test_a_keyword_that_changes_nothing_is_reported(name, caplog):
 def test_a_keyword_with_one_value_takes_that_value():
     assert translate({name: value for name, (value, _) in FIXED.items()}) == {}
     assert translate(dict.fromkeys(FIXED)) == {}
-    wrong = {"tensor_parallel_size": 2, "num_cores": True, "file_name": "other.neuron"}
+    wrong = {"prefill_chunk_size": 8, "file_name": "other.neuron"}
     with pytest.raises(ConfigError) as refused:
         translate(wrong)
     assert refused.value.details == {"options": wrong}
@@ -65,8 +65,13 @@ def test_models_and_exports_take_them(checkpoint, tmp_path):
     main_export(checkpoint, tmp_path / "out", neuron_config=config, compiler_workdir=tmp_path / "other")
     assert NeuronConfig.from_pretrained(tmp_path / "out") == config
     assert (tmp_path / "other" / "graph.neff").read_bytes() == (tmp_path / "out" / NEFF_FILE).read_bytes()
-    with pytest.raises(ConfigError):
-        NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, num_cores=2)
+
+
+def test_num_cores_is_the_older_name_of_tensor_parallel_size():
+    assert translate({"num_cores": 2}) == {"tensor_parallel_size": 2}
+    with pytest.raises(ConfigError) as refused:
+        translate({"num_cores": 2, "tensor_parallel_size": 8})
+    assert refused.value.details == {"options": ["num_cores", "tensor_parallel_size"]}
 
 
 PEER = {

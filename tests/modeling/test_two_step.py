@@ -27,7 +27,7 @@ def test_the_configuration_is_complete_without_options(checkpoint):
     assert config.batch_size == 1 and config.sequence_length and config.prefill_buckets and config.target == "trn1"
 
 
-@pytest.mark.parametrize("options", [{"tensor_parallel_size": 2}, {"sequence_lenght": 8}, {"batch_size": 0}])
+@pytest.mark.parametrize("options", [{"tensor_parallel_size": 3}, {"sequence_lenght": 8}, {"batch_size": 0}])
 def test_options_that_cannot_be_are_refused(checkpoint, options):
     with pytest.raises(ConfigError):
         NeuronModelForCausalLM.get_neuron_config(checkpoint, **options)

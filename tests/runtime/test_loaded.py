@@ -172,14 +172,18 @@ def test_a_third_is_enough_where_a_half_is_not():
 
 
 BFLOAT16 = "pass torch_dtype=bfloat16 where the model is float32"
+TWO = "tensor_parallel_size=2"
 
 
 @pytest.mark.parametrize(
     ("need", "advice"),
     [
-        (MemoryNeed(weights=20 * GIB, kv_cache=0, scratch=0), [BFLOAT16, "instance_type=trn2: its cores have 24 GiB"]),
-        (MemoryNeed(weights=18 * GIB, kv_cache=10 * GIB, scratch=0), [BFLOAT16, "instance_type=trn3"]),
-        (MemoryNeed(weights=15 * GIB, kv_cache=8 * GIB, scratch=0), ["divide", BFLOAT16, "instance_type=trn2"]),
+        (
+            MemoryNeed(weights=20 * GIB, kv_cache=0, scratch=0),
+            [BFLOAT16, "instance_type=trn2: its cores have 24 GiB", TWO],
+        ),
+        (MemoryNeed(weights=18 * GIB, kv_cache=10 * GIB, scratch=0), [BFLOAT16, "instance_type=trn3", TWO]),
+        (MemoryNeed(weights=15 * GIB, kv_cache=8 * GIB, scratch=0), ["divide", BFLOAT16, "instance_type=trn2", TWO]),
         (MemoryNeed(weights=1 * GIB, kv_cache=0, scratch=20 * GIB), ["instance_type=trn2: its cores have 24 GiB"]),
         # 24 GiB with the microcode of one core, and trn2 reserves it for two.
         (MemoryNeed(weights=0, kv_cache=0, scratch=24 * GIB - MICROCODE_BYTES), ["instance_type=trn3"]),
@@ -187,7 +191,7 @@ BFLOAT16 = "pass torch_dtype=bfloat16 where the model is float32"
             MemoryNeed(weights=1 * GIB, kv_cache=0, scratch=900 * GIB),
             ["lower batch_size, sequence_length or prefill_buckets: cache and scratch take 900.00 GiB, and 14.91 GiB"],
         ),
-        (MemoryNeed(weights=300 * GIB, kv_cache=0, scratch=0), ["it takes 19 cores of inf2 or more"]),
+        (MemoryNeed(weights=300 * GIB, kv_cache=0, scratch=0), ["no single core of inf2 holds this one, it takes 19"]),
     ],
 )
 def test_every_change_that_fits_and_no_other(need, advice):
