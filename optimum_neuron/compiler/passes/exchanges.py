@@ -8,15 +8,13 @@ program without exchanges is returned as it is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from torch import fx
+
+from ..collectives import EXCHANGES, RANK
 from ..ir import RANK_VALUE, Call, Graph, Program, Subprogram
-from ..serial import make_subprogram
+from ..serial import make_subprogram, writes
 from .bodies import extract
-
-if TYPE_CHECKING:
-    from torch import fx
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +28,8 @@ class _Piece:
 
 def cut_at_exchanges(program: Program) -> Program:
     """Return the program with every exchange as a call of its own."""
-    from ..collectives import EXCHANGES, RANK
-
     pieces = {
-        name: _pieces(subprogram, EXCHANGES, RANK)
+        name: _pieces(subprogram)
         for name, subprogram in program.subprograms.items()
         if any(node.target in (*EXCHANGES, RANK) for node in subprogram.body.graph.nodes)
     }
@@ -60,40 +56,29 @@ def _cut(graph: Graph, program: Program, pieces: dict[str, list[_Piece]]) -> Gra
         for piece in pieces[call.subprogram]:
             for node in piece.results:
                 values.setdefault(node, f"tmp:{number}.{node.name}")
-            inputs = tuple(RANK_VALUE if _is_rank(node) else values[node] for node in piece.arguments)
+            inputs = tuple(RANK_VALUE if node.target is RANK else values[node] for node in piece.arguments)
             outputs = tuple(values[node] for node in piece.results)
             part = dataclasses.replace(call, subprogram=piece.subprogram.name, inputs=inputs, outputs=outputs)
             calls.append(part)
     return dataclasses.replace(graph, calls=tuple(calls))
 
 
-def _is_rank(node: fx.Node) -> bool:
-    return node.op == "call_function" and str(node.target) == "neuron.rank.default"
-
-
-def _pieces(subprogram: Subprogram, exchanges: Iterable[object], rank: object) -> list[_Piece]:
+def _pieces(subprogram: Subprogram) -> list[_Piece]:
     """Divide the nodes of a body, in their order."""
-    *nodes, output = subprogram.body.graph.nodes
+    *nodes, _ = subprogram.body.graph.nodes
     groups: list[list[fx.Node]] = [[]]
     for node in nodes:
-        if node.op == "placeholder" or node.target is rank:
+        if node.op == "placeholder" or node.target is RANK:
             continue
-        if node.target in tuple(exchanges):
+        if node.target in EXCHANGES:
             groups += [[node], []]
         else:
             groups[-1].append(node)
     pieces = []
     for group in groups:
         inside = set(group)
-        results = tuple(
-            node for node in group if any(user not in inside for user in node.users) or node in output.args[0]
-        )
-        if results or any(_is_written(node) for node in group):
+        results = tuple(node for node in group if not inside.issuperset(node.users))
+        if results or any(map(writes, group)):
             body, arguments = extract(group, results)
             pieces.append(_Piece(make_subprogram(body), tuple(arguments), results))
     return pieces
-
-
-def _is_written(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)

@@ -87,6 +87,8 @@ class _Unrolled:
             return [dataclasses.replace(call, subprogram=exchange.name, inputs=inputs, outputs=outputs)]
         if not any(self._is_own(value) for value in call.inputs):
             return [call]
+        mutated = self._program.subprograms[call.subprogram].mutated
+        assert all(self._is_own(call.inputs[position]) for position in mutated), "a tensor of all cores is written"
         self._own.update(call.outputs)
         return [
             dataclasses.replace(

@@ -1,0 +1,102 @@
+"""Programs that cores share: cut where they exchange tensors, and computed by one host program."""
+
+import pytest
+import torch
+from torch import nn
+
+from optimum_neuron.compiler import collectives, group_size_of
+from optimum_neuron.compiler.lower import aten_function
+from optimum_neuron.compiler.passes import unroll, verify
+from optimum_neuron.runtime import Executor
+from tests.programs import compile_module, spec
+
+NUM_CORES, SIZE, WIDTH = 3, 4, 6
+
+
+class Shared(nn.Module):
+    """A core's part of a feed-forward, with a state of its own and a residual that all cores compute alike."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(SIZE)
+        self.up = nn.Linear(SIZE, WIDTH // NUM_CORES)
+        self.down = nn.Linear(WIDTH // NUM_CORES, SIZE, bias=False)
+
+    def forward(self, x, states):
+        wide = torch.relu(self.up(self.norm(x)))
+        states[0].add_(wide)
+        summed = x + collectives.ALL_REDUCE(self.down(states[0]), NUM_CORES)
+        own = summed * (collectives.RANK(NUM_CORES) + 1)
+        return collectives.ALL_GATHER(own, 0, NUM_CORES)
+
+
+STATES = {"total.0": spec(1, WIDTH // NUM_CORES)}
+SPLIT = ("up.weight", "up.bias", "down.weight")
+
+
+@pytest.fixture(scope="module")
+def program():
+    return compile_module(Shared(), {"x": spec(1, SIZE)}, states=STATES).program
+
+
+def test_every_exchange_is_a_call_of_its_own(program):
+    (graph,) = program.graphs.values()
+    exchanges = [collectives.exchange_of(program.subprograms[call.subprogram]) for call in graph.calls]
+    targets = [None if node is None else node.target for node in exchanges]
+    assert targets == [None, collectives.ALL_REDUCE, None, collectives.ALL_GATHER]
+    assert any("rank:" in call.inputs for call in graph.calls)
+    assert group_size_of(program) == NUM_CORES
+
+
+def test_one_core_needs_no_other_program(program):
+    assert unroll(program, 1, ()) is program
+
+
+def test_the_host_program_computes_every_core(program):
+    torch.manual_seed(0)
+    host = verify(unroll(program, NUM_CORES, SPLIT), after="unroll")
+    norm, up, down = nn.LayerNorm(SIZE), nn.Linear(SIZE, WIDTH), nn.Linear(WIDTH, SIZE, bias=False)
+    part = WIDTH // NUM_CORES
+    weights = {"norm.weight": norm.weight, "norm.bias": norm.bias}
+    for rank in range(NUM_CORES):
+        own = slice(rank * part, (rank + 1) * part)
+        weights |= {f"up.weight@{rank}": up.weight[own], f"up.bias@{rank}": up.bias[own]}
+        weights[f"down.weight@{rank}"] = down.weight[:, own].contiguous()
+    assert host.weights.keys() == weights.keys()
+    functions = {name: aten_function(one.body) for name, one in host.subprograms.items()}
+    executor = Executor(host, functions, {name: weight.detach() for name, weight in weights.items()})
+    state, x, total = executor.new_state(), torch.randn(1, SIZE), torch.zeros(1, WIDTH)
+    assert len(state) == NUM_CORES
+    for _ in range(2):
+        with torch.no_grad():
+            total += torch.relu(up(norm(x)))
+            summed = x + down(total)
+            joined = torch.cat([summed * (rank + 1) for rank in range(NUM_CORES)])
+            torch.testing.assert_close(executor.run(next(iter(host.graphs)), [x], state)["output"], joined)
+
+
+class Scattered(nn.Module):
+    def forward(self, x):
+        part = collectives.REDUCE_SCATTER(x * (collectives.RANK(2) + 1), 1, 2)
+        return collectives.ALL_GATHER(part * 10, 1, 2)
+
+
+def test_a_sum_is_divided_among_the_cores():
+    host = unroll(compile_module(Scattered(), {"x": spec(1, SIZE)}).program, 2, ())
+    functions = {name: aten_function(one.body) for name, one in host.subprograms.items()}
+    x = torch.randn(1, SIZE)
+    result = Executor(host, functions, {}).run("graph", [x])["output"]
+    torch.testing.assert_close(result, 30 * x)
+
+
+class Summed(nn.Module):
+    def forward(self, x):
+        return collectives.ALL_REDUCE(x * 1, 3)
+
+
+def test_sums_of_16_bit_numbers_are_rounded_once():
+    program = compile_module(Summed(), {"x": spec(1, 1, dtype="bfloat16")}).program
+    (subprogram,) = [one for one in program.subprograms.values() if collectives.exchange_of(one) is not None]
+    body = collectives.host_exchange(subprogram).body
+    parts = [torch.tensor([[value]], dtype=torch.bfloat16) for value in (256.0, 1.0, 1.0)]
+    assert body(*parts)[0].item() == 258.0
