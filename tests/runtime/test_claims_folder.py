@@ -15,11 +15,12 @@ import pytest
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime import claim_cores, claims_folder, claims_folder as module, held_cores
+from optimum_neuron.runtime import claim_cores, claims_folder, held_cores
 from optimum_neuron.tools import neuron_processes
 from tests.unwritable import forbid_writing
 from tests.waiting import soon
 
+module = sys.modules[claims_folder.__module__]
 ROOT = Path(__file__).parents[2]
 SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]
 
