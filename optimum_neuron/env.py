@@ -132,6 +132,17 @@ def instance_type(environ: Mapping[str, str] = os.environ) -> str | None:
     return environ.get("OPTIMUM_NEURON_INSTANCE") or None
 
 
+def machine_variables(environ: Mapping[str, str] = os.environ) -> tuple[str | None, ...]:
+    """Values of all variables that decide the simulated instance and the cores that this process may use."""
+    return tuple(map(environ.get, _MACHINE))
+
+
+_MACHINE = (
+    *("OPTIMUM_NEURON_INSTANCE", "NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_CC_FLAGS", "NEURON_LOGICAL_NC_CONFIG"),
+    *("NEURON_RT_VIRTUAL_CORE_SIZE", "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"),
+)
+
+
 def simulate_instance(name: str) -> None:
     """Simulate an instance in this process and those that it starts, as if its shell had named it."""
     os.environ["OPTIMUM_NEURON_INSTANCE"] = name

@@ -10,6 +10,7 @@ and kept until the process ends; loaded programs of the same process may share i
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable
@@ -47,6 +48,12 @@ def device_count() -> int:
     Raises:
         ConfigError: a variable names cores or an instance that do not exist.
     """
+    return _device_count(env.machine_variables())
+
+
+@functools.lru_cache(maxsize=16)
+def _device_count(variables: tuple[str | None, ...]) -> int:
+    """Count once for each environment: torch asks at every operator on fake tensors."""
     return min(num_usable(instance(), os.environ), MAX_DEVICES)
 
 
